@@ -1,0 +1,184 @@
+"""What a diagnosis consists of: plain data, made by analyzers, shown by renderers, stable as JSON.
+
+A finding names a problem, its size, where in the code it arises, and remedies with their caveats. Every number shown comes from
+its evidence. Savings are never added up: two remedies may remove the same bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+SCHEMA_VERSION = 1
+
+Severity = Literal["critical", "warning", "info"]
+SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "info")
+Basis = Literal["measured", "simulated", "estimated"]
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One number and where it was found.
+
+    Attributes:
+        what: What the number is, in words ("stranded at the peak").
+        value: The number; None where the source cannot know it.
+        unit: "bytes", "events", "tensors", "us", "ratio", "bytes/step", …; "" for plain text in ``value``.
+        where: Place: a line of the user's code ("train.py:35 forward"), an event ("event 1,204"), a pool; "" if none.
+    """
+
+    what: str
+    value: int | float | str | None
+    unit: str = ""
+    where: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """One remedy.
+
+    Attributes:
+        title: The remedy in an imperative sentence.
+        kind: "env" (an environment variable), "flag", "code", "version" or "record" (record again, differently).
+        change: The exact line to paste; "" where it has to be worked out.
+        applicability: When it helps ("torch >= 2.1", "CUDA and NPU").
+        caveat: What it may cost, or when it does not help.
+    """
+
+    title: str
+    kind: Literal["env", "flag", "code", "version", "record"]
+    change: str = ""
+    applicability: str = ""
+    caveat: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """Bytes that a remedy would free at the reserved peak, as a range, with how they are known and how to check."""
+
+    low_bytes: int
+    expected_bytes: int
+    high_bytes: int
+    basis: Basis
+    repro: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A problem. ``code`` ("MD201") is stable and has a page in docs/findings/."""
+
+    code: str
+    title: str
+    severity: Severity
+    device: int | None = None
+    evidence: tuple[Evidence, ...] = ()
+    fixes: tuple[Fix, ...] = ()
+    saving: Saving | None = None
+    weight_bytes: int = 0  # for sorting within a severity: how many bytes the problem is about
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something about the input that limits the diagnosis (codes MD9xx)."""
+
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Bytes at one event of one device, after it. None where the source cannot know."""
+
+    reserved_bytes: int | None
+    allocated_bytes: int | None
+    active_bytes: int | None
+    requested_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Peak(Usage):
+    """The highest point of a curve: the first event that reaches it (-1: it stood there before the trace began)."""
+
+    at_event: int | None = None
+    at_us: int | None = None
+    phase: str | None = None
+    step: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fragmentation:
+    """The split of reserved - requested at one event, seen from a reference request (docs/fragmentation.md)."""
+
+    at_event: int | None
+    reference_request_bytes: int | None
+    reference_kind: str | None
+    rounding_bytes: int | None
+    pending_bytes: int | None
+    stranded_bytes: int | None
+    foreign_bytes: int | None
+    cache_bytes: int | None
+    largest_free_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A place in the code and what it holds live at the peak."""
+
+    bytes: int
+    num_tensors: int
+    stack: tuple[str, ...]
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """Curves for drawing: each list has one value per bucket of events (the highest in the bucket)."""
+
+    events_per_bucket: float
+    reserved: tuple[int, ...]
+    active: tuple[int, ...]
+    allocated: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceReport:
+    """What is said of one device, apart from findings."""
+
+    device: int
+    end: Usage
+    peak: Peak
+    peak_allocated: Peak
+    fragmentation: Fragmentation
+    counts: dict[str, int | None]
+    by_category: dict[str, int] | None
+    by_lifetime: dict[str, int] | None
+    top_sites: tuple[Site, ...] | None
+    timeline: Timeline | None = None
+    at_label: str = "peak"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a trace came from and how complete it is."""
+
+    path: str
+    format: str
+    backend: str | None
+    torch_version: str | None
+    phantom: bool
+    num_events: int
+    num_tensors: int
+    complete_from_start: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A whole diagnosis."""
+
+    source: Source
+    devices: tuple[DeviceReport, ...]
+    settings: dict[str, object]
+    findings: tuple[Finding, ...]
+    notes: tuple[Note, ...]
+    headline: str = ""
+    schema_version: int = field(default=SCHEMA_VERSION)

@@ -1,0 +1,46 @@
+"""Things that can be added: each registry maps a name to "module:attribute", imported when it is used."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+# Read in this order: a format that can be told from its first bytes comes before one that needs a look at its columns.
+SOURCES: dict[str, str] = {
+    "torch-snapshot": "memdiag.sources.torch_snapshot",
+    "memory-viz-html": "memdiag.sources.memory_viz_html",
+    "event-npz": "memdiag.sources.event_npz",
+    "ascend-db": "memdiag.sources.ascend_db",
+    "msmemscope-db": "memdiag.sources.msmemscope_db",
+    "msmemscope-csv": "memdiag.sources.msmemscope_csv",
+    "ascend-csv": "memdiag.sources.ascend_csv",
+    "ascend-memory-usage": "memdiag.sources.ascend_memory_usage",
+    "lifespans-csv": "memdiag.sources.lifespans_csv",
+    "memory-timeline": "memdiag.sources.memory_timeline",
+    "chrome-trace": "memdiag.sources.chrome_trace",
+}
+
+# In the order in which their findings are thought of; the report sorts by severity and bytes.
+ANALYZERS: dict[str, str] = {
+    "quality": "memdiag.analyzers.quality",
+    "peak": "memdiag.analyzers.peak",
+    "fragmentation": "memdiag.analyzers.fragmentation",
+    "lifetimes": "memdiag.analyzers.lifetimes",
+    "leaks": "memdiag.analyzers.leaks",
+    "churn": "memdiag.analyzers.churn",
+    "streams": "memdiag.analyzers.streams",
+    "settings": "memdiag.analyzers.settings",
+}
+
+RENDERERS: dict[str, str] = {
+    "terminal": "memdiag.render.terminal:render",
+    "json": "memdiag.render.json:render",
+    "md": "memdiag.render.markdown:render",
+}
+
+
+def resolve(target: str) -> Any:
+    """Imports ``"module"`` or ``"module:attribute"`` and returns it."""
+    module, _, attribute = target.partition(":")
+    loaded = import_module(module)
+    return getattr(loaded, attribute) if attribute else loaded

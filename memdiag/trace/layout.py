@@ -1,0 +1,48 @@
+"""How an allocator turns a request into a block: the few settings that decide sizes, as numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from memdiag.trace.table import Array
+from memdiag.units import MIB
+
+MIN_BLOCK = 512
+SMALL_LIMIT = MIB  # rounded requests up to this go to the small pool
+SMALL_SEGMENT = 2 * MIB
+LARGE_SEGMENT = 20 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Settings that decide block sizes (see CUDACachingAllocator.cpp, round_size and should_split; NPUCachingAllocator.cpp).
+
+    Attributes:
+        pad: Bytes added to every request before rounding: 0 on CUDA, 32 on NPU.
+        divisions: roundup_power2_divisions, 16 entries; entry k covers [2^k, 2^(k+1)) MiB.
+        max_split: max_split_size in bytes; None: unlimited.
+        large_segment: Bytes of a large segment or of a page of a large expandable segment.
+        expandable: Whether expandable_segments is on: then every large block splits at 512 bytes.
+    """
+
+    pad: int = 0
+    divisions: tuple[int, ...] = (0,) * 16
+    max_split: int | None = None
+    large_segment: int = LARGE_SEGMENT
+    expandable: bool = False
+
+    def round(self, requests: Array) -> Array:
+        """Returns the rounded sizes (int64, bytes) of ``requests`` (int64, bytes)."""
+        padded = np.asarray(requests, np.int64) + self.pad
+        rounded = np.maximum(-(-padded // MIN_BLOCK) * MIN_BLOCK, MIN_BLOCK)
+        if not any(d > 1 for d in self.divisions):
+            return rounded
+        # frexp gives the exponent exactly; a float64 holds every size up to 2^53.
+        exponent = np.frexp(np.maximum(padded, 1).astype(np.float64))[1] - 1
+        divisions = np.asarray(self.divisions, np.int64)[np.clip(exponent - 20, 0, 15)]
+        power = np.int64(1) << exponent.astype(np.int64)
+        step = np.maximum(power // np.maximum(divisions, 1), 1)
+        divided = -(-padded // step) * step
+        return np.where((divisions > 1) & (padded > MIN_BLOCK * divisions), divided, rounded)

@@ -1,0 +1,145 @@
+"""The one model of a trace that every analyzer, policy and renderer works on.
+
+A trace is what happened on one or more devices: events in the order of the allocator, the tensors whose lifecycles they are,
+the ranges of memory held from the driver, and the bytes after every event. Nothing in it can be changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from memdiag.findings import Note
+from memdiag.trace import schema
+from memdiag.trace.stacks import Stacks
+from memdiag.trace.table import Array, Table
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Every range of one device's memory at one event, in order of address.
+
+    Attributes:
+        at: The event after which this holds; -1: before the first.
+        segments: Columns start, size (bytes), group, expandable: as a snapshot at that moment would list them.
+        blocks: Columns segment (row above), address, size (bytes), tensor (row in Tensors, -1: free), pending (bool: freed,
+            waiting for a stream). Free blocks are the maximal gaps between the others.
+    """
+
+    at: int
+    segments: Mapping[str, Array]
+    blocks: Mapping[str, Array]
+
+
+@dataclass(frozen=True)
+class DeviceTrace:
+    """One device's part of a trace. Tables are described in ``memdiag.trace.schema``.
+
+    Attributes:
+        device: Index of the device, as the file has it.
+        has_addresses: Whether places in memory are known; without them there are no regions and no fragmentation.
+        start: Bytes before the first event: reserved, allocated, active, requested; -1 where unknown.
+        anomalies: What did not fit together, by kind, with counts ("double_free": 3).
+        capacity_bytes: Bytes of the device; None: unknown.
+    """
+
+    device: int
+    events: Table
+    usage: Table
+    references: Table
+    tensors: Table
+    regions: Table
+    groups: Table
+    segments: Table
+    blocks: Table
+    has_addresses: bool
+    start: Mapping[str, int]
+    anomalies: Mapping[str, int] = field(default_factory=dict)
+    capacity_bytes: int | None = None
+
+    @property
+    def num_events(self) -> int:
+        """Entries of the trace."""
+        return len(self.events)
+
+    def usage_at(self, at: int) -> dict[str, int]:
+        """Returns reserved, allocated, active and requested bytes after event ``at`` (-1: before the first); -1: unknown."""
+        if at < 0:
+            return dict(self.start)
+        return {name: int(self.usage[name][at]) for name in ("reserved", "allocated", "active", "requested")}
+
+    def live(self, at: int, *, pending: bool = False) -> Array:
+        """Returns the rows of tensors live after event ``at`` (-1: before the first); with ``pending`` also those freed but waiting."""
+        gone = self.tensors.free_completed_at if pending else self.tensors.free_requested_at
+        return np.flatnonzero((self.tensors.alloc_at <= at) & (gone > at))
+
+    def peak(self, curve: str) -> int:
+        """Returns the first event at which ``curve`` ("reserved", "allocated", …) is highest; -1: it was before the trace."""
+        values = self.usage[curve]
+        if not len(values):
+            return -1
+        best = int(np.argmax(values))
+        return best if values[best] > self.start[curve] else -1
+
+    def topology(self, at: int) -> Topology:
+        """Returns segments and blocks as they stood after event ``at`` (-1: before the first)."""
+        from memdiag.trace.topology import topology_at
+
+        return topology_at(self, at)
+
+
+TENSORS_OF_ALL = {"device": schema.Column("int32", "", "index of the device"), **schema.TENSORS}
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A whole trace.
+
+    Attributes:
+        path: Where it was read from.
+        format: Name of the source, a key of ``memdiag.registry.SOURCES``.
+        backend: "cuda", "npu", "xpu", "cpu" …; None: unknown.
+        torch_version: As the file says; a guess ends in "?"; None: unknown.
+        phantom: Recorded on a device that is not there.
+        settings: Allocator settings as the file has them ("PYTORCH_CUDA_ALLOC_CONF": raw text, …); empty: unknown.
+        strings: Names used by annotations and by ``event_strings``.
+        annotations: Named spans (``schema.ANNOTATIONS``).
+        bases: How phases, steps and categories were found: "marks", "annotations", "stacks", "periodicity" or "none".
+        notes: What limits the diagnosis.
+        complete_from_start: The trace begins on an empty allocator; None: unknown.
+    """
+
+    path: str
+    format: str
+    backend: str | None
+    devices: tuple[DeviceTrace, ...]
+    stacks: Stacks = field(default_factory=Stacks.empty)
+    torch_version: str | None = None
+    phantom: bool = False
+    settings: Mapping[str, object] = field(default_factory=dict)
+    strings: tuple[str, ...] = ()
+    annotations: Table = field(default_factory=lambda: Table.empty(schema.ANNOTATIONS))
+    bases: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[Note, ...] = ()
+    complete_from_start: bool | None = None
+
+    @property
+    def num_events(self) -> int:
+        """Entries of all devices."""
+        return sum(device.num_events for device in self.devices)
+
+    @property
+    def num_tensors(self) -> int:
+        """Lifecycles of all devices."""
+        return sum(len(device.tensors) for device in self.devices)
+
+    @cached_property
+    def tensors(self) -> Table:
+        """Every lifecycle, all devices, with a column ``device``."""
+        parts = [{"device": np.full(len(d.tensors), d.device, np.int32), **{c: d.tensors[c] for c in d.tensors}} for d in self.devices]
+        if not parts:
+            return Table.empty(TENSORS_OF_ALL)
+        return Table(TENSORS_OF_ALL, {c: np.concatenate([part[c] for part in parts]) for c in TENSORS_OF_ALL})

@@ -1,0 +1,69 @@
+"""What a source hands over: columns as they stand in the file, before anything is worked out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from memdiag.trace import schema
+from memdiag.trace.table import Array, Table
+
+
+@dataclass(frozen=True)
+class RawDevice:
+    """One device's columns.
+
+    Attributes:
+        device: Index of the device.
+        action: int8 codes (``schema.ACTIONS``), in the order of the allocator.
+        addr: int64 address, or identity of the tensor where ``has_addresses`` is False; -1: none (a curves-only source).
+        size: int64 bytes (requested bytes for alloc and free).
+        stream, time_us, stack: As in ``schema.EVENTS``; None: unknown throughout.
+        pool: int64 (num_events, 2) pool ids, -1 where unknown; None: the file has none.
+        segments, blocks: The file's last state; None: it has none.
+        has_addresses: Places in memory are known.
+        curves: Bytes after each event as the file itself records them ("reserved", "allocated", "active", "requested"), used
+            in place of what events add up to. -1: unknown at that event.
+        category: int8 per event (of an alloc), index into ``schema.CATEGORIES``; None: the file does not say.
+        capacity_bytes: Bytes of the device; None: unknown.
+    """
+
+    device: int
+    action: Array
+    addr: Array
+    size: Array
+    stream: Array | None = None
+    time_us: Array | None = None
+    stack: Array | None = None
+    pool: Array | None = None
+    segments: Table | None = None
+    blocks: Table | None = None
+    has_addresses: bool = True
+    curves: Mapping[str, Array] = field(default_factory=dict)
+    category: Array | None = None
+    capacity_bytes: int | None = None
+
+
+def events_from_lifetimes(alloc_time: Array, free_time: Array, size: Array) -> dict[str, Array]:
+    """Turns lifetimes into events: columns action, addr (row of the lifetime), size, time.
+
+    Args:
+        alloc_time: Time of birth, any unit; NaN or a negative value is not allowed.
+        free_time: Time of death; a value below ``alloc_time`` (or NaN) means "never freed".
+        size: Bytes.
+
+    Frees go before allocations of the same moment (half-open intervals), rows otherwise keep their order. An empty lifetime
+    (dead at the moment of its birth) keeps its alloc before its free.
+    """
+    rows = np.arange(len(size))
+    dies = np.flatnonzero(~(np.isnan(free_time.astype(float)) | (free_time < alloc_time)))
+    empty = free_time[dies] == alloc_time[dies]
+    time = np.concatenate((alloc_time, free_time[dies]))
+    # order within a moment: 0 frees of earlier tensors, 1 allocs, 2 frees of tensors born at this very moment
+    rank = np.concatenate((np.ones(len(rows), np.int8), np.where(empty, 2, 0).astype(np.int8)))
+    row = np.concatenate((rows, rows[dies]))
+    action = np.concatenate((np.full(len(rows), schema.ALLOC, np.int8), np.full(len(dies), schema.FREE_COMPLETED, np.int8)))
+    order = np.lexsort((row, rank, time))
+    return {"action": action[order], "addr": row[order], "size": np.asarray(size)[row[order]], "time": time[order]}

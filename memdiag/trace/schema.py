@@ -1,0 +1,146 @@
+"""The columns of a trace, as data: name, dtype, unit, meaning. Tables are checked against this once, then frozen.
+
+Indices of events count within one device's trace, from 0. Intervals are half open: a tensor is live in
+``[alloc_at, free_completed_at)``. ``alloc_at`` is -1 for what was there before the trace began; a free that the trace does not
+contain has the index ``num_events``.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Column(NamedTuple):
+    """One column: numpy dtype, unit ("" for none) and meaning."""
+
+    dtype: str
+    unit: str
+    meaning: str
+
+
+# Codes of Events.action. The first ten are what allocators log (C++ order of torch_npu); the rest are what plain event
+# files add: calls of the program that no allocator logs.
+ACTIONS: tuple[str, ...] = (
+    "alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "segment_map", "segment_unmap",
+    "snapshot", "oom", "workspace_snapshot",
+    "unknown", "empty_cache", "record_stream", "complete", "sync", "set_fraction", "pool_begin", "pool_end",
+    "pool_release", "reset_peak", "external", "set_total",
+)  # fmt: skip
+(
+    ALLOC, FREE_REQUESTED, FREE_COMPLETED, SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP, SNAPSHOT, OOM,
+    WORKSPACE_SNAPSHOT, UNKNOWN, EMPTY_CACHE,
+) = range(12)  # fmt: skip
+ACTION_CODES = {name: code for code, name in enumerate(ACTIONS)}
+
+CATEGORIES: tuple[str, ...] = (
+    "unknown", "parameter", "gradient", "optimizer_state", "activation", "input", "temporary", "collective",
+    "workspace",
+)  # fmt: skip
+PHASES: tuple[str, ...] = ("unknown", "initialisation", "forward", "backward", "optimizer", "outside")
+LIFETIMES: tuple[str, ...] = (
+    "unknown", "persistent", "optimizer_state", "survives_step", "forward_to_backward", "within_phase", "temporary",
+)  # fmt: skip
+BLOCK_STATES: tuple[str, ...] = ("inactive", "active_allocated", "active_pending_free")
+INACTIVE, ACTIVE_ALLOCATED, ACTIVE_PENDING_FREE = range(3)
+
+EVENTS: dict[str, Column] = {
+    "action": Column("int8", "", "index into ACTIONS"),
+    "addr": Column("int64", "", "address, or the identity of a tensor in a source without addresses; -1: none"),
+    "size": Column("int64", "bytes", "alloc and free: bytes requested; segment events: bytes of the range; oom: rounded"),
+    "stream": Column("int64", "", "stream handle as the file has it"),
+    "time_us": Column("int64", "us", "wall clock; -1: unknown"),
+    "stack": Column("int32", "", "index into Stacks; -1: none"),
+    "tensor": Column("int32", "", "row in Tensors; -1: none"),
+    "group": Column("int32", "", "row in Groups (pool and stream); -1: unknown"),
+    "phase": Column("int8", "", "index into PHASES"),
+    "step": Column("int32", "", "training step, from 0; -1: outside of any or unknown"),
+}
+
+USAGE: dict[str, Column] = {
+    "reserved": Column("int64", "bytes", "held from the driver, after the event; -1: unknown"),
+    "allocated": Column("int64", "bytes", "blocks handed out"),
+    "active": Column("int64", "bytes", "allocated + freed but waiting for a stream"),
+    "requested": Column("int64", "bytes", "what live tensors asked for"),
+    "cache": Column("int64", "bytes", "free and usable for the reference request, or whole free segments; -1: unknown"),
+    "stranded": Column("int64", "bytes", "free in the reference request's pool and stream, but in too small pieces"),
+    "foreign": Column("int64", "bytes", "free in part-used segments of another pool or stream"),
+    "reference": Column("int32", "", "row in References: the request from which the split is seen; -1: none"),
+}
+
+REFERENCES: dict[str, Column] = {
+    "at_event": Column("int64", "", "event of the request (alloc or oom)"),
+    "opened_at": Column("int64", "", "first event of the same malloc (segment_free, segment_alloc, …)"),
+    "size": Column("int64", "bytes", "rounded request"),
+    "group": Column("int32", "", "row in Groups"),
+    "largest_free": Column("int64", "bytes", "largest free range in that group just before it; -1: not measured"),
+    "failed": Column("bool", "", "the request ran out of memory"),
+    "retried": Column("bool", "", "cached segments were released for it first"),
+}
+
+TENSORS: dict[str, Column] = {
+    "addr": Column("int64", "", "address (or identity) of the block"),
+    "requested_bytes": Column("int64", "bytes", "asked for"),
+    "block_bytes": Column("int64", "bytes", "size of the block it sits in"),
+    "alloc_at": Column("int64", "", "event; -1: before the trace"),
+    "free_requested_at": Column("int64", "", "event; num_events: not in the trace"),
+    "free_completed_at": Column("int64", "", "event; num_events: not in the trace"),
+    "stream": Column("int64", "", "stream of allocation"),
+    "group": Column("int32", "", "row in Groups; -1: unknown"),
+    "stack": Column("int32", "", "where it was allocated; -1: unknown"),
+    "free_stack": Column("int32", "", "where it was freed; -1: unknown"),
+    "category": Column("int8", "", "index into CATEGORIES"),
+    "lifetime": Column("int8", "", "index into LIFETIMES"),
+    "phase_alloc": Column("int8", "", "phase of birth, index into PHASES"),
+    "phase_free": Column("int8", "", "phase of death"),
+    "step_alloc": Column("int32", "", "step of birth; -1: unknown or before the first"),
+    "step_free": Column("int32", "", "step of death; -1: unknown or never"),
+}
+
+# A range of memory held from the driver, for a span of events. Expandable segments give one row per piece mapped; pieces
+# that touch, of one group, are one segment in a snapshot.
+REGIONS: dict[str, Column] = {
+    "start": Column("int64", "", "first address"),
+    "size": Column("int64", "bytes", "length"),
+    "opened_at": Column("int64", "", "event; -1: before the trace"),
+    "closed_at": Column("int64", "", "event; num_events: still held at the end"),
+    "group": Column("int32", "", "row in Groups"),
+    "expandable": Column("bool", "", "a piece of an expandable segment"),
+}
+
+GROUPS: dict[str, Column] = {
+    "pool_major": Column("int64", "", "first number of the pool id; (0, 0) is the default pool"),
+    "pool_minor": Column("int64", "", "second number of the pool id"),
+    "small": Column("bool", "", "the pool of small blocks (at most 1 MiB)"),
+    "stream": Column("int64", "", "stream handle"),
+}
+
+# The file's own last state, as it stands there.
+SEGMENTS: dict[str, Column] = {
+    "address": Column("int64", "", "first address"),
+    "total_size": Column("int64", "bytes", "length"),
+    "allocated_size": Column("int64", "bytes", "blocks handed out; -1: the file does not say"),
+    "active_size": Column("int64", "bytes", "blocks not free; -1: the file does not say"),
+    "requested_size": Column("int64", "bytes", "asked for; -1: the file does not say"),
+    "stream": Column("int64", "", "stream handle"),
+    "small": Column("bool", "", "the pool of small blocks"),
+    "expandable": Column("bool", "", "an expandable segment"),
+    "pool_major": Column("int64", "", "pool id"),
+    "pool_minor": Column("int64", "", "pool id"),
+    "stack": Column("int32", "", "where it was made; -1: unknown"),
+}
+BLOCKS: dict[str, Column] = {
+    "segment": Column("int32", "", "row in Segments"),
+    "address": Column("int64", "", "first address"),
+    "size": Column("int64", "bytes", "length"),
+    "requested_size": Column("int64", "bytes", "asked for; -1: the file does not say (stale in inactive blocks)"),
+    "state": Column("int8", "", "index into BLOCK_STATES"),
+    "stack": Column("int32", "", "where its tensor was allocated; -1: unknown"),
+}
+
+# Spans that the program or a profiler named: ProfilerStep#3, Optimizer.step#AdamW.step, record_function ranges.
+ANNOTATIONS: dict[str, Column] = {
+    "name": Column("int32", "", "index into Trace.strings"),
+    "start": Column("bool", "", "True: the span begins here; False: it ends"),
+    "device": Column("int32", "", "device; -1: not said"),
+    "time_us": Column("int64", "us", "wall clock"),
+}

@@ -1,0 +1,116 @@
+"""Call stacks, interned: a stack is a number, equal stacks are the same number.
+
+Frames stand innermost first, as PyTorch writes them. C++ frames (stacks="all") are kept; labels skip them and every frame of a
+library, so that a stack is named after the user's own line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from memdiag.trace.table import Array
+
+_LIBRARY = ("site-packages/", "dist-packages/", "/lib/python3", "<frozen ", "<string>", "<__array_function__", "<eval_with_key>")
+_CPP_ENDINGS = (".cpp", ".cc", ".h", ".hpp", ".cu", ".c", ".cxx", ".so", ".cuh")
+
+
+class Frame(NamedTuple):
+    """One frame: file, line (0: unknown) and function name."""
+
+    filename: str
+    line: int
+    name: str
+
+    @property
+    def is_python(self) -> bool:
+        """Whether this is a Python frame (a C++ frame has no file, or a C++ source)."""
+        return bool(self.filename) and self.filename != "??" and not self.filename.endswith(_CPP_ENDINGS) and self.line > 0
+
+    @property
+    def is_user(self) -> bool:
+        """Whether this is a Python frame outside of any installed library."""
+        return self.is_python and not any(mark in self.filename for mark in _LIBRARY)
+
+    def __str__(self) -> str:
+        return f"{self.filename}:{self.line} {self.name}" if self.line else self.name or self.filename
+
+
+class Stacks:
+    """All distinct stacks of a trace.
+
+    Attributes:
+        frames: The distinct frames.
+        offsets: int64, (num_stacks + 1,): stack ``i`` is ``frame_ids[offsets[i]:offsets[i + 1]]``.
+        frame_ids: int32, indices into ``frames``, innermost first.
+    """
+
+    def __init__(self, frames: Sequence[Frame], offsets: Array, frame_ids: Array) -> None:
+        self.frames = tuple(frames)
+        self.offsets = offsets
+        self.frame_ids = frame_ids
+        offsets.flags.writeable = False
+        frame_ids.flags.writeable = False
+
+    @classmethod
+    def empty(cls) -> Stacks:
+        """Returns a table without stacks."""
+        return cls((), np.zeros(1, np.int64), np.empty(0, np.int32))
+
+    @classmethod
+    def from_lists(cls, stacks: Sequence[Sequence[Frame]]) -> tuple[Stacks, Array]:
+        """Interns ``stacks``; returns the table and, int32, the number of each given stack (-1 for an empty one)."""
+        frames: dict[Frame, int] = {}
+        known: dict[tuple[int, ...], int] = {}
+        ids = np.empty(len(stacks), np.int32)
+        for row, stack in enumerate(stacks):
+            key = tuple(frames.setdefault(frame, len(frames)) for frame in stack)
+            ids[row] = known.setdefault(key, len(known)) if key else -1
+        offsets = np.zeros(len(known) + 1, np.int64)
+        np.cumsum([len(key) for key in known], out=offsets[1:])
+        flat = np.fromiter((frame for key in known for frame in key), np.int32, int(offsets[-1]))
+        return cls(tuple(frames), offsets, flat), ids
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, stack: int) -> tuple[Frame, ...]:
+        """Returns the frames of a stack, innermost first; () for -1."""
+        if stack < 0:
+            return ()
+        return tuple(self.frames[i] for i in self.frame_ids[self.offsets[stack] : self.offsets[stack + 1]])
+
+    @cached_property
+    def _user(self) -> Array:
+        return np.array([frame.is_user for frame in self.frames], bool)
+
+    def site(self, stack: int) -> Frame | None:
+        """Returns the frame a stack is named after: the innermost of the user's, else the innermost Python frame, else the first."""
+        if stack < 0:
+            return None
+        ids = self.frame_ids[self.offsets[stack] : self.offsets[stack + 1]]
+        if not len(ids):
+            return None
+        mine = ids[self._user[ids]]
+        if len(mine):
+            return self.frames[mine[0]]
+        return next((self.frames[i] for i in ids if self.frames[i].is_python), self.frames[ids[0]])
+
+    def label(self, stack: int) -> str:
+        """Returns ``train.py:35 forward``, the short name of a stack; "" for none."""
+        frame = self.site(stack)
+        if frame is None:
+            return ""
+        if not frame.line:
+            return frame.name or frame.filename
+        return f"{frame.filename.rsplit('/', 1)[-1]}:{frame.line} {frame.name}"
+
+    def with_frame(self, mask: Array) -> Array:
+        """Returns, per stack, whether it holds any frame for which ``mask`` (bool, per frame) is set."""
+        if not len(self.frame_ids):
+            return np.zeros(len(self), bool)
+        hits = np.concatenate(([0], np.cumsum(mask[self.frame_ids])))
+        return np.asarray(hits[self.offsets[1:]] > hits[self.offsets[:-1]], bool)
