@@ -1,0 +1,38 @@
+"""Formats in: one file a format, with ``FORMAT`` (its name), ``sniff(head) -> bool`` and ``read(path) -> Trace``.
+
+``head`` is the first 64 KiB, decompressed. ``read`` raises ``RefusedFile`` for what it will not or cannot open, and says in notes
+(codes MD9xx) what the format cannot know.
+"""
+
+from __future__ import annotations
+
+from os import PathLike
+from pathlib import Path
+
+from memdiag.errors import RefusedFile
+from memdiag.registry import SOURCES, resolve
+from memdiag.sources.files import read_head
+from memdiag.trace.model import Trace
+
+
+def load(path: str | PathLike[str]) -> Trace:
+    """Reads a trace of any known format. Nothing in the file is executed.
+
+    Args:
+        path: A PyTorch or torch_npu snapshot (.pickle, .pkl, .gz), a memory_viz page, a profiler trace, an Ascend profiler or
+            msmemscope file, a lifespans csv, or an .npz of plain events.
+
+    Raises:
+        RefusedFile: The file is unsafe, damaged, or holds no memory trace; the message says which.
+    """
+    file = Path(path)
+    head = read_head(file)
+    for target in SOURCES.values():
+        source = resolve(target)
+        if source.sniff(head):
+            trace: Trace = source.read(file)
+            return trace
+    raise RefusedFile(
+        f"{file} is not a memory trace in any format memdiag knows",
+        "give a torch.cuda.memory._dump_snapshot() pickle, a torch profiler trace with profile_memory=True, or an Ascend profiler csv",
+    )
