@@ -1,0 +1,271 @@
+"""How often memory is taken from the device and given back, and whether that is pressure or the program's own doing.
+
+The allocator gives cached memory back in two cases: a request failed and everything free is released before a second try (a
+retry), or the program called empty_cache(). Both synchronise the device. In the log both are runs of segment_free or
+segment_unmap entries. A retry is followed by the request's own segment_alloc, segment_map or oom, and its entries carry the stack of
+that request. A call is followed by something else, its entries carry a stack that holds empty_cache, or what is asked for next
+would have fitted beside what was released, as more than that was reserved at another time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from memdiag.analyzers import remedies
+from memdiag.analyzers.allocator_settings import AllocatorSettings
+from memdiag.analyzers.context import Context, DeviceView
+from memdiag.analyzers.places import moment_name
+from memdiag.findings import Evidence, Finding, Fix
+from memdiag.trace import schema
+from memdiag.trace.model import Trace
+from memdiag.trace.table import Array
+from memdiag.units import MIB, format_bytes, format_count, plural
+
+CODES: dict[str, str] = {
+    "MD401": "cached memory is given back and taken again because a request did not fit (retries)",
+    "MD402": "empty_cache() is called inside training and its memory taken again",
+    "MD403": "reserved memory keeps growing although what is live does not",
+}
+
+MANY_RETRIES = 3  # from here on a warning: once or twice can be the first step
+MIN_CALLS = 3
+REBUILT = 0.25  # of what empty_cache() gave back is taken again: below that it does no harm
+GROWTH = 0.05  # of the reserved peak, in the second half of the trace
+FLOOR = 32 * MIB
+SPARE = 0.95  # a retry is possible only near the highest reserved bytes ever seen
+NUM_PLACES = 3
+
+_QUIET = (schema.FREE_COMPLETED, schema.SNAPSHOT, schema.WORKSPACE_SNAPSHOT, schema.UNKNOWN)
+_RELEASE = (schema.SEGMENT_FREE, schema.SEGMENT_UNMAP)
+_OPEN = (schema.SEGMENT_ALLOC, schema.SEGMENT_MAP)
+
+
+@dataclass(frozen=True)
+class Bursts:
+    """Runs of releases, one entry each.
+
+    Attributes:
+        first, last: Events of the run's first and last release.
+        bytes: Bytes given back.
+        then: First event after the run that is not a completion; num_events: none.
+        is_call: Whether the run looks like a call of empty_cache() (else like a retry).
+    """
+
+    first: Array
+    last: Array
+    bytes: Array
+    then: Array
+    is_call: Array
+
+
+def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
+    """Yields findings MD401 to MD403 of every device."""
+    settings = AllocatorSettings.of(trace)
+    for view in context.views(trace):
+        if view.device.num_events:
+            bursts = find_bursts(view)
+            yield from _retries(view, bursts, settings)
+            yield from _calls(view, bursts)
+            yield from _growth(view, settings)
+
+
+def find_bursts(view: DeviceView) -> Bursts:
+    """Returns every run of releases of one device and what it looks like."""
+    events, num_events = view.device.events, view.device.num_events
+    loud = np.flatnonzero(~np.isin(events.action, _QUIET))
+    released = np.isin(events.action[loud], _RELEASE)
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], released.astype(np.int8), [0]))))
+    begin, end = edges[::2], edges[1::2]
+    first, last = loud[begin], loud[end - 1]
+    then = np.append(loud, num_events)[end]
+    size = np.where(np.isin(events.action, _RELEASE), events.size, 0)
+    total = np.concatenate(([0], np.cumsum(size)))
+    return Bursts(first, last, total[last + 1] - total[first], then, _is_call(view, first, last, then))
+
+
+def _is_call(view: DeviceView, first: Array, last: Array, then: Array) -> Array:
+    events, usage = view.device.events, view.device.usage
+    action = np.append(events.action, schema.UNKNOWN)[then]
+    in_malloc = np.isin(action, (*_OPEN, schema.OOM))
+    # Would what came next have fitted without the release? More than the sum was reserved at another time.
+    before = np.where(first > 0, usage.reserved[np.maximum(first - 1, 0)], view.device.start["reserved"])
+    wanted = np.append(events.size, 0)[then]
+    roomy = (before + wanted <= SPARE * max(int(usage.reserved.max()), 1)) & (action != schema.OOM)
+    stack = events.stack[last]
+    says_so = (stack >= 0) & _has_name(view, "empty_cache")[np.maximum(stack, 0)]
+    same_request = (stack >= 0) & (stack == np.append(events.stack, -1)[then])
+    asked_for = (first > 0) & (events.action[np.maximum(first - 1, 0)] == schema.EMPTY_CACHE)
+    looks_like_call: Array = says_so | asked_for | ~in_malloc | (roomy & ~same_request)
+    return looks_like_call
+
+
+def _has_name(view: DeviceView, name: str) -> Array:
+    """Returns, per stack, whether a frame has this function name (one False where there are no stacks)."""
+    stacks = view.trace.stacks
+    if not len(stacks):
+        return np.zeros(1, bool)
+    return stacks.with_frame(np.array([frame.name == name for frame in stacks.frames], bool))
+
+
+def _retries(view: DeviceView, bursts: Bursts, settings: AllocatorSettings) -> Iterator[Finding]:
+    """MD401. A release that still ended in an error belongs to that error (MD201, MD206)."""
+    device = view.device
+    action = np.append(device.events.action, schema.UNKNOWN)[bursts.then]
+    mine = np.flatnonzero(~bursts.is_call & (action != schema.OOM))
+    if not len(mine):
+        return
+    released = int(bursts.bytes[mine].sum())
+    peak = int(device.usage.reserved.max())
+    collects = "garbage_collection_threshold" in settings.keys
+    yield Finding(
+        "MD401",
+        f"Cached memory was given back {plural(len(mine), 'time')} to serve a request: the device was full",
+        "warning" if len(mine) >= MANY_RETRIES else "info",
+        device.device,
+        (
+            Evidence("releases that a request waited for", len(mine), "retries", _span(view, bursts.first[mine])),
+            *_per_step(view, bursts.first[mine]),
+            Evidence("given back in them", released, "bytes"),
+            Evidence("highest reserved bytes", peak, "bytes"),
+            *_time(view, bursts, mine),
+            *_places(view, device.events.stack[bursts.then[mine]], "requests that did it"),
+            *((Evidence("garbage_collection_threshold is set: some may be its work", None),) if collects else ()),
+        ),
+        remedies.present(
+            Fix("Lower the peak, or leave some of the device's memory unused: each release stops the device", "code"),
+            remedies.expandable_segments(settings),
+        ),
+        weight_bytes=released // len(mine),
+    )
+
+
+def _calls(view: DeviceView, bursts: Bursts) -> Iterator[Finding]:
+    """MD402: only where a good part of what was given back is taken again, so that a call between phases is no problem."""
+    device = view.device
+    training = device.events.step[bursts.first] >= 0 if (device.events.step >= 0).any() else np.ones(len(bursts.first), bool)
+    mine = np.flatnonzero(bursts.is_call & training)
+    if len(mine) < MIN_CALLS:
+        return
+    opened = np.concatenate(([0], np.cumsum(np.where(np.isin(device.events.action, _OPEN), device.events.size, 0))))
+    until = np.append(bursts.first[mine][1:], device.num_events)
+    again = np.minimum(opened[until] - opened[bursts.last[mine]], bursts.bytes[mine])
+    released, rebuilt = int(bursts.bytes[mine].sum()), int(again.sum())
+    if rebuilt < REBUILT * released:
+        return
+    called = np.flatnonzero((device.events.stack >= 0) & _has_name(view, "empty_cache")[np.maximum(device.events.stack, 0)])
+    stacks = device.events.stack[np.intersect1d(called, bursts.last[mine])]
+    yield Finding(
+        "MD402",
+        f"The cache was emptied {plural(len(mine), 'time')} and {format_bytes(rebuilt)} of it taken from the device again",
+        "warning",
+        device.device,
+        (
+            Evidence("releases that no request waited for: calls of empty_cache()", len(mine), "calls", _span(view, bursts.first[mine])),
+            *_per_step(view, bursts.first[mine]),
+            Evidence("given back", released, "bytes"),
+            Evidence("taken again before the next call", rebuilt, "bytes"),
+            *_time(view, bursts, mine),
+            *_places(view, stacks, "called from"),
+        ),
+        (
+            Fix(
+                "Call empty_cache() once after initialisation, and not inside training",
+                "code",
+                "",
+                "every backend",
+                "keep it where another process or a library really needs the memory in between",
+            ),
+        ),
+        weight_bytes=released // len(mine),
+    )
+
+
+def _growth(view: DeviceView, settings: AllocatorSettings) -> Iterator[Finding]:
+    """MD403: new reserved peaks in the second half of the trace that no new peak of live bytes explains."""
+    device, usage = view.device, view.device.usage
+    half = _second_half(view)
+    if not 0 < half < device.num_events or usage.reserved.min() < 0 or usage.active.min() < 0:
+        return
+    reserved = int(usage.reserved[half:].max() - usage.reserved[:half].max())
+    active = max(int(usage.active[half:].max() - usage.active[:half].max()), 0)
+    if reserved < max(GROWTH * int(usage.reserved.max()), FLOOR) or active > reserved / 2:
+        return
+    opened = half + np.flatnonzero(np.isin(device.events.action[half:], _OPEN))
+    yield Finding(
+        "MD403",
+        f"Reserved memory grew by {format_bytes(reserved)} in the second half while live memory grew by {format_bytes(active)}",
+        "warning",
+        device.device,
+        (
+            Evidence("growth of the reserved peak in the second half", reserved, "bytes", f"from {moment_name(device, half)} on"),
+            Evidence("growth of the active peak meanwhile", active, "bytes"),
+            Evidence("times memory was taken from the device meanwhile", len(opened), "events"),
+            *_changing_sizes(view, opened),
+        ),
+        remedies.present(
+            remedies.expandable_segments(settings),
+            Fix(
+                "Pad inputs to a few sizes, so that a free block fits the next batch",
+                "code",
+                "",
+                "inputs of ever-changing size",
+                "padding costs compute",
+            ),
+        ),
+        weight_bytes=reserved,
+    )
+
+
+def _second_half(view: DeviceView) -> int:
+    """Returns the event at which the second half begins: half of the steps where there are four or more, else half of the events."""
+    steps = view.device.events.step
+    highest = int(steps.max())
+    if highest < 3:
+        return view.device.num_events // 2
+    return int(np.argmax(steps > highest // 2))
+
+
+def _changing_sizes(view: DeviceView, opened: Array) -> Iterator[Evidence]:
+    """Places whose requests took the new memory, and how many sizes they ask for in the whole trace."""
+    events = view.device.events
+    stacks, counts = np.unique(events.stack[opened], return_counts=True)
+    allocs = events.action == schema.ALLOC
+    for stack in stacks[np.argsort(-counts, kind="stable")][:NUM_PLACES]:
+        if stack >= 0:
+            sizes = len(np.unique(events.size[allocs & (events.stack == stack)]))
+            yield Evidence("distinct sizes asked for by a request that took it", sizes, "sizes", view.label(int(stack)))
+
+
+def _span(view: DeviceView, at: Array) -> str:
+    if len(at) == 1:
+        return moment_name(view.device, int(at[0]))
+    return f"{moment_name(view.device, int(at[0]))} to {format_count(int(at[-1]))}"
+
+
+def _per_step(view: DeviceView, at: Array) -> Iterator[Evidence]:
+    steps = view.device.events.step
+    highest = int(steps.max())
+    inside = at[steps[at] >= 0]
+    if highest > 0 and len(inside):
+        yield Evidence("per step", round(len(inside) / (highest + 1), 2), "per step")
+
+
+def _time(view: DeviceView, bursts: Bursts, rows: Array) -> Iterator[Evidence]:
+    time_us = np.append(view.device.events.time_us, -1)
+    begin, end = time_us[bursts.first[rows]], time_us[bursts.then[rows]]
+    known = (begin >= 0) & (end >= begin)
+    if known.any():
+        yield Evidence("time from the first release to the next entry, in all", int((end - begin)[known].sum()), "us")
+
+
+def _places(view: DeviceView, stacks: Array, what: str) -> Iterator[Evidence]:
+    stack, counts = np.unique(stacks[stacks >= 0], return_counts=True)
+    totals: dict[str, int] = {}
+    for one, count in zip(stack.tolist(), counts.tolist(), strict=True):
+        label = view.label(one)
+        totals[label] = totals.get(label, 0) + count
+    for label in sorted(totals, key=lambda name: (-totals[name], name))[:NUM_PLACES]:
+        yield Evidence(what, totals[label], "times", label)

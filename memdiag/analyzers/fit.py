@@ -1,0 +1,82 @@
+"""Would a request fit into what is reserved, and if not, why not?
+
+The allocator serves a request from one free range of the same pool and stream. Free bytes in several pieces do not add up: what
+stands between them is live tensors. This names the fewest bytes of them that would have to go for the request to fit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from memdiag.trace.model import Topology
+from memdiag.trace.table import Array
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The answer, for one request and one moment.
+
+    Attributes:
+        request_bytes: The rounded request.
+        free_bytes: Free bytes of its pool and stream.
+        num_free: Pieces they lie in.
+        largest_free_bytes: The largest of them.
+        between: Rows of Tensors: the live tensors (those waiting for a stream included) of the range, at least as long as the
+            request, that holds the fewest live bytes. Empty where the request fits, or where no segment is as long as it.
+        between_bytes: Bytes of their blocks.
+        range_bytes: Length of that range; 0: no segment is as long as the request.
+    """
+
+    request_bytes: int
+    free_bytes: int
+    num_free: int
+    largest_free_bytes: int
+    between: Array
+    between_bytes: int
+    range_bytes: int
+
+    @property
+    def fits(self) -> bool:
+        """Whether one free range is large enough."""
+        return self.largest_free_bytes >= self.request_bytes
+
+    @property
+    def missing_bytes(self) -> int:
+        """Bytes by which the largest free range is too small; 0 where it fits."""
+        return max(self.request_bytes - self.largest_free_bytes, 0)
+
+
+def would_fit(topology: Topology, group: int, request_bytes: int) -> Fit:
+    """Returns whether a request of ``request_bytes`` (rounded) in pool and stream ``group`` fits, and what stands in its way."""
+    segment = topology.blocks["segment"]
+    mine = np.flatnonzero(topology.segments["group"][segment] == group)
+    size, tensor = topology.blocks["size"][mine], topology.blocks["tensor"][mine]
+    free = size[tensor < 0]
+    largest = int(free.max(initial=0))
+    between, between_bytes, range_bytes = np.empty(0, tensor.dtype), 0, 0
+    if largest < request_bytes:
+        first, last = _cheapest_range(topology.blocks["address"][mine], size, segment[mine], tensor >= 0, request_bytes)
+        if first >= 0:
+            rows = tensor[first : last + 1]
+            between = rows[rows >= 0]
+            range_bytes = int(size[first : last + 1].sum())
+            between_bytes = range_bytes - int(size[first : last + 1][rows < 0].sum())
+    return Fit(request_bytes, int(free.sum()), len(free), largest, between, between_bytes, range_bytes)
+
+
+def _cheapest_range(start: Array, size: Array, segment: Array, live: Array, request_bytes: int) -> tuple[int, int]:
+    """Returns the first and last block of the run, at least ``request_bytes`` long and within one segment, with the fewest live bytes.
+
+    For each first block the shortest such run is enough: a longer one holds no fewer live bytes. (-1, -1): there is none.
+    """
+    last = np.searchsorted(start + size, start + request_bytes)
+    inside = np.flatnonzero(last < len(start))
+    inside = inside[segment[last[inside]] == segment[inside]]
+    if not len(inside):
+        return -1, -1
+    live_before = np.concatenate(([0], np.cumsum(np.where(live, size, 0))))
+    cost = live_before[last[inside] + 1] - live_before[inside]
+    best = int(inside[np.argmin(cost)])
+    return best, int(last[best])

@@ -1,0 +1,328 @@
+"""Free memory that cannot be used: how much, seen from which request, why, and which live tensors are to blame.
+
+Reserved - allocated is not fragmentation. What is free is split, from the point of view of a request, into what could serve it
+(cache), what is too small or in the wrong place (stranded, foreign); docs/fragmentation.md defines every byte. A finding is made
+where that is a twentieth of reserved memory and at least 32 MiB, or where a request failed: below that nobody gains by acting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from memdiag.analyzers import remedies, rounding
+from memdiag.analyzers.allocator_settings import AllocatorSettings
+from memdiag.analyzers.context import Context
+from memdiag.analyzers.moments import Look, fragmentation_at, look
+from memdiag.analyzers.pinning import Pin, Pinned, idle_by_group, pinned
+from memdiag.analyzers.places import age, group_name, lifetime_name, moment_name
+from memdiag.findings import Evidence, Finding, Fix
+from memdiag.trace.model import DeviceTrace, Trace
+from memdiag.trace.table import Array
+from memdiag.units import MIB, format_bytes, format_count, plural
+
+CODES: dict[str, str] = {
+    "MD201": "free memory lies in pieces too small for what is asked for",
+    "MD202": "few live bytes keep whole segments or pages from being given back",
+    "MD204": "free memory lies in other pools or streams",
+    "MD205": "reserved memory is mostly cache: not fragmentation",
+    "MD206": "out of memory with too little free: not fragmentation",
+    **rounding.CODES,
+}
+
+SHARE = 0.05  # of reserved memory
+FLOOR = 32 * MIB
+FOREIGN_SHARE = 0.1  # small pools and side streams always hold a little
+CACHE_SHARE = 0.2
+NUM_PLACES = 3  # that one finding names
+
+__all__ = ["CODES", "analyze", "fragmentation_at"]
+
+
+def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
+    """Yields findings MD201 to MD207 of every device."""
+    settings = AllocatorSettings.of(trace)
+    for view in context.views(trace):
+        here = look(view, context, settings)
+        yield from _out_of_memory(here)
+        if not here.failed:
+            yield from _stranded(here)
+        yield from _pinned(here)
+        yield from _foreign(here)
+        yield from rounding.findings(here)
+        yield from _cache(view.device, view.at, settings)
+
+
+def _worth(value: int, reserved: int, share: float = SHARE) -> bool:
+    return value >= max(share * reserved, FLOOR)
+
+
+def _out_of_memory(here: Look) -> Iterator[Finding]:
+    """MD201 where the free bytes would have been enough, MD206 where they would not."""
+    if not here.failed or here.usage["reserved"] < 0 or here.usage["active"] < 0:
+        return
+    wanted, free, left = here.request_bytes, here.usage["reserved"] - here.usage["active"], here.device_free_bytes
+    failures = int(here.device.references.failed.sum())
+    several = "out-of-memory errors in the trace (this is the one with the most free memory beyond the request)"
+    evidence = [Evidence("asked for when memory ran out (rounded)", wanted, "bytes", _where(here.name, here.site))]
+    evidence += [Evidence(several, failures, "errors")] if failures > 1 else []
+    # In one piece, the free bytes and what the driver had left would have served it.
+    if free + (left if left is not None and left < here.segment_bytes else 0) < wanted:
+        yield _too_little(here, free, evidence)
+    elif here.device.has_addresses and not here.fit.fits:
+        yield Finding(
+            "MD201",
+            f"Out of memory while {format_bytes(free)} lay free, in pieces too small or out of reach for {format_bytes(wanted)}",
+            "critical",
+            here.device.device,
+            (*evidence, *_split_evidence(here), *_outside_evidence(here), *_fit_evidence(here), *_history_evidence(here.device)),
+            _fixes(here),
+            weight_bytes=free,
+        )
+
+
+def _too_little(here: Look, free: int, evidence: list[Evidence]) -> Finding:
+    """MD206."""
+    left = here.device_free_bytes
+    limited = left is not None and left >= here.segment_bytes
+    if limited:
+        title = f"Out of memory at a limit: {format_bytes(left)} were free on the device, {format_bytes(here.request_bytes)} asked for"
+        fixes = [
+            Fix("Raise or remove the memory limit of this process (set_per_process_memory_fraction, per_process_memory_fraction)", "code")
+        ]
+    else:
+        title = f"Out of memory with too little free for {format_bytes(here.request_bytes)}, in whatever pieces"
+        others = "If reserved is far below the device's memory, look for another process, or libraries that allocate for themselves"
+        fixes = [Fix(others, "code")]
+    return Finding(
+        "MD206",
+        title,
+        "critical",
+        here.device.device,
+        (
+            *evidence,
+            Evidence("free in the allocator, in all pools and streams", free, "bytes", here.name),
+            *_outside_evidence(here),
+            Evidence("live then (allocated)", here.usage["allocated"], "bytes"),
+            Evidence("reserved then", here.usage["reserved"], "bytes"),
+        ),
+        (Fix("Need less at the peak: see what is live there", "code", "", "", "allocator settings cannot make up for it"), *fixes),
+        weight_bytes=here.request_bytes,
+    )
+
+
+def _outside_evidence(here: Look) -> Iterator[Evidence]:
+    """Memory of the device that the allocator does not hold, where the file says."""
+    left, capacity = here.device_free_bytes, here.device.capacity_bytes
+    if left is not None:
+        yield Evidence("free on the device, outside the allocator", left, "bytes")
+    if left is not None and capacity is not None:
+        others = capacity - left - here.usage["reserved"]
+        yield Evidence("held outside the allocator: contexts, libraries, other processes", others, "bytes")
+
+
+def _stranded(here: Look) -> Iterator[Finding]:
+    """MD201 at a moment at which nothing failed."""
+    if not here.is_split_known or not _worth(here.split["stranded"], here.usage["reserved"]):
+        return
+    share = here.split["stranded"] / here.usage["reserved"]
+    yield Finding(
+        "MD201",
+        f"{format_bytes(here.split['stranded'])} ({share:.0%} of reserved) is free in pieces too small to use",
+        "warning",
+        here.device.device,
+        (
+            Evidence("request it is seen from (rounded)", here.request_bytes, "bytes", _where(here.name, here.site)),
+            *_split_evidence(here),
+            *_fit_evidence(here),
+            *_history_evidence(here.device),
+            Evidence("reserved - active at the reserved peak: no remedy saves more", _above_active(here.device), "bytes"),
+        ),
+        _fixes(here),
+        weight_bytes=here.split["stranded"],
+    )
+
+
+def _pinned(here: Look) -> Iterator[Finding]:
+    """MD202."""
+    if not here.device.has_addresses or here.usage["reserved"] <= 0:
+        return
+    request = here.request_bytes if here.reference >= 0 else 0
+    found = pinned(here.view, here.topology, here.settings, here.group, request)
+    if found is None or not _worth(found.held_bytes, here.usage["reserved"]):
+        return
+    what = "page" if found.pages else "segment"
+    live, held = format_bytes(found.live_bytes), format_bytes(found.held_bytes)
+    yield Finding(
+        "MD202",
+        f"{live} of tensors keep {held} of free memory in {plural(found.num_pieces, what)}",
+        "warning",
+        here.device.device,
+        (
+            Evidence(f"free bytes in {what}s that live tensors fill by a quarter or less", found.held_bytes, "bytes", here.name),
+            Evidence("bytes of those tensors", found.live_bytes, "bytes"),
+            *(_pin_evidence(here, pin, what) for pin in found.pins[:NUM_PLACES]),
+        ),
+        remedies.present(remedies.expandable_segments(here.settings), remedies.smaller_pages(here.settings), _keep_together(found)),
+        weight_bytes=found.held_bytes,
+    )
+
+
+def _pin_evidence(here: Look, pin: Pin, what: str) -> Evidence:
+    kind = lifetime_name(pin.lifetime)
+    who = f"{plural(pin.num_tensors, 'tensor')} of {format_bytes(pin.tensor_bytes)}" + (f", {kind}" if kind else "")
+    lived = age(here.device, pin.oldest_alloc_at, here.at)
+    text = f"would come free in {plural(pin.num_pieces, what)} but for {who}, alive {lived} at most"
+    return Evidence(text, pin.held_bytes, "bytes", pin.label)
+
+
+def _keep_together(found: Pinned) -> Fix:
+    labels = [pin.label for pin in found.pins[:1] if pin.label]
+    return remedies.long_lived_first(f"the tensors of {labels[0]}" if labels else "long-lived tensors")
+
+
+def _foreign(here: Look) -> Iterator[Finding]:
+    """MD204."""
+    if not here.is_split_known or not _worth(here.split["foreign"], here.usage["reserved"], FOREIGN_SHARE):
+        return
+    device, groups = here.device, here.device.groups
+    idle = idle_by_group(here.view, here.topology, here.settings)
+    others = sorted((group for group in idle if group != here.group and idle[group]), key=lambda group: -idle[group])
+    fixes = []
+    if any(group >= 0 and (groups.pool_major[group] or groups.pool_minor[group]) for group in others):
+        title = "Let CUDA graphs share one pool (torch.cuda.graph(g, pool=…)); drop MemPools that are no longer used"
+        fixes.append(Fix(title, "code", "", "private pools"))
+    if any(group >= 0 and groups.stream[group] != groups.stream[here.group] for group in others):
+        fixes.append(
+            Fix(
+                "Allocate on one stream and only compute on the others",
+                "code",
+                "",
+                "several streams",
+                "then the side stream must be waited for before a tensor is freed (wait_stream), or the tensor kept until it is done",
+            )
+        )
+    if any(group >= 0 and groups.small[group] for group in others):
+        fixes.append(remedies.long_lived_first("small tensors (at most 1 MiB)"))
+    yield Finding(
+        "MD204",
+        f"{format_bytes(here.split['foreign'])} is free, but in other pools or streams than the request",
+        "warning",
+        device.device,
+        (
+            Evidence("free in part-used segments of other pools or streams", here.split["foreign"], "bytes", here.name),
+            Evidence("request it is seen from (rounded)", here.request_bytes, "bytes", group_name(device, here.group)),
+            *(Evidence("of it in", idle[group], "bytes", group_name(device, group)) for group in others[:NUM_PLACES]),
+        ),
+        tuple(fixes),
+        weight_bytes=here.split["foreign"],
+    )
+
+
+def _cache(device: DeviceTrace, at: int, settings: AllocatorSettings) -> Iterator[Finding]:
+    """MD205, at the chosen moment or at the end of the trace, whichever has more of it."""
+    moments = [moment for moment in (at, device.num_events - 1) if moment >= 0 and device.usage.cache[moment] >= 0]
+    if not moments:
+        return
+    best = max(moments, key=lambda moment: int(device.usage.cache[moment]))
+    cache, reserved = int(device.usage.cache[best]), int(device.usage.reserved[best])
+    lost = int(device.usage.stranded[best] + device.usage.foreign[best])
+    gap = reserved - int(device.usage.allocated[best])
+    if not _worth(cache, reserved, CACHE_SHARE) or lost > gap / 4:
+        return
+    yield Finding(
+        "MD205",
+        f"{format_bytes(cache)} of reserved memory is cache, ready for use: not fragmentation",
+        "info",
+        device.device,
+        (
+            Evidence("reserved - allocated", gap, "bytes", moment_name(device, best)),
+            Evidence("of it free and usable (cache)", cache, "bytes"),
+            Evidence("of it free and unusable (stranded + foreign)", lost, "bytes"),
+        ),
+        (
+            Fix(
+                "Leave it, unless something else on the device needs the memory: then give it back once, between phases",
+                "code",
+                f"torch.{settings.backend}.empty_cache()" if settings.can_change else "",
+                "",
+                "inside training it makes every step allocate anew (MD402)",
+            ),
+        ),
+        weight_bytes=cache,
+    )
+
+
+def _fixes(here: Look) -> tuple[Fix, ...]:
+    found = pinned(here.view, here.topology, here.settings, here.group, here.request_bytes)
+    return remedies.present(
+        remedies.expandable_segments(here.settings),
+        remedies.smaller_pages(here.settings) if found and found.pages else None,
+        _keep_together(found) if found else None,
+        remedies.max_split_size(here.settings, here.request_bytes),
+    )
+
+
+def _split_evidence(here: Look) -> Iterator[Evidence]:
+    if not here.is_split_known:
+        return
+    yield Evidence("free in its pool and stream, in smaller pieces (stranded)", here.split["stranded"], "bytes", here.name)
+    yield Evidence("free in part-used segments of other pools and streams (foreign)", here.split["foreign"], "bytes")
+    yield Evidence("free and usable for it (cache)", here.split["cache"], "bytes")
+
+
+def _fit_evidence(here: Look) -> Iterator[Evidence]:
+    """Would the request fit, and if not, why not."""
+    fit = here.fit
+    pieces = f"largest of {plural(fit.num_free, 'free piece')} there ({format_bytes(fit.free_bytes)} in all)"
+    yield Evidence(pieces, fit.largest_free_bytes, "bytes", group_name(here.device, here.group))
+    if fit.fits:
+        return
+    yield Evidence("missing in the largest piece", fit.missing_bytes, "bytes")
+    if not fit.range_bytes:
+        yield Evidence("segments there as long as the request", 0, "segments")
+        return
+    text = f"it would fit but for {plural(len(fit.between), 'live tensor')} in a range of {format_bytes(fit.range_bytes)}, which hold"
+    yield Evidence(text, fit.between_bytes, "bytes", _places(here, fit.between))
+
+
+def _places(here: Look, rows: Array) -> str:
+    """Names the places that hold most bytes among the given tensors."""
+    sizes: dict[str, int] = {}
+    for row in rows.tolist() if len(rows) <= 1000 else rows[np.argsort(-here.device.tensors.block_bytes[rows])[:1000]].tolist():
+        label = here.view.label(int(here.device.tensors.stack[row]))
+        sizes[label] = sizes.get(label, 0) + int(here.device.tensors.block_bytes[row])
+    named = sorted((label for label in sizes if label), key=lambda label: -sizes[label])
+    return "; ".join(named[:NUM_PLACES])
+
+
+def _history_evidence(device: DeviceTrace) -> Iterator[Evidence]:
+    """What the whole trace says: when most was stranded, and how often new memory was taken while enough lay free in pieces."""
+    stranded = device.usage.stranded
+    if len(stranded) and stranded.max() > 0:
+        worst = int(np.argmax(stranded))
+        yield Evidence("most that was ever stranded", int(stranded[worst]), "bytes", moment_name(device, worst))
+    references = device.references
+    opened = np.flatnonzero((references.opened_at < references.at_event) & ~references.failed)
+    if not len(opened):
+        return
+    needless = opened[stranded[references.opened_at[opened]] >= references.size[opened]]
+    if not len(needless):
+        return
+    first, last = references.opened_at[needless], references.at_event[needless]
+    regions = device.regions
+    request = np.minimum(np.searchsorted(last, regions.opened_at), len(needless) - 1)
+    mine = (regions.opened_at >= first[request]) & (regions.opened_at <= last[request])
+    text = f"taken by {format_count(len(needless))} of {plural(len(opened), 'request')} for new memory, though enough lay free in pieces"
+    yield Evidence(text, int(regions.size[mine].sum()), "bytes")
+
+
+def _above_active(device: DeviceTrace) -> int:
+    """Returns the reserved peak less the active peak: even a perfect allocator needs the latter."""
+    reserved = max(int(device.usage.reserved.max(initial=0)), device.start["reserved"])
+    return reserved - max(int(device.usage.active.max(initial=0)), device.start["active"])
+
+
+def _where(*parts: str) -> str:
+    return ", ".join(part for part in parts if part)

@@ -1,0 +1,163 @@
+"""The moment at which fragmentation is looked at in detail, and what is known of it.
+
+Unless the user chose an event, that is the out-of-memory event with the most free memory beyond what was asked for, if the trace
+holds one: it is what the user came for. Otherwise it is the moment of the analysis context (the reserved peak).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from memdiag.analyzers.allocator_settings import AllocatorSettings
+from memdiag.analyzers.context import Context, DeviceView
+from memdiag.analyzers.fit import Fit, would_fit
+from memdiag.analyzers.places import moment_name
+from memdiag.findings import Fragmentation
+from memdiag.trace.layout import SMALL_LIMIT, SMALL_SEGMENT
+from memdiag.trace.model import DeviceTrace, Topology
+from memdiag.units import MIB
+
+OWN_SEGMENT = 10 * MIB  # requests from here on get a segment of their own size
+
+
+@dataclass(frozen=True)
+class Look:
+    """One device at one moment.
+
+    Attributes:
+        view: The device.
+        settings: Allocator settings of the trace.
+        at: Event after which things are looked at; -1: before the first.
+        reference: Row of References from which the split is seen; -1: none.
+        failed: That request ran out of memory at this very event.
+    """
+
+    view: DeviceView
+    settings: AllocatorSettings
+    at: int
+    reference: int
+    failed: bool
+
+    @property
+    def device(self) -> DeviceTrace:
+        """The device's trace."""
+        return self.view.device
+
+    @cached_property
+    def usage(self) -> dict[str, int]:
+        """Reserved, allocated, active and requested bytes; -1: unknown."""
+        return self.device.usage_at(self.at)
+
+    @cached_property
+    def split(self) -> dict[str, int]:
+        """Cache, stranded and foreign bytes; -1: unknown."""
+        return {name: int(self.device.usage[name][self.at]) if self.at >= 0 else -1 for name in ("cache", "stranded", "foreign")}
+
+    @property
+    def is_split_known(self) -> bool:
+        """Whether the split is known: it needs addresses and a reference request."""
+        return self.reference >= 0 and min(self.split.values()) >= 0 and self.usage["reserved"] >= 0
+
+    @property
+    def request_bytes(self) -> int:
+        """The rounded reference request."""
+        return int(self.device.references.size[self.reference])
+
+    @property
+    def group(self) -> int:
+        """Pool and stream of the reference request (a row of Groups); -1: none."""
+        return int(self.device.references.group[self.reference]) if self.reference >= 0 else -1
+
+    @property
+    def name(self) -> str:
+        """The moment, in words."""
+        return moment_name(self.device, self.at)
+
+    @property
+    def site(self) -> str:
+        """Place in the code of the reference request; "" unknown."""
+        return self.view.label(int(self.device.events.stack[self.device.references.at_event[self.reference]]))
+
+    @property
+    def device_free_bytes(self) -> int | None:
+        """What the driver had left when memory ran out; None: nothing failed here, or the file does not say."""
+        free = int(self.device.events.addr[self.at]) if self.failed else -1
+        return free if free >= 0 else None
+
+    @property
+    def segment_bytes(self) -> int:
+        """What the allocator would ask the driver for, to serve the reference request from new memory."""
+        if self.request_bytes <= SMALL_LIMIT:
+            return SMALL_SEGMENT
+        if self.request_bytes < OWN_SEGMENT:
+            return self.settings.page_bytes(small=False)
+        return -(-self.request_bytes // SMALL_SEGMENT) * SMALL_SEGMENT
+
+    @cached_property
+    def topology(self) -> Topology:
+        """Segments and blocks at the moment."""
+        return self.device.topology(self.at)
+
+    @cached_property
+    def fit(self) -> Fit:
+        """Whether the reference request would fit at the moment."""
+        return would_fit(self.topology, self.group, self.request_bytes)
+
+
+def look(view: DeviceView, context: Context, settings: AllocatorSettings) -> Look:
+    """Returns the moment to look at on one device."""
+    device, references = view.device, view.device.references
+    at = view.at
+    failed = np.flatnonzero(references.failed)
+    if len(failed) and not isinstance(context.at, int):
+        events = references.at_event[failed]
+        spare = device.usage.reserved[events] - device.usage.active[events] - references.size[failed]
+        at = int(events[np.argmax(spare)])
+    reference = int(device.usage.reference[at]) if at >= 0 else -1
+    out_of_memory = reference >= 0 and bool(references.failed[reference]) and int(references.at_event[reference]) == at
+    return Look(view, settings, at, reference, out_of_memory)
+
+
+def reference_kind(device: DeviceTrace, at: int) -> str | None:
+    """Returns which request the split at ``at`` is seen from: "this", "next", "last" or "largest request"; None: none."""
+    row = int(device.usage.reference[at]) if at >= 0 else -1
+    if row < 0:
+        return None
+    references = device.references
+    if references.opened_at[row] == references.at_event[row] and not references.failed[row]:
+        return "largest request"  # it opened nothing: no request of the trace did
+    if at < references.opened_at[row]:
+        return "next request"
+    return "this request" if at <= references.at_event[row] else "last request"
+
+
+def fragmentation_at(device: DeviceTrace, at: int) -> Fragmentation:
+    """Returns the split of reserved - requested after event ``at``; None for what cannot be known."""
+    usage = device.usage_at(at)
+    row = int(device.usage.reference[at]) if at >= 0 else -1
+    split = {name: int(device.usage[name][at]) if at >= 0 else -1 for name in ("cache", "stranded", "foreign")}
+    largest = None
+    if row >= 0 and device.has_addresses:
+        largest = would_fit(device.topology(at), int(device.references.group[row]), 0).largest_free_bytes
+    return Fragmentation(
+        at_event=at if device.num_events else None,
+        reference_request_bytes=int(device.references.size[row]) if row >= 0 else None,
+        reference_kind=reference_kind(device, at),
+        rounding_bytes=_difference(usage["allocated"], usage["requested"]),
+        pending_bytes=_difference(usage["active"], usage["allocated"]),
+        stranded_bytes=_known(split["stranded"]),
+        foreign_bytes=_known(split["foreign"]),
+        cache_bytes=_known(split["cache"]),
+        largest_free_bytes=largest,
+    )
+
+
+def _known(value: int) -> int | None:
+    return value if value >= 0 else None
+
+
+def _difference(more: int, less: int) -> int | None:
+    return more - less if more >= 0 and less >= 0 else None
