@@ -1,0 +1,94 @@
+"""A small language for heaps: tests write down what an allocator did, and get the trace of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from memdiag.trace import schema
+from memdiag.trace.build import build_trace
+from memdiag.trace.layout import Layout
+from memdiag.trace.raw import RawDevice
+from memdiag.trace.stacks import Frame, Stacks
+
+MIB = 1 << 20
+
+
+class Heap:
+    """Entries of one device's trace, in order. Addresses are in MiB from 0 where given as ``at``; sizes are in bytes."""
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[str, int, int, int, tuple[Frame, ...]]] = []
+        self.clock = 0
+        self.times: list[int] = []
+
+    def _add(self, action, addr, size, stream, where):
+        frames = tuple(where) if isinstance(where, (list, tuple)) else (Frame("train.py", int(where[1:] or 1), where),) if where else ()
+        self.entries.append((action, addr, size, stream, frames))
+        self.clock += 1
+        self.times.append(self.clock)
+        return len(self.entries) - 1
+
+    def segment(self, at, size, stream=0, where="", expandable=False):
+        """A segment (or pages) is obtained from the driver."""
+        return self._add("segment_map" if expandable else "segment_alloc", int(at * MIB), size, stream, where)
+
+    def release(self, at, size, stream=0, where="", expandable=False):
+        """It is given back."""
+        return self._add("segment_unmap" if expandable else "segment_free", int(at * MIB), size, stream, where)
+
+    def alloc(self, at, size, stream=0, where=""):
+        """A tensor is made. ``where`` is a name like "f12": function f12 at line 12 of train.py."""
+        return self._add("alloc", int(at * MIB), size, stream, where)
+
+    def free(self, at, size, stream=0, pending=False, where=""):
+        """It is freed; with ``pending`` the free does not complete yet."""
+        last = self._add("free_requested", int(at * MIB), size, stream, where)
+        return last if pending else self._add("free_completed", int(at * MIB), size, stream, where)
+
+    def complete(self, at, size, stream=0):
+        """A pending free completes."""
+        return self._add("free_completed", int(at * MIB), size, stream, "")
+
+    def oom(self, size, stream=0, device_free=-1, where=""):
+        """A request fails."""
+        return self._add("oom", device_free, size, stream, where)
+
+    def other(self, action, size=0):
+        """Any other entry."""
+        return self._add(action, 0, size, 0, "")
+
+    def wait(self, microseconds):
+        """Time passes."""
+        self.clock += microseconds
+
+    def trace(self, backend="cuda", settings=None, layout=None, format="torch-snapshot", pools=None, timed=True, **raw):
+        """Returns the trace of what was written down."""
+        stacks, ids = Stacks.from_lists([entry[4] for entry in self.entries])
+        column = {name: [entry[i] for entry in self.entries] for i, name in enumerate(("action", "addr", "size", "stream"))}
+        device = RawDevice(
+            device=0,
+            action=np.array([schema.ACTION_CODES[name] for name in column["action"]], np.int8),
+            addr=np.array(column["addr"], np.int64),
+            size=np.array(column["size"], np.int64),
+            stream=np.array(column["stream"], np.int64),
+            time_us=np.array(self.times, np.int64) if timed else None,
+            stack=ids,
+            pool=None if pools is None else np.array(pools, np.int64).reshape(-1, 2),
+            **raw,
+        )
+        return build_trace(
+            path="heap",
+            format=format,
+            backend=backend,
+            raws=[device],
+            layout=layout or Layout(pad=32 if backend == "npu" else 0),
+            stacks=stacks,
+            settings=settings or {},
+        )
+
+
+@pytest.fixture
+def heap():
+    """An empty heap."""
+    return Heap()
