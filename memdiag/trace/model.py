@@ -14,6 +14,7 @@ import numpy as np
 
 from memdiag.findings import Note
 from memdiag.trace import schema
+from memdiag.trace.layout import Layout
 from memdiag.trace.stacks import Stacks
 from memdiag.trace.table import Array, Table
 
@@ -44,6 +45,7 @@ class DeviceTrace:
         start: Bytes before the first event: reserved, allocated, active, requested; -1 where unknown.
         anomalies: What did not fit together, by kind, with counts ("double_free": 3).
         capacity_bytes: Bytes of the device; None: unknown.
+        has_final_state: The file lists segments of its own (``segments``, ``blocks``).
     """
 
     device: int
@@ -59,6 +61,24 @@ class DeviceTrace:
     start: Mapping[str, int]
     anomalies: Mapping[str, int] = field(default_factory=dict)
     capacity_bytes: int | None = None
+    has_final_state: bool = False
+
+    @property
+    def end(self) -> dict[str, int]:
+        """Bytes at the end: as the file's own segments and blocks have them, else after the last event; -1: unknown."""
+        if not self.has_final_state:
+            return self.usage_at(self.num_events - 1)
+        blocks, segments = self.blocks, self.segments
+        held = blocks.state != schema.INACTIVE
+        allocated = int(blocks.size[blocks.state == schema.ACTIVE_ALLOCATED].sum())
+        active = int(blocks.size[held].sum())
+        asked = np.where(blocks.requested_size >= 0, blocks.requested_size, blocks.size)
+        requested = int(asked[blocks.state == schema.ACTIVE_ALLOCATED].sum())
+        if not len(blocks):  # segments alone: their own sums, where they give any
+            allocated, active, requested = (
+                int(segments[name].sum()) if (segments[name] >= 0).all() else -1 for name in ("allocated_size", "active_size", "requested_size")
+            )
+        return {"reserved": int(segments.total_size.sum()), "allocated": allocated, "active": active, "requested": requested}
 
     @property
     def num_events(self) -> int:
@@ -110,6 +130,7 @@ class Trace:
         bases: How phases, steps and categories were found: "marks", "annotations", "stacks", "periodicity" or "none".
         notes: What limits the diagnosis.
         complete_from_start: The trace begins on an empty allocator; None: unknown.
+        layout: Sizes that the allocator used.
     """
 
     path: str
@@ -125,6 +146,7 @@ class Trace:
     bases: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[Note, ...] = ()
     complete_from_start: bool | None = None
+    layout: Layout = field(default_factory=Layout)
 
     @property
     def num_events(self) -> int:

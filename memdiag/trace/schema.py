@@ -96,8 +96,8 @@ TENSORS: dict[str, Column] = {
     "step_free": Column("int32", "", "step of death; -1: unknown or never"),
 }
 
-# A range of memory held from the driver, for a span of events. Expandable segments give one row per piece mapped; pieces
-# that touch, of one group, are one segment in a snapshot.
+# A piece of memory held from the driver, for a span of events. Pieces of one ``segment`` belong together; pieces of expandable
+# segments have none, and those that touch, of one group, are one segment in a snapshot.
 REGIONS: dict[str, Column] = {
     "start": Column("int64", "", "first address"),
     "size": Column("int64", "bytes", "length"),
@@ -105,6 +105,7 @@ REGIONS: dict[str, Column] = {
     "closed_at": Column("int64", "", "event; num_events: still held at the end"),
     "group": Column("int32", "", "row in Groups"),
     "expandable": Column("bool", "", "a piece of an expandable segment"),
+    "segment": Column("int32", "", "number of the range obtained from the driver; -1: expandable"),
 }
 
 GROUPS: dict[str, Column] = {

@@ -1,0 +1,44 @@
+"""Pages that ``torch.cuda._memory_viz`` writes: a viewer with the snapshot's pickle inside, in base64."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from pathlib import Path
+
+from memdiag.errors import RefusedFile
+from memdiag.sources.files import read_bytes
+from memdiag.sources.torch_snapshot import read_snapshot
+from memdiag.trace.model import Trace
+
+FORMAT = "memory-viz-html"
+
+_BASE64 = re.compile(rb"[\"'`]((?:gA|KG|fX|XX)[A-Za-z0-9+/]{40,}={0,2})[\"'`]")
+
+
+def sniff(head: bytes) -> bool:
+    """Whether this is an HTML page (which of them hold a snapshot, ``read`` finds out)."""
+    start = head[:1024].lstrip().lower()
+    return start.startswith((b"<!doctype html", b"<html", b"<head", b"<script", b"<body"))
+
+
+def read(path: Path) -> Trace:
+    """Reads the snapshot inside a page.
+
+    Raises:
+        RefusedFile: The page holds no snapshot (a memory timeline page holds only a picture), or an unsafe one.
+    """
+    page = read_bytes(path)
+    match = _BASE64.search(page)
+    if match:
+        try:
+            return read_snapshot(base64.b64decode(match.group(1)), str(path), FORMAT)
+        except binascii.Error:
+            raise RefusedFile(f"{path}: the snapshot inside the page is damaged", "make the page again from the .pickle") from None
+    if b"data:image/png;base64," in page:
+        raise RefusedFile(
+            f"{path} holds only a picture (export_memory_timeline to .html draws one): no data to analyze",
+            "export the raw data: prof.export_memory_timeline('timeline.raw.json.gz'), or record a snapshot",
+        )
+    raise RefusedFile(f"{path} is a web page without a memory snapshot in it", "give the .pickle that the page was made from")

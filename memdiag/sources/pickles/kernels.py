@@ -1,0 +1,186 @@
+"""Compiled loops over a tape: many dicts into columns, equal texts and equal stacks into one number."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from memdiag.sources.pickles.machine import INT, NONE_THERE, STR
+from memdiag.trace.compiled import njit
+from memdiag.trace.table import Array
+
+# FNV-1a, 64 bit: quick, and every hit is compared in full.
+_FNV_START = np.uint64(14695981039346656037)
+_FNV_PRIME = np.uint64(1099511628211)
+
+
+@njit
+def canonical_strings(buf: Array, string_at: Array, string_size: Array) -> Array:
+    """Returns, int32 per string, the row of the first string of the same bytes."""
+    n = len(string_at)
+    canon = np.empty(n, np.int32)
+    slots = 16
+    while slots < 2 * n:
+        slots *= 2
+    table = np.full(slots, -1, np.int32)
+    for row in range(n):
+        start, size = string_at[row], string_size[row]
+        code = _FNV_START
+        for i in range(start, start + size):
+            code = (code ^ np.uint64(buf[i])) * _FNV_PRIME
+        slot = np.int64((code ^ code >> np.uint64(32)) & np.uint64(slots - 1))
+        while True:
+            other = table[slot]
+            if other < 0:
+                table[slot] = row
+                canon[row] = row
+                break
+            if string_size[other] == size:
+                same = True
+                base = string_at[other]
+                for i in range(size):
+                    if buf[base + i] != buf[start + i]:
+                        same = False
+                        break
+                if same:
+                    canon[row] = other
+                    break
+            slot = (slot + 1) & (slots - 1)
+    return canon
+
+
+@njit
+def total_items(boxes: Array, box_size: Array) -> int:
+    """Returns how many items the boxes hold together."""
+    total = 0
+    for box in boxes:
+        total += box_size[box]
+    return total
+
+
+@njit
+def flatten(boxes: Array, items: Array, box_first: Array, chunk_start: Array, chunk_size: Array, chunk_next: Array,
+            total: int) -> Array:  # fmt: skip
+    """Returns the items of all boxes one after the other."""
+    flat = np.empty(total, np.int64)
+    at = 0
+    for box in boxes:
+        chunk = box_first[box]
+        while chunk >= 0:
+            start, size = chunk_start[chunk], chunk_size[chunk]
+            flat[at : at + size] = items[start : start + size]
+            at += size
+            chunk = chunk_next[chunk]
+    return flat
+
+
+@njit
+def fill_table(boxes: Array, column_of: Array, canonical: Array, items: Array, box_first: Array, chunk_start: Array,
+               chunk_size: Array, chunk_next: Array, columns: Array, others: Array) -> bool:  # fmt: skip
+    """Writes the values of many dicts into ``columns`` (keys x rows); marks in ``others`` the keys that have no column."""
+    for row in range(len(boxes)):
+        chunk = box_first[boxes[row]]
+        while chunk >= 0:
+            start = chunk_start[chunk]
+            for i in range(start, start + chunk_size[chunk], 2):
+                key = items[i]
+                if key & 7 != STR:
+                    return False
+                name = canonical[key >> 3]
+                column = column_of[name]
+                if column >= 0:
+                    columns[column, row] = items[i + 1]
+                else:
+                    others[name] = True
+            chunk = chunk_next[chunk]
+    return True
+
+
+@njit
+def mark_items(boxes: Array, items: Array, box_first: Array, chunk_start: Array, chunk_size: Array, chunk_next: Array,
+               seen: Array) -> bool:  # fmt: skip
+    """Marks in ``seen`` (bool per box) every box that is an item of one of ``boxes``; False if an item is no box."""
+    for box in boxes:
+        chunk = box_first[box]
+        while chunk >= 0:
+            start = chunk_start[chunk]
+            for i in range(start, start + chunk_size[chunk]):
+                if items[i] & 7 != 2:
+                    return False
+                seen[items[i] >> 3] = True
+            chunk = chunk_next[chunk]
+    return True
+
+
+@njit
+def intern_lists(boxes: Array, number_of: Array, items: Array, box_first: Array, box_size: Array, chunk_start: Array,
+                 chunk_size: Array, chunk_next: Array) -> tuple[Array, Array, Array]:  # fmt: skip
+    """Numbers lists of frames so that equal ones get one number.
+
+    Args:
+        boxes: The lists.
+        number_of: int32 per box: the number of the frame that this box is.
+
+    Returns:
+        Number of each list (int32), offsets and frame numbers of the distinct lists, one after the other.
+    """
+    n = len(boxes)
+    ids = np.empty(n, np.int32)
+    slots = 16
+    while slots < 2 * n:
+        slots *= 2
+    table = np.full(slots, -1, np.int32)
+    offsets = np.zeros(n + 1, np.int64)
+    flat = np.empty(1024, np.int32)
+    known = 0
+    used = 0
+    for row in range(n):
+        size = np.int64(box_size[boxes[row]])
+        if used + size > len(flat):
+            wider = np.empty(max(2 * len(flat), used + size), np.int32)
+            wider[:used] = flat[:used]
+            flat = wider
+        code = _FNV_START
+        at = used
+        chunk = box_first[boxes[row]]
+        while chunk >= 0:
+            start = chunk_start[chunk]
+            for i in range(start, start + chunk_size[chunk]):
+                number = number_of[items[i] >> 3]
+                flat[at] = number
+                at += 1
+                code = (code ^ np.uint64(number)) * _FNV_PRIME
+            chunk = chunk_next[chunk]
+        slot = np.int64((code ^ code >> np.uint64(32)) & np.uint64(slots - 1))
+        while True:
+            other = table[slot]
+            if other < 0:
+                table[slot] = known
+                ids[row] = known
+                known += 1
+                used = at
+                offsets[known] = used
+                break
+            base = offsets[other]
+            if offsets[other + 1] - base == size:
+                same = True
+                for i in range(size):
+                    if flat[base + i] != flat[used + i]:
+                        same = False
+                        break
+                if same:
+                    ids[row] = other
+                    break
+            slot = (slot + 1) & (slots - 1)
+    return ids, offsets[: known + 1].copy(), flat[:used].copy()
+
+
+def integers(values: Array, missing: int) -> Array:
+    """Returns tagged values as int64 numbers, ``missing`` where there is none.
+
+    Raises:
+        ValueError: A value is no integer, or does not fit 61 bits.
+    """
+    tags = values & 7
+    if not np.all((tags == INT) | (tags == NONE_THERE)):
+        raise ValueError("a number is expected where something else stands")
+    return np.where(tags == INT, values >> 3, missing)

@@ -1,0 +1,211 @@
+"""What a pickle holds, read from the tape: single values as Python objects, long lists of dicts as columns."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from memdiag.errors import RefusedFile
+from memdiag.sources.pickles import machine as m
+from memdiag.sources.pickles.kernels import canonical_strings, fill_table, flatten, total_items
+from memdiag.trace.table import Array
+
+_MAX_DEPTH = 200
+_HINT = "memdiag opens PyTorch memory snapshots only: plain numbers, text, lists and dicts; it never runs anything in a file"
+
+
+class Tape:
+    """A decoded pickle. Values are tagged int64 (see ``machine``)."""
+
+    def __init__(self, buf: bytes | memoryview, root: int, arrays: tuple[Any, ...]) -> None:
+        (_, _, self.items, self.box_kind, self.box_size, self.box_first, _, self.chunk_start, self.chunk_size, self.chunk_next,
+         self.string_at, self.string_size, self.string_coding, self._reals) = arrays  # fmt: skip
+        self._bytes = buf
+        self.buf = np.frombuffer(buf, np.uint8)
+        self.root = root
+        self._texts: dict[int, Any] = {}
+        self._canonical: Array | None = None
+
+    @property
+    def canonical(self) -> Array:
+        """int32 per row of strings: the first row of the same text."""
+        if self._canonical is None:
+            self._canonical = canonical_strings(self.buf, self.string_at, self.string_size)
+        return self._canonical
+
+    def text(self, row: int) -> Any:
+        """Returns the text, bytes or long integer in a row of strings.
+
+        Raises:
+            ValueError: It is not what it claims to be.
+        """
+        if row not in self._texts:
+            start = int(self.string_at[row])
+            raw = bytes(self._bytes[start : start + int(self.string_size[row])])
+            self._texts[row] = _decode(raw, int(self.string_coding[row]))
+        return self._texts[row]
+
+    def kind(self, value: int) -> int:
+        """Returns the kind of box (LIST, DICT, TUPLE, SET) of a value; -1: it is no box."""
+        return int(self.box_kind[value >> 3]) if value & 7 == m.BOX else -1
+
+    def list_items(self, value: int) -> Array:
+        """Returns the tagged values in a list, tuple or set; for a dict keys and values by turns."""
+        boxes = np.array([value >> 3], np.int64)
+        return flatten(boxes, self.items, self.box_first, self.chunk_start, self.chunk_size, self.chunk_next,
+                       total_items(boxes, self.box_size))  # fmt: skip
+
+    def python(self, value: int, depth: int = 0) -> Any:
+        """Returns a value as Python objects.
+
+        Raises:
+            RefusedFile: It is nested absurdly deep, or contains itself.
+            ValueError: A text or number in it is damaged, or a key cannot be one.
+        """
+        tag, payload = value & 7, value >> 3
+        if tag == m.INT:
+            return payload
+        if tag == m.CONST:
+            return (None, False, True)[payload]
+        if tag == m.REAL:
+            at = int(self._reals[payload])
+            return struct.unpack(">d", bytes(self._bytes[at : at + 8]))[0]
+        if tag != m.BOX:
+            return self.text(payload)
+        if depth > _MAX_DEPTH:
+            raise RefusedFile("the pickle is nested too deep, or contains itself", _HINT)
+        values = [self.python(int(item), depth + 1) for item in self.list_items(value)]
+        kind = self.box_kind[payload]
+        if kind == m.DICT:
+            if not all(isinstance(key, str | int | float | tuple | bytes) for key in values[::2]):
+                raise ValueError("a dict key of a strange type")
+            return dict(zip(values[::2], values[1::2], strict=True))
+        return tuple(values) if kind == m.TUPLE else values
+
+    def get(self, value: int, key: str) -> int | None:
+        """Returns the tagged value under ``key`` in a dict; None: it is not there, or ``value`` is no dict."""
+        if self.kind(value) != m.DICT:
+            return None
+        items = self.list_items(value)
+        for name, held in zip(items[-2::-2], items[::-2], strict=True):  # of equal keys the last one counts
+            if name & 7 == m.STR and self.text(int(name) >> 3) == key:
+                return int(held)
+        return None
+
+    def keys(self, value: int) -> list[str]:
+        """Returns the text keys of a dict."""
+        return [str(self.text(int(key) >> 3)) for key in self.list_items(value)[::2] if key & 7 == m.STR]
+
+    def rows(self, values: Array, keys: Sequence[str]) -> tuple[dict[str, Array], set[str]]:
+        """Reads dicts as a table.
+
+        Args:
+            values: Tagged values, each a dict.
+            keys: The keys wanted.
+
+        Returns:
+            A column of tagged values for each key (NONE_THERE where a row lacks it), and the other keys seen.
+
+        Raises:
+            ValueError: A value is no dict, or a dict has a key that is no text.
+        """
+        if not np.all(values & 7 == m.BOX):
+            raise ValueError("a list of dicts holds something else")
+        boxes = values >> 3
+        if not np.all(self.box_kind[boxes] == m.DICT):
+            raise ValueError("a list of dicts holds something else")
+        columns = np.full((len(keys), len(boxes)), m.NONE_THERE, np.int64)
+        column_of = np.full(len(self.string_at) + 1, -1, np.int32)
+        lengths = {len(key) for key in keys}
+        first = np.unique(self.canonical)
+        wanted = {key: index for index, key in enumerate(keys)}
+        for row in first[np.isin(self.string_size[first], list(lengths))]:
+            column_of[row] = wanted.get(self.text(int(row)), -1) if self.string_coding[row] != m.RAW_BYTES else -1
+        others = np.zeros(len(self.string_at) + 1, np.bool_)
+        good = fill_table(boxes, column_of, self.canonical, self.items, self.box_first, self.chunk_start, self.chunk_size,
+                          self.chunk_next, columns, others)  # fmt: skip
+        if not good:
+            raise ValueError("a dict has a key that is no text")
+        unknown = {str(self.text(int(row))) for row in np.flatnonzero(others)[:32]}
+        return {key: columns[index] for index, key in enumerate(keys)}, unknown
+
+
+def _decode(raw: bytes, coding: int) -> Any:
+    if coding == m.UTF8:
+        return raw.decode("utf-8", "surrogatepass").encode("utf-8", "replace").decode("utf-8")
+    if coding == m.RAW_ESCAPE:
+        return raw.decode("raw-unicode-escape")
+    if coding == m.LITTLE_ENDIAN:
+        return int.from_bytes(raw[:64], "little", signed=True)
+    if coding == m.DECIMAL:
+        return int(raw[:64].rstrip(b"L"))
+    if coding == m.FLOAT_TEXT:
+        return float(raw[:64])
+    if coding == m.QUOTED:
+        return raw.strip(b"'\"").decode("latin-1")
+    return raw
+
+
+def read_tape(buf: bytes | memoryview, name: str) -> Tape:
+    """Decodes the pickle in ``buf``; ``name`` is for messages.
+
+    Raises:
+        RefusedFile: It asks for anything but plain data (named in the message), or it is damaged.
+    """
+    view = np.frombuffer(buf, np.uint8)
+    dry = m.allocate(None)
+    status, pos, _, counts = m.run(view, False, *dry)
+    root = 0
+    arrays = dry
+    if status == m.OK:
+        arrays = m.allocate(counts)
+        status, pos, root, _ = m.run(view, True, *arrays)
+    if status != m.OK:
+        raise _refusal(view, name, int(status), int(pos))
+    return Tape(buf, int(root), arrays)
+
+
+def _refusal(buf: Array, name: str, status: int, pos: int) -> RefusedFile:
+    if status == m.FORBIDDEN:
+        opcode = m.FORBIDDEN_OPCODES[int(buf[pos])]
+        target = _target(buf, pos, opcode)
+        what = f"{opcode} {target}" if target else opcode
+        return RefusedFile(f"{name}: refused, the pickle asks to run code: {what} at byte {pos:,}", _HINT)
+    if status == m.TRUNCATED:
+        return RefusedFile(f"{name}: the pickle is cut off at byte {pos:,}", "copy it again, or record again: the writer was stopped")
+    if status == m.MEMO_BOMB:
+        return RefusedFile(f"{name}: refused, a memo index at byte {pos:,} is larger than the file (a memory bomb)", _HINT)
+    if pos == 0:
+        return RefusedFile(f"{name} is not a pickle", _HINT)
+    reason = {
+        m.UNKNOWN_OPCODE: "an unknown opcode",
+        m.UNDERFLOW: "a value is missing on the stack",
+        m.BAD_MEMO: "a memo entry that was never stored",
+        m.WRONG_TYPE: "an item is added to something that cannot hold it",
+        m.BAD_NUMBER: "a damaged number",
+    }[status]
+    return RefusedFile(f"{name}: the pickle is damaged at byte {pos:,}: {reason}", "copy it again, or record again")
+
+
+def _target(buf: Array, pos: int, opcode: str) -> str:
+    """Names what a forbidden opcode asks for, as far as the bytes around it tell."""
+    if opcode in ("GLOBAL", "INST", "PERSID"):
+        raw = bytes(buf[pos + 1 : pos + 512]).split(b"\n")[: 1 if opcode == "PERSID" else 2]
+        return b".".join(raw).decode("latin-1")
+    if opcode == "STACK_GLOBAL":
+        # The two names stand just before: \x8c LENGTH MODULE [\x94] \x8c LENGTH NAME [\x94].
+        names: list[str] = []
+        end = pos
+        for _ in range(2):
+            if end and buf[end - 1] == 0x94:
+                end -= 1
+            start = next((s for s in range(end - 2, max(end - 257, -1), -1) if buf[s] == 0x8C and buf[s + 1] == end - s - 2), None)
+            if start is None:
+                break
+            names.insert(0, bytes(buf[start + 2 : end]).decode("utf-8", "replace"))
+            end = start
+        return ".".join(names)
+    return ""

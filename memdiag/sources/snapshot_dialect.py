@@ -1,0 +1,102 @@
+"""Which allocator wrote a snapshot, with which rules, as far as the file tells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from memdiag.settings.conf import leading_number, parse_conf, power2_divisions
+from memdiag.trace import schema
+from memdiag.trace.layout import LARGE_SEGMENT, MIN_BLOCK, Layout
+from memdiag.trace.raw import RawDevice
+from memdiag.trace.stacks import Stacks
+from memdiag.units import MIB
+
+_NPU_PAD = 32
+
+
+def _small_blocks(raws: Sequence[RawDevice]) -> tuple[np.ndarray, np.ndarray]:
+    """Requested bytes and block bytes of the active small blocks: those always have exactly the rounded size."""
+    requested, size = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for raw in raws:
+        if raw.segments is not None and raw.blocks is not None and len(raw.blocks):
+            blocks = raw.blocks
+            rows = (blocks.state == schema.ACTIVE_ALLOCATED) & raw.segments.small[blocks.segment] & (blocks.requested_size > 0)
+            requested.append(blocks.requested_size[rows])
+            size.append(blocks.size[rows])
+    return np.concatenate(requested), np.concatenate(size)
+
+
+def _pad(raws: Sequence[RawDevice]) -> int | None:
+    """Returns the bytes added to every request, as the file's own blocks show; None: they do not show it."""
+    requested, size = _small_blocks(raws)
+    telling = -requested % MIN_BLOCK < _NPU_PAD  # a pad of 32 takes these to the next 512
+    if not telling.any():
+        return None
+    padded = size[telling] > requested[telling] + _NPU_PAD
+    return _NPU_PAD if padded.mean() > 0.5 else 0
+
+
+def backend_of(stacks: Stacks, raws: Sequence[RawDevice], has_settings: bool, has_time: bool, has_expandable: bool) -> str:
+    """Returns "npu" or "cuda": torch_npu's frames, its padding of requests, or entries without time beside expandable segments."""
+    if any("torch_npu" in frame.filename for frame in stacks.frames):
+        return "npu"
+    if has_settings or has_time:
+        return "cuda"
+    if has_expandable and any(len(raw.action) for raw in raws):
+        return "npu"  # CUDA has had times in its entries for as long as it has had expandable segments
+    return "npu" if _pad(raws) == _NPU_PAD else "cuda"
+
+
+def version_of(keys: set[str], settings: Mapping[str, object], has_time: bool, backend: str) -> str | None:
+    """Returns a guess at the version of torch from the keys of the file ("2.10 or later?"); None where they do not tell."""
+    if backend != "cuda" or not keys:
+        return None
+    if "pool_id" in keys:
+        return "2.13 or later?"
+    if "user_metadata" in keys:
+        return "2.10 or later?"
+    if settings:
+        return "2.5 to 2.9?"
+    return "2.1 to 2.4?" if has_time else "2.0?"
+
+
+def layout_of(settings: Mapping[str, object], raws: Sequence[RawDevice], backend: str) -> Layout:
+    """Returns the sizes the allocator used: from the file's settings, and from what its blocks show where they are silent."""
+    raw_text = next((v for k, v in settings.items() if k.endswith("ALLOC_CONF") and isinstance(v, str)), "")
+    conf = parse_conf(raw_text)
+    pad = _pad(raws) if backend == "npu" else 0
+    max_split = settings.get("max_split_size")
+    if not isinstance(max_split, int) or max_split <= 0 or max_split >= 1 << 50:
+        split_mb = leading_number(conf.get("max_split_size_mb", ""))
+        max_split = int(split_mb * MIB) if split_mb else None
+    large = LARGE_SEGMENT
+    for key in ("segment_size_mb", "large_segment_size_mb"):
+        number = leading_number(conf.get(key, ""))
+        large = int(number) * MIB if number and number >= 1 else large
+    if conf.get("page_size") == "1g":
+        large = 1024 * MIB
+    return Layout(
+        pad=_NPU_PAD if pad is None else pad,
+        divisions=_divisions(settings, conf),
+        max_split=max_split,
+        large_segment=large,
+        expandable=bool(settings.get("expandable_segments")) or _is_expandable(raws) or conf.get("expandable_segments") == "True",
+    )
+
+
+def _divisions(settings: Mapping[str, object], conf: Mapping[str, str]) -> tuple[int, ...]:
+    listed = settings.get("roundup_power2_divisions")
+    if isinstance(listed, dict):
+        entries = [listed.get(str(1 << k), 0) for k in range(16)]
+        return tuple(e if isinstance(e, int) and 0 <= e <= 1 << 20 else 0 for e in entries)
+    return power2_divisions(conf["roundup_power2_divisions"]) if "roundup_power2_divisions" in conf else (0,) * 16
+
+
+def _is_expandable(raws: Sequence[RawDevice]) -> bool:
+    return any(
+        (raw.segments is not None and raw.segments.expandable.any())
+        or np.isin(raw.action, (schema.SEGMENT_MAP, schema.SEGMENT_UNMAP)).any()
+        for raw in raws
+    )

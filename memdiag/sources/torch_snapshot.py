@@ -1,0 +1,311 @@
+"""PyTorch and torch_npu memory snapshots: what ``torch.cuda.memory._dump_snapshot`` and its kin write.
+
+Every generation is read by the keys it has: 2.0 has neither times nor settings, and keeps stacks in ``history`` of blocks;
+torch_npu has neither times nor annotations, and writes workspace memory into trace and segments; from 2.13 on entries name their
+pool. A bare list of segments (``memory_snapshot()``) is a snapshot without a trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from memdiag.errors import RefusedFile
+from memdiag.findings import Note
+from memdiag.sources.files import read_bytes
+from memdiag.sources.pickles import Tape, read_tape
+from memdiag.sources.pickles import machine as m
+from memdiag.sources.pickles.kernels import flatten, integers, total_items
+from memdiag.sources.snapshot_dialect import backend_of, layout_of, version_of
+from memdiag.sources.snapshot_frames import FrameReader
+from memdiag.trace import schema
+from memdiag.trace.build import build_trace
+from memdiag.trace.model import Trace
+from memdiag.trace.raw import RawDevice
+from memdiag.trace.table import Array, Table
+
+FORMAT = "torch-snapshot"
+
+ENTRY_KEYS = ("action", "addr", "device_free", "size", "stream", "time_us", "frames", "pool_id")
+_ENTRY_IGNORED = {"compile_context", "user_metadata", "forward_frames", "device", "version_counter"}
+SEGMENT_KEYS = ("device", "address", "total_size", "allocated_size", "active_size", "requested_size", "stream", "segment_type",
+                "segment_pool_id", "is_expandable", "frames", "blocks")  # fmt: skip
+BLOCK_KEYS = ("address", "size", "requested_size", "state", "frames", "history")
+_TOP_KEYS = {"segments", "device_traces", "allocator_settings", "external_annotations", "memdiag"}
+_MOST_BYTES = 1 << 50  # more than any device: a damaged or hostile number
+_MOST_DEVICES = 4096
+_STATES = {"inactive": 0, "active_allocated": 1, "active_pending_free": 2, "active_awaiting_free": 2}
+_ACTIONS = {**schema.ACTION_CODES, "free": schema.FREE_COMPLETED}
+_RECORD = "record with torch.cuda.memory._record_memory_history() and torch.cuda.memory._dump_snapshot('trace.pickle')"
+
+
+def sniff(head: bytes) -> bool:
+    """Whether this looks like a pickle: of protocol 2 or later, or an older one of a dict or list."""
+    return head[:1] == b"\x80" or head[:2] in (b"(d", b"(l", b"}q", b"]q", b"}(", b"](") or head[:2] == b"(i"
+
+
+def read(path: Path) -> Trace:
+    """Reads a snapshot.
+
+    Raises:
+        RefusedFile: It asks to run code, is damaged, or is no memory snapshot.
+    """
+    return read_snapshot(read_bytes(path), str(path), FORMAT)
+
+
+def read_snapshot(data: bytes, name: str, format: str) -> Trace:
+    """Reads the snapshot whose pickle is ``data``; ``name`` and ``format`` go into the trace."""
+    tape = read_tape(data, name)
+    try:
+        return _Reader(tape, name, format).read()
+    except (ValueError, KeyError, IndexError, OverflowError, TypeError) as error:
+        raise RefusedFile(f"{name} is not a memory snapshot: {error}", _RECORD) from None
+
+
+class _Reader:
+    def __init__(self, tape: Tape, name: str, format: str) -> None:
+        self.tape = tape
+        self.name = name
+        self.format = format
+        self.notes: list[Note] = []
+        self.frames = FrameReader(tape)
+        self.has_expandable_key = False
+
+    def read(self) -> Trace:
+        tape = self.tape
+        root = tape.root
+        segments, traces = root, None
+        own: dict[str, Any] = {}
+        settings: Any = None
+        spans: int | None = None
+        if tape.kind(root) == m.DICT:
+            found = tape.get(root, "segments")
+            traces = tape.get(root, "device_traces")
+            if found is None and traces is None:
+                raise ValueError("it has neither 'segments' nor 'device_traces'")
+            segments = found if found is not None else -1
+            self._unknown(set(tape.keys(root)) - _TOP_KEYS, "top-level keys")
+            settings = self._python(root, "allocator_settings")
+            own = self._python(root, "memdiag") or {}
+            spans = tape.get(root, "external_annotations")
+        elif tape.kind(root) not in (m.LIST, m.TUPLE):
+            raise ValueError("it holds neither a dict nor a list of segments")
+        segment_rows, block_rows, devices = self._segments(segments)
+        columns = self._traces(traces)
+        stacks = self.frames.finish()
+        settings = settings if isinstance(settings, dict) else {}
+        self.own = own if isinstance(own, dict) else {}
+        raws = self._raws(columns, segment_rows, block_rows, devices)
+        names, annotations = self._annotations(spans)
+        has_time = any("time_us" in c for c in columns)
+        backend = self.own.get("backend") or backend_of(stacks, raws, bool(settings), has_time, self.has_expandable_key)
+        version = self.own.get("torch_version") or version_of(self.seen_keys, settings, has_time, backend)
+        # The tape is several times the size of what was read from it: let it go before the trace is worked out.
+        self.tape = self.frames = None  # type: ignore[assignment]
+        return build_trace(
+            path=self.name, format=self.format, backend=backend, raws=raws, layout=layout_of(settings, raws, backend), stacks=stacks,
+            torch_version=version, phantom=bool(self.own.get("phantom")), settings=settings, strings=names, annotations=annotations,
+            notes=self.notes,
+        )  # fmt: skip
+
+    def _python(self, root: int, key: str) -> Any:
+        value = self.tape.get(root, key)
+        return None if value is None else self.tape.python(value)
+
+    def _unknown(self, keys: Iterable[str], what: str) -> None:
+        names = sorted(keys)
+        if names:
+            shown = ", ".join(repr(n[:40]) for n in names[:8])
+            self.notes.append(Note("MD903", f"unknown {what}, ignored: {shown}{' …' if len(names) > 8 else ''}"))
+
+    def _bytes(self, values: Array, what: str, missing: int = -1) -> Array:
+        numbers = integers(values, missing)
+        if len(numbers) and (numbers.max() > _MOST_BYTES or numbers.min() < min(missing, 0)):
+            raise ValueError(f"absurd {what}: {int(numbers.max())} bytes" if numbers.max() > _MOST_BYTES else f"negative {what}")
+        return numbers
+
+    def _flags(self, values: Array) -> Array:
+        return values == (m.C_TRUE << 3 | m.CONST)
+
+    def _texts(self, values: Array, codes: dict[str, int], otherwise: int) -> tuple[Array, list[str]]:
+        """Maps a column of texts to numbers; returns it and the texts that have none."""
+        codes_of = np.full(len(self.tape.string_at) + 1, otherwise, np.int32)
+        is_text = values & 7 == m.STR
+        rows = np.where(is_text, self.tape.canonical[np.where(is_text, values >> 3, 0)] if len(self.tape.string_at) else 0, -1)
+        strange = []
+        for row in np.unique(rows[rows >= 0]):
+            text = str(self.tape.text(int(row)))
+            if text in codes:
+                codes_of[row] = codes[text]
+            else:
+                strange.append(text)
+        return codes_of[rows], strange
+
+    def _pools(self, values: Array) -> Array | None:
+        """Reads pool ids, tuples of two numbers, as (rows, 2); -1 where there is none."""
+        pools = np.full((len(values), 2), -1, np.int64)
+        is_box = values & 7 == m.BOX
+        if not is_box.any():
+            return None
+        for value in np.unique(values[is_box]):
+            pair = self.tape.list_items(int(value))
+            if len(pair) == 2:
+                pools[values == value] = integers(pair, -1)
+        return pools
+
+    def _segments(self, value: int) -> tuple[Table, Table, Array]:
+        tape = self.tape
+        if value == -1 or value == (m.C_NONE << 3 | m.CONST):
+            self.notes.append(Note("MD904", "the file has no segments: what was reserved is known only from the trace"))
+            return Table.empty(schema.SEGMENTS), Table.empty(schema.BLOCKS), np.empty(0, np.int64)
+        if tape.kind(value) not in (m.LIST, m.TUPLE):
+            raise ValueError("'segments' is not a list")
+        columns, others = tape.rows(tape.list_items(value), SEGMENT_KEYS)
+        self._unknown(others, "keys of segments")
+        n = len(columns["address"])
+        if n and (columns["address"] & 7 == m.NONE_THERE).any() | (columns["total_size"] & 7 == m.NONE_THERE).any():
+            raise ValueError("a segment has no address or no total_size")
+        small, _ = self._texts(columns["segment_type"], {"small": 1, "large": 0}, -1)
+        size = self._bytes(columns["total_size"], "segment")
+        pools = self._pools(columns["segment_pool_id"])
+        pools = np.zeros((n, 2), np.int64) if pools is None else np.where(pools < 0, 0, pools)
+        table = Table(schema.SEGMENTS, {
+            "address": integers(columns["address"], -1), "total_size": size,
+            "allocated_size": self._bytes(columns["allocated_size"], "allocated_size"),
+            "active_size": self._bytes(columns["active_size"], "active_size"),
+            "requested_size": self._bytes(columns["requested_size"], "requested_size"),
+            "stream": integers(columns["stream"], 0), "small": np.where(small < 0, size <= 2 << 20, small > 0),
+            "expandable": self._flags(columns["is_expandable"]), "pool_major": pools[:, 0], "pool_minor": pools[:, 1],
+            "stack": self.frames.ids(columns["frames"]),
+        })  # fmt: skip
+        self.has_expandable_key = bool(n) and bool((columns["is_expandable"] & 7 != m.NONE_THERE).any())
+        return table, self._blocks(columns["blocks"], table), integers(columns["device"], 0)
+
+    def _blocks(self, lists: Array, segments: Table) -> Table:
+        tape = self.tape
+        there = lists & 7 == m.BOX
+        if not there.any():
+            return Table.empty(schema.BLOCKS)
+        boxes = lists[there] >> 3
+        if not np.isin(tape.box_kind[boxes], (m.LIST, m.TUPLE)).all():
+            raise ValueError("'blocks' of a segment is not a list")
+        values = flatten(boxes, tape.items, tape.box_first, tape.chunk_start, tape.chunk_size, tape.chunk_next,
+                         total_items(boxes, tape.box_size))  # fmt: skip
+        segment = np.repeat(np.flatnonzero(there), tape.box_size[boxes])
+        columns, others = tape.rows(values, BLOCK_KEYS)
+        self._unknown(others - {"real_size"}, "keys of blocks")
+        size = self._bytes(columns["size"], "block", 0)
+        # Before 2.1 blocks have no address: they follow each other in the segment.
+        before = np.cumsum(size) - size
+        first = np.searchsorted(segment, segment)
+        computed = segments.address[segment] + before - before[first]
+        address = integers(columns["address"], -1)
+        state, strange = self._texts(columns["state"], _STATES, schema.ACTIVE_ALLOCATED)
+        if strange:
+            self._unknown(strange, "states of blocks")
+        requested = self._bytes(columns["requested_size"], "requested_size")
+        stack = self.frames.ids(columns["frames"])
+        if (columns["history"] & 7 == m.BOX).any():
+            stack, requested = self._history(columns["history"], stack, requested)
+        return Table(schema.BLOCKS, {
+            "segment": segment, "address": np.where(address < 0, computed, address), "size": size, "requested_size": requested,
+            "state": state, "stack": stack,
+        })  # fmt: skip
+
+    def _history(self, lists: Array, stack: Array, requested: Array) -> tuple[Array, Array]:
+        """2.0 keeps stack and request of a block in the first entry of its history."""
+        tape = self.tape
+        rows = np.flatnonzero(lists & 7 == m.BOX)
+        rows = rows[tape.box_size[lists[rows] >> 3] > 0]
+        newest = np.array([tape.list_items(int(v))[0] for v in lists[rows]], np.int64)
+        columns, _ = tape.rows(newest, ("real_size", "frames", "addr"))
+        stack, requested = stack.copy(), requested.copy()
+        ids = self.frames.ids(columns["frames"])
+        stack[rows] = np.where(stack[rows] < 0, ids, stack[rows])
+        real = integers(columns["real_size"], -1)
+        requested[rows] = np.where(requested[rows] < 0, real, requested[rows])
+        return stack, requested
+
+    def _traces(self, value: int | None) -> list[dict[str, Array]]:
+        tape = self.tape
+        self.seen_keys: set[str] = set()
+        if value is None or value == (m.C_NONE << 3 | m.CONST):
+            return []
+        if tape.kind(value) not in (m.LIST, m.TUPLE):
+            raise ValueError("'device_traces' is not a list")
+        lists = tape.list_items(value)
+        if len(lists) > _MOST_DEVICES:
+            raise ValueError(f"'device_traces' lists {len(lists):,} devices")
+        if len(lists) and (lists & 7 == m.BOX).all() and (tape.box_kind[lists >> 3] == m.DICT).all():
+            lists = np.array([value], np.int64)  # one device's entries, not wrapped in a list
+        return [self._entries(int(entry)) for entry in lists]
+
+    def _entries(self, value: int) -> dict[str, Array]:
+        if value == (m.C_NONE << 3 | m.CONST):
+            value_items = np.empty(0, np.int64)
+        elif self.tape.kind(value) not in (m.LIST, m.TUPLE):
+            raise ValueError("the trace of a device is not a list")
+        else:
+            value_items = self.tape.list_items(value)
+        columns, others = self.tape.rows(value_items, ENTRY_KEYS)
+        self.seen_keys |= others | {key for key, column in columns.items() if len(column) and (column & 7 != m.NONE_THERE).any()}
+        self._unknown(others - _ENTRY_IGNORED, "keys of trace entries")
+        action, strange = self._texts(columns["action"], _ACTIONS, schema.UNKNOWN)
+        if strange or (columns["action"] & 7 == m.NONE_THERE).any():
+            self._unknown(strange or ["(none)"], "actions of trace entries")
+        addr = integers(columns["addr"], -1)
+        size = self._bytes(columns["size"], "size in the trace")
+        action = np.where(action == schema.OOM, action, np.where((addr < 0) | (size < 0), schema.UNKNOWN, action))
+        entries = {
+            "action": action.astype(np.int8), "size": np.maximum(size, 0), "stream": integers(columns["stream"], 0),
+            "addr": np.where(action == schema.OOM, integers(columns["device_free"], -1), addr),
+            "stack": self.frames.ids(columns["frames"]),
+        }  # fmt: skip
+        if (columns["time_us"] & 7 != m.NONE_THERE).any():
+            entries["time_us"] = integers(columns["time_us"], -1)
+        pools = self._pools(columns["pool_id"])
+        if pools is not None:
+            entries["pool"] = pools
+        return entries
+
+    def _raws(self, columns: list[dict[str, Array]], segments: Table, blocks: Table, devices: Array) -> list[RawDevice]:
+        raws = []
+        capacity = self.own.get("capacity_bytes")
+        with_segments = {int(d) for d in np.unique(devices)}
+        if any(not 0 <= d < _MOST_DEVICES for d in with_segments):
+            raise ValueError("a segment names an absurd device")
+        for device in sorted(with_segments | set(range(len(columns)))):
+            entries = columns[device] if device < len(columns) else {}
+            if device not in with_segments and not len(entries.get("action", ())) and len(columns) > 1:
+                continue  # a device of the machine that was never used
+            mine = np.flatnonzero(devices == device)
+            row_of = np.full(len(devices) + 1, -1)
+            row_of[mine] = np.arange(len(mine))
+            owned = blocks.take(np.flatnonzero(row_of[blocks.segment] >= 0))
+            raws.append(RawDevice(
+                device=device, action=entries.get("action", np.empty(0, np.int8)), addr=entries.get("addr", np.empty(0, np.int64)),
+                size=entries.get("size", np.empty(0, np.int64)), stream=entries.get("stream"), time_us=entries.get("time_us"),
+                stack=self.frames.final(entries.get("stack")), pool=entries.get("pool"),
+                segments=segments.take(mine).replace(stack=self.frames.final(segments.stack[mine])),
+                blocks=owned.replace(segment=row_of[owned.segment], stack=self.frames.final(owned.stack)),
+                capacity_bytes=capacity if isinstance(capacity, int) else None,
+            ))  # fmt: skip
+        return raws
+
+    def _annotations(self, value: int | None) -> tuple[tuple[str, ...], Table]:
+        if value is None or self.tape.kind(value) not in (m.LIST, m.TUPLE):
+            return (), Table.empty(schema.ANNOTATIONS)
+        columns, _ = self.tape.rows(self.tape.list_items(value), ("name", "stage", "device", "time_us"))
+        stage, _ = self._texts(columns["stage"], {"START": 1, "END": 0}, -1)
+        is_text = columns["name"] & 7 == m.STR
+        good = (stage >= 0) & is_text
+        rows = self.tape.canonical[columns["name"][good] >> 3]
+        distinct, index = np.unique(rows, return_inverse=True)
+        names = tuple(str(self.tape.text(int(row))) for row in distinct)
+        return names, Table(schema.ANNOTATIONS, {
+            "name": index, "start": stage[good] == 1, "device": integers(columns["device"][good], -1),
+            "time_us": integers(columns["time_us"][good], -1),
+        })  # fmt: skip

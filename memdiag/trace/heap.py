@@ -1,0 +1,409 @@
+"""Walks the heap through a trace, compiled: where every block lies, how large it is, and what is free for whom after each event.
+
+Free blocks are never stored: the allocator merges neighbours, so the free ranges are exactly the gaps between blocks and the
+bounds of their segment. Per range two numbers count: its *whole* bytes, which a retry would give back to the driver (all of it
+if it is a whole segment; the whole pages in it if the segment is expandable), and the rest, which only a request that fits can use.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from memdiag.trace.bits import contains, insert, predecessor, remove, successor
+from memdiag.trace.compiled import njit
+from memdiag.trace.layout import SMALL_SEGMENT
+from memdiag.trace.schema import ALLOC, FREE_COMPLETED, FREE_REQUESTED
+from memdiag.trace.table import Array
+
+_MIB = 1 << 20
+_MIN_SPLIT = 512
+_MOST_ALIGNMENT = 16 * 1024  # torch_npu skips less than this to align a block of an expandable segment
+# Positions in the vector of anomalies.
+OVERLAP, OUTSIDE, SEGMENT_GONE_UNDER_BLOCK, TOO_LARGE, GAP, REOPENED, NUM_HEAP = range(7)
+# Positions in the vector of sums.
+RESERVED, ALLOCATED, ACTIVE, REQUESTED, FREE, WHOLE, NUM_SUMS = range(7)
+
+
+@njit
+def _cell_at(bounds: Array, address: int) -> int:
+    """Cell that contains an address; -1: before or behind all of them."""
+    lo, hi = 0, len(bounds) - 1
+    if hi < 1 or address < bounds[0] or address >= bounds[hi]:
+        return -1
+    while hi - lo > 1:
+        middle = (lo + hi) >> 1
+        if bounds[middle] <= address:
+            lo = middle
+        else:
+            hi = middle
+    return lo
+
+
+@njit
+def _bounds_of(cell: int, bounds: Array, breaks: Array, break_starts: Array) -> tuple[int, int]:
+    """First and last address of the segment that a cell belongs to."""
+    return bounds[predecessor(breaks, break_starts, cell)], bounds[successor(breaks, break_starts, cell + 1)]
+
+
+@njit
+def _gap(p: int, first: int, end: int, place: Array, size_at: Array, live: Array, live_starts: Array) -> tuple[int, int]:
+    """What lies free around the place ``p`` in the segment [first, end), the block at ``p`` itself left aside."""
+    before = predecessor(live, live_starts, p - 1)
+    after = successor(live, live_starts, p + 1)
+    lo = first if before < 0 else max(first, place[before] + size_at[before])
+    return lo, end if after < 0 else min(end, place[after])
+
+
+@njit
+def _count(lo: int, hi: int, cell: int, sign: int, heap: Any, sums: Array) -> None:
+    """Adds (sign 1) or takes away (-1) the free range [lo, hi) that lies in ``cell``'s segment."""
+    if lo >= hi:
+        return
+    (bounds, cell_group, cell_expandable, breaks, break_starts, group_small, large_page, xs, x_start, fenwick, rest_of, largest,
+     stale) = heap  # fmt: skip
+    size = hi - lo
+    first, last = _bounds_of(cell, bounds, breaks, break_starts)
+    group = cell_group[cell]
+    whole = 0
+    if lo == first and hi == last:
+        whole = size
+    elif cell_expandable[cell]:
+        page = SMALL_SEGMENT if group_small[group] else large_page
+        whole = max((hi - first) // page * page + (first - lo) // page * page, 0)
+    rest = size - whole
+    sums[FREE] += sign * size
+    sums[WHOLE] += sign * whole
+    rest_of[group] += sign * rest
+    if sign > 0:
+        largest[group] = max(largest[group], size)
+    elif size == largest[group]:
+        stale[group] = True
+    # Which of the reference sizes of this group does the range serve? A Fenwick tree over them sums the rest.
+    base, count = x_start[group], x_start[group + 1] - x_start[group]
+    a, b = 0, count
+    while a < b:
+        middle = (a + b) >> 1
+        if xs[base + middle] <= size:
+            a = middle + 1
+        else:
+            b = middle
+    at = a + 1
+    while at <= count + 1:
+        fenwick[base + group + at - 1] += sign * rest
+        at += at & -at
+
+
+@njit
+def _sweep(lo: int, hi: int, sign: int, group: int, heap: Any, sums: Array, place: Array, size_at: Array, live: Array,
+           live_starts: Array) -> int:  # fmt: skip
+    """Counts every free range within [lo, hi); with sign 0 only returns the largest one of ``group``."""
+    bounds, cell_group, breaks, break_starts = heap[0], heap[1], heap[3], heap[4]
+    best = 0
+    pos = lo
+    block = np.searchsorted(place, pos)
+    before = predecessor(live, live_starts, block - 1)
+    if before >= 0:
+        pos = max(pos, place[before] + size_at[before])
+    block = successor(live, live_starts, block)
+    while pos < hi:
+        cell = _cell_at(bounds, pos)
+        if cell < 0:
+            break
+        if cell_group[cell] < 0:
+            pos = bounds[cell + 1]
+            continue
+        while block >= 0 and place[block] < pos:
+            block = successor(live, live_starts, block + 1)
+        end = bounds[successor(breaks, break_starts, cell + 1)]
+        stop = end if block < 0 else min(end, place[block])
+        if sign != 0:
+            _count(pos, stop, cell, sign, heap, sums)
+        elif cell_group[cell] == group:
+            best = max(best, stop - pos)
+        pos = stop
+        if block >= 0 and place[block] == stop:
+            pos += size_at[block]
+    return best
+
+
+@njit
+def _release(p: int, cell: int, heap: Any, sums: Array, place: Array, size_at: Array, live: Array, live_starts: Array) -> None:
+    """Makes the block at ``p`` free: it becomes one range with its free neighbours."""
+    first, end = _bounds_of(cell, heap[0], heap[3], heap[4])
+    lo, hi = _gap(p, first, end, place, size_at, live, live_starts)
+    _count(lo, place[p], cell, -1, heap, sums)
+    _count(place[p] + size_at[p], hi, cell, -1, heap, sums)
+    remove(live, live_starts, p)
+    _count(lo, hi, cell, 1, heap, sums)
+
+
+@njit
+def _forget(t: int, size: int, requested: Array, state: Array, sums: Array) -> None:
+    """Takes a block out of the sums."""
+    sums[ACTIVE] -= size
+    if state[t] == 1:
+        sums[ALLOCATED] -= size
+        sums[REQUESTED] -= requested[t]
+    state[t] = 0
+
+
+@njit
+def _resize(p: int, t: int, change: int, block: Array, size_at: Array, state: Array, sums: Array) -> None:
+    """Changes the size of a block in place (its free neighbour is not counted here)."""
+    size_at[p] += change
+    block[t] += change
+    sums[ACTIVE] += change
+    if state[t] == 1:
+        sums[ALLOCATED] += change
+
+
+@njit
+def _block_bytes(rounded: int, room: int, small: bool, fine: bool, max_split: int, known: int) -> int:
+    """Size of the block that a request of ``rounded`` bytes gets out of ``room`` free bytes (at most ``room``)."""
+    taken = rounded
+    if known > 0:
+        taken = known
+    elif small or fine:
+        if room - rounded < _MIN_SPLIT:
+            taken = room
+    elif rounded >= max_split or room - rounded <= _MIB:
+        taken = room
+    return min(taken, room)
+
+
+@njit
+def _note_piece(pieces: Array, row: int, cell: int, opened: int, closed: int, group: int, expandable: bool, segment: int) -> None:
+    """Writes a row of pieces."""
+    pieces[0, row], pieces[1, row], pieces[2, row] = cell, opened, closed
+    pieces[3, row], pieces[4, row], pieces[5, row] = group, 1 if expandable else 0, segment
+
+
+@njit
+def walk(
+    action: Array, tensor_of: Array, segment_row: Array, plan_opens: Array, plan_expandable: Array, plan_lo: Array, plan_hi: Array,
+    plan_group: Array, plan_segment: Array, bounds: Array, cell_group: Array, cell_segment: Array, cell_expandable: Array,
+    breaks: Array, break_starts: Array, group_small: Array, large_page: int, fine_split: bool, max_split: int, place: Array,
+    live: Array, live_starts: Array, tensor_place: Array, alloc_at: Array, requested_at: Array, requested: Array, rounded: Array,
+    known: Array, reference_of: Array, reference_opened: Array, reference_group: Array, reference_x: Array, xs: Array,
+    x_start: Array,
+) -> tuple[Array, Array, Array, Array, Array, Array, Array, Array, bool]:  # fmt: skip
+    """Walks all events.
+
+    Args:
+        segment_row: Row of the plan for each segment event; -1 for others.
+        place: Sorted addresses at which blocks ever begin; ``tensor_place`` is the row in it of each tensor.
+        known: Bytes of each tensor's block where the file itself says so; -1 elsewhere.
+        reference_of: Reference of each event; reference_opened, _group, _x: first event, group and position among ``xs`` of each.
+        xs: Distinct reference sizes, sorted within each group, group g's at x_start[g]:x_start[g + 1].
+
+    Returns:
+        Curves (7 x events: reserved, allocated, active, requested, cache, stranded, foreign), block bytes and group of each
+        tensor, largest free range before each reference, pieces (6 x rows: cell, opened_at, closed_at, group, expandable,
+        segment), anomalies, sums before the first event, state of each tensor at the end (0 gone, 1 allocated, 2 pending), and
+        whether a guess at the size of a block from before the trace had to be mended.
+    """
+    n = len(action)
+    num_groups = len(group_small)
+    num_tensors = len(tensor_place)
+    curves = np.full((7, n), -1, np.int64)
+    block = np.where(known > 0, known, rounded)
+    group_of = np.full(num_tensors, -1, np.int32)
+    state = np.zeros(num_tensors, np.int8)
+    best = np.full(len(reference_opened), -1, np.int64)
+    anomalies = np.zeros(NUM_HEAP, np.int64)
+    sums = np.zeros(NUM_SUMS, np.int64)
+    size_at = np.zeros(len(place), np.int64)
+    owner = np.full(len(place), -1, np.int32)
+    mended = False
+    fenwick = np.zeros(len(xs) + num_groups + 1, np.int64)
+    rest_of = np.zeros(num_groups, np.int64)
+    largest = np.zeros(num_groups, np.int64)
+    stale = np.zeros(num_groups, np.bool_)
+    heap = (bounds, cell_group, cell_expandable, breaks, break_starts, group_small, large_page, xs, x_start, fenwick, rest_of,
+            largest, stale)  # fmt: skip
+
+    pieces = np.empty((6, max(2 * len(plan_lo) + len(bounds), 16)), np.int64)
+    num_pieces = 0
+    open_piece = np.full(len(bounds), -1, np.int64)
+    for cell in range(len(bounds) - 1):
+        if cell_group[cell] >= 0:
+            sums[RESERVED] += bounds[cell + 1] - bounds[cell]
+            _note_piece(pieces, num_pieces, cell, -1, n, cell_group[cell], cell_expandable[cell], cell_segment[cell])
+            open_piece[cell] = num_pieces
+            num_pieces += 1
+
+    # Blocks from before the trace, in order of address: all of them stand before any gap between them is measured.
+    num_before = 0
+    while num_before < num_tensors and alloc_at[num_before] < 0:
+        insert(live, live_starts, tensor_place[num_before])
+        num_before += 1
+    end_before = np.int64(-1)
+    for t in range(num_before):
+        p = tensor_place[t]
+        cell = _cell_at(bounds, place[p])
+        if cell < 0 or cell_group[cell] < 0 or place[p] < end_before:
+            anomalies[OVERLAP if place[p] < end_before else OUTSIDE] += 1
+            remove(live, live_starts, p)
+            continue
+        group = cell_group[cell]
+        first, end = _bounds_of(cell, bounds, breaks, break_starts)
+        following = successor(live, live_starts, p + 1)
+        room = end - place[p] if following < 0 else min(end, place[following]) - place[p]
+        block[t] = _block_bytes(rounded[t], room, group_small[group], fine_split, max_split, known[t])
+        group_of[t], size_at[p], owner[p] = group, block[t], t
+        end_before = place[p] + block[t]
+        sums[ACTIVE] += block[t]
+        state[t] = 2
+        if requested_at[t] >= 0:
+            state[t] = 1
+            sums[ALLOCATED] += block[t]
+            sums[REQUESTED] += requested[t]
+    if len(bounds) > 1:
+        _sweep(bounds[0], bounds[-1], 1, -1, heap, sums, place, size_at, live, live_starts)
+    start = sums.copy()
+
+    for i in range(n):
+        reference = reference_of[i]
+        if reference >= 0 and reference_opened[reference] == i:
+            g = reference_group[reference]
+            if stale[g]:
+                largest[g] = _sweep(bounds[0], bounds[-1], 0, g, heap, sums, place, size_at, live, live_starts)
+                stale[g] = False
+            best[reference] = largest[g]
+        code = action[i]
+        t = tensor_of[i]
+        if code == ALLOC and t >= 0:
+            p = tensor_place[t]
+            address = place[p]
+            cell = _cell_at(bounds, address)
+            if cell < 0 or cell_group[cell] < 0:
+                anomalies[OUTSIDE] += 1
+            else:
+                group = cell_group[cell]
+                if contains(live, p):  # on a live address: the older one must be gone
+                    anomalies[OVERLAP] += 1
+                    _forget(owner[p], size_at[p], requested, state, sums)
+                    _release(p, cell, heap, sums, place, size_at, live, live_starts)
+                first, end = _bounds_of(cell, bounds, breaks, break_starts)
+                lo, hi = _gap(p, first, end, place, size_at, live, live_starts)
+                _count(lo, hi, cell, -1, heap, sums)
+                before = predecessor(live, live_starts, p - 1)
+                touches = before >= 0 and place[before] + size_at[before] == lo
+                old = owner[before] if touches else -1
+                guessed = old >= 0 and known[old] <= 0 and alloc_at[old] < 0
+                if lo > address:  # the block before reaches over this address: its slack was guessed too large
+                    mended |= guessed
+                    if not guessed:
+                        anomalies[OVERLAP] += 1
+                    _resize(before, old, address - lo, block, size_at, state, sums)
+                elif lo < address:
+                    if guessed and not group_small[group] and not fine_split and address - lo <= _MIB:
+                        # An allocation takes the low end of what is free: this gap belongs to the block before it.
+                        mended = True
+                        _resize(before, old, address - lo, block, size_at, state, sums)
+                    else:
+                        if address - lo >= _MOST_ALIGNMENT:
+                            anomalies[GAP] += 1
+                        _count(lo, address, cell, 1, heap, sums)
+                room = hi - address
+                taken = _block_bytes(rounded[t], room, group_small[group], fine_split, max_split, known[t])
+                if taken < rounded[t]:
+                    anomalies[TOO_LARGE] += 1
+                _count(address + taken, hi, cell, 1, heap, sums)
+                block[t], size_at[p], owner[p], group_of[t], state[t] = taken, taken, t, group, 1
+                insert(live, live_starts, p)
+                sums[ALLOCATED] += taken
+                sums[ACTIVE] += taken
+                sums[REQUESTED] += requested[t]
+        elif (code == FREE_REQUESTED or code == FREE_COMPLETED) and t >= 0 and state[t] > 0:
+            p = tensor_place[t]
+            if code == FREE_COMPLETED:
+                _forget(t, size_at[p], requested, state, sums)
+                _release(p, _cell_at(bounds, place[p]), heap, sums, place, size_at, live, live_starts)
+            elif state[t] == 1:
+                sums[ALLOCATED] -= size_at[p]
+                sums[REQUESTED] -= requested[t]
+                state[t] = 2
+        elif segment_row[i] >= 0:
+            r = segment_row[i]
+            s, e = bounds[plan_lo[r]], bounds[plan_hi[r]]
+            if not plan_opens[r]:
+                # A block cannot stay in memory that goes away: it must have been freed without an entry.
+                p = predecessor(live, live_starts, np.searchsorted(place, s) - 1)
+                if p < 0 or place[p] + size_at[p] <= s:
+                    p = successor(live, live_starts, np.searchsorted(place, s))
+                while p >= 0 and place[p] < e:
+                    anomalies[SEGMENT_GONE_UNDER_BLOCK] += 1
+                    _forget(owner[p], size_at[p], requested, state, sums)
+                    _release(p, _cell_at(bounds, place[p]), heap, sums, place, size_at, live, live_starts)
+                    p = successor(live, live_starts, p + 1)
+            # Every free range that touches [s, e) is taken out, the cells change hands, and the ranges are counted anew.
+            lo, hi = s, e
+            if plan_lo[r] > 0 and cell_group[plan_lo[r] - 1] >= 0:
+                first, end = _bounds_of(plan_lo[r] - 1, bounds, breaks, break_starts)
+                before = predecessor(live, live_starts, np.searchsorted(place, s) - 1)
+                lo = min(s, first if before < 0 else max(first, place[before] + size_at[before]))
+            if plan_hi[r] < len(bounds) - 1 and cell_group[plan_hi[r]] >= 0:
+                first, end = _bounds_of(plan_hi[r], bounds, breaks, break_starts)
+                after = successor(live, live_starts, np.searchsorted(place, e))
+                hi = max(e, end if after < 0 else min(end, place[after]))
+            _sweep(lo, hi, -1, -1, heap, sums, place, size_at, live, live_starts)
+            for cell in range(plan_lo[r], plan_hi[r]):
+                width = bounds[cell + 1] - bounds[cell]
+                held = cell_group[cell] >= 0
+                if held == plan_opens[r]:
+                    anomalies[REOPENED] += 1
+                elif held:
+                    sums[RESERVED] -= width
+                    pieces[2, open_piece[cell]] = i
+                    cell_group[cell] = -1
+                else:
+                    cell_group[cell], cell_expandable[cell] = plan_group[r], plan_expandable[r]
+                    cell_segment[cell] = plan_segment[r]
+                    sums[RESERVED] += width
+                    if num_pieces == pieces.shape[1]:
+                        wider = np.empty((6, 2 * num_pieces), np.int64)
+                        wider[:, :num_pieces] = pieces
+                        pieces = wider
+                    _note_piece(pieces, num_pieces, cell, i, n, plan_group[r], plan_expandable[r], plan_segment[r])
+                    open_piece[cell] = num_pieces
+                    num_pieces += 1
+            for b in range(plan_lo[r], plan_hi[r] + 1):
+                _set_break(b, bounds, cell_group, cell_segment, cell_expandable, breaks, break_starts)
+            _sweep(lo, hi, 1, -1, heap, sums, place, size_at, live, live_starts)
+        curves[0, i], curves[1, i], curves[2, i], curves[3, i] = sums[RESERVED], sums[ALLOCATED], sums[ACTIVE], sums[REQUESTED]
+        if reference >= 0:
+            g = reference_group[reference]
+            # What lies in ranges smaller than x: a prefix of the Fenwick tree of that group.
+            below = np.int64(0)
+            at = reference_x[reference] + 1
+            while at > 0:
+                below += fenwick[x_start[g] + g + at - 1]
+                at -= at & -at
+            curves[4, i] = sums[WHOLE] + rest_of[g] - below
+            curves[5, i] = below
+            curves[6, i] = sums[FREE] - curves[4, i] - below
+    return curves, block, group_of, best, pieces[:, :num_pieces].copy(), anomalies, start, state, mended
+
+
+@njit
+def _set_break(b: int, bounds: Array, cell_group: Array, cell_segment: Array, cell_expandable: Array, breaks: Array,
+               break_starts: Array) -> None:  # fmt: skip
+    """Decides whether a free range can run across the boundary ``b``."""
+    joins = False
+    if 0 < b < len(bounds) - 1 and cell_group[b - 1] >= 0 and cell_group[b - 1] == cell_group[b]:
+        joins = (cell_expandable[b] and cell_expandable[b - 1]) or (cell_segment[b] >= 0 and cell_segment[b] == cell_segment[b - 1])
+    if joins:
+        remove(breaks, break_starts, b)
+    else:
+        insert(breaks, break_starts, b)
+
+
+@njit
+def set_breaks(bounds: Array, cell_group: Array, cell_segment: Array, cell_expandable: Array, breaks: Array,
+               break_starts: Array) -> None:  # fmt: skip
+    """Decides it for every boundary."""
+    for b in range(len(bounds)):
+        _set_break(b, bounds, cell_group, cell_segment, cell_expandable, breaks, break_starts)

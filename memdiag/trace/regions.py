@@ -1,0 +1,167 @@
+"""Which memory was held from the driver, and when: the segments of the final state, with the trace's segment events undone.
+
+The address space is cut at every boundary that occurs anywhere into *cells*; each cell is held or not, as a whole. That serves
+cudaMalloc segments, expandable segments that grow and shrink by pages, and addresses that are used again with another size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from memdiag.trace.compiled import njit
+from memdiag.trace.layout import SMALL_SEGMENT, Layout
+from memdiag.trace.raw import RawDevice
+from memdiag.trace.schema import SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP
+from memdiag.trace.table import Array
+
+GroupKey = tuple[int, int, bool, int]  # pool id (two numbers), small, stream
+
+
+class Groups:
+    """Numbers the pools and streams of a device: ``(pool_major, pool_minor, small, stream)``."""
+
+    def __init__(self) -> None:
+        self._rows: dict[GroupKey, int] = {}
+
+    def row(self, key: GroupKey) -> int:
+        """Returns the number of a pool and stream, a new one if need be."""
+        return self._rows.setdefault(key, len(self._rows))
+
+    def rows(self, major: Array, minor: Array, small: Array, stream: Array) -> Array:
+        """Returns the numbers for columns of keys (int32)."""
+        keys = np.stack([major, minor, small.astype(np.int64), stream])
+        distinct, index = np.unique(keys, axis=1, return_inverse=True)
+        numbers = [self.row((int(a), int(b), bool(c), int(d))) for a, b, c, d in distinct.T]
+        return np.array(numbers, np.int32)[index.reshape(-1)] if numbers else np.empty(0, np.int32)
+
+    def columns(self) -> dict[str, list[int] | list[bool]]:
+        """Returns the columns of ``schema.GROUPS``."""
+        major, minor, small, stream = zip(*self._rows, strict=True) if self._rows else ((), (), (), ())
+        return {"pool_major": list(major), "pool_minor": list(minor), "small": list(small), "stream": list(stream)}
+
+
+@dataclass(frozen=True)
+class RegionPlan:
+    """Segment events and segments before the trace, in terms of cells.
+
+    Attributes:
+        bounds: int64, addresses at which cells begin; the last one only ends.
+        event: Index of each segment event.
+        opens, expandable: Whether it maps (else unmaps); whether it is a map or unmap (else cudaMalloc or cudaFree).
+        lo, hi: Cells of the event, half open.
+        group, segment: Numbers of its group and range (segment -1: expandable).
+        start_group, start_segment: Per cell before the trace; group -1: not held.
+        start_expandable: Per cell before the trace.
+        contradictions: Cells that are opened while held, or closed while not, when the events are undone from the final state.
+    """
+
+    bounds: Array
+    event: Array
+    opens: Array
+    expandable: Array
+    lo: Array
+    hi: Array
+    group: Array
+    segment: Array
+    start_group: Array
+    start_segment: Array
+    start_expandable: Array
+    contradictions: int
+
+
+@njit
+def _undo(num_cells: int, lo: Array, hi: Array, opens: Array, final_lo: Array, final_hi: Array) -> tuple[Array, int]:
+    """Returns, per cell, which opener it belongs to before the trace (final segment i: i, closing event j: F + j, none: -1)."""
+    owner = np.full(num_cells, -1, np.int64)
+    contradictions = 0
+    num_final = len(final_lo)
+    for i in range(num_final):
+        for cell in range(final_lo[i], final_hi[i]):
+            owner[cell] = i
+    for j in range(len(lo) - 1, -1, -1):
+        for cell in range(lo[j], hi[j]):
+            if opens[j]:
+                if owner[cell] < 0:
+                    contradictions += 1
+                owner[cell] = -1
+            else:
+                if owner[cell] >= 0:
+                    contradictions += 1
+                owner[cell] = num_final + j
+    return owner, contradictions
+
+
+def plan_regions(raw: RawDevice, layout: Layout, groups: Groups) -> RegionPlan:
+    """Works out a device's cells and what was held before its trace began."""
+    event = np.flatnonzero(np.isin(raw.action, (SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP)) & (raw.size > 0))
+    action, addr, size = raw.action[event], raw.addr[event], raw.size[event]
+    opens = (action == SEGMENT_ALLOC) | (action == SEGMENT_MAP)
+    expandable = (action == SEGMENT_MAP) | (action == SEGMENT_UNMAP)
+    final = raw.segments
+    final_addr = final.address if final is not None else np.empty(0, np.int64)
+    final_size = final.total_size if final is not None else np.empty(0, np.int64)
+    bounds = np.unique(np.concatenate((addr, addr + size, final_addr, final_addr + final_size)))
+    lo, hi = np.searchsorted(bounds, addr), np.searchsorted(bounds, addr + size)
+    final_lo, final_hi = np.searchsorted(bounds, final_addr), np.searchsorted(bounds, final_addr + final_size)
+
+    # Whose pool? An entry's own pool id, else that of a final segment at the same place, else the default pool.
+    home = _containing(final_addr, final_size, addr)
+    stream = raw.stream[event] if raw.stream is not None else np.zeros(len(event), np.int64)
+    pool = raw.pool[event] if raw.pool is not None else np.full((len(event), 2), -1, np.int64)
+    if final is not None and len(final):
+        home_pool = np.stack([final.pool_major[home], final.pool_minor[home]], axis=1)
+        pool = np.where((pool < 0) & (home >= 0)[:, None], home_pool, pool)
+    pool = np.where(pool < 0, 0, pool)
+    small = _is_small(event, addr, size, opens, expandable, home, raw, layout)
+    group = groups.rows(pool[:, 0], pool[:, 1], small, stream)
+    if final is not None and len(final):
+        final_group = groups.rows(final.pool_major, final.pool_minor, final.small, final.stream)
+        final_expandable = final.expandable
+    else:
+        final_group, final_expandable = np.empty(0, np.int32), np.empty(0, bool)
+
+    owner, contradictions = _undo(max(len(bounds) - 1, 0), lo, hi, opens, final_lo, final_hi)
+    held = owner >= 0
+    all_groups = np.concatenate((final_group, group))
+    all_expandable = np.concatenate((final_expandable, expandable))
+    start_group = np.where(held, all_groups[owner] if len(all_groups) else -1, -1)
+    start_expandable = np.where(held, all_expandable[owner] if len(all_expandable) else False, False)
+    # Ranges are numbered: those from before the trace by place, then those of the trace in order.
+    _, ordinal = np.unique(owner[held], return_inverse=True)
+    start_segment = np.full(len(owner), -1)
+    start_segment[held] = ordinal
+    opened = np.flatnonzero(opens & ~expandable)
+    segment = np.full(len(event), -1)
+    segment[opened] = np.arange(len(opened)) + (ordinal.max() + 1 if len(ordinal) else 0)
+    start_segment[start_expandable] = -1
+    return RegionPlan(bounds, event, opens, expandable, lo, hi, group, segment, start_group.astype(np.int32),
+                      start_segment.astype(np.int32), start_expandable, int(contradictions))  # fmt: skip
+
+
+def _containing(start: Array, size: Array, addr: Array) -> Array:
+    """Returns, per address, the row of the range that contains it; -1: none."""
+    if not len(start):
+        return np.full(len(addr), -1)
+    order = np.argsort(start, kind="stable")
+    at = np.searchsorted(start[order], addr, side="right") - 1
+    row = order[np.maximum(at, 0)]
+    return np.where((at >= 0) & (addr < start[row] + size[row]), row, -1)
+
+
+def _is_small(event: Array, addr: Array, size: Array, opens: Array, expandable: Array, home: Array, raw: RawDevice,
+              layout: Layout) -> Array:  # fmt: skip
+    """Whether a segment event is of the small pool: its segments are 2 MiB, its pages too."""
+    small = size == SMALL_SEGMENT
+    unmaps = np.flatnonzero(expandable & ~opens)
+    if len(unmaps):
+        # An unmap can cover any number of pages: take the pool of what was mapped there.
+        maps = np.flatnonzero(expandable & opens)
+        known = _containing(addr[maps], size[maps], addr[unmaps])
+        small[unmaps] = np.where(known >= 0, small[maps[known]] if len(maps) else False, size[unmaps] % layout.large_segment != 0)
+    if raw.segments is not None and len(raw.segments):
+        # The last owner of the place knows, if it is the same kind of segment.
+        same = (home >= 0) & expandable & raw.segments.expandable[home]
+        small = np.where(same, raw.segments.small[home], small)
+    return small
