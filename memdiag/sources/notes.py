@@ -1,0 +1,29 @@
+"""What limits a diagnosis because of the file it is made from: codes MD9xx and their meaning.
+
+A source adds a note for what its format, or this one file, cannot know. MD901 to MD909 are about the file itself; MD910 and on
+about formats that carry less than a memory snapshot does.
+"""
+
+from __future__ import annotations
+
+from memdiag.findings import Note
+
+NOTES: dict[str, str] = {
+    "MD910": "places in memory are not known: no fragmentation, no segments, nothing about which tensor pins what",
+    "MD911": "call stacks are not known: tensors cannot be traced to lines of code",
+    "MD912": "frees are not recorded, or not all of them: tensors may look alive that are gone",
+    "MD913": "bytes held from the driver are not known, or not by segment: reserved or its parts are missing",
+    "MD914": "sizes are those of blocks after rounding: what was asked for is not known",
+    "MD915": "tensors have no identity in this file: allocations and frees cannot be paired with certainty, curves are exact",
+    "MD916": "some rows of the file could not be used",
+    "MD917": "the file covers a window: what was there before it is known in part or not at all",
+    "MD918": "the file also counts memory outside of the framework's allocator, which is not part of the curves",
+    "MD919": "a device number in this report is memdiag's own: the file has none, or uses it twice",
+}
+
+
+def note(code: str, detail: str = "") -> Note:
+    """Returns the note ``code`` with ``detail`` in place of, or where it begins with ``+`` after, the general meaning."""
+    if detail.startswith("+"):
+        return Note(code, f"{NOTES[code]} ({detail[1:].strip()})")
+    return Note(code, detail or NOTES[code])
