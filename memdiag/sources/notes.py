@@ -23,7 +23,5 @@ NOTES: dict[str, str] = {
 
 
 def note(code: str, detail: str = "") -> Note:
-    """Returns the note ``code`` with ``detail`` in place of, or where it begins with ``+`` after, the general meaning."""
-    if detail.startswith("+"):
-        return Note(code, f"{NOTES[code]} ({detail[1:].strip()})")
-    return Note(code, detail or NOTES[code])
+    """Returns the note ``code``: its general meaning, and ``detail``, what it means for this file."""
+    return Note(code, f"{NOTES[code]} ({detail})" if detail else NOTES[code])
