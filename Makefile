@@ -1,0 +1,73 @@
+# make demo and make test are each enough on a fresh machine with Python 3.11 to 3.14: they make .venv and install what they need.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+BIN := .venv/bin
+OUT := memdiag-report
+# The first Python on the PATH that is new enough. Set PYTHON=… to choose another.
+FITS := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 15))
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 python; do \
+	if $$p -c '$(FITS)' >/dev/null 2>&1; then echo $$p; break; fi; done)
+PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input
+
+.PHONY: help demo test lint types contracts check bench clean distclean
+
+help: ## show this list
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1|/' | column -t -s '|'
+
+demo: .venv/.core ## diagnose the example and write memdiag-report/report.md and report.json
+	@mkdir -p $(OUT)
+	$(BIN)/memdiag analyze examples/gpt-train.pickle
+	@$(BIN)/memdiag analyze examples/gpt-train.pickle --output $(OUT)/report.md
+	@$(BIN)/memdiag analyze examples/gpt-train.pickle --output $(OUT)/report.json
+
+test: .venv/.dev ## run the tests (ARGS='-k name' for some of them)
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: .venv/.dev ## ruff: rules and format
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: .venv/.dev ## mypy, strict
+	@$(BIN)/mypy
+
+contracts: .venv/.dev ## import-linter: who may import whom
+	@$(BIN)/lint-imports --no-logo
+
+check: test lint types contracts ## everything that CI runs
+
+bench: .venv/.core ## time memdiag on a big snapshot: SNAPSHOT=big.pickle [BENCH_ARGS='--big big10.pickle --pt-snap … --ptmem …']
+	@test -n "$(SNAPSHOT)" || { echo "error: no snapshot" >&2; echo "hint: make bench SNAPSHOT=big.pickle; bench/analyze.py says how to make one" >&2; exit 2; }
+	@$(BIN)/python bench/analyze.py "$(SNAPSHOT)" $(BENCH_ARGS)
+	@$(BIN)/python bench/startup.py
+
+clean: ## remove reports, caches and builds
+	@rm -rf $(OUT) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@find memdiag tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
+
+distclean: clean ## the same, and .venv
+	@rm -rf .venv
+
+# ------------------------------------------------------------------------------------------------------------ installation
+# A stamp says what .venv holds. One retry: registries and networks hiccup.
+
+define install
+	echo "installing $(1) into .venv" >&2
+	$(PIP) --editable '$(1)' || { echo "that failed: once more in 5 seconds" >&2; sleep 5; $(PIP) --editable '$(1)'; }
+endef
+
+.venv/bin/python:
+	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 to 3.14 found" >&2; echo "hint: install one, or make PYTHON=/path/to/python" >&2; exit 2; }
+	@$(PYTHON) -m venv .venv || { rm -rf .venv; echo "error: $(PYTHON) cannot make a virtual environment" >&2; \
+		echo "hint: on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 2; }
+
+.venv/.core: pyproject.toml | .venv/bin/python
+	@$(call install,.)
+	@touch $@
+
+.venv/.dev: pyproject.toml | .venv/bin/python
+	@$(call install,.[dev])
+	@touch $@ .venv/.core

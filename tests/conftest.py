@@ -1,0 +1,43 @@
+"""What all tests share: where the data is, and hypothesis without chance or clocks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+ROOT = Path(__file__).parents[1]
+SHARED = ROOT.parent / "shared"
+GOLDENS = ROOT / "tests" / "goldens"
+
+# The same examples in every run, and no deadline: compiled code is slow once, and the machine may be busy.
+settings.register_profile("memdiag", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("memdiag")
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The root of the repository."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """Real snapshots and specifications: a folder beside the repository, not a part of it."""
+    if not SHARED.is_dir():
+        pytest.skip("needs the data folder ../shared beside the repository, which is not part of it")
+    return SHARED
+
+
+@pytest.fixture(scope="session")
+def goldens() -> Path:
+    """Small snapshots made for these tests, one folder each: <source>-<version>-<scenario>/."""
+    return GOLDENS
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Runs a test that asks for ``golden`` once for each golden folder."""
+    if "golden" in metafunc.fixturenames:
+        folders = sorted(path for path in GOLDENS.iterdir() if path.is_dir())
+        metafunc.parametrize("golden", folders, ids=[folder.name for folder in folders])

@@ -1,0 +1,94 @@
+"""Every registered thing keeps its contract, and every finding code has its page: additions are picked up by themselves."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from memdiag.registry import ANALYZERS, RENDERERS, SOURCES, resolve
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "memdiag"
+FINDINGS = ROOT / "docs" / "findings"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+MOST_LINES = 400
+CODE = re.compile(r"MD[1-9][0-9]{2}\b")
+
+
+def module_id(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def raised_codes() -> set[str]:
+    """Codes that appear as a string of their own anywhere in the package: Finding("MD201", …), Note("MD951", …), CODES = {…}."""
+    strings = (
+        node.value
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
+    return {text for text in strings if CODE.fullmatch(text)}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_source_names_its_format_sniffs_and_reads(name):
+    source = resolve(SOURCES[name])
+    assert name == source.FORMAT
+    assert list(inspect.signature(source.sniff).parameters) == ["head"]
+    assert list(inspect.signature(source.read).parameters)[:1] == ["path"]
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_source_sniffs_any_bytes_without_failing(name):
+    heads = [b"\x00", b"{", b"[", b"<", b"PK\x03\x04", b"SQLite format 3\x00", b"\x80\x04", b"a,b\n", b"\n\n", b"\xff" * 65536]
+    assert {resolve(SOURCES[name]).sniff(head) for head in heads} <= {True, False}
+
+
+@pytest.mark.parametrize("name", ANALYZERS)
+def test_an_analyzer_lists_its_codes_and_analyzes(name):
+    analyzer = resolve(ANALYZERS[name])
+    assert list(inspect.signature(analyzer.analyze).parameters) == ["trace", "context"]
+    assert analyzer.CODES
+    for code, meaning in analyzer.CODES.items():
+        assert CODE.fullmatch(code), code
+        assert meaning.strip(), code
+
+
+def test_a_code_belongs_to_one_analyzer():
+    owners = Counter(code for target in ANALYZERS.values() for code in resolve(target).CODES)
+    assert [code for code, count in owners.items() if count > 1] == []
+
+
+@pytest.mark.parametrize("name", RENDERERS)
+def test_a_renderer_takes_a_report(name):
+    render = resolve(RENDERERS[name])
+    assert next(iter(inspect.signature(render).parameters)) == "report"
+
+
+def test_every_code_has_a_page_and_every_page_a_code():
+    pages = {path.stem for path in FINDINGS.glob("MD*.md")}
+    codes = raised_codes()
+    assert {code for target in ANALYZERS.values() for code in resolve(target).CODES} <= codes
+    assert codes - pages == set(), "codes without docs/findings/<code>.md"
+    assert pages - codes == set(), "pages of codes that nothing raises"
+
+
+@pytest.mark.parametrize("page", sorted(FINDINGS.glob("MD*.md")), ids=lambda page: page.stem)
+def test_a_page_opens_with_its_code(page):
+    assert page.read_text(encoding="utf-8").lstrip("# ").startswith(page.stem)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=module_id)
+def test_a_module_says_what_it_is_for_and_stays_short(path):
+    text = path.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= MOST_LINES
+    assert ast.get_docstring(ast.parse(text)), "a module opens with one sentence of purpose"
+
+
+def test_no_module_is_called_utils():
+    assert [module_id(path) for path in MODULES if re.search(r"util|helper|common|misc", path.stem)] == []
