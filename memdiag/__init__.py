@@ -1,0 +1,55 @@
+"""Finds out why an accelerator ran out of memory, and what would have prevented it.
+
+>>> import memdiag
+>>> report = memdiag.analyze(memdiag.load("trace.pkl"))  # doctest: +SKIP
+>>> report.headline  # doctest: +SKIP
+
+Names are imported when they are first used, so that ``import memdiag`` (and ``memdiag --help``) loads no numpy.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from memdiag.analyzers.report import build_report as analyze
+    from memdiag.findings import Report
+    from memdiag.sources import load
+    from memdiag.trace.model import Trace
+
+    __version__: str
+
+__all__ = ["Report", "Trace", "__version__", "analyze", "load"]
+
+_PUBLIC = {
+    "analyze": "memdiag.analyzers.report:build_report",
+    "load": "memdiag.sources:load",
+    "Report": "memdiag.findings:Report",
+    "Trace": "memdiag.trace.model:Trace",
+}
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("memdiag")
+    except PackageNotFoundError:  # run from a source tree that was never installed
+        return "0+unknown"
+
+
+def __getattr__(name: str) -> object:
+    if name == "__version__":
+        value: object = _version()
+    elif name in _PUBLIC:
+        from memdiag.registry import resolve
+
+        value = resolve(_PUBLIC[name])
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

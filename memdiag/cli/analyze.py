@@ -1,0 +1,144 @@
+"""``memdiag analyze``: a trace in, an explanation out."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from memdiag.errors import BUDGET_HIT, MemdiagError
+
+if TYPE_CHECKING:
+    from memdiag.findings import Report
+
+_CODE = re.compile(r"MD[0-9]{3}")
+_SEVERITIES = {"warning": ("critical", "warning"), "critical": ("critical",)}
+_SUFFIXES = {".json": "json", ".md": "md"}
+
+
+def analyze(
+    trace: Annotated[
+        Path | None,
+        typer.Argument(metavar="TRACE", help="A trace file or run directory; left out: the newest run here.", show_default=False),
+    ] = None,
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts (docs/json.md).")] = False,
+    as_md: Annotated[bool, typer.Option("--md", help="Print markdown, to paste into an issue.")] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write there; .json and .md choose the form.", show_default=False),
+    ] = None,
+    top: Annotated[int, typer.Option("--top", metavar="N", min=1, help="Rows in each list.")] = 10,
+    device: Annotated[int | None, typer.Option("--device", metavar="N", min=0, help="Only this device.", show_default=False)] = None,
+    at: Annotated[str, typer.Option("--at", metavar="EVENT|peak|oom", help="The moment to look at in detail.")] = "peak",
+    fail_on: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fail-on",
+            metavar="warning|critical|CODE",
+            help="Exit with 1 if there is such a finding; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Explain what filled the memory in a trace, and what would help.
+
+    TRACE is a PyTorch or torch_npu memory snapshot, a profiler trace with memory events, an Ascend profiler or msmemscope file,
+    or one of the other forms in docs/sources.md. Nothing in it is executed.
+
+    Exit code: 0 done, 1 a --fail-on was hit, 2 it could not be done.
+    """
+    moment = _moment(at)
+    budgets = _budgets(fail_on or [])
+    form = _form(as_json, as_md, output)
+
+    from memdiag.cli.choose import choose_trace, is_same
+
+    path = choose_trace(trace)
+    if output is not None and is_same(output, path):
+        raise MemdiagError(f"--output {output}: this is the trace itself", "name another file")
+    report = _report(path, moment, top, device)
+    _emit(report, form, output)
+    if hit := _hits(report, budgets):
+        from memdiag.cli.talk import say
+
+        say(f"--fail-on: {', '.join(hit)}")
+        raise typer.Exit(BUDGET_HIT)
+
+
+def _moment(at: str) -> str | int:
+    if at in {"peak", "oom"}:
+        return at
+    digits = at.replace(",", "").replace("_", "")
+    if not re.fullmatch(r"-1|[0-9]{1,15}", digits):
+        raise MemdiagError(f"--at {at}: neither peak, oom nor the number of an event", "for example --at oom or --at 1204")
+    return int(digits)
+
+
+def _budgets(given: list[str]) -> list[str]:
+    words = [word.strip() for item in given for word in item.split(",")]
+    budgets = [word.lower() if word.lower() in _SEVERITIES else word.upper() for word in words]
+    for word, budget in zip(words, budgets, strict=True):
+        if budget not in _SEVERITIES and not _CODE.fullmatch(budget):
+            raise MemdiagError(
+                f"--fail-on {word}: neither warning, critical nor a code", "for example --fail-on critical or --fail-on MD201"
+            )
+    return budgets
+
+
+def _form(as_json: bool, as_md: bool, output: Path | None) -> str:
+    if as_json and as_md:
+        raise MemdiagError("--json and --md exclude each other", "run it twice, with -o report.json and -o report.md")
+    if as_json:
+        return "json"
+    if as_md:
+        return "md"
+    return _SUFFIXES.get(output.suffix.lower(), "terminal") if output else "terminal"
+
+
+def _report(path: Path, at: str | int, top: int, device: int | None) -> Report:
+    from memdiag.cli.talk import busy, say
+
+    with busy("loading memdiag …"):
+        from memdiag.analyzers.report import build_report
+        from memdiag.sources import load
+        from memdiag.trace import compiled
+
+    is_cold = getattr(compiled, "is_cold", None)
+    if is_cold is not None and is_cold():
+        say("building the compiled parts of memdiag: once, about 20 seconds")
+    with busy(f"reading {path} …"):
+        trace = load(path)
+    with busy(f"diagnosing {trace.num_events:,} events …"):
+        return build_report(trace, at=at, top=top, device=device)
+
+
+def _emit(report: Report, form: str, output: Path | None) -> None:
+    import sys
+
+    from memdiag.cli.talk import look_of, say, write_out
+    from memdiag.registry import RENDERERS, resolve
+    from memdiag.render.look import Look
+
+    render = resolve(RENDERERS[form])
+    if output is None:
+        write_out(render(report, look_of(sys.stdout)))
+        return
+    text: str = render(report, Look(width=100))
+    try:
+        output.write_text(text, encoding="utf-8", errors="backslashreplace")
+    except OSError as error:
+        raise MemdiagError(f"{output}: cannot be written: {error.strerror or error}", "check the directory and its mode") from None
+    say(f"wrote {output}")
+
+
+def _hits(report: Report, budgets: list[str]) -> list[str]:
+    """What of the report is over budget: codes, the worst first."""
+    from memdiag.render.words import in_order
+
+    severities = {severity for budget in budgets for severity in _SEVERITIES.get(budget, ())}
+    codes = [finding.code for finding in in_order(report.findings) if finding.severity in severities or finding.code in budgets]
+    codes += [note.code for note in report.notes if note.code in budgets]
+    return list(dict.fromkeys(codes))

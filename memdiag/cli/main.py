@@ -1,0 +1,77 @@
+"""The command ``memdiag``: the list of commands, and what becomes of errors.
+
+Exit codes: 0 done; 1 a budget (``--fail-on``) was hit; 2 it could not be done; 130 interrupted. Data goes to stdout, everything
+else to stderr. ``MEMDIAG_DEBUG=1`` shows the traceback of an error as well.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from memdiag.cli import analyze
+from memdiag.cli.talk import say_error
+from memdiag.errors import COULD_NOT, DONE, MemdiagError
+
+INTERRUPTED = 130
+
+app = typer.Typer(
+    name="memdiag",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("analyze")(analyze.analyze)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from memdiag import __version__
+
+        typer.echo(f"memdiag {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    _version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")] = False,
+) -> None:
+    """Find out why an accelerator (CUDA, Ascend NPU) ran out of memory, and what would have prevented it."""
+
+
+def _trace_back() -> None:
+    if os.environ.get("MEMDIAG_DEBUG", "") not in {"", "0"}:
+        import traceback
+
+        traceback.print_exc()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the command line and returns its exit code.
+
+    Args:
+        arguments: Without the name of the program; None: those of the process.
+    """
+    try:
+        app(arguments, prog_name="memdiag")
+    except SystemExit as done:
+        return done.code if isinstance(done.code, int) else DONE if done.code is None else COULD_NOT
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except MemdiagError as error:
+        _trace_back()
+        say_error(error.message, error.hint)
+        return error.exit_code
+    except MemoryError:
+        _trace_back()
+        say_error("there is not enough memory for this file", "use a machine with more, or record fewer events (max_entries)")
+        return COULD_NOT
+    except Exception as error:  # noqa: BLE001 - the last resort: a person should not meet a traceback
+        _trace_back()
+        say_error(f"internal: {type(error).__name__}: {error}", "this is a bug in memdiag: set MEMDIAG_DEBUG=1 for a traceback to report")
+        return COULD_NOT
+    return DONE

@@ -1,0 +1,95 @@
+"""What a command says beside its data, on stderr: errors with a hint, what it chose, and what it is busy with."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, TextIO
+
+from memdiag.errors import MemdiagError
+
+if TYPE_CHECKING:
+    from memdiag.render.look import Look
+
+
+def say(text: str) -> None:
+    """Prints one line on stderr; a closed stderr is no error."""
+    from memdiag.render.text import in_ascii, plain
+
+    line = plain(text)
+    if not _takes_unicode(sys.stderr):
+        line = in_ascii(line)
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(line + "\n")
+        sys.stderr.flush()
+
+
+def say_error(message: str, hint: str = "") -> None:
+    """Prints ``error: …`` and, if there is one, ``hint: …``."""
+    say(f"error: {message}")
+    if hint:
+        say(f"hint: {hint}")
+
+
+@contextlib.contextmanager
+def busy(text: str) -> Iterator[None]:
+    """Shows on a terminal what is being done, until it is done. Anywhere else it prints nothing.
+
+    A plain line and not a spinner: the work holds the interpreter, so that nothing would turn.
+    """
+    shown = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    if shown:
+        import shutil
+
+        from memdiag.render.text import in_ascii, plain
+
+        width = max(shutil.get_terminal_size().columns - 2, 20)
+        sys.stderr.write(in_ascii(plain(text, width)))
+        sys.stderr.flush()
+    try:
+        yield
+    finally:
+        if shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+
+def look_of(stream: TextIO) -> Look:
+    """Returns width, colour and character set of the place that ``stream`` writes to.
+
+    ``NO_COLOR`` turns colour off, ``FORCE_COLOR`` turns it on where there is no terminal, ``COLUMNS`` sets the width.
+    """
+    import shutil
+
+    from memdiag.render.look import Look
+
+    terminal = stream.isatty() and os.environ.get("TERM") != "dumb"
+    color = not os.environ.get("NO_COLOR") and (terminal or bool(os.environ.get("FORCE_COLOR")))
+    return Look(width=shutil.get_terminal_size((80, 24)).columns, color=color, unicode=_takes_unicode(stream))
+
+
+def _takes_unicode(stream: TextIO) -> bool:
+    try:
+        "█▒…".encode(stream.encoding or "ascii")
+    except (LookupError, UnicodeEncodeError):
+        return False
+    return True
+
+
+def write_out(text: str) -> None:
+    """Writes data to stdout. A reader that went away (``| head``) is no error.
+
+    What the encoding of stdout lacks is written as escapes.
+    """
+    stream = sys.stdout
+    try:
+        stream.write(text.encode(stream.encoding or "ascii", "backslashreplace").decode(stream.encoding or "ascii"))
+        stream.flush()
+    except BrokenPipeError:
+        # Python flushes stdout once more at exit; give it somewhere to go.
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    except OSError as error:
+        raise MemdiagError(f"stdout: cannot be written: {error.strerror or error}", "is the disk full?") from None

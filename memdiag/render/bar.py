@@ -1,0 +1,41 @@
+"""Horizontal bars in characters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.text import Text
+
+
+def bar(share: float, width: int) -> Text:
+    """Returns a bar for ``share`` (0 to 1) of ``width`` columns; whatever is above 0 shows."""
+    return Text("█" * max(round(share * width), 1 if share > 0 else 0), style="green")
+
+
+def stacked_bar(parts: Sequence[tuple[str, str, int]], width: int) -> Text:
+    """Returns one bar of ``width`` columns, divided among ``parts`` (glyph, style, amount).
+
+    Every part above 0 gets at least one column, taken from the largest; the rest is divided as exactly as columns allow.
+    """
+    total = sum(amount for _, _, amount in parts)
+    line = Text()
+    if total <= 0:
+        return line
+    cells = share_out([amount for _, _, amount in parts], width)
+    for (glyph, style, _), num in zip(parts, cells, strict=True):
+        line.append(glyph * num, style)
+    return line
+
+
+def share_out(amounts: Sequence[int], width: int) -> list[int]:
+    """Returns ``width`` columns divided among ``amounts`` (largest remainder), at least one for each above 0."""
+    total = sum(amounts)
+    exact = [amount * width / total for amount in amounts]
+    cells = [max(int(value), 1 if value > 0 else 0) for value in exact]
+    while sum(cells) < width:
+        short = max(range(len(cells)), key=lambda i: exact[i] - cells[i])
+        cells[short] += 1
+    while sum(cells) > width:
+        longest = max(range(len(cells)), key=lambda i: cells[i])
+        cells[longest] -= 1
+    return cells

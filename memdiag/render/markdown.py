@@ -1,0 +1,148 @@
+"""The report as GitHub-flavoured markdown, to paste into an issue.
+
+Text from a file stands in code spans, or is escaped: it must not end a table, ping a person, or link to another issue.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from memdiag import __version__
+from memdiag.findings import DeviceReport, Finding, Report
+from memdiag.render import words
+from memdiag.render.bar import stacked_bar
+from memdiag.render.chart import chart
+from memdiag.render.look import PLAIN, Look
+from memdiag.render.steps import next_steps
+from memdiag.render.text import in_ascii, plain
+from memdiag.units import format_bytes
+
+_SPECIAL = re.compile(r"([\\`*_\[\]<#|~$&])")
+_PING = re.compile(r"@(?=\w)|(?<=\\#)(?=\d)")
+_WIDTH = 78  # what fits a code block of an issue without scrolling
+
+
+def escape(text: object) -> str:
+    """Returns ``text`` so that markdown shows it as it is; mentions and references to issues are taken apart."""
+    return _PING.sub(lambda found: found.group() + "<!-- -->", _SPECIAL.sub(r"\\\1", plain(text)))
+
+
+def code(text: object) -> str:
+    """Returns ``text`` as a code span; "" for nothing."""
+    shown = plain(text)
+    if not shown.strip():
+        return ""
+    ticks = "`" * (max((len(run) for run in re.findall("`+", shown)), default=0) + 1)
+    pad = " " if shown[0] in "` " or shown[-1] in "` " else ""
+    return f"{ticks}{pad}{shown}{pad}{ticks}"
+
+
+def cell(text: object) -> str:
+    """Returns ``text`` as a code span for a table; with a backslash and a pipe in it, as escaped text, since a table would split there."""
+    shown = plain(text)
+    return escape(shown) if "|" in shown and "\\" in shown else code(shown).replace("|", "\\|")
+
+
+def render(report: Report, look: Look = PLAIN) -> str:
+    """Returns the report as markdown; of ``look`` only ``unicode`` counts."""
+    lines = [f"## memdiag: {words.worst(report.findings).upper()}", "", f"**{escape(words.headline(report))}**", ""]
+    lines += _table(("source", ""), ((escape(label), cell(value)) for label, value in words.source_facts(report)))
+    idle = [device for device in report.devices if words.is_idle(device)]
+    for device in report.devices:
+        if device not in idle:
+            lines += _device(device, titled=len(report.devices) > 1)
+    if idle:
+        lines += [f"Idle, nothing was ever held there: device {', '.join(str(device.device) for device in idle)}.", ""]
+    lines += ["### Findings", ""]
+    for finding in words.in_order(report.findings):
+        lines += _finding(finding)
+    if not report.findings:
+        lines += ["No problem was found.", ""]
+    if report.notes:
+        lines += ["### What this file does not tell", ""]
+        lines += [f"- {code(note.code)} {escape(note.text)}" for note in report.notes] + [""]
+    lines += ["### Next", ""]
+    for purpose, line in next_steps(report):
+        lines += [f"{escape(purpose)}:", "", *_fence([plain(line)], "sh" if line.startswith("memdiag") else "python"), ""]
+    lines.append(f"<sub>memdiag {escape(__version__)}</sub>")
+    text = "\n".join(lines) + "\n"
+    return text if look.unicode else in_ascii(text)
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> list[str]:
+    rule = ["---:" if i in right else "---" for i in range(len(head))]
+    return ["| " + " | ".join(cells) + " |" for cells in (head, rule, *rows)] + [""]
+
+
+def _fence(lines: Sequence[str], language: str = "") -> list[str]:
+    longest = max((len(run) for line in lines for run in re.findall("`{3,}", line)), default=2)
+    fence = "`" * (longest + 1)
+    return [fence + language, *lines, fence]
+
+
+def _device(device: DeviceReport, *, titled: bool) -> list[str]:
+    lines = [f"### Device {device.device}", ""] if titled else []
+    if curve := chart(device, _WIDTH):
+        lines += ["#### Memory over the trace", "", *_fence([line.plain.rstrip() for line in curve], "text"), ""]
+    return [*lines, *_usage(device), *_split(device), *_holders(device)]
+
+
+def _usage(device: DeviceReport) -> list[str]:
+    columns = words.moments(device)
+    rows = [
+        (f"{name} ({meaning})", *(format_bytes(getattr(usage, f"{name}_bytes")) for _, _, usage in columns))
+        for name, meaning in words.USAGE_WORDS
+    ]
+    rows.append(("reserved - allocated", *(format_bytes(words.difference(usage)) for _, _, usage in columns)))
+    head = ("", *(f"{title} ({where})" for title, where, _ in columns))
+    lines = ["#### How much", "", *_table(head, rows, range(1, len(head)))]
+    place = words.peak_place(device)
+    return [*lines, f"{words.counts(device)}." + (f" The peak is in {escape(place)}." if place else ""), ""]
+
+
+def _split(device: DeviceReport) -> list[str]:
+    lines = ["#### " + " ".join(("Where the reserved bytes are", words.moment(device))).strip(), ""]
+    rows = words.split(device)
+    if not rows:
+        return [*lines, "Unknown: this file has no addresses of memory, so free ranges cannot be told apart.", ""]
+    bar = stacked_bar([(row.glyph, row.style, row.bytes or 0) for row in rows], _WIDTH)
+    lines += [*_fence([bar.plain], "text"), ""]
+    cells = ((f"`{row.glyph}` {row.name}", format_bytes(row.bytes), words.percent(row.share), row.meaning) for row in rows)
+    lines += _table(("", "bytes", "share", "meaning"), cells, (1, 2))
+    return [*lines, escape(words.fit(device)), ""] if words.fit(device) else lines
+
+
+def _holders(device: DeviceReport) -> list[str]:
+    lines = [f"#### Who holds memory {words.holders_moment(device)}", ""]
+    kinds, lives = words.holders(device.by_category), words.holders(device.by_lifetime, words.LIFETIME_WORDS)
+    for title, rows in (("what it is", kinds), ("how long it lives", lives)):
+        cells = [(escape(row.name), format_bytes(row.bytes), words.percent(row.share), row.meaning) for row in rows]
+        lines += _table((title, "bytes", "share", ""), cells or [("unknown", "", "", "")], (1, 2))
+    if not device.top_sites:
+        return [*lines, "Where tensors were made is unknown." if device.top_sites is None else "No tensor is live then.", ""]
+    sites = ((format_bytes(site.bytes), f"{site.num_tensors:,}", cell(site.name) or "unknown") for site in device.top_sites)
+    lines += _table(("bytes", "tensors", "where it was made"), sites, (0, 1))
+    stacks = [f"{plain(site.name)}\n" + "\n".join(f"    {plain(frame)}" for frame in site.stack) for site in device.top_sites if site.stack]
+    if stacks:
+        block = _fence([line for stack in stacks for line in stack.split("\n")], "text")
+        lines += ["<details><summary>call stacks</summary>", "", *block, "", "</details>", ""]
+    return lines
+
+
+def _finding(finding: Finding) -> list[str]:
+    where = "" if finding.device is None else f", device {finding.device}"
+    lines = [f"#### {escape(finding.code)} {escape(finding.title)} ({finding.severity}{where})", ""]
+    if finding.evidence:
+        cells = ((escape(e.what), escape(words.value_words(e)), cell(e.where)) for e in finding.evidence)
+        lines += _table(("evidence", "", "where"), cells)
+    for fix in finding.fixes:
+        lines += [f"**Fix:** {escape(fix.title)}" + (f" ({escape(fix.applicability)})" if fix.applicability else ""), ""]
+        if fix.change:
+            lines += [*_fence([plain(fix.change)]), ""]
+        if fix.caveat:
+            lines += [f"*But:* {escape(fix.caveat)}", ""]
+    if finding.saving:
+        repro = f": {code(finding.saving.repro)}" if finding.saving.repro else ""
+        lines += [f"*Saves* {escape(words.saving_words(finding.saving))}{repro}", ""]
+    return lines

@@ -1,0 +1,40 @@
+"""What to do next: two or three commands that fit this report, ready to paste."""
+
+from __future__ import annotations
+
+import shlex
+
+from memdiag.findings import Report
+from memdiag.render.words import is_idle
+
+RECORD = 'torch.cuda.memory._record_memory_history(max_entries=1_000_000, stacks="python")'
+DUMP = 'torch.cuda.memory._dump_snapshot("trace.pkl")'
+
+
+def record_lines(backend: str | None) -> tuple[str, str]:
+    """Returns the two lines of Python that record a trace on ``backend`` ("npu", or anything that has torch.cuda)."""
+    if backend == "npu":
+        return RECORD.replace("torch.cuda.", "torch_npu.npu."), DUMP.replace("torch.cuda.", "torch_npu.npu.")
+    return RECORD, DUMP
+
+
+def next_steps(report: Report) -> list[tuple[str, str]]:
+    """Returns pairs of what it is good for and the line to paste, at most four."""
+    path = report.source.path
+    file = shlex.quote(path) if path.isprintable() else "FILE"
+    busy = [device for device in report.devices if not is_idle(device)]
+    steps = []
+    if any(device.counts.get("num_ooms") and device.at_label != "oom" for device in busy):
+        steps.append(("look at the moment it ran out of memory", f"memdiag analyze {file} --at oom"))
+    if len(busy) > 1:
+        most = max(busy, key=lambda device: device.peak.reserved_bytes or 0)
+        steps.append(("one device only", f"memdiag analyze {file} --device {most.device}"))
+    if any(not device.top_sites for device in busy) or not busy:
+        begin, end = record_lines(report.source.backend)
+        steps.append(("record where tensors are made: before training", begin))
+        steps.append(("…and after a few steps, or when it fails", end))
+    else:
+        steps.append(("share it: a report to paste into an issue", f"memdiag analyze {file} --md -o report.md"))
+    if len(steps) < 4:
+        steps.append(("every number, for scripts", f"memdiag analyze {file} --json"))
+    return steps

@@ -1,0 +1,296 @@
+"""The report for people, in a terminal: the verdict first, then where memory was, where it went, what to do.
+
+Laid out for 80 columns; a wider terminal gets lists side by side and longer bars. Lines to paste are never wrapped: a terminal
+that is too narrow wraps them itself, and they still copy as one line.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from memdiag.findings import DeviceReport, Finding, Report
+from memdiag.render import words
+from memdiag.render.bar import bar, stacked_bar
+from memdiag.render.chart import chart
+from memdiag.render.look import PLAIN, Look
+from memdiag.render.steps import next_steps
+from memdiag.render.text import in_ascii, plain
+from memdiag.units import format_bytes, plural
+
+NARROWEST, WIDEST = 60, 132
+SIDE_BY_SIDE = 110
+MAX_EVIDENCE = 4
+_LABELS = {"critical": "CRITICAL", "warning": "WARNING", "info": "INFO", "ok": "OK"}
+
+
+def render(report: Report, look: Look = PLAIN) -> str:
+    """Returns the report as text for a terminal of ``look.width`` columns."""
+    page = _Page(look)
+    _verdict(page, report)
+    _source(page, report)
+    idle = [device for device in report.devices if words.is_idle(device)]
+    busy = [device for device in report.devices if device not in idle]
+    for device in busy:
+        _device(page, device, titled=len(report.devices) > 1)
+    if idle:
+        numbers = ", ".join(str(device.device) for device in idle)
+        page.text(f"{'Devices' if len(idle) > 1 else 'Device'} {numbers}: idle, nothing was ever held there.", "dim")
+    _findings(page, words.in_order(report.findings))
+    _notes(page, report)
+    _next(page, report)
+    return page.finish()
+
+
+class _Page:
+    """Collects what is printed."""
+
+    def __init__(self, look: Look) -> None:
+        self.look = look
+        self.width = min(max(look.width, NARROWEST), WIDEST)
+        self._out = io.StringIO()
+        self._console = Console(
+            file=self._out,
+            width=self.width,
+            force_terminal=look.color,
+            color_system="standard" if look.color else None,
+            no_color=not look.color,
+            highlight=False,
+            markup=False,
+            emoji=False,
+            legacy_windows=False,
+            force_jupyter=False,
+            force_interactive=False,
+            _environ={},
+        )
+
+    @property
+    def wide(self) -> bool:
+        return self.width >= SIDE_BY_SIDE
+
+    def add(self, what: RenderableType) -> None:
+        self._console.print(what)
+
+    def text(self, line: str, style: str = "", indent: int = 0) -> None:
+        grid = Table.grid()
+        grid.add_column(width=indent)
+        grid.add_column(ratio=1)
+        grid.add_row("", Text(line, style=style, overflow="fold"))
+        self.add(grid)
+
+    def paste(self, line: str, indent: int) -> None:
+        """One line to copy: never wrapped, never cut."""
+        self._console.print(Text(" " * indent + line, style="bold"), soft_wrap=True)
+
+    def gap(self) -> None:
+        self._console.print()
+
+    def title(self, title: str, after: str = "") -> None:
+        self.gap()
+        line = Text(title, style="bold underline" if self.look.color else "bold")
+        if after:
+            line.append("  " + after, style="not underline not bold dim")
+        self.add(line)
+
+    def finish(self) -> str:
+        shown = "\n".join(line.rstrip() for line in self._out.getvalue().splitlines()) + "\n"
+        return shown if self.look.unicode else in_ascii(shown)
+
+
+def _grid(*justify: str, padding: int = 2) -> Table:
+    """A table without lines; a column is "l", "r", or "w": it takes the rest and wraps."""
+    grid = Table.grid(padding=(0, padding, 0, 0))
+    for kind in justify:
+        grid.add_column(justify="right" if kind == "r" else "left", ratio=1 if kind == "w" else None, no_wrap=kind != "w", overflow="fold")
+    return grid
+
+
+def _indented(grid: Table, indent: int = 2) -> Table:
+    outer = Table.grid()
+    outer.add_column(width=indent)
+    outer.add_column(ratio=1)
+    outer.add_row("", grid)
+    return outer
+
+
+def _verdict(page: _Page, report: Report) -> None:
+    severity = words.worst(report.findings)
+    grid = _grid("l", "w")
+    grid.add_row(Text(_LABELS[severity], style=words.SEVERITY_STYLE[severity]), Text(words.headline(report), style="bold"))
+    page.add(grid)
+
+
+def _source(page: _Page, report: Report) -> None:
+    page.gap()
+    grid = _grid("l", "w")
+    for label, value in words.source_facts(report):
+        grid.add_row(Text(label, style="dim"), Text(value, overflow="fold"))
+    page.add(_indented(grid))
+
+
+def _device(page: _Page, device: DeviceReport, *, titled: bool) -> None:
+    if titled:
+        page.gap()
+        page.add(Text(f"── Device {device.device} ".ljust(page.width, "─"), style="bold"))
+    page.title("Memory over the trace")
+    lines = chart(device, page.width - 2)
+    for line in lines:
+        page.add(Text("  ").append_text(line))
+    if not lines:
+        page.text("No curve: this file does not say how many bytes were held when.", indent=2)
+    _usage(page, device)
+    _split(page, device)
+    _holders(page, device)
+
+
+def _usage(page: _Page, device: DeviceReport) -> None:
+    columns = words.moments(device)
+    page.title("How much", words.counts(device) if page.wide else "")
+    grid = _grid("l", *("r" for _ in columns))
+    grid.add_row("", *(Text(title, style="bold") for title, _, _ in columns))
+    grid.add_row("", *(Text(where, style="dim") for _, where, _ in columns))
+    for name, meaning in words.USAGE_WORDS:
+        label = Text(f"{name:<11}").append(meaning, style="dim")
+        grid.add_row(label, *(Text(format_bytes(getattr(usage, f"{name}_bytes"))) for _, _, usage in columns))
+    grid.add_row("reserved - allocated", *(Text(format_bytes(words.difference(usage))) for _, _, usage in columns))
+    page.add(_indented(grid))
+    if place := words.peak_place(device):
+        page.text(f"The peak is in {place}.", indent=2)
+    if not page.wide:
+        page.text(f"{words.counts(device)}.", "dim", indent=2)
+
+
+def _split(page: _Page, device: DeviceReport) -> None:
+    rows = words.split(device)
+    page.title("Where the reserved bytes are", words.moment(device))
+    if not rows:
+        page.text("Unknown: this file has no addresses of memory, so free ranges cannot be told apart.", indent=2)
+        return
+    page.add(Text("  ").append_text(stacked_bar([(row.glyph, row.style, row.bytes or 0) for row in rows], page.width - 4)))
+    grid = _grid("l", "l", "r", "r", "w")
+    for row in rows:
+        grid.add_row(
+            Text(row.glyph, style=row.style), row.name, format_bytes(row.bytes), words.percent(row.share), Text(row.meaning, style="dim")
+        )
+    page.add(_indented(grid))
+    if sentence := words.fit(device):
+        page.text(sentence, indent=2)
+
+
+def _holders(page: _Page, device: DeviceReport) -> None:
+    page.title(f"Who holds memory {words.holders_moment(device)}")
+    kinds = _bars("what it is", words.holders(device.by_category), 0 if page.wide else page.width)
+    lives = _bars("how long it lives", words.holders(device.by_lifetime, words.LIFETIME_WORDS), 0 if page.wide else page.width)
+    if page.wide:
+        both = Table.grid(padding=(0, 4, 0, 0))
+        both.add_row(kinds, lives)
+        page.add(_indented(both))
+    else:
+        page.add(_indented(kinds))
+        page.gap()
+        page.add(_indented(lives))
+    page.gap()
+    _sites(page, device)
+
+
+def _bars(title: str, rows: list[words.Row], width: int) -> Table:
+    """One list of amounts with bars; explanations only where ``width`` (0: half of a wide page) leaves room."""
+    grid = _grid("l", "r", "r", "l", "w") if width else _grid("l", "r", "r", "l")
+    grid.add_row(Text(title, style="bold"))
+    for row in rows:
+        cells: list[RenderableType] = [f"{row.name:<18}", format_bytes(row.bytes), words.percent(row.share), bar(row.share or 0, 8)]
+        grid.add_row(*cells, *([Text(row.meaning, style="dim")] if width else []))
+    if not rows:
+        grid.add_row("unknown")
+    return grid
+
+
+def _sites(page: _Page, device: DeviceReport) -> None:
+    if not device.top_sites:
+        page.text("Where tensors were made is unknown." if device.top_sites is None else "No tensor is live then.", indent=2)
+        return
+    grid = _grid("r", "r", "w")
+    grid.add_row(Text("bytes", style="bold"), Text("tensors", style="bold"), Text("where it was made", style="bold"))
+    for site in device.top_sites:
+        grid.add_row(format_bytes(site.bytes), f"{site.num_tensors:,}", Text(plain(site.name, 200) or "unknown", overflow="fold"))
+    page.add(_indented(grid))
+
+
+def _findings(page: _Page, findings: list[Finding]) -> None:
+    serious = [f for f in findings if f.severity != "info"]
+    page.title("Findings", plural(len(serious), "problem") if serious else "no problem found")
+    for finding in serious:
+        _finding(page, finding)
+    rest = [f for f in findings if f.severity == "info"]
+    if not rest:
+        return
+    page.gap()
+    page.text("Also noticed", "bold", indent=2)
+    grid = _grid("l", "w")
+    for finding in rest:
+        first = next(iter(finding.evidence), None)
+        said = f" ({plain(first.what)}: {words.value_words(first)})" if first else ""
+        grid.add_row(Text(plain(finding.code), style="cyan"), Text(plain(finding.title) + said, overflow="fold"))
+    page.add(_indented(grid))
+
+
+def _finding(page: _Page, finding: Finding) -> None:
+    page.gap()
+    head = _grid("l", "w")
+    label = f"{plain(finding.code)}  {_LABELS[finding.severity]}"
+    head.add_row(Text(label, style=words.SEVERITY_STYLE[finding.severity]), Text(plain(finding.title), style="bold", overflow="fold"))
+    page.add(_indented(head))
+    evidence = _grid("r", "w")
+    for item in finding.evidence[:MAX_EVIDENCE]:
+        what = Text(plain(item.what), overflow="fold")
+        value = words.value_words(item)
+        if isinstance(item.value, str):  # words, not a number: they may be long
+            what.append(f": {value}")
+            value = ""
+        if item.where:
+            what.append(f" ({plain(item.where)})", style="dim")
+        evidence.add_row(Text(plain(value, 24), style="bold"), what)
+    page.add(_indented(evidence, 9))
+    if len(finding.evidence) > MAX_EVIDENCE:
+        page.text(f"and {plural(len(finding.evidence) - MAX_EVIDENCE, 'more fact')} (--json)", "dim", indent=11)
+    for fix in finding.fixes:
+        _labelled(page, "fix", plain(fix.title) + (f" ({plain(fix.applicability)})" if fix.applicability else ""), "green")
+        if fix.change:
+            page.paste(plain(fix.change), indent=16)
+        if fix.caveat:
+            _labelled(page, "but", plain(fix.caveat))
+    if finding.saving:
+        _labelled(page, "saves", words.saving_words(finding.saving))
+        if finding.saving.repro:
+            page.paste(plain(finding.saving.repro), indent=16)
+
+
+def _labelled(page: _Page, label: str, text: str, style: str = "dim") -> None:
+    grid = _grid("l", "w")
+    grid.add_row(Text(f"{label:<5}", style=style), Text(text, overflow="fold"))
+    page.add(_indented(grid, 9))
+
+
+def _notes(page: _Page, report: Report) -> None:
+    if not report.notes:
+        return
+    page.title("What this file does not tell")
+    _pairs(page, ((plain(note.code), plain(note.text)) for note in report.notes))
+
+
+def _pairs(page: _Page, pairs: Iterable[tuple[str, str]]) -> None:
+    grid = _grid("l", "w")
+    for name, text in pairs:
+        grid.add_row(Text(name, style="dim"), Text(text, overflow="fold"))
+    page.add(_indented(grid))
+
+
+def _next(page: _Page, report: Report) -> None:
+    page.title("Next")
+    for purpose, line in next_steps(report):
+        page.text(purpose + ":", indent=2)
+        page.paste(plain(line), indent=4)

@@ -1,0 +1,176 @@
+"""The command line as a whole: what it loads, its exit codes, and what becomes of errors."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from memdiag.cli import analyze as command
+from memdiag.cli.main import main
+from memdiag.errors import MemdiagError, RefusedFile
+
+HEAVY = {"numpy", "pandas", "numba", "llvmlite", "torch", "memdiag.trace", "memdiag.sources", "memdiag.analyzers"}
+
+
+def loaded(*arguments):
+    """Modules that a run of ``memdiag`` in a process of its own has loaded at its end."""
+    program = (
+        f"import sys; from memdiag.cli.main import main; code = main({list(arguments)!r})\n"
+        "print('\\0'.join(['', *sys.modules])); sys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return set(done.stdout.rstrip().split("\0")[1:])
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["analyze", "--help"]])
+def test_nothing_heavy_is_loaded_for_help(arguments):
+    modules = loaded(*arguments)
+    assert not HEAVY & modules
+    ours = {name for name in modules if name.startswith("memdiag")}
+    assert ours <= {"memdiag", "memdiag.cli", "memdiag.cli.main", "memdiag.cli.analyze", "memdiag.cli.talk", "memdiag.errors"}
+
+
+def test_help_loads_no_more_than_typer_does():
+    program = (
+        "import sys, typer\napp = typer.Typer()\n@app.callback()\ndef top(): 'x'\n@app.command()\ndef a(): 'x'\n"
+        "try: app(['--help'])\nexcept SystemExit: pass\nprint('\\0'.join(['', *sys.modules]))"
+    )
+    bare = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    theirs = set(bare.stdout.rstrip().split("\0")[1:])
+    assert {name for name in loaded("--help") - theirs if not name.startswith("memdiag")} == set()
+
+
+def test_importing_the_package_loads_nothing():
+    program = (
+        "import sys; import memdiag; print(*sorted(name for name in sys.modules if name.startswith('memdiag')), 'numpy' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["memdiag", "False"]
+
+
+def test_help(capsys):
+    assert main(["--help"]) == 0
+    assert "analyze" in capsys.readouterr().out
+
+
+def test_version(capsys):
+    from memdiag import __version__
+
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"memdiag {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    "arguments", [["bogus"], ["analyze", "--bogus"], ["analyze", "x", "--top", "0"], ["analyze", "x", "--device", "y"]]
+)
+def test_usage_errors_end_with_2(arguments, capsys):
+    assert main(arguments) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "Error" in shown.err
+
+
+@pytest.fixture
+def fails(monkeypatch):
+    """Makes the analysis raise."""
+
+    def with_error(error):
+        def report(*_):
+            raise error
+
+        monkeypatch.setattr(command, "_report", report)
+
+    return with_error
+
+
+def test_an_error_is_two_lines(fails, capsys):
+    fails(RefusedFile("x.pkl is not a\x1b[31m trace", "record\nagain"))
+    assert main(["analyze", "x.pkl"]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err == "error: x.pkl is not a\\x1b[31m trace\nhint: record\\nagain\n"
+
+
+def test_an_error_has_its_own_exit_code(fails):
+    fails(MemdiagError("over budget", exit_code=1))
+    assert main(["analyze", "x.pkl"]) == 1
+
+
+def test_an_internal_error_shows_no_traceback(fails, capsys):
+    fails(KeyError("boom"))
+    assert main(["analyze", "x.pkl"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: internal: KeyError: 'boom'\nhint: ")
+    assert "MEMDIAG_DEBUG=1" in error
+    assert "Traceback" not in error
+
+
+@pytest.mark.parametrize("error", [KeyError("boom"), MemdiagError("boom"), MemoryError()])
+def test_debug_shows_the_traceback_and_keeps_the_code(fails, capsys, monkeypatch, error):
+    monkeypatch.setenv("MEMDIAG_DEBUG", "1")
+    fails(error)
+    assert main(["analyze", "x.pkl"]) == 2
+    shown = capsys.readouterr().err
+    assert "Traceback" in shown
+    assert "error: " in shown
+
+
+def test_too_little_memory(fails, capsys):
+    fails(MemoryError())
+    assert main(["analyze", "x.pkl"]) == 2
+    assert "not enough memory" in capsys.readouterr().err
+
+
+def test_an_interrupt_ends_with_130(fails, capsys):
+    fails(KeyboardInterrupt())
+    assert main(["analyze", "x.pkl"]) == 130
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_missing_file(capsys, tmp_path):
+    pytest.importorskip("memdiag.analyzers.report", reason="the analysis is not there yet")
+    assert main(["analyze", str(tmp_path / "no.pkl")]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(":")[0] for line in lines] == ["error", "hint"]
+
+
+def test_a_reader_that_goes_away_is_no_error():
+    """The reading end of stdout is closed before anything is written, as by ``| head -0``."""
+    program = (
+        "import sys\nfrom memdiag.cli.talk import write_out\n"
+        "sys.stdin.readline()\nwrite_out('x' * 1_000_000)\nwrite_out('y')\nprint('alive', file=sys.stderr)"
+    )
+    read, write = os.pipe()
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=write, stderr=subprocess.PIPE, text=True
+    ) as process:
+        os.close(write)
+        os.close(read)
+        _, error = process.communicate("\n")
+    assert process.returncode == 0
+    assert error == "alive\n"
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_any_encoding_of_stdout(encoding):
+    program = "import sys; from memdiag.cli.talk import say, write_out; write_out('█ 模 \\ud800\\n'); say('… 模')"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, check=True, env={**os.environ, "PYTHONIOENCODING": encoding}
+    )
+    assert done.stdout.decode(encoding).rstrip().endswith("\\ud800")
+    assert "Traceback" not in done.stderr.decode(encoding)
+
+
+def test_python_dash_m():
+    done = subprocess.run([sys.executable, "-m", "memdiag", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("memdiag ")
+
+
+def test_json_is_the_only_thing_on_stdout(monkeypatch, samples, capsys):
+    monkeypatch.setattr(command, "_report", lambda *_: samples.rich())
+    assert main(["analyze", "x.pkl", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["schema_version"] == 1

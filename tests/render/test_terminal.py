@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from rich.cells import cell_len
+
+from memdiag.findings import Evidence, Finding, Report
+from memdiag.registry import RENDERERS, resolve
+from memdiag.render.look import Look
+from memdiag.render.terminal import render
+
+REPORTS = ("rich", "unknown", "several", "hostile")
+SECTIONS = ("Memory over the trace", "How much", "Where the reserved bytes are", "Who holds memory at the peak", "Findings", "Next")
+
+
+@pytest.mark.parametrize("name", RENDERERS)
+@pytest.mark.parametrize("sample", REPORTS)
+def test_every_renderer_is_called_alike(name, sample, samples):
+    shown = resolve(RENDERERS[name])(getattr(samples, sample)(), Look())
+    assert shown.endswith("\n")
+    assert resolve(RENDERERS[name])(getattr(samples, sample)()) == shown
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120, 300])
+@pytest.mark.parametrize("sample", ["rich", "unknown", "several"])
+def test_it_keeps_to_the_width(samples, sample, width):
+    report = getattr(samples, sample)()
+    pasted = [fix.change for finding in report.findings for fix in finding.fixes if fix.change] + ["memdiag analyze", "torch.cuda"]
+    for line in render(report, Look(width=width)).splitlines():
+        assert line == line.rstrip()
+        if not any(text in line for text in pasted):
+            assert cell_len(line) <= min(max(width, 60), 132), line
+
+
+def test_sections_come_in_order(samples):
+    shown = render(samples.rich(), Look())
+    places = [shown.index(section) for section in SECTIONS]
+    assert places == sorted(places)
+    assert shown.startswith("CRITICAL  Out of memory in backward of step 3")
+
+
+def test_the_worst_finding_comes_first(samples):
+    shown = render(samples.rich(), Look())
+    assert shown.index("MD201") < shown.index("MD401") < shown.index("MD301")
+
+
+def test_a_finding_is_complete(samples):
+    shown = render(samples.rich(), Look())
+    for part in (
+        "MD201  CRITICAL  Free memory is stranded in pieces too small to use",
+        "48 tensors  tensors standing between (model.py:35 forward)",
+        "fix    Turn on expandable segments (torch >= 2.1, CUDA and NPU)",
+        "\n                export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\n",
+        "but    not with CUDA IPC",
+        "saves  about 1.07 GiB at the peak",
+        "and 1 more fact (--json)",
+    ):
+        assert part in shown
+
+
+def test_a_long_line_to_paste_is_not_broken(samples):
+    change = "export PYTORCH_CUDA_ALLOC_CONF=" + ",".join(f"key_{i}:{i}" for i in range(30))
+    finding = replace(samples.FINDINGS[2], fixes=(replace(samples.FINDINGS[2].fixes[0], change=change),))
+    assert change in render(replace(samples.rich(), findings=(finding,)), Look())
+
+
+def test_the_split_adds_up_and_says_whether_the_request_fits(samples):
+    shown = render(samples.rich(), Look(width=120))
+    parts = re.findall(r"^  [█▓▒▚░·]  \w+ +[\d.]+ \w+ +([\d.]+)%", shown, re.MULTILINE)
+    assert len(parts) == 6
+    assert sum(map(float, parts)) == pytest.approx(100, abs=0.4)
+    assert "the next request that needed new memory (2.00 GiB) would not fit: 1.60 GiB short." in re.sub(r"\s+", " ", shown)
+
+
+def test_what_is_unknown_is_never_shown_as_zero(samples):
+    shown = render(samples.unknown(), Look())
+    assert not re.search(r"\b0(\.0+)? (B|KiB|MiB|GiB)\b", shown)
+    assert "0.0%" not in shown
+    assert shown.count("unknown") > 10
+    assert "_record_memory_history" in shown
+
+
+def test_idle_devices_take_one_line(samples):
+    shown = render(samples.several(), Look())
+    assert "Devices 2, 3: idle" in shown
+    assert shown.count("── Device") == 2
+    assert "--device 0" in shown
+
+
+def test_colour_only_where_asked(samples):
+    assert "\x1b[" in render(samples.rich(), Look(color=True))
+    assert "\x1b" not in render(samples.rich(), Look())
+
+
+def test_colour_changes_no_text(samples):
+    colored = render(samples.rich(), Look(color=True))
+    bare = re.sub(r"\x1b\[[0-9;]*m", "", colored)
+    assert [line.rstrip() for line in bare.splitlines()] == render(samples.rich(), Look()).splitlines()
+
+
+def test_ascii_terminals(samples):
+    shown = render(samples.rich(), Look(unicode=False))
+    assert shown.isascii()
+    assert len(shown.splitlines()) == len(render(samples.rich(), Look()).splitlines())
+
+
+@pytest.mark.parametrize("color", [True, False])
+def test_names_from_a_file_cannot_act_on_the_terminal(samples, color):
+    shown = render(samples.hostile(), Look(color=color))
+    bare = re.sub(r"\x1b\[[0-9;]*m", "", shown)
+    assert all(char == "\n" or char.isprintable() for char in bare)
+    assert "[bold red]x[/]" in re.sub(r"\s+", " ", bare)
+    assert not any(line.startswith("FAKE") for line in bare.splitlines())
+    assert "title\x07" not in shown
+    harmless = render(samples.several(), Look(color=color))
+    assert set(re.findall(r"\x1b\[[0-9;]*m", shown)) <= set(re.findall(r"\x1b\[[0-9;]*m", harmless)) | set()
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "shown"),
+    [
+        (3, "tensors", "3 tensors"),
+        (1, "tensors", "1 tensor"),
+        (1_204, "events", "1,204 events"),
+        (None, "bytes", "unknown"),
+        (float("nan"), "ratio", "unknown"),
+        (0.25, "ratio", "25.0%"),
+        (1.5, "ratio", "1.50 times"),
+        (4 << 20, "bytes/step", "4.00 MiB a step"),
+        (0, "bytes", "0 B"),
+        ("words", "", "words"),
+    ],
+)
+def test_units(samples, value, unit, shown):
+    finding = Finding("MD999", "a title", "warning", 0, (Evidence("what", value, unit),))
+    assert shown in render(replace(samples.rich(), findings=(finding,)), Look()).split("MD999")[1]
+
+
+def test_a_report_without_devices(samples):
+    empty = Report(samples.source(num_events=0, num_tensors=0), (), {}, (), ())
+    shown = render(empty, Look())
+    assert "OK  No problem was found in this trace." in shown
+    assert "Next" in shown
