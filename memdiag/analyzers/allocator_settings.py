@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from memdiag.settings.conf import MAX_DIVISIONS, leading_number, parse_conf, power2_divisions
-from memdiag.trace.layout import LARGE_SEGMENT, SMALL_SEGMENT
+from memdiag.settings.conf import parse_conf
+from memdiag.trace.layout import SMALL_SEGMENT, Layout
 from memdiag.trace.model import Trace
-from memdiag.units import GIB, MIB
 
 # The first that is set wins as a whole (executed with torch 2.13; the others are not looked at then).
 VARIABLES: tuple[str, ...] = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_NPU_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
@@ -32,8 +31,7 @@ class AllocatorSettings:
         keys: What the text sets, as text.
         expandable_seen: Some device of the trace holds an expandable segment.
         expandable_recorded: What the file says of expandable_segments; None: nothing.
-        divisions: roundup_power2_divisions, 16 entries; entry k covers [2^k, 2^(k+1)) MiB; all 0: off or unknown.
-        max_split_bytes: max_split_size; None: unlimited or unknown.
+        layout: How requests became blocks, as settings and blocks of the file show.
     """
 
     backend: str | None
@@ -42,8 +40,7 @@ class AllocatorSettings:
     keys: Mapping[str, str]
     expandable_seen: bool
     expandable_recorded: bool | None
-    divisions: tuple[int, ...]
-    max_split_bytes: int | None
+    layout: Layout
 
     @classmethod
     def of(cls, trace: Trace) -> AllocatorSettings:
@@ -57,8 +54,7 @@ class AllocatorSettings:
         if not isinstance(recorded, bool):
             recorded = keys["expandable_segments"].lower() == "true" if "expandable_segments" in keys else None
         seen = any(bool(device.regions.expandable.any() or device.segments.expandable.any()) for device in trace.devices)
-        divisions, split = _divisions(trace.settings, keys), _max_split(trace.settings, keys)
-        return cls(trace.backend, variable, text, keys, seen, recorded, divisions, split)
+        return cls(trace.backend, variable, text, keys, seen, recorded, trace.layout)
 
     @property
     def is_known(self) -> bool:
@@ -77,15 +73,7 @@ class AllocatorSettings:
 
     def page_bytes(self, *, small: bool) -> int:
         """Returns the bytes of one page of an expandable segment: the unit in which it can be given back."""
-        if small:
-            return SMALL_SEGMENT
-        if self.keys.get("page_size", "").lower() == "1g":
-            return GIB
-        for key in ("large_segment_size_mb", "segment_size_mb"):
-            mib = leading_number(self.keys.get(key, ""))
-            if mib:
-                return int(mib) * MIB
-        return LARGE_SEGMENT
+        return SMALL_SEGMENT if small else self.layout.large_segment
 
     def line(self, changes: Mapping[str, str | None]) -> str:
         """Returns the line to paste: the settings in effect with ``changes`` (None: the key is taken out)."""
@@ -94,20 +82,3 @@ class AllocatorSettings:
             merged.update(dict.fromkeys(NPU_EXCLUDED))
         text = ",".join(f"{key}:{value}" for key, value in merged.items() if value is not None)
         return f"export {self.variable}={text}" if text else f"unset {self.variable}"
-
-
-def _divisions(settings: Mapping[str, object], keys: Mapping[str, str]) -> tuple[int, ...]:
-    listed = settings.get("roundup_power2_divisions")
-    if isinstance(listed, dict):
-        entries = [listed.get(str(1 << k), 0) for k in range(MAX_DIVISIONS)]
-        return tuple(entry if isinstance(entry, int) else 0 for entry in entries)
-    text = keys.get("roundup_power2_divisions", "")
-    return power2_divisions(text) if text else (0,) * MAX_DIVISIONS
-
-
-def _max_split(settings: Mapping[str, object], keys: Mapping[str, str]) -> int | None:
-    recorded = settings.get("max_split_size")  # -1 or a huge number: unlimited
-    if isinstance(recorded, int) and 0 < recorded < 1 << 50:
-        return recorded
-    mib = leading_number(keys.get("max_split_size_mb", ""))
-    return int(mib) * MIB if mib else None

@@ -126,7 +126,7 @@ def _retries(view: DeviceView, bursts: Bursts, settings: AllocatorSettings) -> I
         "warning" if len(mine) >= MANY_RETRIES else "info",
         device.device,
         (
-            Evidence("releases that a request waited for", len(mine), "retries", _span(view, bursts.first[mine])),
+            Evidence("releases that a request waited for", len(mine), "times", _span(view, bursts.first[mine])),
             *_per_step(view, bursts.first[mine]),
             Evidence("given back in them", released, "bytes"),
             Evidence("highest reserved bytes", peak, "bytes"),
@@ -163,7 +163,7 @@ def _calls(view: DeviceView, bursts: Bursts) -> Iterator[Finding]:
         "warning",
         device.device,
         (
-            Evidence("releases that no request waited for: calls of empty_cache()", len(mine), "calls", _span(view, bursts.first[mine])),
+            Evidence("releases that no request waited for: calls of empty_cache()", len(mine), "times", _span(view, bursts.first[mine])),
             *_per_step(view, bursts.first[mine]),
             Evidence("given back", released, "bytes"),
             Evidence("taken again before the next call", rebuilt, "bytes"),

@@ -2,7 +2,8 @@
 
 Reserved - allocated is not fragmentation. What is free is split, from the point of view of a request, into what could serve it
 (cache), what is too small or in the wrong place (stranded, foreign); docs/fragmentation.md defines every byte. A finding is made
-where that is a twentieth of reserved memory and at least 32 MiB, or where a request failed: below that nobody gains by acting.
+where that is a twentieth of reserved memory and at least 32 MiB, or where a request failed: below that nobody gains by acting. It is a
+warning from a tenth on.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ import numpy as np
 from memdiag.analyzers import remedies, rounding
 from memdiag.analyzers.allocator_settings import AllocatorSettings
 from memdiag.analyzers.context import Context
-from memdiag.analyzers.moments import Look, fragmentation_at, look
+from memdiag.analyzers.moments import Look, at_end, fragmentation_at, look
 from memdiag.analyzers.pinning import Pin, Pinned, idle_by_group, pinned
 from memdiag.analyzers.places import age, group_name, lifetime_name, moment_name
 from memdiag.findings import Evidence, Finding, Fix
 from memdiag.trace.model import DeviceTrace, Trace
+from memdiag.trace.schema import LIFETIMES
 from memdiag.trace.table import Array
 from memdiag.units import MIB, format_bytes, format_count, plural
 
@@ -31,10 +33,12 @@ CODES: dict[str, str] = {
     **rounding.CODES,
 }
 
-SHARE = 0.05  # of reserved memory
+SHARE = 0.05  # of reserved memory: worth knowing
+WARN_SHARE = 0.1  # worth acting on
 FLOOR = 32 * MIB
 FOREIGN_SHARE = 0.1  # small pools and side streams always hold a little
 CACHE_SHARE = 0.2
+TRIFLE = 0.05  # of the bytes that a list is about: not worth a line
 NUM_PLACES = 3  # that one finding names
 
 __all__ = ["CODES", "analyze", "fragmentation_at"]
@@ -45,13 +49,11 @@ def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
     settings = AllocatorSettings.of(trace)
     for view in context.views(trace):
         here = look(view, context, settings)
-        yield from _out_of_memory(here)
-        if not here.failed:
-            yield from _stranded(here)
-        yield from _pinned(here)
-        yield from _foreign(here)
+        lost = [*_out_of_memory(here), *_stranded(here), *(_pinned(here) or _pinned(at_end(view, settings), over=True)), *_foreign(here)]
+        yield from lost
         yield from rounding.findings(here)
-        yield from _cache(view.device, view.at, settings)
+        if not lost:
+            yield from _cache(view.device, view.at, settings)
 
 
 def _worth(value: int, reserved: int, share: float = SHARE) -> bool:
@@ -71,9 +73,10 @@ def _out_of_memory(here: Look) -> Iterator[Finding]:
     if free + (left if left is not None and left < here.segment_bytes else 0) < wanted:
         yield _too_little(here, free, evidence)
     elif here.device.has_addresses and not here.fit.fits:
+        outside = f" beside {format_bytes(left)} on the device" if free < wanted else ""
         yield Finding(
             "MD201",
-            f"Out of memory while {format_bytes(free)} lay free, in pieces too small or out of reach for {format_bytes(wanted)}",
+            f"Out of memory for {format_bytes(wanted)} while {format_bytes(free)} lay free in unusable pieces{outside}",
             "critical",
             here.device.device,
             (*evidence, *_split_evidence(here), *_outside_evidence(here), *_fit_evidence(here), *_history_evidence(here.device)),
@@ -124,62 +127,68 @@ def _outside_evidence(here: Look) -> Iterator[Evidence]:
 
 def _stranded(here: Look) -> Iterator[Finding]:
     """MD201 at a moment at which nothing failed."""
-    if not here.is_split_known or not _worth(here.split["stranded"], here.usage["reserved"]):
+    if here.failed or not here.is_split_known or not _worth(here.split["stranded"], here.usage["reserved"]):
         return
     share = here.split["stranded"] / here.usage["reserved"]
     yield Finding(
         "MD201",
         f"{format_bytes(here.split['stranded'])} ({share:.0%} of reserved) is free in pieces too small to use",
-        "warning",
+        "warning" if share >= WARN_SHARE else "info",
         here.device.device,
         (
             Evidence("request it is seen from (rounded)", here.request_bytes, "bytes", _where(here.name, here.site)),
             *_split_evidence(here),
             *_fit_evidence(here),
             *_history_evidence(here.device),
-            Evidence("reserved - active at the reserved peak: no remedy saves more", _above_active(here.device), "bytes"),
+            Evidence("reserved peak - active peak: no remedy against fragmentation saves more", _above_active(here.device), "bytes"),
         ),
         _fixes(here),
         weight_bytes=here.split["stranded"],
     )
 
 
-def _pinned(here: Look) -> Iterator[Finding]:
-    """MD202."""
+def _pinned(here: Look, *, over: bool = False) -> list[Finding]:
+    """MD202; with ``over`` at the end of the trace, when nobody asks for memory any more."""
     if not here.device.has_addresses or here.usage["reserved"] <= 0:
-        return
+        return []
     request = here.request_bytes if here.reference >= 0 else 0
     found = pinned(here.view, here.topology, here.settings, here.group, request)
     if found is None or not _worth(found.held_bytes, here.usage["reserved"]):
-        return
+        return []
     what = "page" if found.pages else "segment"
     live, held = format_bytes(found.live_bytes), format_bytes(found.held_bytes)
-    yield Finding(
-        "MD202",
-        f"{live} of tensors keep {held} of free memory in {plural(found.num_pieces, what)}",
-        "warning",
-        here.device.device,
-        (
-            Evidence(f"free bytes in {what}s that live tensors fill by a quarter or less", found.held_bytes, "bytes", here.name),
-            Evidence("bytes of those tensors", found.live_bytes, "bytes"),
-            *(_pin_evidence(here, pin, what) for pin in found.pins[:NUM_PLACES]),
-        ),
-        remedies.present(remedies.expandable_segments(here.settings), remedies.smaller_pages(here.settings), _keep_together(found)),
-        weight_bytes=found.held_bytes,
-    )
+    return [
+        Finding(
+            "MD202",
+            f"{live} of tensors keep {held} of free memory in {plural(found.num_pieces, what)}" + (" at the end" if over else ""),
+            "info" if over or found.held_bytes < WARN_SHARE * here.usage["reserved"] else "warning",
+            here.device.device,
+            (
+                Evidence(f"free bytes in {what}s that live tensors fill by a quarter or less", found.held_bytes, "bytes", here.name),
+                Evidence("bytes of those tensors", found.live_bytes, "bytes"),
+                *(_pin_evidence(here, pin, what) for pin in found.pins[:NUM_PLACES] if pin.held_bytes >= TRIFLE * found.held_bytes),
+            ),
+            remedies.present(remedies.expandable_segments(here.settings), remedies.smaller_pages(here.settings), _keep_together(found)),
+            weight_bytes=found.held_bytes,
+        )
+    ]
 
 
 def _pin_evidence(here: Look, pin: Pin, what: str) -> Evidence:
     kind = lifetime_name(pin.lifetime)
     who = f"{plural(pin.num_tensors, 'tensor')} of {format_bytes(pin.tensor_bytes)}" + (f", {kind}" if kind else "")
     lived = age(here.device, pin.oldest_alloc_at, here.at)
-    text = f"would come free in {plural(pin.num_pieces, what)} but for {who}, alive {lived} at most"
+    oldest = f", {'the oldest ' if pin.num_tensors > 1 else ''}alive {lived}" if lived else ""
+    text = f"would come free in {plural(pin.num_pieces, what)} but for {who}{oldest}"
     return Evidence(text, pin.held_bytes, "bytes", pin.label)
 
 
-def _keep_together(found: Pinned) -> Fix:
-    labels = [pin.label for pin in found.pins[:1] if pin.label]
-    return remedies.long_lived_first(f"the tensors of {labels[0]}" if labels else "long-lived tensors")
+def _keep_together(found: Pinned) -> Fix | None:
+    """The change of the program that moves the worst pins elsewhere; None where those are short-lived anyway."""
+    worst = found.pins[0]
+    if LIFETIMES[worst.lifetime] in ("forward_to_backward", "within_phase", "temporary"):
+        return None
+    return remedies.long_lived_first(f"the tensors of {worst.label}" if worst.label else "long-lived tensors")
 
 
 def _foreign(here: Look) -> Iterator[Finding]:
@@ -188,7 +197,10 @@ def _foreign(here: Look) -> Iterator[Finding]:
         return
     device, groups = here.device, here.device.groups
     idle = idle_by_group(here.view, here.topology, here.settings)
-    others = sorted((group for group in idle if group != here.group and idle[group]), key=lambda group: -idle[group])
+    others = sorted((group for group in idle if _is_apart(device, group, here.group) and idle[group]), key=lambda group: -idle[group])
+    apart = sum(idle[group] for group in others)
+    if not _worth(apart, here.usage["reserved"], FOREIGN_SHARE):
+        return
     fixes = []
     if any(group >= 0 and (groups.pool_major[group] or groups.pool_minor[group]) for group in others):
         title = "Let CUDA graphs share one pool (torch.cuda.graph(g, pool=…)); drop MemPools that are no longer used"
@@ -207,7 +219,7 @@ def _foreign(here: Look) -> Iterator[Finding]:
         fixes.append(remedies.long_lived_first("small tensors (at most 1 MiB)"))
     yield Finding(
         "MD204",
-        f"{format_bytes(here.split['foreign'])} is free, but in other pools or streams than the request",
+        f"{format_bytes(apart)} is free, but in other pools or streams than the request",
         "warning",
         device.device,
         (
@@ -216,12 +228,23 @@ def _foreign(here: Look) -> Iterator[Finding]:
             *(Evidence("of it in", idle[group], "bytes", group_name(device, group)) for group in others[:NUM_PLACES]),
         ),
         tuple(fixes),
-        weight_bytes=here.split["foreign"],
+        weight_bytes=apart,
     )
+
+
+def _is_apart(device: DeviceTrace, group: int, mine: int) -> bool:
+    """Whether free memory of ``group`` is out of reach in a way that matters: not just large blocks, for a small request."""
+    groups = device.groups
+    if group < 0 or group == mine:
+        return False
+    same_place = all(groups[name][group] == groups[name][mine] for name in ("pool_major", "pool_minor", "stream"))
+    return not (same_place and groups.small[mine])
 
 
 def _cache(device: DeviceTrace, at: int, settings: AllocatorSettings) -> Iterator[Finding]:
     """MD205, at the chosen moment or at the end of the trace, whichever has more of it."""
+    if at >= 0 and device.usage.reference[at] >= 0 and device.references.opened_at[device.usage.reference[at]] <= at:
+        at = max(at, int(device.references.at_event[device.usage.reference[at]]))  # new memory is cache until its request has it
     moments = [moment for moment in (at, device.num_events - 1) if moment >= 0 and device.usage.cache[moment] >= 0]
     if not moments:
         return
@@ -283,7 +306,7 @@ def _fit_evidence(here: Look) -> Iterator[Evidence]:
     if not fit.range_bytes:
         yield Evidence("segments there as long as the request", 0, "segments")
         return
-    text = f"it would fit but for {plural(len(fit.between), 'live tensor')} in a range of {format_bytes(fit.range_bytes)}, which hold"
+    text = f"in the way: {plural(len(fit.between), 'live tensor')} in the least used range of {format_bytes(fit.range_bytes)}"
     yield Evidence(text, fit.between_bytes, "bytes", _places(here, fit.between))
 
 
@@ -299,14 +322,14 @@ def _places(here: Look, rows: Array) -> str:
 
 def _history_evidence(device: DeviceTrace) -> Iterator[Evidence]:
     """What the whole trace says: when most was stranded, and how often new memory was taken while enough lay free in pieces."""
-    stranded = device.usage.stranded
-    if len(stranded) and stranded.max() > 0:
-        worst = int(np.argmax(stranded))
-        yield Evidence("most that was ever stranded", int(stranded[worst]), "bytes", moment_name(device, worst))
-    references = device.references
+    references, stranded = device.references, device.usage.stranded
     opened = np.flatnonzero((references.opened_at < references.at_event) & ~references.failed)
     if not len(opened):
         return
+    begin = references.opened_at[opened]
+    worst = int(begin[np.argmax(stranded[begin])])
+    if stranded[worst] > 0:
+        yield Evidence("most ever stranded when new memory was taken", int(stranded[worst]), "bytes", moment_name(device, worst))
     needless = opened[stranded[references.opened_at[opened]] >= references.size[opened]]
     if not len(needless):
         return

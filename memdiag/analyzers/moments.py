@@ -1,7 +1,8 @@
 """The moment at which fragmentation is looked at in detail, and what is known of it.
 
 Unless the user chose an event, that is the out-of-memory event with the most free memory beyond what was asked for, if the trace
-holds one: it is what the user came for. Otherwise it is the moment of the analysis context (the reserved peak).
+holds one: it is what the user came for. Otherwise it is, of the requests that took new memory while reserved was at its peak or
+close to it, the one that left most stranded: the very last one before the peak is often a tiny one, for which nothing is too small.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from memdiag.trace.layout import SMALL_LIMIT, SMALL_SEGMENT
 from memdiag.trace.model import DeviceTrace, Topology
 from memdiag.units import MIB
 
+NEAR = 0.95  # of the reserved peak
 OWN_SEGMENT = 10 * MIB  # requests from here on get a segment of their own size
 
 
@@ -96,29 +98,53 @@ class Look:
             return self.settings.page_bytes(small=False)
         return -(-self.request_bytes // SMALL_SEGMENT) * SMALL_SEGMENT
 
+    @property
+    def before(self) -> int:
+        """Last event before the reference request began to take memory; the moment itself where that is not under way, or failed."""
+        if self.reference < 0 or self.failed:
+            return self.at
+        opened = int(self.device.references.opened_at[self.reference])
+        return opened - 1 if opened <= self.at <= self.device.references.at_event[self.reference] else self.at
+
     @cached_property
     def topology(self) -> Topology:
-        """Segments and blocks at the moment."""
-        return self.device.topology(self.at)
+        """Segments and blocks at the moment, without what the reference request is just taking from the driver."""
+        return self.device.topology(self.before)
 
     @cached_property
     def fit(self) -> Fit:
-        """Whether the reference request would fit at the moment."""
+        """Whether the reference request fits into what was there before it took new memory."""
         return would_fit(self.topology, self.group, self.request_bytes)
 
 
 def look(view: DeviceView, context: Context, settings: AllocatorSettings) -> Look:
     """Returns the moment to look at on one device."""
     device, references = view.device, view.device.references
-    at = view.at
-    failed = np.flatnonzero(references.failed)
-    if len(failed) and not isinstance(context.at, int):
-        events = references.at_event[failed]
-        spare = device.usage.reserved[events] - device.usage.active[events] - references.size[failed]
-        at = int(events[np.argmax(spare)])
+    at = view.at if isinstance(context.at, int) else _telling_event(device, view.at)
     reference = int(device.usage.reference[at]) if at >= 0 else -1
     out_of_memory = reference >= 0 and bool(references.failed[reference]) and int(references.at_event[reference]) == at
     return Look(view, settings, at, reference, out_of_memory)
+
+
+def at_end(view: DeviceView, settings: AllocatorSettings) -> Look:
+    """Returns the end of the trace on one device."""
+    at = view.device.num_events - 1
+    return Look(view, settings, at, int(view.device.usage.reference[at]) if at >= 0 else -1, False)
+
+
+def _telling_event(device: DeviceTrace, at: int) -> int:
+    """Returns the event that says most about fragmentation (see the top of this module); ``at`` where none says more."""
+    references, usage = device.references, device.usage
+    failed = references.at_event[references.failed]
+    if len(failed):
+        spare = usage.reserved[failed] - usage.active[failed] - references.size[references.failed]
+        return int(failed[np.argmax(spare)])
+    opened = references.opened_at[references.opened_at < references.at_event]
+    near_peak = opened[usage.reserved[opened] >= NEAR * usage.reserved.max(initial=0)]
+    if not len(near_peak) or at < 0:
+        return at
+    best = int(near_peak[np.argmax(usage.stranded[near_peak])])
+    return best if usage.stranded[best] > usage.stranded[at] else at
 
 
 def reference_kind(device: DeviceTrace, at: int) -> str | None:

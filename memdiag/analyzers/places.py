@@ -39,7 +39,9 @@ def lifetime_name(lifetime: int) -> str:
 
 
 def age(device: DeviceTrace, alloc_at: int, at: int) -> str:
-    """Returns how long a tensor born at ``alloc_at`` has lived at ``at``: ``12,034 events (3 steps)``."""
+    """Returns how long a tensor born at ``alloc_at`` has lived at ``at``: ``for 12,034 events (3 steps)``; "" without a trace."""
+    if at < 0:
+        return ""
     if alloc_at < 0:
         return "since before the trace"
     events = plural(at - alloc_at, "event")

@@ -14,7 +14,7 @@ from memdiag.analyzers.places import moment_name
 from memdiag.findings import Evidence, Finding, Fix
 from memdiag.trace import schema
 from memdiag.trace.model import Trace
-from memdiag.units import format_bytes, format_count
+from memdiag.units import MIB, format_bytes, format_count
 
 CODES: dict[str, str] = {
     "MD951": "the snapshot holds no history",
@@ -26,6 +26,7 @@ CODES: dict[str, str] = {
 BEFORE_SHARE = 0.5  # of live bytes
 NO_STACK_SHARE = 0.9  # of allocations
 CONTRADICTIONS = 0.01  # of entries
+FLOOR = 32 * MIB
 MIN_ENTRIES = 100  # shorter traces are examples and tests
 _SNAPSHOTS = ("torch-snapshot", "memory-viz-html")  # formats that can hold history and stacks
 
@@ -47,14 +48,14 @@ def _record(backend: str | None, arguments: str) -> str:
 def _history(view: DeviceView, backend: str | None) -> Iterator[Finding]:
     """MD951."""
     reserved = view.device.start["reserved"]
-    if view.device.num_events or reserved <= 0:
+    if reserved <= 0 or view.device.num_events > 1:  # _record_memory_history("state") keeps a ring of one entry
         return
     yield Finding(
         "MD951",
         f"The snapshot shows {format_bytes(reserved)} reserved but not how it came about: nothing was recorded",
         "warning",
         view.device.device,
-        (Evidence("entries in the trace", 0, "entries"),),
+        (Evidence("entries in the trace", view.device.num_events, "events"),),
         (
             Fix(
                 "Start recording before the model is built, and take the snapshot afterwards",
@@ -68,16 +69,17 @@ def _history(view: DeviceView, backend: str | None) -> Iterator[Finding]:
 def _before(view: DeviceView, backend: str | None) -> Iterator[Finding]:
     """MD952."""
     device, tensors = view.device, view.device.tensors
-    live = view.live
+    at = device.peak("allocated")
+    live = device.live(at, pending=True)
     size = tensors.block_bytes[live]
     unknown = int(size[(tensors.alloc_at[live] < 0) & (tensors.stack[live] < 0)].sum())
     total = int(size.sum())
-    if device.num_events < MIN_ENTRIES or not total or unknown < BEFORE_SHARE * total:
+    if device.num_events < MIN_ENTRIES or not total or unknown < max(BEFORE_SHARE * total, FLOOR):
         return
     evidence = [
-        Evidence("live bytes of unknown origin", unknown, "bytes", moment_name(device, view.at)),
+        Evidence("live bytes of unknown origin", unknown, "bytes", moment_name(device, at)),
         Evidence("live bytes in all", total, "bytes"),
-        Evidence("entries in the trace", device.num_events, "entries"),
+        Evidence("entries in the trace", device.num_events, "events"),
     ]
     allocs = np.flatnonzero(device.events.action == schema.ALLOC)
     if len(allocs) and int(device.events.step.max()) > 0:
@@ -85,7 +87,7 @@ def _before(view: DeviceView, backend: str | None) -> Iterator[Finding]:
     yield Finding(
         "MD952",
         f"{unknown / total:.0%} of live memory was allocated before the recording began, by unknown code",
-        "warning",
+        "info",
         device.device,
         tuple(evidence),
         (
@@ -136,7 +138,7 @@ def _contradictions(view: DeviceView) -> Iterator[Finding]:
         f"{count / device.num_events:.0%} of the entries contradict others: take the numbers with care",
         "warning",
         device.device,
-        tuple(Evidence(kind.replace("_", " "), number, "entries") for kind, number in sorted(device.anomalies.items()) if number),
+        tuple(Evidence(kind.replace("_", " "), number, "events") for kind, number in sorted(device.anomalies.items()) if number),
         (
             Fix(
                 "Record again: take the snapshot when no other thread allocates, and do not change max_entries in between",

@@ -27,15 +27,14 @@ def expandable_segments(settings: AllocatorSettings) -> Fix | None:
             "torch_npu, where driver and CANN support virtual memory",
             "cannot be combined with max_split_size_mb, garbage_collection_threshold"
             + (f" (taken out of the line: {', '.join(dropped)})" if dropped else "")
-            + " or MindSpeed's MEMORY_FRAGMENTATION pools; must be set before the device is first used",
+            + " or MindSpeed's own pools; set it before the device is first used",
         )
     return Fix(
         "Use expandable segments, which grow and shrink by pages",
         "env",
         change,
         "CUDA on Linux, torch >= 2.1",
-        "must be set before the first allocation; try it first if you share tensors over CUDA IPC, or use CUDA graphs, a MemPool with its "
-        "own allocator, or the sleep mode of a serving engine: some versions fail with those",
+        "set it before the first allocation; some versions fail with CUDA IPC, CUDA graphs or MemPools of their own",
     )
 
 
@@ -72,7 +71,7 @@ def max_split_size(settings: AllocatorSettings, request_bytes: int) -> Fix | Non
         "env",
         settings.line({"max_split_size_mb": str(request_bytes // MIB)}),
         "CUDA and NPU, without expandable segments",
-        "smaller requests can no longer use large free blocks, so reserved memory may rise and steps may get slower; compare both",
+        "smaller requests can then not use large free blocks: reserved memory may rise, steps may get slower",
     )
 
 

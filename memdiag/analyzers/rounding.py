@@ -49,7 +49,7 @@ def _rounding(here: Look) -> Iterator[Finding]:
     asked, block = tensors.requested_bytes[live], tensors.block_bytes[live]
     least = np.maximum(-(-asked // MIN_BLOCK) * MIN_BLOCK, MIN_BLOCK)
     beyond = np.maximum(block - least, 0)
-    divided = any(number > 1 for number in here.settings.divisions)
+    divided = any(number > 1 for number in here.settings.layout.divisions)
     cause = "rounding to powers of two (roundup_power2_divisions)" if divided else "blocks not cut for a rest of 1 MiB or less"
     yield Finding(
         "MD203",

@@ -18,6 +18,7 @@ from memdiag.findings import Evidence, Finding, Fix
 from memdiag.trace import schema
 from memdiag.trace.layout import Layout
 from memdiag.trace.model import DeviceTrace, Trace
+from memdiag.trace.table import Array
 from memdiag.units import GIB, format_bytes
 
 CODES: dict[str, str] = {
@@ -166,38 +167,49 @@ def _setting(settings: AllocatorSettings, key: str, what: str) -> Evidence:
     return Evidence(what, f"{key}:{settings.keys[key]}" if key in settings.keys else key, "", settings.variable)
 
 
-def _default_regions(device: DeviceTrace) -> np.ndarray:
-    """Rows of Regions of the default pool: a MemPool may have an allocator of its own, which has no expandable segments."""
+def _segment_sizes(device: DeviceTrace, chosen: Array) -> Array:
+    """Returns the bytes of each segment among the chosen pieces (a mask of Regions); every expandable piece counts by itself."""
+    regions = device.regions
+    alone = chosen & (regions.segment < 0)
+    joined = np.flatnonzero(chosen & (regions.segment >= 0))
+    sizes = np.zeros(int(regions.segment.max(initial=-1)) + 1, np.int64)
+    np.add.at(sizes, regions.segment[joined], regions.size[joined])
+    return np.concatenate((sizes[sizes > 0], regions.size[alone]))
+
+
+def _is_default(device: DeviceTrace) -> Array:
+    """Whether each piece is of the default pool: a MemPool may have an allocator of its own, which has no expandable segments."""
     groups, group = device.groups, device.regions.group
     if not len(groups):
-        return np.arange(len(group))
-    default = (groups.pool_major == 0) & (groups.pool_minor == 0)
-    return np.flatnonzero((group < 0) | default[np.maximum(group, 0)])
+        return np.ones(len(group), bool)
+    default: Array = (group < 0) | ((groups.pool_major == 0) & (groups.pool_minor == 0))[np.maximum(group, 0)]
+    return default
 
 
 def _expandable(settings: AllocatorSettings, devices: list[DeviceTrace]) -> Evidence | None:
     if not settings.expandable_recorded or settings.expandable_seen:
         return None
-    count = sum(len(_default_regions(device)) for device in devices)
+    count = sum(len(_segment_sizes(device, _is_default(device))) for device in devices)
     return _setting(settings, "expandable_segments", f"none of {count:,} segments is expandable") if count else None
 
 
 def _max_split(settings: AllocatorSettings, devices: list[DeviceTrace]) -> Evidence | None:
-    limit = settings.max_split_bytes
+    limit = settings.layout.max_split
     if limit is None or settings.expandable:
         return None
-    largest = max((int(device.regions.size.max(initial=0)) for device in devices), default=0)
+    everything = [_segment_sizes(device, np.ones(len(device.regions), bool)) for device in devices]
+    largest = max((int(sizes.max(initial=0)) for sizes in everything), default=0)
     if not largest or largest >= limit:
         return None
     return _setting(settings, "max_split_size_mb", f"no segment is as large as that: the largest has {format_bytes(largest)}")
 
 
 def _divisions(settings: AllocatorSettings, devices: list[DeviceTrace]) -> Evidence | None:
-    if not any(number > 1 for number in settings.divisions):
+    if not any(number > 1 for number in settings.layout.divisions):
         return None
     asked = [device.events.size[device.events.action == schema.ALLOC] for device in devices]
     sizes = np.unique(np.concatenate([np.unique(sizes) for sizes in asked]))
-    divided, plain = Layout(divisions=settings.divisions).round(sizes), Layout().round(sizes)
+    divided, plain = Layout(divisions=settings.layout.divisions).round(sizes), Layout().round(sizes)
     if not len(sizes) or (divided != plain).any():
         return None
     return _setting(settings, "roundup_power2_divisions", f"it changes the size of none of {len(sizes):,} distinct requests")
@@ -214,7 +226,7 @@ def _collection(settings: AllocatorSettings, views: list[DeviceView]) -> Evidenc
 def _page_size(settings: AllocatorSettings, devices: list[DeviceTrace]) -> Evidence | None:
     if settings.keys.get("page_size", "").lower() != "1g":
         return None
-    large = [device.regions.size[~device.groups.small[device.regions.group]] for device in devices if len(device.groups)]
+    large = [_segment_sizes(device, ~device.groups.small[device.regions.group]) for device in devices if len(device.groups)]
     sizes = np.concatenate(large) if large else np.empty(0, np.int64)
     if not len(sizes) or (sizes % GIB == 0).any():
         return None

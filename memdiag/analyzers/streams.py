@@ -15,6 +15,7 @@ from memdiag.analyzers.context import Context, DeviceView
 from memdiag.analyzers.moments import look
 from memdiag.analyzers.places import moment_name
 from memdiag.findings import Evidence, Finding, Fix
+from memdiag.trace import schema
 from memdiag.trace.model import Trace
 from memdiag.trace.table import Array
 from memdiag.units import GIB, MIB, format_bytes, plural
@@ -44,11 +45,10 @@ def _pending(view: DeviceView, backend: str | None) -> Iterator[Finding]:
     device, usage = view.device, view.device.usage
     if not device.num_events or usage.active.min() < 0 or usage.allocated.min() < 0:
         return
-    waiting = usage.active - usage.allocated
+    waiting = _waiting(view)
     worst = int(np.argmax(waiting))
     most, peak = int(waiting[worst]), max(int(usage.reserved.max()), int(usage.active.max()))
-    now = device.usage_at(view.at)
-    here = now["active"] - now["allocated"]
+    here = int(waiting[view.at]) if view.at >= 0 else device.start["active"] - device.start["allocated"]
     at_peak = here >= max(SHARE * peak, FLOOR)
     if not at_peak and most < max(ANYTIME_SHARE * peak, FLOOR):
         return
@@ -69,6 +69,17 @@ def _pending(view: DeviceView, backend: str | None) -> Iterator[Finding]:
     )
 
 
+def _waiting(view: DeviceView) -> Array:
+    """Returns, per event, the bytes that wait; a free that completes with the next entry does not count as waiting in between."""
+    events, usage, tensors = view.device.events, view.device.usage, view.device.tensors
+    waiting = usage.active - usage.allocated
+    asked = np.flatnonzero((events.action == schema.FREE_REQUESTED) & (events.tensor >= 0))
+    rows = events.tensor[asked]
+    at_once = tensors.free_completed_at[rows] == asked + 1
+    waiting[asked[at_once]] -= tensors.block_bytes[rows[at_once]]
+    return waiting
+
+
 def _waited(view: DeviceView) -> Array:
     """Returns the rows of tensors whose free was asked for in the trace and completed later than with the next entry."""
     tensors, num_events = view.device.tensors, view.device.num_events
@@ -83,13 +94,22 @@ def _by_place(view: DeviceView, rows: Array) -> Iterator[Evidence]:
     has_clock = bool(len(events.time_us)) and int(events.time_us.min()) >= 0
     length = (events.time_us[end] - events.time_us[begin]) / 1e6 if has_clock else (end - begin).astype(float)
     cost = np.maximum(length, 0) * tensors.block_bytes[rows]
+    totals: dict[str, tuple[float, int]] = {}
     stacks, inverse = np.unique(tensors.stack[rows], return_inverse=True)
-    totals = np.bincount(inverse, cost, len(stacks))
-    counts = np.bincount(inverse, minlength=len(stacks))
-    unit = "GiB x s" if has_clock else "GiB x events"
-    for i in np.argsort(-totals, kind="stable")[:NUM_PLACES]:
-        place = view.label(int(stacks[i])) or "unknown place"
-        yield Evidence(f"bytes x time waited by {plural(int(counts[i]), 'tensor')}", round(float(totals[i]) / GIB, 3), unit, place)
+    sums, counts = np.bincount(inverse, cost, len(stacks)), np.bincount(inverse, minlength=len(stacks))
+    for stack, total, count in zip(stacks.tolist(), sums.tolist(), counts.tolist(), strict=True):
+        place = view.label(stack) or "unknown place"
+        before = totals.get(place, (0.0, 0))
+        totals[place] = (before[0] + total, before[1] + count)
+    for place in sorted(totals, key=lambda name: (-totals[name][0], name))[:NUM_PLACES]:
+        total, count = totals[place]
+        if not has_clock:
+            value, unit = total / GIB, "GiB x events"
+        elif total >= GIB / 100:
+            value, unit = total / GIB, "GiB x s"
+        else:
+            value, unit = total / MIB * 1000, "MiB x ms"
+        yield Evidence(f"bytes x time waited by {plural(count, 'tensor')}", round(value, 3), unit, place)
 
 
 def _remedies(view: DeviceView, rows: Array, backend: str | None) -> Iterator[Fix]:
