@@ -61,7 +61,7 @@ def chart(device: DeviceReport, width: int) -> list[Text]:
     for row in range(rows, 0, -1):
         tick = row % per_tick == 0
         label = f"{step * row / per_tick:g} {unit}" if tick else ""
-        line = Text(f"{label:>{_LABEL - 1}} " + ("┤" if tick else "│"), style="dim")
+        line = Text().append(f"{label:>{_LABEL - 1}} " + ("┤" if tick else "│"), "dim")
         level = (row - 0.5) / rows * top if row > 1 else 1  # whatever is there shows at least in the lowest row
         _fill(line, areas, level)
         lines.append(line)

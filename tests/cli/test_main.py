@@ -155,6 +155,38 @@ def test_a_reader_that_goes_away_is_no_error():
     assert error == "alive\n"
 
 
+def stderr_of(program, **variables):
+    """What a program writes to a terminal as its stderr."""
+    import pty
+
+    parent, child = pty.openpty()
+    environment = {"TERM": "xterm", **variables}
+    subprocess.run([sys.executable, "-c", program], stderr=child, stdout=subprocess.PIPE, check=True, env={**os.environ, **environment})
+    os.close(child)
+    written = b""
+    try:
+        while piece := os.read(parent, 1000):
+            written += piece
+    except OSError:  # how Linux says that the other end was closed
+        pass
+    os.close(parent)
+    return written.decode()
+
+
+def test_progress_shows_on_a_terminal_and_is_wiped_out():
+    program = "from memdiag.cli.talk import busy\nwith busy('reading \\x1b[31mx'): pass"
+    assert stderr_of(program) == "reading \\x1b[31mx\r\x1b[K"
+    assert stderr_of(program, TERM="dumb") == ""
+
+
+def test_progress_is_silent_elsewhere(capsys):
+    from memdiag.cli.talk import busy
+
+    with busy("reading"):
+        pass
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
 def test_any_encoding_of_stdout(encoding):
     program = "import sys; from memdiag.cli.talk import say, write_out; write_out('█ 模 \\ud800\\n'); say('… 模')"
