@@ -14,7 +14,7 @@ NOTES: dict[str, str] = {
     "MD912": "frees are not recorded, or not all of them: tensors may look alive that are gone",
     "MD913": "bytes held from the driver are not known, or not by segment: reserved or its parts are missing",
     "MD914": "sizes are those of blocks after rounding: what was asked for is not known",
-    "MD915": "tensors have no identity in this file: allocations and frees cannot be paired with certainty, curves are exact",
+    "MD915": "tensors have no identity in this file: curves are exact, but which of several tensors of a size was freed is a guess",
     "MD916": "some rows of the file could not be used",
     "MD917": "the file covers a window: what was there before it is known in part or not at all",
     "MD918": "the file also counts memory outside of the framework's allocator, which is not part of the curves",
@@ -22,6 +22,22 @@ NOTES: dict[str, str] = {
 }
 
 
-def note(code: str, detail: str = "") -> Note:
-    """Returns the note ``code``: its general meaning, and ``detail``, what it means for this file."""
-    return Note(code, f"{NOTES[code]} ({detail})" if detail else NOTES[code])
+class Notes:
+    """Collects notes while a file is read: one a code, with all that was found."""
+
+    def __init__(self) -> None:
+        self._details: dict[str, list[str]] = {}
+
+    def add(self, code: str, detail: str = "") -> None:
+        """Adds the note ``code``; ``detail`` says what it means for this file."""
+        details = self._details.setdefault(code, [])
+        if detail and detail not in details:
+            details.append(detail)
+
+    def list(self) -> list[Note]:
+        """Returns the notes, by code."""
+        notes = []
+        for code, details in sorted(self._details.items()):
+            found = f" ({'; '.join(details)})" if details else ""
+            notes.append(Note(code, NOTES[code] + found))
+        return notes

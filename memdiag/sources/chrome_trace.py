@@ -1,0 +1,252 @@
+"""Traces of the PyTorch profiler in Chrome's format, as ``prof.export_chrome_trace`` writes them with ``profile_memory=True``.
+
+Memory events are instants named ``[memory]``: the first Kineto knew only bytes and device, later ones also the address and the
+totals of the caching allocator. Sizes are those of blocks; a negative one is a free, written when it is asked for: whether the
+block then waits for a stream is not recorded. Device type 0 is the host. Operators and Python calls are spans on the same
+threads, so what was open at an allocation is its stack.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from memdiag.errors import RefusedFile
+from memdiag.sources.enclosing import Spans, StackTable
+from memdiag.sources.guard import guard
+from memdiag.sources.json_stream import JsonStream
+from memdiag.sources.notes import Notes
+from memdiag.sources.pairing import pair_by_size
+from memdiag.sources.partial import build_partial, spans_table, unknown
+from memdiag.sources.quantities import byte_count, scaled, whole
+from memdiag.sources.text_files import open_text
+from memdiag.trace import schema
+from memdiag.trace.model import Trace
+from memdiag.trace.raw import RawDevice
+from memdiag.trace.table import Array
+from memdiag.units import plural
+
+FORMAT = "chrome-trace"
+
+_WHAT = "a torch profiler trace"
+RECORD = (
+    "profile with torch.profiler.profile(profile_memory=True, record_shapes=True, with_stack=True) and export_chrome_trace, "
+    "or record a snapshot with torch.cuda.memory._record_memory_history()"
+)
+_HOST = 0
+_JSON = re.compile(rb"\s*(\{\s*[\"}]|\[\s*[\[{\]])")
+# c10::DeviceType, as the argument "Device Type" has it. 20 is whatever a vendor registered.
+_BACKENDS = {0: "cpu", 1: "cuda", 6: "hip", 9: "xla", 12: "xpu", 13: "mps", 15: "hpu", 19: "mtia"}
+_OPERATORS = {"cpu_op", "Operator", "python_function", "user_annotation"}
+_STEP = ("ProfilerStep#", "Optimizer.")
+_COLUMNS = ("time", "thread", "bytes", "addr", "allocated", "reserved")
+
+
+def sniff(head: bytes) -> bool:
+    """Whether this is JSON: an object, or a list (of events, as Ascend writes them)."""
+    return bool(_JSON.match(head.removeprefix(b"\xef\xbb\xbf")))
+
+
+def read(path: Path) -> Trace:
+    """Reads a profiler trace.
+
+    Raises:
+        RefusedFile: It is damaged, or holds no memory events.
+    """
+    reader = _Reader()
+    with guard(path, _WHAT, RECORD), open_text(path, errors="replace") as text:
+        stream = JsonStream(text)
+        if stream.peek() == "[":
+            reader.events(stream)
+        else:
+            for key in stream.keys():  # noqa: SIM118 - a method of the stream, not of a dict
+                if key == "traceEvents":
+                    reader.events(stream)
+                else:
+                    reader.meta[key] = reader.small(key, stream.value())
+        stream.finish()
+    if not reader.found_events:
+        raise RefusedFile(f"{path} is JSON, but not a trace: it has no list of events", RECORD)
+    if not reader.devices:
+        raise RefusedFile(f"{path} is a profiler trace without memory events ({reader.kind()})", _advice(reader))
+    with guard(path, _WHAT, RECORD):
+        return reader.build(path)
+
+
+def _advice(reader: _Reader) -> str:
+    if reader.kind() == "Ascend trace_view":
+        return "give the operator_memory.csv or memory_record.csv beside it; if there is none, profile with profile_memory=True"
+    return RECORD
+
+
+class _Reader:
+    """Collects memory events, spans and annotations from the events of a trace."""
+
+    def __init__(self) -> None:
+        self.meta: dict[str, Any] = {}
+        self.found_events = False
+        self.num_events = 0
+        self.ascend = False
+        self.unusable = 0
+        self.devices: dict[tuple[int, int], dict[str, array[int]]] = {}
+        self.ooms: dict[tuple[int, int], set[int]] = {}
+        self.stacks = StackTable()
+        self.spans = Spans(self.stacks)
+        self.names: dict[str, int] = {}
+        self.marks: tuple[array[int], array[int], array[int]] = (array("i"), array("q"), array("q"))
+
+    def kind(self) -> str:
+        """Returns what kind of trace this is, in a word."""
+        return "Ascend trace_view" if self.ascend else plural(self.num_events, "event")
+
+    @staticmethod
+    def small(key: str, value: Any) -> Any:
+        """Returns those of the trace's properties that are used; the others are not kept."""
+        return value if key in ("deviceProperties", "baseTimeNanoseconds") else None
+
+    def events(self, stream: JsonStream) -> None:
+        """Reads a list of events."""
+        for _ in stream.items():
+            event = stream.value()
+            if not isinstance(event, dict):
+                raise ValueError("a list of something else than events")
+            self.num_events += 1
+            if "ph" in event:
+                self.found_events = True
+                self._event(event)
+
+    def _event(self, event: dict[str, Any]) -> None:
+        name, phase, kind = event.get("name"), event.get("ph"), event.get("cat")
+        if name in ("[memory]", "[OutOfMemory]"):
+            try:
+                self._memory(event, event["args"])
+            except (ValueError, KeyError, TypeError, OverflowError):
+                self.unusable += 1
+        elif phase == "X" and kind in _OPERATORS and isinstance(name, str):
+            try:
+                start = nanoseconds(event["ts"])
+                end = start + nanoseconds(event.get("dur", 0))
+            except (ValueError, KeyError, TypeError, OverflowError):
+                return
+            if name.startswith(_STEP) or kind == "user_annotation":
+                which, starts, ends = self.marks
+                which.append(self.names.setdefault(name, len(self.names)))
+                starts.append(start // 1000)
+                ends.append(end // 1000)
+            if not name.startswith("ProfilerStep#"):
+                args = event.get("args")
+                outer = args.get("Call stack") if isinstance(args, dict) else None
+                thread = self.spans.thread((str(event.get("pid")), str(event.get("tid"))))
+                self.spans.add(thread, start, end, name, outer.replace("\r\n", "") if isinstance(outer, str) else "")
+        elif kind == "async_npu":
+            self.ascend = True
+
+    def _memory(self, event: dict[str, Any], args: dict[str, Any]) -> None:
+        key = (whole(args["Device Type"]), whole(args["Device Id"]))
+        row = (
+            nanoseconds(event["ts"]), self.spans.thread((str(event.get("pid")), str(event.get("tid")))), byte_count(args["Bytes"]),
+            whole(args.get("Addr", -1)), _total(args.get("Total Allocated")), _total(args.get("Total Reserved")),
+        )  # fmt: skip
+        if event["name"] == "[OutOfMemory]":
+            # The allocator says what was asked for, and what it held by then.
+            self.ooms.setdefault(key, set()).add(len(self.devices.get(key, {}).get("time", ())))
+        elif not row[2]:
+            return  # nothing was handed out
+        columns = self.devices.setdefault(key, {name: array("q") for name in _COLUMNS})
+        for name, value in zip(_COLUMNS, row, strict=True):
+            columns[name].append(value)
+
+    def build(self, path: Path) -> Trace:
+        """Builds the trace."""
+        base = whole(self.meta.get("baseTimeNanoseconds") or 0)
+        keys = sorted(self.devices, key=lambda key: (key[0] == _HOST, key))
+        notes = Notes()
+        notes.add("MD910")
+        notes.add("MD917")
+        raws = []
+        used: set[int] = set()
+        for key in keys:
+            kind, index = key
+            number = index if kind != _HOST and 0 <= index < 4096 and index not in used else max(used, default=-1) + 1
+            used.add(number)
+            if number != index:
+                notes.add("MD919", f"device {number} is {_BACKENDS.get(kind, f'device type {kind}')} {'' if index < 0 else index}".strip())
+            raws.append(self._device(key, number, base, notes))
+        if not self.stacks.has_lines():
+            notes.add("MD911", "operators are named instead" if len(self.stacks) else "")
+        if self.unusable:
+            notes.add("MD916", f"{plural(self.unusable, 'memory event')} without size, time or device")
+        which, starts, ends = self.marks
+        marks = spans_table([s + base // 1000 for s in starts], [e + base // 1000 for e in ends], which)
+        return build_partial(
+            path, FORMAT, _BACKENDS.get(keys[0][0]), raws, hint=RECORD, complete=False, notes=notes, stacks=self.stacks.finish(),
+            annotations=(tuple(self.names), marks),
+        )  # fmt: skip
+
+    def _device(self, key: tuple[int, int], number: int, base: int, notes: Notes) -> RawDevice:
+        columns = {name: np.array(values, np.int64) for name, values in self.devices[key].items()}
+        failed = np.zeros(len(columns["time"]), bool)
+        failed[sorted(self.ooms.get(key, ()))] = True
+        order = np.argsort(columns["time"], kind="stable")
+        columns, failed = {name: values[order] for name, values in columns.items()}, failed[order]
+        size = columns["bytes"]
+        change = np.where(failed, 0, size)
+        where = f"device {number}: " if len(self.devices) > 1 else ""
+        if (failed | (columns["addr"] > 0)).all():
+            addr = np.where(failed, -1, columns["addr"])
+        else:
+            addr = pair_by_size(change.tolist())
+            notes.add("MD915", "this version of the profiler wrote no addresses; a free is taken for the newest tensor of its size")
+        action = np.where(failed, schema.OOM, np.where(size > 0, schema.ALLOC, schema.FREE_COMPLETED)).astype(np.int8)
+        return RawDevice(
+            device=number, action=action, addr=addr, size=np.abs(size), time_us=(columns["time"] + base) // 1000,
+            stack=self.spans.stacks_at(columns["thread"], columns["time"]), has_addresses=False,
+            curves=_curves(columns, key[0] == _HOST, where, notes), capacity_bytes=self._capacity(key),
+        )  # fmt: skip
+
+    def _capacity(self, key: tuple[int, int]) -> int | None:
+        properties = self.meta.get("deviceProperties")
+        if key[0] == _HOST or not isinstance(properties, list):
+            return None
+        for row in properties:
+            if isinstance(row, dict) and row.get("id") == key[1] and isinstance(row.get("totalGlobalMem"), int):
+                return int(row["totalGlobalMem"]) if 0 < row["totalGlobalMem"] < 1 << 50 else None
+        return None
+
+
+def _curves(columns: dict[str, Array], host: bool, where: str, notes: Notes) -> dict[str, Array]:
+    """Returns the curves that a device's own totals give."""
+    allocated, reserved = columns["allocated"], columns["reserved"]
+    nothing = unknown(len(allocated))
+    totals = {"allocated": allocated} if (allocated >= 0).all() else {}
+    if not totals:
+        notes.add("MD917", "the file has no totals: counted is what the window allocates and frees")
+    if host:  # no cache, and no rounding
+        return {name: allocated for name in ("allocated", "active", "requested") if totals}
+    notes.add("MD914")
+    if not totals or (reserved < allocated).any():  # some back ends write 0 for what they do not know
+        reserved = nothing
+    notes.add("MD913", f"{where}{'what was reserved is not in the file' if reserved is nothing else 'reserved is known as a sum'}")
+    return {**totals, "active": nothing, "requested": nothing, "reserved": reserved}
+
+
+def _total(value: Any) -> int:
+    return -1 if value is None else max(byte_count(value), -1)
+
+
+def nanoseconds(value: Any) -> int:
+    """Returns a time in microseconds (a number, or text as Ascend writes it) in nanoseconds.
+
+    Raises:
+        ValueError: It is no number.
+    """
+    if isinstance(value, str):
+        return scaled(value.strip(), 1000)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError("a time that is not a number")
+    return whole(round(value * 1000))
+

@@ -1,0 +1,151 @@
+"""Call stacks for formats that have none of their own: the spans (operators, Python calls) that were open when memory was asked for.
+
+Profilers write spans and memory events side by side. On one thread spans nest, so those open at a moment are the stack at that
+moment: an operator's name at least, lines of code where Python calls were recorded too.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+
+import numpy as np
+
+from memdiag.trace.stacks import Frame, Stacks
+from memdiag.trace.table import Array
+
+_DEEPEST = 128
+# Operators that only make room for the one around them: a stack named after them would say nothing.
+_ROOM = {"aten::empty", "aten::empty_strided", "aten::empty_like", "aten::new_empty", "aten::resize_", "empty_tensor"}
+_PYTHON = re.compile(r"(.{1,2000}?)\(([0-9]{1,9})\): (.{1,500})\Z", re.DOTALL)
+
+
+def frame_of(name: str) -> Frame:
+    """Returns the frame that a span's name stands for: ``train.py(35): forward`` has a line, ``aten::mm`` has not."""
+    match = _PYTHON.match(name)
+    if match:
+        return Frame(match.group(1), int(match.group(2)), match.group(3))
+    return Frame("", 0, name)
+
+
+def frames_of(text: str, separator: str) -> tuple[Frame, ...]:
+    """Returns the frames of a stack written as text, innermost first as it stands there."""
+    return tuple(frame_of(line.strip()) for line in text.split(separator) if line.strip())
+
+
+class StackTable:
+    """Collects distinct stacks; a stack has a number as soon as it is asked for."""
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[Frame, ...], int] = {}
+
+    def number(self, frames: tuple[Frame, ...]) -> int:
+        """Returns the number of a stack (innermost frame first); -1 for an empty one."""
+        return self._rows.setdefault(frames, len(self._rows)) if frames else -1
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def has_lines(self) -> bool:
+        """Whether any frame is a line of Python."""
+        return any(frame.is_python for frames in self._rows for frame in frames)
+
+    def finish(self) -> Stacks:
+        """Returns the table of all stacks, in the order of their numbers."""
+        return Stacks.from_lists(list(self._rows))[0]
+
+
+class Spans:
+    """Named spans of many threads.
+
+    Args:
+        stacks: Where the stacks go that are found.
+    """
+
+    def __init__(self, stacks: StackTable) -> None:
+        self._stacks = stacks
+        self._start, self._end = array("q"), array("q")
+        self._thread, self._name = array("i"), array("i")
+        self._names: dict[str, int] = {}
+        self._threads: dict[object, int] = {}
+
+    def thread(self, key: object) -> int:
+        """Returns the number of a thread, given what the file calls it."""
+        return self._threads.setdefault(key, len(self._threads))
+
+    def add(self, thread: int, start: int, end: int, name: str, outer: str = "") -> None:
+        """Adds a span (nanoseconds, both ends included); ``outer``: the stack around it as text, innermost first, ``;`` between."""
+        self._thread.append(thread)
+        self._start.append(start)
+        self._end.append(end)
+        text = f"{name};{outer}" if outer else name
+        self._name.append(self._names.setdefault(text, len(self._names)))
+
+    def stacks_at(self, thread: Array, time: Array) -> Array:
+        """Returns the number of the stack at each of the given moments (int32; -1: no span was open).
+
+        Args:
+            thread: Number of the thread, per moment.
+            time: Nanoseconds, per moment.
+        """
+        found = np.full(len(time), -1, np.int32)
+        chains = _Chains([frames_of(text, ";") for text in self._names], self._stacks)
+        start, end = np.array(self._start, np.int64), np.array(self._end, np.int64)
+        threads, span_name = np.array(self._thread, np.int32), np.array(self._name, np.int32)
+        for number in np.intersect1d(threads, thread):
+            rows = np.flatnonzero(threads == number)
+            rows = rows[np.lexsort((-end[rows], start[rows]))]
+            moments = np.flatnonzero(thread == number)
+            moments = moments[np.argsort(time[moments], kind="stable")]
+            starts, ends, ids = start[rows].tolist(), end[rows].tolist(), span_name[rows].tolist()
+            open_ends: list[int] = []
+            open_nodes: list[int] = []
+            at = 0
+            for moment, now in zip(moments.tolist(), time[moments].tolist(), strict=True):
+                while at < len(starts) and starts[at] <= now:
+                    while open_ends and open_ends[-1] <= starts[at]:
+                        open_ends.pop()
+                        open_nodes.pop()
+                    open_nodes.append(chains.node(open_nodes[-1] if open_nodes else -1, ids[at]))
+                    open_ends.append(ends[at])
+                    at += 1
+                while open_ends and open_ends[-1] < now:
+                    open_ends.pop()
+                    open_nodes.pop()
+                if open_nodes:
+                    found[moment] = chains.stack(open_nodes[-1])
+        return found
+
+
+class _Chains:
+    """Chains of nested spans, as a tree: a node is a name below another node."""
+
+    def __init__(self, names: list[tuple[Frame, ...]], stacks: StackTable) -> None:
+        self._names = names
+        self._stacks = stacks
+        self._nodes: dict[tuple[int, int], int] = {}
+        self._parent, self._name = array("i"), array("i")
+        self._number: dict[int, int] = {}
+
+    def node(self, parent: int, name: int) -> int:
+        """Returns the node of a span within another one (-1: within none)."""
+        number = self._nodes.setdefault((parent, name), len(self._nodes))
+        if number == len(self._parent):
+            self._parent.append(parent)
+            self._name.append(name)
+        return number
+
+    def stack(self, node: int) -> int:
+        """Returns the number of a node's stack: all names inside out, then the lines that the innermost span brought along."""
+        if node not in self._number:
+            frames: list[Frame] = []
+            lines: tuple[Frame, ...] = ()
+            at = node
+            while at >= 0 and len(frames) < _DEEPEST:
+                own = self._names[self._name[at]]
+                if own[0].name not in _ROOM or self._parent[at] < 0:
+                    frames += own[:1]
+                lines = lines or own[1:]
+                at = self._parent[at]
+            self._number[node] = self._stacks.number((*frames, *lines[:_DEEPEST]))
+        return self._number[node]

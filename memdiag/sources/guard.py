@@ -1,0 +1,50 @@
+"""One door for everything a damaged or hostile file can make a reader raise: out comes ``RefusedFile``, with a hint."""
+
+from __future__ import annotations
+
+import binascii
+import csv
+import sqlite3
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from memdiag.errors import RefusedFile
+
+_DAMAGED = (
+    ArithmeticError, ValueError, TypeError, LookupError, AttributeError, struct.error, csv.Error, sqlite3.Error, zipfile.BadZipFile,
+    zlib.error, binascii.Error, EOFError, NotImplementedError,
+)  # fmt: skip
+_LONGEST = 160
+
+
+@contextmanager
+def guard(path: Path, what: str, hint: str) -> Iterator[None]:
+    """Turns what reading ``path`` raises into a refusal.
+
+    Args:
+        path: The file.
+        what: What it should be, with its article ("a torch profiler trace").
+        hint: What to do instead.
+
+    Raises:
+        RefusedFile: Anything in the body failed because of the file's content, its size or its absence.
+    """
+    try:
+        yield
+    except RefusedFile:
+        raise
+    except UnicodeError:
+        raise RefusedFile(f"{path} is not {what}: it is not UTF-8 text", hint) from None
+    except _DAMAGED as error:
+        said = " ".join(str(error).split()) or type(error).__name__
+        raise RefusedFile(f"{path} is not {what}, or is damaged: {said[:_LONGEST]}", hint) from None
+    except RecursionError:
+        raise RefusedFile(f"{path} is not {what}: it is nested too deeply", hint) from None
+    except MemoryError:
+        raise RefusedFile(f"{path} asks for more memory than there is", hint) from None
+    except OSError as error:
+        raise RefusedFile(f"{path}: cannot be read: {error.strerror or error}", hint) from None

@@ -1,0 +1,111 @@
+"""Reads large JSON a value at a time: a profiler trace of a gigabyte costs as much memory as its largest event.
+
+Python's decoder does the work, on a window of text that moves along; what it cannot finish is tried again with more text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, TextIO
+
+from memdiag.units import MIB
+
+_CHUNK = MIB
+_LARGEST_VALUE = 8 * MIB  # characters; python objects of it take up to 26 times as much
+_SPACE = " \t\r\n"
+
+
+class JsonStream:
+    """A cursor over JSON text. Its methods raise ValueError where the text is not JSON, or a single value is absurdly long."""
+
+    def __init__(self, text: TextIO) -> None:
+        self._file = text
+        self._text = ""
+        self._at = 0
+        self._ended = False
+        self._decode = json.JSONDecoder(strict=False).raw_decode  # names may hold raw control characters
+
+    def _more(self, size: int = _CHUNK) -> bool:
+        """Drops what was read, adds more text; False at the end of the file."""
+        if self._ended:
+            return False
+        self._text, self._at = self._text[self._at :], 0
+        piece = self._file.read(size)
+        self._ended = not piece
+        self._text += piece
+        return not self._ended
+
+    def peek(self) -> str:
+        """Returns the next character that is not space, without passing it; "" at the end."""
+        while True:
+            text, at, end = self._text, self._at, len(self._text)
+            while at < end and text[at] in _SPACE:
+                at += 1
+            self._at = at
+            if at < end:
+                return text[at]
+            if not self._more():
+                return ""
+
+    def take(self, expected: str) -> None:
+        """Passes one character that must come next."""
+        found = self.peek()
+        if found != expected:
+            raise ValueError(f"expected {expected!r} where it has {found!r}" if found else "it ends in the middle: it was cut")
+        self._at += 1
+
+    def value(self) -> Any:
+        """Returns the next value, whole."""
+        if not self.peek():
+            raise ValueError("it ends in the middle: it was cut")
+        while True:
+            try:
+                value, end = self._decode(self._text, self._at)
+            except json.JSONDecodeError as error:
+                size = len(self._text) - self._at
+                if size >= _LARGEST_VALUE:
+                    raise ValueError(f"not JSON, or a value of more than {_LARGEST_VALUE >> 20} million characters") from None
+                if not self._more(max(_CHUNK, size)):
+                    raise ValueError(f"not JSON, or cut: {error.msg}") from None
+                continue
+            if end == len(self._text) and self._more():
+                continue  # a number may go on in the next piece
+            self._at = end
+            return value
+
+    def items(self, *, opened: bool = False) -> Iterator[None]:
+        """Yields before each element of an array that begins here (``opened``: its bracket is passed); the caller reads the element."""
+        if not opened:
+            self.take("[")
+        if self.peek() == "]":
+            self._at += 1
+            return
+        while True:
+            yield
+            if self.peek() == "]":
+                self._at += 1
+                return
+            self.take(",")
+
+    def keys(self) -> Iterator[str]:
+        """Yields each key of an object that begins here; the caller reads the value."""
+        self.take("{")
+        if self.peek() == "}":
+            self._at += 1
+            return
+        while True:
+            key = self.value()
+            if not isinstance(key, str):
+                raise ValueError("an object with a key that is not a text")
+            self.take(":")
+            yield key
+            if self.peek() == "}":
+                self._at += 1
+                return
+            self.take(",")
+
+    def finish(self) -> None:
+        """Checks that nothing follows."""
+        if self.peek():
+            raise ValueError("more text follows the end of the JSON")

@@ -1,0 +1,200 @@
+"""What ``prof.export_memory_timeline`` writes: as ``.raw.json.gz`` every change with its category, as ``.json`` sums by category.
+
+A raw row is ``[time in ns, action, bytes, category]``: bytes are negative for what goes away, the time is -1 for what was there
+before. A tensor that is written to in place gives two rows, out of its old category and into its new one. Actions count from 1 in
+PyTorch and from 0 in torch_npu. Categories are PyTorch's own, worked out from the graph; who is who is not written. The ``.html``
+of the same function holds only a picture.
+"""
+
+from __future__ import annotations
+
+from array import array
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from memdiag.sources.guard import guard
+from memdiag.sources.json_stream import JsonStream
+from memdiag.sources.notes import Notes
+from memdiag.sources.pairing import Pairing
+from memdiag.sources.partial import build_partial, unknown
+from memdiag.sources.quantities import byte_count, whole
+from memdiag.sources.text_files import open_text
+from memdiag.trace import schema
+from memdiag.trace.model import Trace
+from memdiag.trace.raw import RawDevice
+from memdiag.trace.table import Array
+from memdiag.units import format_bytes, plural
+
+FORMAT = "memory-timeline"
+
+_WHAT = "a memory timeline"
+RECORD = (
+    "export it again with prof.export_memory_timeline('timeline.raw.json.gz', device='cuda:0'), "
+    "or record a snapshot with torch.cuda.memory._record_memory_history()"
+)
+# In the order of the profiler's category numbers. AUTOGRAD_DETAIL are intermediate gradients; the last one is "none of these".
+_CATEGORIES = ("parameter", "optimizer_state", "input", "temporary", "activation", "gradient", "temporary", "unknown")
+_CODES = np.array([schema.CATEGORIES.index(name) for name in _CATEGORIES], np.int8)
+_CATEGORIES_NAMED = (
+    "parameters", "optimizer state", "inputs", "temporaries", "activations", "gradients", "autograd details", "others",
+)  # fmt: skip
+_CHANGED = 2  # after "was there before" and "created"
+_FIRST_NANOSECONDS = 10**17  # 1973 in nanoseconds, the year 5138 in microseconds
+
+
+def sniff(head: bytes) -> bool:
+    """Whether this is JSON that begins with a list of numbers within a list."""
+    start = b"".join(head[:4096].split()).removeprefix(b"\xef\xbb\xbf")
+    return start.startswith(b"[[") and start[2:3] in b"-0123456789]"
+
+
+def read(path: Path) -> Trace:
+    """Reads a memory timeline.
+
+    Raises:
+        RefusedFile: It is damaged, or empty.
+    """
+    rows = _Rows()
+    sums: tuple[array[int], array[int]] | None = None
+    with guard(path, _WHAT, RECORD):
+        with open_text(path, errors="replace") as text:
+            stream = JsonStream(text)
+            first = array("q")
+            for count, _ in enumerate(stream.items()):
+                if count == 0:
+                    first = _numbers(stream)
+                elif count == 1:
+                    stream.take("[")
+                    if stream.peek() == "[":
+                        sums = first, _flat(stream, len(first))
+                        continue
+                    rows.add(first)
+                    rows.add(_numbers(stream, opened=True))
+                elif sums:
+                    raise ValueError("more than times and sums")
+                else:
+                    rows.add(stream.value())
+            stream.finish()
+        if sums:
+            return _sums(path, *sums)
+        if not rows.time and not rows.unusable:
+            rows.add(first)
+        return _changes(path, rows)
+
+
+def _numbers(stream: JsonStream, *, opened: bool = False) -> array[int]:
+    return array("q", (whole(stream.value()) for _ in stream.items(opened=opened)))
+
+
+def _flat(stream: JsonStream, count: int) -> array[int]:
+    """Reads ``count`` lists of equal length (the bracket around them is passed) into one array."""
+    flat = array("q")
+    width = -1
+    for _ in stream.items(opened=True):
+        before = len(flat)
+        flat.extend(byte_count(value) for value in stream.value())
+        if width not in (-1, len(flat) - before):
+            raise ValueError("sums of different lengths")
+        width = len(flat) - before
+    if len(flat) != count * width or width < 1:
+        raise ValueError("times and sums differ in number")
+    return flat
+
+
+class _Rows:
+    """Columns of a list of changes."""
+
+    def __init__(self) -> None:
+        self.time, self.action, self.size, self.category = array("q"), array("b"), array("q"), array("b")
+        self.unusable = 0
+
+    def add(self, row: Any) -> None:
+        """Adds ``[time, action, bytes, category]``, or counts what is not that."""
+        try:
+            time, action, size, category = row
+            time, action, size, category = whole(time), whole(action), byte_count(size), whole(category)
+        except (ValueError, TypeError):
+            self.unusable += 1
+            return
+        if not (0 <= action <= 4 and 0 <= category < len(_CATEGORIES)):
+            self.unusable += 1
+            return
+        self.time.append(time)
+        self.action.append(action)
+        self.size.append(size)
+        self.category.append(category)
+
+    def first_action(self) -> int:
+        """Returns the number of "was there before": 1 in PyTorch, 0 in torch_npu."""
+        for time, action in zip(self.time, self.action, strict=True):
+            if time == -1 and action <= 1:
+                return action
+        return 0 if 0 in self.action else 1
+
+
+def _changes(path: Path, rows: _Rows) -> Trace:
+    """Builds a trace from changes."""
+    actions, sizes = rows.action.tolist(), rows.size.tolist()
+    kinds = list(zip((abs(size) for size in sizes), rows.category.tolist(), strict=True))
+    changed = rows.first_action() + _CHANGED
+    pairing = Pairing()
+    kept, identity = array("q"), array("q")
+    at = 0
+    while at < len(actions):
+        if actions[at] == changed and at + 1 < len(actions) and actions[at + 1] == changed and sizes[at] == -sizes[at + 1] < 0:
+            if kinds[at] != kinds[at + 1]:
+                pairing.becomes(kinds[at], kinds[at + 1])
+            at += 2
+            continue
+        if sizes[at]:
+            kept.append(at)
+            identity.append(pairing.born(kinds[at]) if sizes[at] > 0 else pairing.dies(kinds[at]))
+        at += 1
+    row = np.array(kept, np.int64)
+    size = np.array(rows.size, np.int64)[row]
+    notes = _notes()
+    notes.add("MD915", "a free is taken for the newest tensor of its size and category; a category is the first one")
+    if rows.unusable:
+        notes.add("MD916", plural(rows.unusable, "row"))
+    raw = RawDevice(
+        device=0, action=np.where(size > 0, schema.ALLOC, schema.FREE_COMPLETED).astype(np.int8), addr=np.array(identity, np.int64),
+        size=np.abs(size), time_us=_microseconds(np.array(rows.time, np.int64)[row]), has_addresses=False,
+        curves={"active": unknown(len(row)), "requested": unknown(len(row))}, category=_CODES[np.array(rows.category, np.int64)[row]],
+    )  # fmt: skip
+    return build_partial(path, FORMAT, None, [raw], hint=RECORD, complete=False, notes=notes)
+
+
+def _sums(path: Path, times: array[int], flat: array[int]) -> Trace:
+    """Builds a trace from sums by category: a curve."""
+    count = len(times)
+    table = np.array(flat, np.int64).reshape(count, -1)
+    allocated = table.sum(axis=1)
+    notes = _notes()
+    peak = int(np.argmax(allocated)) if count else 0
+    parts = sorted(zip(table[peak, 1:].tolist(), _CATEGORIES_NAMED, strict=False), reverse=True) if count else []
+    shares = ", ".join(f"{name} {format_bytes(size)}" for size, name in parts if size)
+    notes.add("MD915", f"only sums by category are in it; at the peak: {shares}; export to .raw.json.gz for every change")
+    nothing = unknown(count)
+    raw = RawDevice(
+        device=0, action=np.full(count, schema.UNKNOWN, np.int8), addr=nothing, size=np.zeros(count, np.int64),
+        time_us=_microseconds(np.array(times, np.int64)), has_addresses=False,
+        curves={"allocated": allocated, "active": nothing, "requested": nothing, "reserved": nothing},
+    )  # fmt: skip
+    return build_partial(path, FORMAT, None, [raw], hint=RECORD, complete=False, notes=notes)
+
+
+def _microseconds(time: Array) -> Array:
+    """Returns times in microseconds, whether they are or are nanoseconds; -1 stays."""
+    nanoseconds = len(time) > 0 and int(time.max()) >= _FIRST_NANOSECONDS
+    return np.where(time < 0, -1, time // 1000 if nanoseconds else time)
+
+
+def _notes() -> Notes:
+    notes = Notes()
+    for code in ("MD910", "MD911", "MD917"):
+        notes.add(code)
+    notes.add("MD913", "what was reserved is not in the file")
+    notes.add("MD914", "what the profiler saw: bytes of blocks or of storages")
+    return notes

@@ -1,0 +1,88 @@
+"""Builds traces of formats that carry less than a snapshot does: windows of a run, curves, lists of lifetimes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from memdiag.errors import RefusedFile
+from memdiag.sources.notes import Notes
+from memdiag.trace import schema
+from memdiag.trace.build import build_trace
+from memdiag.trace.model import Trace
+from memdiag.trace.raw import RawDevice
+from memdiag.trace.stacks import Stacks
+from memdiag.trace.table import Array, Table
+
+
+def unknown(count: int) -> Array:
+    """Returns a curve that is unknown at all ``count`` events."""
+    return np.full(count, -1, np.int64)
+
+
+def build_partial(
+    path: Path,
+    format: str,
+    backend: str | None,
+    raws: Sequence[RawDevice],
+    *,
+    hint: str,
+    complete: bool | None,
+    notes: Notes,
+    stacks: Stacks | None = None,
+    torch_version: str | None = None,
+    settings: Mapping[str, object] | None = None,
+    annotations: tuple[Sequence[str], Table] | None = None,
+) -> Trace:
+    """Builds a trace whose curves may begin in the middle of a run.
+
+    Args:
+        path, format, backend, raws, notes, stacks, torch_version, settings: As for ``build_trace``.
+        hint: What to record instead, should there be nothing in the file.
+        complete: Whether the first event met an empty allocator; None: unknown.
+        annotations: Names and the table that refers to them.
+
+    Raises:
+        RefusedFile: No device has any event.
+    """
+    if not any(len(raw.action) for raw in raws):
+        raise RefusedFile(f"{path} holds no memory events", hint)
+    names, spans = annotations or ((), None)
+    trace = build_trace(
+        path=str(path), format=format, backend=backend, raws=raws, stacks=stacks, torch_version=torch_version, settings=settings,
+        strings=names, annotations=spans, notes=notes.list(),
+    )  # fmt: skip
+    devices = tuple(
+        dataclasses.replace(device, start={**device.start, **_start(raw)}) for device, raw in zip(trace.devices, raws, strict=True)
+    )
+    return dataclasses.replace(trace, devices=devices, complete_from_start=complete)
+
+
+def _start(raw: RawDevice) -> dict[str, int]:
+    """Returns the bytes before the first event of those curves that the file records itself; -1: unknown."""
+    start = dict.fromkeys(raw.curves, -1)
+    for name in ("allocated", "active"):
+        values = raw.curves.get(name)
+        if values is not None and len(values) and values[0] >= 0:
+            change = {schema.ALLOC: -1, schema.FREE_COMPLETED: 1}.get(int(raw.action[0]))
+            if change is not None:
+                start[name] = max(int(values[0]) + change * int(raw.size[0]), -1)
+    return start
+
+
+def spans_table(starts: Sequence[int], ends: Sequence[int], which: Sequence[int]) -> Table:
+    """Returns annotations in the order of time.
+
+    Args:
+        starts, ends: Microseconds, per span.
+        which: Index of its name, per span.
+    """
+    count = len(which)
+    name = np.concatenate((np.array(which, np.int32), np.array(which, np.int32)))
+    start = np.arange(2 * count) < count
+    time = np.concatenate((np.array(starts, np.int64), np.array(ends, np.int64)))
+    order = np.lexsort((start, time))  # at the same moment an old span ends before a new one begins
+    return Table(schema.ANNOTATIONS, {"name": name[order], "start": start[order], "device": np.full(2 * count, -1), "time_us": time[order]})
