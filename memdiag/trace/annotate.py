@@ -1,7 +1,57 @@
-"""(in progress)"""
-from memdiag.trace.model import Trace
+"""Fills in what the file does not say outright: phase and step of every event, category and lifetime of every tensor.
+
+``Trace.bases`` tells for each of "phase", "step", "category" and "lifetime" on what evidence it rests: "marks" (the file says it),
+"annotations" (named spans), "stacks", both of them ("annotations+stacks"), "periodicity" (sizes that repeat) or "none".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from memdiag.trace.categories import infer
+from memdiag.trace.evidence import Evidence, read_stacks
+from memdiag.trace.lifetimes import classify, measure
+from memdiag.trace.model import DeviceTrace, Trace
+from memdiag.trace.phases import Marks, mark
+from memdiag.trace.spans import lay_out
+
+BASES = ("phase", "step", "category", "lifetime")
 
 
 def annotate(trace: Trace) -> Trace:
-    """Returns the trace unchanged."""
-    return trace
+    """Returns ``trace`` with phases, steps, categories and lifetimes; a trace that has them is returned as it is."""
+    if all(name in trace.bases for name in BASES):
+        return trace
+    evidence = read_stacks(trace.stacks)
+    marks = [mark(device, evidence, lay_out(trace, device)) for device in trace.devices]
+    devices = tuple(_annotated(device, found, evidence) for device, found in zip(trace.devices, marks, strict=True))
+    phase, step = _strongest([found.phase_basis for found in marks]), _strongest([found.step_basis for found in marks])
+    said = any(bool(device.tensors.category.any()) for device in trace.devices)
+    stacks_tell = evidence.found and any(bool(device.tensors.category.any()) for device in devices)
+    bases = {
+        "phase": phase,
+        "step": step,
+        "category": "marks" if said else phase if phase != "none" else "stacks" if stacks_tell else "none",
+        "lifetime": phase if phase != "none" else step,
+    }
+    return replace(trace, devices=devices, bases={**trace.bases, **bases})
+
+
+def _annotated(device: DeviceTrace, marks: Marks, evidence: Evidence) -> DeviceTrace:
+    lives = measure(device, marks, evidence)
+    category = infer(device, lives, evidence)
+    tensors = device.tensors.replace(
+        category=category,
+        lifetime=classify(device, lives, category),
+        phase_alloc=lives.phase_alloc,
+        phase_free=lives.phase_free,
+        step_alloc=lives.step_alloc,
+        step_free=lives.step_free,
+    )
+    return replace(device, events=device.events.replace(phase=marks.phase, step=marks.step), tensors=tensors)
+
+
+def _strongest(bases: Sequence[str]) -> str:
+    order = ("annotations+stacks", "annotations", "stacks", "periodicity")
+    return next((basis for basis in order if basis in bases), "none")

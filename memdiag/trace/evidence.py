@@ -1,0 +1,129 @@
+"""What a call stack says about the moment at which it was taken: which phase of training, and for what purpose.
+
+Facts a newcomer lacks:
+
+* Autograd runs backward on a thread of its own. Tensors made there have no Python frame at all, or only those of hooks; with C++
+  frames recorded, ``torch::autograd::Engine`` stands among them. Only the first allocation of ``loss.backward()`` has its frame.
+* A forward inside of backward is recomputation (checkpointing): it counts as backward. A forward inside of an optimizer step is a
+  closure: it counts as forward.
+* ``torch.optim.Optimizer`` wraps the ``step`` of every subclass, so a step of somebody's own optimizer shows a frame of
+  ``torch/optim/optimizer.py``.
+
+Everything is worked out once per frame and once per distinct stack, never per event.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from memdiag.trace.schema import PHASES
+from memdiag.trace.stacks import Frame, Stacks
+from memdiag.trace.table import Array
+
+UNKNOWN, INITIALISATION, FORWARD, BACKWARD, OPTIMIZER, OUTSIDE = range(len(PHASES))
+# What a stack can say is a phase or one of these: it has no Python frame at all, or none that tells anything.
+SILENT, OTHER = len(PHASES), len(PHASES) + 1
+
+# Bits of what one frame says.
+_PYTHON, _CONSTRUCTOR, _MOVES, _FORWARD, _BACKWARD, _STEP, _STATE, _ZERO_GRAD, _COLLECTIVE, _WORKSPACE = (1 << bit for bit in range(10))
+
+_BACKWARD_NAMES = frozenset({"backward", "custom_backward", "_engine_run_backward", "_make_grads"})
+_BACKWARD_HOOK = re.compile(r"_?(root_)?(pre|post)_backward")
+_MODULE_MOVES = frozenset({"_apply", "to", "cuda", "npu", "xpu", "to_empty", "half", "bfloat16", "float", "double", "convert"})
+_LOADS = frozenset({"from_pretrained", "load_state_dict", "_load_from_state_dict", "reset_parameters", "setup_model_and_optimizer"})
+_NOT_A_STEP = frozenset({"__init__", "add_param_group", "state_dict", "load_state_dict", "__setstate__", "<module>"})
+_COLLECTIVE_NAME = re.compile(r"all_?gather|reduce_?scatter|all_?reduce|all_?to_?all|foreach_reduce|alloc_storage|unshard|broadcast")
+_WORKSPACE_NAME = re.compile(r"getNewWorkspace|getCurrentCUDABlasHandle|setWorkspaceForHandle|BlasLtWorkspace|[aA]llocate_?[wW]orkspace")
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What each stack says. Arrays have one entry a stack and a last one for "no stack", so that -1 finds it.
+
+    Attributes:
+        marker: int8: a phase (index into PHASES), SILENT or OTHER.
+        loading: A constructor runs, or parameters are made, moved or loaded.
+        moving: Parameters are made, moved or loaded.
+        optimizer: An optimizer's step runs.
+        state: An optimizer makes or loads its state.
+        collective: A collective, or the sharding library, asks for the memory.
+        workspace: A library asks for scratch memory that it keeps.
+    """
+
+    marker: Array
+    loading: Array
+    moving: Array
+    optimizer: Array
+    state: Array
+    collective: Array
+    workspace: Array
+
+    @property
+    def found(self) -> bool:
+        """Whether any stack says anything about phases."""
+        return bool((self.marker < SILENT).any())
+
+
+def read_stacks(stacks: Stacks) -> Evidence:
+    """Returns what the stacks of a trace say."""
+    bits = np.array([_frame_bits(frame) for frame in stacks.frames], np.int32)
+
+    def holds(bit: int) -> Array:
+        held = stacks.with_frame(bits & bit != 0) if len(bits) else np.zeros(len(stacks), bool)
+        return np.append(held, False)
+
+    forward, backward, step, zero_grad = holds(_FORWARD), holds(_BACKWARD), holds(_STEP), holds(_ZERO_GRAD)
+    constructor, moves = holds(_CONSTRUCTOR), holds(_MOVES)
+    marker = np.select(
+        [backward, forward, zero_grad, step, constructor | moves, holds(_PYTHON)],
+        [BACKWARD, FORWARD, OUTSIDE, OPTIMIZER, INITIALISATION, OTHER],
+        SILENT,
+    ).astype(np.int8)
+    early = ~(forward | backward | step)
+    return Evidence(
+        marker=marker,
+        loading=(constructor | moves) & early,
+        moving=moves & early,
+        optimizer=step & ~forward & ~zero_grad,
+        state=holds(_STATE) & ~forward,
+        collective=holds(_COLLECTIVE),
+        workspace=holds(_WORKSPACE),
+    )
+
+
+def _frame_bits(frame: Frame) -> int:
+    """Returns what one frame says."""
+    name, file = frame.name, frame.filename
+    if not frame.is_python:
+        bits = _WORKSPACE if _WORKSPACE_NAME.search(name) else 0
+        if "torch::autograd::Engine::" in name or "PythonEngine::" in name:
+            bits |= _BACKWARD
+        return bits | (_COLLECTIVE if "ProcessGroup" in name else 0)
+    file = file.replace("\\", "/")
+    bits = _PYTHON
+    if name == "forward" or (name.endswith("_call_impl") and file.endswith("nn/modules/module.py")):
+        bits |= _FORWARD
+    elif name in _BACKWARD_NAMES or _BACKWARD_HOOK.match(name) or (name == "grad" and file.endswith("torch/autograd/__init__.py")):
+        bits |= _BACKWARD
+    elif name == "zero_grad":
+        bits |= _ZERO_GRAD
+    elif name == "__init__":
+        bits |= _CONSTRUCTOR | (_STATE if "optim" in file.rsplit("/", 1)[-1].lower() else 0)
+    elif name in _LOADS or file.endswith("torch/nn/init.py") or (name in _MODULE_MOVES and file.endswith("module.py")):
+        bits |= _MOVES | (_STATE if "torch/optim/" in file else 0)
+    if "distributed" in file and _COLLECTIVE_NAME.search(name):
+        bits |= _COLLECTIVE
+    return bits | _optimizer_bits(name, file)
+
+
+def _optimizer_bits(name: str, file: str) -> int:
+    """Returns whether a Python frame is one of an optimizer's step, and whether it makes the optimizer's state."""
+    if name == "_init_group":
+        return _STEP | _STATE
+    of_torch = "torch/optim/" in file and "lr_scheduler" not in file and "swa_utils" not in file
+    if of_torch and name not in _NOT_A_STEP and name != "zero_grad":
+        return _STEP
+    return _STEP if name == "step" and "optim" in file.lower() else 0

@@ -1,0 +1,114 @@
+"""How long each tensor lives, measured in phases and steps rather than in events.
+
+Two tensors that both live a thousand events may be of quite different kinds: an activation that waits for its backward, and a
+scratch buffer of one long forward. A *visit* is one uninterrupted stretch of a phase.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from memdiag.trace import schema
+from memdiag.trace.evidence import BACKWARD, FORWARD, SILENT, UNKNOWN, Evidence
+from memdiag.trace.model import DeviceTrace
+from memdiag.trace.phases import Marks
+from memdiag.trace.table import Array
+
+# A tensor during whose life at most so many others are made is temporary: freed within the operation or two that made it.
+TEMPORARY_ALLOCS = 10
+# What a trace of fewer events shows of a tensor's life is no life: "never freed" means nothing there.
+FEWEST_EVENTS = 100
+
+(_UNKNOWN, _PERSISTENT, _OPTIMIZER_STATE, _SURVIVES_STEP, _FORWARD_TO_BACKWARD, _WITHIN_PHASE, _TEMPORARY) = range(len(schema.LIFETIMES))
+
+
+@dataclass(frozen=True)
+class Lives:
+    """Birth and death of every tensor; one entry a tensor.
+
+    Attributes:
+        phase_alloc, phase_free: int8: index into PHASES. Of what was there before the trace, its stack tells the phase of birth.
+        step_alloc, step_free: int32: step; -1: unknown, before the first, or (of a death) never.
+        before: It was there when the trace began.
+        kept: It is there when the trace ends.
+        same_visit: It dies in the very stretch of a (known) phase in which it was made.
+        open: It is kept, and was made in a stretch that memory ran out in with which the trace ends: how it goes on is not told.
+        next_phase: int8: the phase that follows the stretch in which it was made.
+        num_allocs: How many others are made during its life.
+        last_step: The last step of the trace; -1: there are none.
+    """
+
+    phase_alloc: Array
+    phase_free: Array
+    step_alloc: Array
+    step_free: Array
+    before: Array
+    kept: Array
+    same_visit: Array
+    open: Array
+    next_phase: Array
+    num_allocs: Array
+    last_step: int
+
+    @property
+    def steps_survived(self) -> Array:
+        """How many ends of steps each tensor lives to see; -1: unknown."""
+        until = np.where(self.kept, self.last_step, self.step_free)
+        return np.where((self.step_alloc >= 0) & (until >= 0), until - self.step_alloc, -1)
+
+
+def measure(device: DeviceTrace, marks: Marks, evidence: Evidence) -> Lives:
+    """Returns birth and death of every tensor of a device."""
+    tensors, n = device.tensors, device.num_events
+    visit = np.zeros(n + 1, np.int64)
+    np.cumsum(marks.phase[1:] != marks.phase[:-1], out=visit[1:n])
+    last_visit = int(visit[n - 1]) if n else 0
+    visit[n] = last_visit + 1
+    phase, step = np.append(marks.phase, UNKNOWN).astype(np.int8), np.append(marks.step, -1).astype(np.int32)
+    before, kept = tensors.alloc_at < 0, tensors.free_requested_at >= n
+    born, dies = np.where(before, n, tensors.alloc_at), np.minimum(tensors.free_requested_at, n)
+    starts = np.flatnonzero(np.append(True, marks.phase[1:] != marks.phase[:-1])) if n else np.empty(0, np.int64)
+    following = np.append(marks.phase[starts][1:], [UNKNOWN] * (3 if n else 2)).astype(np.int8)
+    allocs = np.append(np.cumsum(device.events.action == schema.ALLOC), 0)
+    allocs[n] = allocs[n - 1] if n else 0
+    said = evidence.marker[tensors.stack]
+    return Lives(
+        phase_alloc=np.where(before, np.where(said < SILENT, said, UNKNOWN), phase[born]).astype(np.int8),
+        phase_free=phase[dies],
+        step_alloc=step[born],
+        step_free=step[dies],
+        before=before,
+        kept=kept,
+        same_visit=~before & ~kept & (visit[born] == visit[dies]) & (phase[born] != UNKNOWN),
+        open=~before & kept & (visit[born] == last_visit) & _ends_in_failure(device, visit[:n]),
+        next_phase=following[visit[born]],
+        num_allocs=np.where(before, allocs[dies], allocs[dies] - allocs[born]),
+        last_step=int(marks.step.max(initial=-1)),
+    )
+
+
+def _ends_in_failure(device: DeviceTrace, visit: Array) -> bool:
+    """Returns whether memory ran out in the last stretch of a phase (a trace without that was written when the stretch was over)."""
+    failed = np.flatnonzero(device.events.action == schema.OOM)
+    return bool(len(failed)) and bool(visit[failed[-1]] == visit[-1])
+
+
+def classify(device: DeviceTrace, lives: Lives, category: Array) -> Array:
+    """Returns the lifetime (int8, index into LIFETIMES) of every tensor of a device."""
+    survived = lives.steps_survived
+    brief = ~lives.before & ~lives.kept & (lives.num_allocs <= TEMPORARY_ALLOCS)
+    crosses = (lives.phase_alloc != BACKWARD) & (lives.phase_free == BACKWARD) & ((lives.phase_alloc == FORWARD) | ~lives.before)
+    from_start = lives.before | (lives.step_alloc < 0) & (lives.last_step >= 0)
+    outlives = (survived > 0) | lives.before & (lives.step_free > 0)
+    conditions = [
+        brief & (lives.same_visit | (lives.phase_alloc == UNKNOWN)),
+        lives.same_visit,
+        (category == schema.CATEGORIES.index("optimizer_state")) & (lives.kept | outlives),
+        from_start & lives.kept & (device.num_events >= FEWEST_EVENTS),
+        outlives,
+        crosses,
+    ]
+    names = [_TEMPORARY, _WITHIN_PHASE, _OPTIMIZER_STATE, _PERSISTENT, _SURVIVES_STEP, _FORWARD_TO_BACKWARD]
+    return np.select(conditions, names, _UNKNOWN).astype(np.int8)
