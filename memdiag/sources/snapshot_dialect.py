@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -100,3 +101,29 @@ def _is_expandable(raws: Sequence[RawDevice]) -> bool:
         or np.isin(raw.action, (schema.SEGMENT_MAP, schema.SEGMENT_UNMAP)).any()
         for raw in raws
     )
+
+
+def without_workspace(raw: RawDevice) -> tuple[RawDevice, int]:
+    """Takes torch_npu's workspace memory out of a device's columns; returns the rest and the bytes taken out.
+
+    With TASK_QUEUE_ENABLE=2 operators' scratch has an allocator of its own. A snapshot shows it as a triple workspace_snapshot,
+    segment_alloc, alloc per stream at the head of the trace, and as segments at the end; none of it is reserved or allocated by
+    the caching allocator (NPUWorkspaceAllocator.cpp).
+    """
+    marks = np.flatnonzero(raw.action == schema.WORKSPACE_SNAPSHOT)
+    marks = marks[marks + 2 < len(raw.action)] if len(marks) else marks
+    marks = marks[(raw.action[marks + 1] == schema.SEGMENT_ALLOC) & (raw.action[marks + 2] == schema.ALLOC)] if len(marks) else marks
+    if not len(marks):
+        return raw, 0
+    action = raw.action.copy()
+    action[marks + 1] = action[marks + 2] = schema.WORKSPACE_SNAPSHOT
+    outside = np.unique(raw.addr[marks + 1])
+    segments, blocks = raw.segments, raw.blocks
+    taken = int(raw.size[marks + 1].sum())
+    if segments is not None and blocks is not None:
+        # The allocator's own segments come first: of equal addresses the last is the workspace's.
+        gone = np.isin(segments.address, outside) & (np.maximum(segments.allocated_size, 0) == 0)
+        number = np.cumsum(~gone) - 1
+        kept = ~gone[blocks.segment]
+        segments, blocks = segments.take(~gone), blocks.take(kept).replace(segment=number[blocks.segment[kept]])
+    return replace(raw, action=action, segments=segments, blocks=blocks), taken

@@ -19,13 +19,14 @@ from memdiag.sources.files import read_bytes
 from memdiag.sources.pickles import Tape, read_tape
 from memdiag.sources.pickles import machine as m
 from memdiag.sources.pickles.kernels import flatten, integers, total_items
-from memdiag.sources.snapshot_dialect import backend_of, layout_of, version_of
+from memdiag.sources.snapshot_dialect import backend_of, layout_of, version_of, without_workspace
 from memdiag.sources.snapshot_frames import FrameReader
 from memdiag.trace import schema
 from memdiag.trace.build import build_trace
 from memdiag.trace.model import Trace
 from memdiag.trace.raw import RawDevice
 from memdiag.trace.table import Array, Table
+from memdiag.units import format_bytes
 
 FORMAT = "torch-snapshot"
 
@@ -73,6 +74,7 @@ class _Reader:
         self.notes: list[Note] = []
         self.frames = FrameReader(tape)
         self.has_expandable_key = False
+        self.has_segments = True
 
     def read(self) -> Trace:
         tape = self.tape
@@ -146,19 +148,22 @@ class _Reader:
 
     def _pools(self, values: Array) -> Array | None:
         """Reads pool ids, tuples of two numbers, as (rows, 2); -1 where there is none."""
+        tape = self.tape
         pools = np.full((len(values), 2), -1, np.int64)
-        is_box = values & 7 == m.BOX
-        if not is_box.any():
+        rows = np.flatnonzero(values & 7 == m.BOX)
+        boxes = values[rows] >> 3
+        pairs = tape.box_size[boxes] == 2
+        rows, boxes = rows[pairs], boxes[pairs]
+        if not len(rows):
             return None
-        for value in np.unique(values[is_box]):
-            pair = self.tape.list_items(int(value))
-            if len(pair) == 2:
-                pools[values == value] = integers(pair, -1)
+        items = flatten(boxes, tape.items, tape.box_first, tape.chunk_start, tape.chunk_size, tape.chunk_next, 2 * len(boxes))
+        pools[rows] = integers(items, -1).reshape(-1, 2)
         return pools
 
     def _segments(self, value: int) -> tuple[Table, Table, Array]:
         tape = self.tape
         if value == -1 or value == (m.C_NONE << 3 | m.CONST):
+            self.has_segments = False
             self.notes.append(Note("MD904", "the file has no segments: what was reserved is known only from the trace"))
             return Table.empty(schema.SEGMENTS), Table.empty(schema.BLOCKS), np.empty(0, np.int64)
         if tape.kind(value) not in (m.LIST, m.TUPLE):
@@ -285,14 +290,19 @@ class _Reader:
             row_of = np.full(len(devices) + 1, -1)
             row_of[mine] = np.arange(len(mine))
             owned = blocks.take(np.flatnonzero(row_of[blocks.segment] >= 0))
-            raws.append(RawDevice(
+            raw = RawDevice(
                 device=device, action=entries.get("action", np.empty(0, np.int8)), addr=entries.get("addr", np.empty(0, np.int64)),
                 size=entries.get("size", np.empty(0, np.int64)), stream=entries.get("stream"), time_us=entries.get("time_us"),
                 stack=self.frames.final(entries.get("stack")), pool=entries.get("pool"),
-                segments=segments.take(mine).replace(stack=self.frames.final(segments.stack[mine])),
-                blocks=owned.replace(segment=row_of[owned.segment], stack=self.frames.final(owned.stack)),
+                segments=segments.take(mine).replace(stack=self.frames.final(segments.stack[mine])) if self.has_segments else None,
+                blocks=owned.replace(segment=row_of[owned.segment], stack=self.frames.final(owned.stack)) if self.has_segments else None,
                 capacity_bytes=capacity if isinstance(capacity, int) else None,
-            ))  # fmt: skip
+            )  # fmt: skip
+            raw, outside = without_workspace(raw)
+            if outside:
+                self.notes.append(Note("MD905", f"device {device}: {format_bytes(outside)} of NPU workspace memory stand outside of the caching "
+                                  "allocator and are left out of reserved and allocated"))  # fmt: skip
+            raws.append(raw)
         return raws
 
     def _annotations(self, value: int | None) -> tuple[tuple[str, ...], Table]:

@@ -126,7 +126,7 @@ def _build_device(raw: RawDevice, layout: Layout) -> DeviceTrace:
         "step_alloc": np.full(rows, -1, np.int32), "step_free": np.full(rows, -1, np.int32),
     }  # fmt: skip
     has_segments = raw.has_addresses and (
-        (raw.segments is not None and len(raw.segments) > 0)
+        raw.segments is not None
         or bool(np.isin(raw.action, (schema.SEGMENT_ALLOC, schema.SEGMENT_MAP, schema.SEGMENT_FREE, schema.SEGMENT_UNMAP)).any())
     )
     if has_segments:
@@ -151,7 +151,7 @@ def _build_device(raw: RawDevice, layout: Layout) -> DeviceTrace:
         regions=regions, groups=Table(schema.GROUPS, {k: np.array(v) for k, v in groups.columns().items()}),
         segments=raw.segments if raw.segments is not None else Table.empty(schema.SEGMENTS), blocks=final,
         has_addresses=has_segments, start=start, anomalies={k: v for k, v in anomalies.items() if v},
-        capacity_bytes=raw.capacity_bytes, has_final_state=raw.segments is not None and len(raw.segments) > 0,
+        capacity_bytes=raw.capacity_bytes, has_final_state=raw.segments is not None,
     )  # fmt: skip
 
 
