@@ -18,7 +18,7 @@ from memdiag.findings import Note
 from memdiag.sources.files import read_bytes
 from memdiag.sources.pickles import Tape, read_tape
 from memdiag.sources.pickles import machine as m
-from memdiag.sources.pickles.kernels import flatten, integers, total_items
+from memdiag.sources.pickles.kernels import fill_pairs, flatten, integers, total_items
 from memdiag.sources.snapshot_dialect import backend_of, layout_of, version_of, without_workspace
 from memdiag.sources.snapshot_frames import FrameReader
 from memdiag.trace import schema
@@ -59,24 +59,25 @@ def read(path: Path) -> Trace:
 
 def read_snapshot(data: bytes, name: str, format: str) -> Trace:
     """Reads the snapshot whose pickle is ``data``; ``name`` and ``format`` go into the trace."""
-    tape = read_tape(data, name)
     try:
-        return _Reader(tape, name, format).read()
+        # The tape is several times the size of what is read from it: it is gone before the trace is worked out.
+        columns = _Reader(read_tape(data, name)).read()
+        del data
+        return build_trace(path=name, format=format, **columns)
     except (ValueError, KeyError, IndexError, OverflowError, TypeError) as error:
         raise RefusedFile(f"{name} is not a memory snapshot: {error}", _RECORD) from None
 
 
 class _Reader:
-    def __init__(self, tape: Tape, name: str, format: str) -> None:
+    def __init__(self, tape: Tape) -> None:
         self.tape = tape
-        self.name = name
-        self.format = format
         self.notes: list[Note] = []
         self.frames = FrameReader(tape)
         self.has_expandable_key = False
         self.has_segments = True
 
-    def read(self) -> Trace:
+    def read(self) -> dict[str, Any]:
+        """Returns the arguments of ``build_trace`` that the file gives."""
         tape = self.tape
         root = tape.root
         segments, traces = root, None
@@ -105,13 +106,11 @@ class _Reader:
         has_time = any("time_us" in c for c in columns)
         backend = self.own.get("backend") or backend_of(stacks, raws, bool(settings), has_time, self.has_expandable_key)
         version = self.own.get("torch_version") or version_of(self.seen_keys, settings, has_time, backend)
-        # The tape is several times the size of what was read from it: let it go before the trace is worked out.
-        self.tape = self.frames = None  # type: ignore[assignment]
-        return build_trace(
-            path=self.name, format=self.format, backend=backend, raws=raws, layout=layout_of(settings, raws, backend), stacks=stacks,
-            torch_version=version, phantom=bool(self.own.get("phantom")), settings=settings, strings=names, annotations=annotations,
-            notes=self.notes,
-        )  # fmt: skip
+        return {
+            "backend": backend, "raws": raws, "layout": layout_of(settings, raws, backend), "stacks": stacks, "torch_version": version,
+            "phantom": bool(self.own.get("phantom")), "settings": settings, "strings": names, "annotations": annotations,
+            "notes": self.notes,
+        }  # fmt: skip
 
     def _python(self, root: int, key: str) -> Any:
         value = self.tape.get(root, key)
@@ -148,16 +147,12 @@ class _Reader:
 
     def _pools(self, values: Array) -> Array | None:
         """Reads pool ids, tuples of two numbers, as (rows, 2); -1 where there is none."""
-        tape = self.tape
-        pools = np.full((len(values), 2), -1, np.int64)
-        rows = np.flatnonzero(values & 7 == m.BOX)
-        boxes = values[rows] >> 3
-        pairs = tape.box_size[boxes] == 2
-        rows, boxes = rows[pairs], boxes[pairs]
-        if not len(rows):
+        if not (values & 7 == m.BOX).any():
             return None
-        items = flatten(boxes, tape.items, tape.box_first, tape.chunk_start, tape.chunk_size, tape.chunk_next, 2 * len(boxes))
-        pools[rows] = integers(items, -1).reshape(-1, 2)
+        tape = self.tape
+        pools, good = fill_pairs(values, tape.items, tape.box_first, tape.box_size, tape.chunk_start, tape.chunk_size, tape.chunk_next)
+        if not good:
+            raise ValueError("a pool id is not a pair of numbers")
         return pools
 
     def _segments(self, value: int) -> tuple[Table, Table, Array]:
@@ -258,11 +253,12 @@ class _Reader:
         columns, others = self.tape.rows(value_items, ENTRY_KEYS)
         self.seen_keys |= others | {key for key, column in columns.items() if len(column) and (column & 7 != m.NONE_THERE).any()}
         self._unknown(others - _ENTRY_IGNORED, "keys of trace entries")
+        pools = self._pools(columns.pop("pool_id"))
         action, strange = self._texts(columns["action"], _ACTIONS, schema.UNKNOWN)
         if strange or (columns["action"] & 7 == m.NONE_THERE).any():
             self._unknown(strange or ["(none)"], "actions of trace entries")
-        addr = integers(columns["addr"], -1)
-        size = self._bytes(columns["size"], "size in the trace")
+        addr = integers(columns.pop("addr"), -1)
+        size = self._bytes(columns.pop("size"), "size in the trace")
         action = np.where(action == schema.OOM, action, np.where((addr < 0) | (size < 0), schema.UNKNOWN, action))
         entries = {
             "action": action.astype(np.int8), "size": np.maximum(size, 0), "stream": integers(columns["stream"], 0),
@@ -271,7 +267,6 @@ class _Reader:
         }  # fmt: skip
         if (columns["time_us"] & 7 != m.NONE_THERE).any():
             entries["time_us"] = integers(columns["time_us"], -1)
-        pools = self._pools(columns["pool_id"])
         if pools is not None:
             entries["pool"] = pools
         return entries

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from memdiag.sources.pickles.machine import INT, NONE_THERE, STR
+from memdiag.sources.pickles.machine import BOX, INT, NONE_THERE, STR
 from memdiag.trace.compiled import njit
 from memdiag.trace.table import Array
 
@@ -172,6 +172,26 @@ def intern_lists(boxes: Array, number_of: Array, items: Array, box_first: Array,
                     break
             slot = (slot + 1) & (slots - 1)
     return ids, offsets[: known + 1].copy(), flat[:used].copy()
+
+
+@njit
+def fill_pairs(values: Array, items: Array, box_first: Array, box_size: Array, chunk_start: Array, chunk_size: Array,
+               chunk_next: Array) -> tuple[Array, bool]:  # fmt: skip
+    """Reads tagged pairs of numbers as int64 (rows, 2), -1 where there is none; False if one is no pair of numbers."""
+    pairs = np.full((len(values), 2), -1, np.int64)
+    for row in range(len(values)):
+        if values[row] & 7 != BOX:
+            continue
+        box = values[row] >> 3
+        if box_size[box] != 2:
+            return pairs, False
+        chunk = box_first[box]
+        at = chunk_start[chunk]
+        then = at + 1 if chunk_size[chunk] == 2 else chunk_start[chunk_next[chunk]]
+        if items[at] & 7 != INT or items[then] & 7 != INT:
+            return pairs, False
+        pairs[row, 0], pairs[row, 1] = items[at] >> 3, items[then] >> 3
+    return pairs, True
 
 
 def integers(values: Array, missing: int) -> Array:
