@@ -36,7 +36,7 @@ def parse_bytes(text: str) -> int:
         raise MemdiagError(f"not a size: {text!r}", "write bytes or a unit, for example 4096, 512MiB or 64GiB")
     number, prefix, binary, suffix = match.groups()
     base = 1000 if suffix and prefix and not binary else 1024
-    return round(float(number) * base ** _POWERS[prefix.lower()])
+    return int(round(float(number) * base ** _POWERS[prefix.lower()]))
 
 
 def format_count(value: int) -> str:

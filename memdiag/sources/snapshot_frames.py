@@ -53,9 +53,9 @@ class FrameReader:
         self._number[lists] = ids
         return Stacks(frames, offsets, flat)
 
-    def final(self, boxes: Array | None) -> Array | None:
+    def final(self, boxes: Array) -> Array:
         """Returns the numbers of stacks (-1: none) for what ``ids`` returned."""
-        return None if boxes is None else self._number[boxes]
+        return np.asarray(self._number[boxes])
 
     def _frames(self, boxes: Array) -> tuple[list[Frame], Array]:
         tape = self._tape

@@ -129,7 +129,7 @@ class _Reader:
         return numbers
 
     def _flags(self, values: Array) -> Array:
-        return values == (m.C_TRUE << 3 | m.CONST)
+        return np.asarray(values == (m.C_TRUE << 3 | m.CONST))
 
     def _texts(self, values: Array, codes: dict[str, int], otherwise: int) -> tuple[Array, list[str]]:
         """Maps a column of texts to numbers; returns it and the texts that have none."""
@@ -272,14 +272,15 @@ class _Reader:
         return entries
 
     def _raws(self, columns: list[dict[str, Array]], segments: Table, blocks: Table, devices: Array) -> list[RawDevice]:
-        raws = []
+        raws: list[RawDevice] = []
+        final = self.frames.final
         capacity = self.own.get("capacity_bytes")
         with_segments = {int(d) for d in np.unique(devices)}
         if any(not 0 <= d < _MOST_DEVICES for d in with_segments):
             raise ValueError("a segment names an absurd device")
-        for device in sorted(with_segments | set(range(len(columns)))):
+        for device in sorted(with_segments | set(range(len(columns))) | ({0} if not with_segments else set())):
             entries = columns[device] if device < len(columns) else {}
-            if device not in with_segments and not len(entries.get("action", ())) and len(columns) > 1:
+            if device not in with_segments and not len(entries.get("action", ())) and device > 0:
                 continue  # a device of the machine that was never used
             mine = np.flatnonzero(devices == device)
             row_of = np.full(len(devices) + 1, -1)
@@ -288,15 +289,15 @@ class _Reader:
             raw = RawDevice(
                 device=device, action=entries.get("action", np.empty(0, np.int8)), addr=entries.get("addr", np.empty(0, np.int64)),
                 size=entries.get("size", np.empty(0, np.int64)), stream=entries.get("stream"), time_us=entries.get("time_us"),
-                stack=self.frames.final(entries.get("stack")), pool=entries.get("pool"),
-                segments=segments.take(mine).replace(stack=self.frames.final(segments.stack[mine])) if self.has_segments else None,
-                blocks=owned.replace(segment=row_of[owned.segment], stack=self.frames.final(owned.stack)) if self.has_segments else None,
+                stack=final(entries["stack"]) if entries else None, pool=entries.get("pool"),
+                segments=segments.take(mine).replace(stack=final(segments.stack[mine])) if self.has_segments else None,
+                blocks=owned.replace(segment=row_of[owned.segment], stack=final(owned.stack)) if self.has_segments else None,
                 capacity_bytes=capacity if isinstance(capacity, int) else None,
             )  # fmt: skip
             raw, outside = without_workspace(raw)
             if outside:
-                self.notes.append(Note("MD905", f"device {device}: {format_bytes(outside)} of NPU workspace memory stand outside of the caching "
-                                  "allocator and are left out of reserved and allocated"))  # fmt: skip
+                self.notes.append(Note("MD905", f"device {device}: {format_bytes(outside)} of NPU workspace memory stand outside of the "
+                                  "caching allocator and are left out of reserved and allocated"))  # fmt: skip
             raws.append(raw)
         return raws
 

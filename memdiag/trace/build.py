@@ -79,8 +79,55 @@ def _build_device(raw: RawDevice, layout: Layout) -> DeviceTrace:
     final_state[final_key] = final.state[held]
     tensor_of, tensor_key, alloc_at, requested_at, completed_at, oddities = lifecycles.pair(raw.action, key, len(place), final_state)
 
-    # What is known of each tensor: from its alloc, else from its free, else from the final state.
-    rows = len(tensor_key)
+    columns, known, still = _describe(raw, final, held, final_key, place, tensor_of, tensor_key, alloc_at, requested_at, completed_at)
+    groups = Groups()
+    anomalies = {
+        "double_free": int(oddities[lifecycles.DOUBLE_FREE]),
+        "unmatched_free": int(oddities[lifecycles.UNMATCHED_FREE]),
+        "alloc_on_live": int(oddities[lifecycles.ALLOC_ON_LIVE]),
+        "final_block_already_freed": int((~still).sum()),
+    }
+    has_segments = raw.has_addresses and (
+        raw.segments is not None
+        or bool(np.isin(raw.action, (schema.SEGMENT_ALLOC, schema.SEGMENT_MAP, schema.SEGMENT_FREE, schema.SEGMENT_UNMAP)).any())
+    )
+    if has_segments:
+        plan = plan_regions(raw, layout, groups)
+        references, reference_of = find_references(raw, layout, plan, groups)
+        walked = _walk(raw, layout, plan, groups, references, reference_of, place, tensor_of, tensor_key, columns, known)
+        curves, start, block, group_of, references, regions, found, state = walked
+        anomalies |= found
+        if raw.blocks is not None and raw.segments is not None:
+            anomalies["final_state_differs"] = _differences(state, columns["addr"], block, final, held)
+        anomalies["segment_contradictions"] = plan.contradictions
+    else:
+        references, reference_of = Table.empty(schema.REFERENCES), np.full(n, -1, np.int32)
+        regions = Table.empty(schema.REGIONS)
+        block = np.where(known > 0, known, columns["requested_bytes"])
+        group_of = np.full(len(block), -1, np.int32)
+        curves, start = _plain_curves(raw, columns, block)
+    usage = Table(schema.USAGE, {**{name: curves[i] for i, name in enumerate(_CURVES)}, "reference": reference_of})
+    tensors = Table(schema.TENSORS, {**columns, "block_bytes": block, "group": group_of})
+    return DeviceTrace(
+        device=raw.device, events=_events(raw, tensor_of, group_of), usage=usage, references=references, tensors=tensors,
+        regions=regions, groups=Table(schema.GROUPS, {k: np.array(v) for k, v in groups.columns().items()}),
+        segments=raw.segments if raw.segments is not None else Table.empty(schema.SEGMENTS), blocks=final,
+        has_addresses=has_segments, start=start, anomalies={k: v for k, v in anomalies.items() if v},
+        capacity_bytes=raw.capacity_bytes, has_final_state=raw.segments is not None,
+    )  # fmt: skip
+
+
+def _describe(
+    raw: RawDevice, final: Table, held: Array, final_key: Array, place: Array, tensor_of: Array, tensor_key: Array, alloc_at: Array,
+    requested_at: Array, completed_at: Array,
+) -> tuple[dict[str, Array], Array, Array]:  # fmt: skip
+    """Gathers what is known of each tensor: from its alloc, else from its free, else from the final state.
+
+    Returns:
+        Columns of ``schema.TENSORS`` but for block size and group; bytes of the block where the file itself says so, else -1; and
+        whether each block held at the end (``held``) is still live after the last event.
+    """
+    n, rows = len(raw.action), len(tensor_key)
     last = np.full(len(place), -1, np.int64)
     last[tensor_key] = np.arange(rows)  # the newest tensor at each place
     final_tensor = last[final_key]
@@ -110,14 +157,6 @@ def _build_device(raw: RawDevice, layout: Layout) -> DeviceTrace:
         free_stack[tensor_of[dies]] = raw.stack[dies]
     if raw.category is not None:
         category[tensor_of[born]] = raw.category[born]
-
-    groups = Groups()
-    anomalies = {
-        "double_free": int(oddities[lifecycles.DOUBLE_FREE]),
-        "unmatched_free": int(oddities[lifecycles.UNMATCHED_FREE]),
-        "alloc_on_live": int(oddities[lifecycles.ALLOC_ON_LIVE]),
-        "final_block_already_freed": int((~still).sum()),
-    }
     columns = {
         "addr": place[tensor_key] if rows else np.empty(0, np.int64), "requested_bytes": requested, "alloc_at": alloc_at,
         "free_requested_at": requested_at, "free_completed_at": completed_at, "stream": stream, "stack": stack,
@@ -125,34 +164,7 @@ def _build_device(raw: RawDevice, layout: Layout) -> DeviceTrace:
         "phase_alloc": np.zeros(rows, np.int8), "phase_free": np.zeros(rows, np.int8),
         "step_alloc": np.full(rows, -1, np.int32), "step_free": np.full(rows, -1, np.int32),
     }  # fmt: skip
-    has_segments = raw.has_addresses and (
-        raw.segments is not None
-        or bool(np.isin(raw.action, (schema.SEGMENT_ALLOC, schema.SEGMENT_MAP, schema.SEGMENT_FREE, schema.SEGMENT_UNMAP)).any())
-    )
-    if has_segments:
-        plan = plan_regions(raw, layout, groups)
-        references, reference_of = find_references(raw, layout, plan, groups)
-        walked = _walk(raw, layout, plan, groups, references, reference_of, place, tensor_of, tensor_key, columns, known)
-        curves, start, block, group_of, references, regions, found, state = walked
-        anomalies |= found
-        if raw.blocks is not None and raw.segments is not None:
-            anomalies["final_state_differs"] = _differences(state, columns["addr"], block, final, held)
-        anomalies["segment_contradictions"] = plan.contradictions
-    else:
-        references, reference_of = Table.empty(schema.REFERENCES), np.full(n, -1, np.int32)
-        regions = Table.empty(schema.REGIONS)
-        block = np.where(known > 0, known, requested)
-        group_of = np.full(rows, -1, np.int32)
-        curves, start = _plain_curves(raw, tensor_of, columns, block)
-    usage = Table(schema.USAGE, {**{name: curves[i] for i, name in enumerate(_CURVES)}, "reference": reference_of})
-    tensors = Table(schema.TENSORS, {**columns, "block_bytes": block, "group": group_of})
-    return DeviceTrace(
-        device=raw.device, events=_events(raw, tensor_of, group_of), usage=usage, references=references, tensors=tensors,
-        regions=regions, groups=Table(schema.GROUPS, {k: np.array(v) for k, v in groups.columns().items()}),
-        segments=raw.segments if raw.segments is not None else Table.empty(schema.SEGMENTS), blocks=final,
-        has_addresses=has_segments, start=start, anomalies={k: v for k, v in anomalies.items() if v},
-        capacity_bytes=raw.capacity_bytes, has_final_state=raw.segments is not None,
-    )  # fmt: skip
+    return columns, known, still
 
 
 def _events(raw: RawDevice, tensor_of: Array, group_of: Array) -> Table:
@@ -216,7 +228,7 @@ def _differences(state: Array, addr: Array, block: Array, final: Table, held: Ar
     return len(ours ^ theirs)
 
 
-def _plain_curves(raw: RawDevice, tensor_of: Array, columns: Mapping[str, Array], block: Array) -> tuple[Array, dict[str, int]]:
+def _plain_curves(raw: RawDevice, columns: Mapping[str, Array], block: Array) -> tuple[Array, dict[str, int]]:
     """Curves of a source without segments: what the file recorded, else what the lifecycles add up to."""
     n = len(raw.action)
     curves = np.full((len(_CURVES), n), -1, np.int64)

@@ -13,10 +13,11 @@ from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+numba: Any
 try:
     import numba
 except ImportError:  # slow, but right
-    numba = None  # type: ignore[assignment]
+    numba = None
 
 
 def njit(function: F) -> F:

@@ -75,9 +75,8 @@ class DeviceTrace:
         asked = np.where(blocks.requested_size >= 0, blocks.requested_size, blocks.size)
         requested = int(asked[blocks.state == schema.ACTIVE_ALLOCATED].sum())
         if not len(blocks):  # segments alone: their own sums, where they give any
-            allocated, active, requested = (
-                int(segments[name].sum()) if (segments[name] >= 0).all() else -1 for name in ("allocated_size", "active_size", "requested_size")
-            )
+            sums = (segments[name] for name in ("allocated_size", "active_size", "requested_size"))
+            allocated, active, requested = (int(values.sum()) if (values >= 0).all() else -1 for values in sums)
         return {"reserved": int(segments.total_size.sum()), "allocated": allocated, "active": active, "requested": requested}
 
     @property

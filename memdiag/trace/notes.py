@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -27,19 +27,19 @@ def notes_on(devices: Sequence[DeviceTrace], raws: Sequence[RawDevice]) -> list[
             notes.append(Note("MD901", f"{where}trace and segments of the file disagree ({_listed(odd, _DISAGREE)}); "
                               "the figures at the end are those of its segments"))  # fmt: skip
         if any(name in odd for name in _FREES):
-            notes.append(Note("MD902", f"{where}allocations and frees do not match ({_listed(odd, _FREES)}); the ones that cannot be are left out"))
+            notes.append(Note("MD902", f"{where}allocations and frees do not match ({_listed(odd, _FREES)}); what cannot be is left out"))
         if not device.num_events:
             notes.append(Note("MD906", f"{where}no trace, only the last state: nothing is known of peaks, lifetimes and growth"))
         elif device.start["active"] > 0:
             before = int((device.tensors.alloc_at < 0).sum())
-            notes.append(Note("MD907", f"{where}the trace begins with {plural(before, 'tensor')} ({format_bytes(device.start['active'])}) already "
-                              "there: recording began late, or older entries were overwritten"))  # fmt: skip
+            size = format_bytes(device.start["active"])
+            notes.append(Note("MD907", f"{where}the trace begins with {plural(before, 'tensor')} ({size}) already there: "
+                              "recording began late, or older entries were overwritten"))  # fmt: skip
         if raw.time_us is not None and len(raw.time_us) > 1 and (np.diff(raw.time_us) < 0).any():
             back = int((np.diff(raw.time_us) < 0).sum())
             notes.append(Note("MD909", f"{where}{plural(back, 'entry goes', 'entries go')} back in time; the order of the file is used"))
     return notes
 
 
-def _listed(counts: dict[str, int] | object, names: Sequence[str]) -> str:
-    assert isinstance(counts, dict)
+def _listed(counts: Mapping[str, int], names: Sequence[str]) -> str:
     return ", ".join(f"{counts[name]:,} {name.replace('_', ' ')}" for name in names if counts.get(name))

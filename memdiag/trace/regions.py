@@ -114,7 +114,7 @@ def plan_regions(raw: RawDevice, layout: Layout, groups: Groups) -> RegionPlan:
         home_pool = np.stack([final.pool_major[home], final.pool_minor[home]], axis=1)
         pool = np.where((pool < 0) & (home >= 0)[:, None], home_pool, pool)
     pool = np.where(pool < 0, 0, pool)
-    small = _is_small(event, addr, size, opens, expandable, home, raw, layout)
+    small = _is_small(addr, size, opens, expandable, home, raw, layout)
     group = groups.rows(pool[:, 0], pool[:, 1], small, stream)
     if final is not None and len(final):
         final_group = groups.rows(final.pool_major, final.pool_minor, final.small, final.stream)
@@ -150,10 +150,9 @@ def _containing(start: Array, size: Array, addr: Array) -> Array:
     return np.where((at >= 0) & (addr < start[row] + size[row]), row, -1)
 
 
-def _is_small(event: Array, addr: Array, size: Array, opens: Array, expandable: Array, home: Array, raw: RawDevice,
-              layout: Layout) -> Array:  # fmt: skip
+def _is_small(addr: Array, size: Array, opens: Array, expandable: Array, home: Array, raw: RawDevice, layout: Layout) -> Array:  # fmt: skip
     """Whether a segment event is of the small pool: its segments are 2 MiB, its pages too."""
-    small = size == SMALL_SEGMENT
+    small: Array = np.asarray(size == SMALL_SEGMENT)
     unmaps = np.flatnonzero(expandable & ~opens)
     if len(unmaps):
         # An unmap can cover any number of pages: take the pool of what was mapped there.

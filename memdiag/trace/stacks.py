@@ -96,8 +96,8 @@ class Stacks:
             return None
         mine = ids[self._user[ids]]
         if len(mine):
-            return self.frames[mine[0]]
-        return next((self.frames[i] for i in ids if self.frames[i].is_python), self.frames[ids[0]])
+            return self.frames[int(mine[0])]
+        return next((self.frames[int(i)] for i in ids if self.frames[int(i)].is_python), self.frames[int(ids[0])])
 
     def label(self, stack: int) -> str:
         """Returns ``train.py:35 forward``, the short name of a stack; "" for none."""

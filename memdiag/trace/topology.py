@@ -35,7 +35,9 @@ def topology_at(device: DeviceTrace, at: int) -> Topology:
     rows = rows[np.argsort(tensors.addr[rows], kind="stable")]
     address, length = tensors.addr[rows], tensors.block_bytes[rows]
     home = np.searchsorted(segments["start"], address, side="right") - 1
-    inside = (home >= 0) & (address + length <= segments["start"][home] + segments["size"][home]) if len(first) else np.zeros(len(rows), bool)
+    inside = np.zeros(len(rows), bool)
+    if len(first):
+        inside = (home >= 0) & (address + length <= segments["start"][home] + segments["size"][home])
     rows, address, length, home = rows[inside], address[inside], length[inside], home[inside]
     # Free blocks are the gaps: from the end of each block, and of each segment's start, to what comes next.
     edge_start = np.concatenate((segments["start"], address + length))
