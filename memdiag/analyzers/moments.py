@@ -99,12 +99,22 @@ class Look:
         return -(-self.request_bytes // SMALL_SEGMENT) * SMALL_SEGMENT
 
     @property
-    def before(self) -> int:
-        """Last event before the reference request began to take memory; the moment itself where that is not under way, or failed."""
+    def under_way(self) -> bool:
+        """Whether the moment lies between the first entry of the reference request and its last, and nothing failed."""
         if self.reference < 0 or self.failed:
-            return self.at
-        opened = int(self.device.references.opened_at[self.reference])
-        return opened - 1 if opened <= self.at <= self.device.references.at_event[self.reference] else self.at
+            return False
+        references = self.device.references
+        return int(references.opened_at[self.reference]) <= self.at <= int(references.at_event[self.reference])
+
+    @property
+    def before(self) -> int:
+        """Last event before the reference request began to take memory; the moment itself where that is not under way."""
+        return int(self.device.references.opened_at[self.reference]) - 1 if self.under_way else self.at
+
+    @property
+    def after(self) -> int:
+        """Event at which the reference request has its block; the moment itself where that is not under way."""
+        return int(self.device.references.at_event[self.reference]) if self.under_way else self.at
 
     @cached_property
     def topology(self) -> Topology:

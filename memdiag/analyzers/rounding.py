@@ -15,6 +15,7 @@ from memdiag.analyzers import remedies
 from memdiag.analyzers.allocator_settings import AllocatorSettings
 from memdiag.analyzers.context import DeviceView
 from memdiag.analyzers.moments import OWN_SEGMENT, Look
+from memdiag.analyzers.places import moment_name
 from memdiag.findings import Evidence, Finding, Fix, Saving
 from memdiag.trace.layout import MIN_BLOCK
 from memdiag.trace.table import Array
@@ -41,11 +42,12 @@ def findings(here: Look) -> Iterator[Finding]:
 
 def _rounding(here: Look) -> Iterator[Finding]:
     """MD203."""
-    allocated, requested = here.usage["allocated"], here.usage["requested"]
+    usage = here.device.usage_at(here.after)
+    allocated, requested = usage["allocated"], usage["requested"]
     if requested < 0 or allocated - requested < max(SHARE * allocated, FLOOR):
         return
     tensors = here.device.tensors
-    live = here.device.live(here.at)
+    live = here.device.live(here.after)
     asked, block = tensors.requested_bytes[live], tensors.block_bytes[live]
     least = np.maximum(-(-asked // MIN_BLOCK) * MIN_BLOCK, MIN_BLOCK)
     beyond = np.maximum(block - least, 0)
@@ -57,7 +59,7 @@ def _rounding(here: Look) -> Iterator[Finding]:
         "warning",
         here.device.device,
         (
-            Evidence("allocated - requested", allocated - requested, "bytes", here.name),
+            Evidence("allocated - requested", allocated - requested, "bytes", moment_name(here.device, here.after)),
             Evidence("of it rounding to 512 bytes", int((least - asked).sum()), "bytes"),
             Evidence(f"of it {cause}", int(beyond.sum()), "bytes"),
             *_largest_places(here.view, live, beyond if beyond.any() else block - asked),
@@ -94,7 +96,8 @@ def _flat_buffer() -> Fix:
 
 def _tails(here: Look) -> Iterator[Finding]:
     """MD207: free tails behind tensors of exact multiples of 2 MiB, in segments that were opened for them."""
-    blocks, segments, tensors = here.topology.blocks, here.topology.segments, here.device.tensors
+    topology, tensors = here.device.topology(here.after), here.device.tensors
+    blocks, segments, reserved = topology.blocks, topology.segments, here.device.usage_at(here.after)["reserved"]
     if len(blocks["segment"]) < 2:
         return
     first, then = slice(None, -1), slice(1, None)
@@ -113,9 +116,9 @@ def _tails(here: Look) -> Iterator[Finding]:
     asked = tensors.requested_bytes[row[at]]
     at = at[(asked % PAGE == 0) & (asked >= OWN_SEGMENT)]
     lost = len(at) * (PAGE - MIN_BLOCK)
-    if lost < max(TAIL_SHARE * here.usage["reserved"], FLOOR):
+    if lost < max(TAIL_SHARE * reserved, FLOOR):
         return
-    at_peak = here.at == here.device.peak("reserved")
+    at_peak = reserved == max(int(here.device.usage.reserved.max(initial=0)), here.device.start["reserved"])
     tails = np.full(len(at), PAGE - MIN_BLOCK)
     yield Finding(
         "MD207",
@@ -123,7 +126,7 @@ def _tails(here: Look) -> Iterator[Finding]:
         "warning",
         here.device.device,
         (
-            Evidence("free behind tensors that fill their segment but for 2 MiB", lost, "bytes", here.name),
+            Evidence("free behind tensors that fill their segment but for 2 MiB", lost, "bytes", moment_name(here.device, here.after)),
             *_largest_places(here.view, row[at], tails),
         ),
         remedies.present(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -10,8 +12,10 @@ from memdiag.trace.build import build_trace
 from memdiag.trace.layout import Layout
 from memdiag.trace.raw import RawDevice
 from memdiag.trace.stacks import Frame, Stacks
+from memdiag.trace.table import Table
 
 MIB = 1 << 20
+PAGE = 2 * MIB
 
 
 class Heap:
@@ -23,7 +27,8 @@ class Heap:
         self.times: list[int] = []
 
     def _add(self, action, addr, size, stream, where):
-        frames = tuple(where) if isinstance(where, (list, tuple)) else (Frame("train.py", int(where[1:] or 1), where),) if where else ()
+        names = where if isinstance(where, (list, tuple)) else [where] if where else []
+        frames = tuple(Frame("train.py", int(re.sub(r"[^0-9]", "", name) or 1), name) for name in names)
         self.entries.append((action, addr, size, stream, frames))
         self.clock += 1
         self.times.append(self.clock)
@@ -38,7 +43,7 @@ class Heap:
         return self._add("segment_unmap" if expandable else "segment_free", int(at * MIB), size, stream, where)
 
     def alloc(self, at, size, stream=0, where=""):
-        """A tensor is made. ``where`` is a name like "f12": function f12 at line 12 of train.py."""
+        """A tensor is made. ``where`` is a name like "f12": function f12 at line 12 of train.py; or several, innermost first."""
         return self._add("alloc", int(at * MIB), size, stream, where)
 
     def free(self, at, size, stream=0, pending=False, where=""):
@@ -62,10 +67,40 @@ class Heap:
         """Time passes."""
         self.clock += microseconds
 
+    def held(self):
+        """What is held from the driver at the end: (start, size, stream, small, expandable) of each segment, in order of address."""
+        segments, pages = {}, {}
+        for action, addr, size, stream, _ in self.entries:
+            small = size == PAGE
+            if action == "segment_alloc":
+                segments[addr] = (addr, size, stream, small, False)
+            elif action == "segment_free":
+                segments.pop(addr, None)
+            elif action == "segment_map":
+                pages |= dict.fromkeys(range(addr, addr + size, PAGE), (stream, small))
+            elif action == "segment_unmap":
+                for page in range(addr, addr + size, PAGE):
+                    pages.pop(page, None)
+        rows = list(segments.values())
+        for page in sorted(pages):
+            if page - PAGE in pages:
+                start, size, stream, small, _ = rows.pop()
+                rows.append((start, size + PAGE, stream, small, True))
+            else:
+                rows.append((page, PAGE, *pages[page], True))
+        return sorted(rows)
+
     def trace(self, backend="cuda", settings=None, layout=None, format="torch-snapshot", pools=None, timed=True, **raw):
         """Returns the trace of what was written down."""
         stacks, ids = Stacks.from_lists([entry[4] for entry in self.entries])
         column = {name: [entry[i] for entry in self.entries] for i, name in enumerate(("action", "addr", "size", "stream"))}
+        rows = list(zip(*self.held(), strict=True)) or [[]] * 5
+        unknown, none = np.full(len(rows[0]), -1), np.zeros(len(rows[0]))
+        segments = Table(schema.SEGMENTS, {
+            "address": np.array(rows[0]), "total_size": np.array(rows[1]), "allocated_size": unknown, "active_size": unknown,
+            "requested_size": unknown, "stream": np.array(rows[2]), "small": np.array(rows[3]), "expandable": np.array(rows[4]),
+            "pool_major": none, "pool_minor": none, "stack": unknown,
+        })  # fmt: skip
         device = RawDevice(
             device=0,
             action=np.array([schema.ACTION_CODES[name] for name in column["action"]], np.int8),
@@ -75,7 +110,7 @@ class Heap:
             time_us=np.array(self.times, np.int64) if timed else None,
             stack=ids,
             pool=None if pools is None else np.array(pools, np.int64).reshape(-1, 2),
-            **raw,
+            **{"segments": None if pools is not None else segments, **raw},
         )
         return build_trace(
             path="heap",
