@@ -13,7 +13,7 @@ from rich.text import Text
 
 from memdiag.findings import DeviceReport, Timeline
 from memdiag.render.words import at_words
-from memdiag.units import GIB, KIB, MIB, TIB, format_bytes, format_count
+from memdiag.units import GIB, KIB, MIB, TIB, format_bytes, format_count, plural
 
 AREAS = (("█", "green", "allocated"), ("▒", "yellow", "active (freed, pending)"), ("░", "cyan", "reserved (held, free)"))
 _LABEL = 9  # columns for "12.5 GiB "
@@ -117,7 +117,7 @@ def _mark(glyph: str, label: str, column: int, plot: int, style: str) -> Text:
 
 def _events_axis(timeline: Timeline, plot: int) -> Text:
     num_events = round(timeline.events_per_bucket * max(len(timeline.reserved), len(timeline.allocated), len(timeline.active)))
-    left, middle, right = "0", format_count(num_events // 2), f"{format_count(num_events)} events"
+    left, middle, right = "0", format_count(num_events // 2), plural(num_events, "event")
     line = left.ljust(plot // 2 - len(middle) // 2) + middle
     return Text(" " * (_LABEL + 1) + line.ljust(plot - len(right)) + right, style="dim")
 

@@ -95,17 +95,17 @@ def _usage(device: DeviceReport) -> list[str]:
         for name, meaning in words.USAGE_WORDS
     ]
     rows.append(("reserved - allocated", *(format_bytes(words.difference(usage)) for _, _, usage in columns)))
-    head = ("", *(f"{title} ({where})" for title, where, _ in columns))
+    head = ("", *(f"{title} ({where})" if where else title for title, where, _ in columns))
     lines = ["#### How much", "", *_table(head, rows, range(1, len(head)))]
     place = words.peak_place(device)
     return [*lines, f"{words.counts(device)}." + (f" The peak is in {escape(place)}." if place else ""), ""]
 
 
 def _split(device: DeviceReport) -> list[str]:
-    lines = ["#### " + " ".join(("Where the reserved bytes are", words.moment(device))).strip(), ""]
+    lines = ["#### " + " ".join((words.split_title(device), words.moment(device))).strip(), ""]
     rows = words.split(device)
     if not rows:
-        return [*lines, "Unknown: this file has no addresses of memory, so free ranges cannot be told apart.", ""]
+        return [*lines, words.NO_SPLIT, ""]
     bar = stacked_bar([(row.glyph, row.style, row.bytes or 0) for row in rows], _WIDTH)
     lines += [*_fence([bar.plain], "text"), ""]
     cells = ((f"`{row.glyph}` {row.name}", format_bytes(row.bytes), words.percent(row.share), row.meaning) for row in rows)

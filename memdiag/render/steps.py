@@ -29,7 +29,7 @@ def next_steps(report: Report) -> list[tuple[str, str]]:
     if len(busy) > 1:
         most = max(busy, key=lambda device: device.peak.reserved_bytes or 0)
         steps.append(("one device only", f"memdiag analyze {file} --device {most.device}"))
-    if any(not device.top_sites for device in busy) or not busy:
+    if not report.source.num_events or any(not device.top_sites for device in busy) or not busy:
         begin, end = record_lines(report.source.backend)
         steps.append(("record where tensors are made: before training", begin))
         steps.append(("…and after a few steps, or when it fails", end))

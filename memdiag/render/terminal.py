@@ -1,6 +1,6 @@
 """The report for people, in a terminal: the verdict first, then where memory was, where it went, what to do.
 
-Laid out for 80 columns; a wider terminal gets lists side by side and longer bars. Lines to paste are never wrapped: a terminal
+Laid out for 80 columns; a wider terminal gets longer bars and lines. Lines to paste are never wrapped: a terminal
 that is too narrow wraps them itself, and they still copy as one line.
 """
 
@@ -23,8 +23,8 @@ from memdiag.render.text import in_ascii, plain
 from memdiag.units import format_bytes, plural
 
 NARROWEST, WIDEST = 60, 132
-SIDE_BY_SIDE = 110
-MAX_EVIDENCE = 4
+WIDE = 110
+MAX_EVIDENCE = 4  # of every finding but the worst
 _LABELS = {"critical": "CRITICAL", "warning": "WARNING", "info": "INFO", "ok": "OK"}
 
 
@@ -38,6 +38,7 @@ def render(report: Report, look: Look = PLAIN) -> str:
     for device in busy:
         _device(page, device, titled=len(report.devices) > 1)
     if idle:
+        page.gap()
         numbers = ", ".join(str(device.device) for device in idle)
         page.text(f"{'Devices' if len(idle) > 1 else 'Device'} {numbers}: idle, nothing was ever held there.", "dim")
     _findings(page, words.in_order(report.findings))
@@ -70,17 +71,14 @@ class _Page:
 
     @property
     def wide(self) -> bool:
-        return self.width >= SIDE_BY_SIDE
+        return self.width >= WIDE
 
     def add(self, what: RenderableType) -> None:
         self._console.print(what)
 
     def text(self, line: str, style: str = "", indent: int = 0) -> None:
-        grid = Table.grid()
-        grid.add_column(width=indent)
-        grid.add_column(ratio=1)
-        grid.add_row("", Text(line, style=style, overflow="fold"))
-        self.add(grid)
+        shown = Text(line, style=style, overflow="fold")
+        self.add(_indented(shown, indent) if indent else shown)
 
     def paste(self, line: str, indent: int) -> None:
         """One line to copy: never wrapped, never cut."""
@@ -109,11 +107,11 @@ def _grid(*justify: str, padding: int = 2) -> Table:
     return grid
 
 
-def _indented(grid: Table, indent: int = 2) -> Table:
+def _indented(what: RenderableType, indent: int = 2) -> Table:
     outer = Table.grid()
     outer.add_column(width=indent)
     outer.add_column(ratio=1)
-    outer.add_row("", grid)
+    outer.add_row("", what)
     return outer
 
 
@@ -166,9 +164,9 @@ def _usage(page: _Page, device: DeviceReport) -> None:
 
 def _split(page: _Page, device: DeviceReport) -> None:
     rows = words.split(device)
-    page.title("Where the reserved bytes are", words.moment(device))
+    page.title(words.split_title(device), words.moment(device))
     if not rows:
-        page.text("Unknown: this file has no addresses of memory, so free ranges cannot be told apart.", indent=2)
+        page.text(words.NO_SPLIT, indent=2)
         return
     page.add(Text("  ").append_text(stacked_bar([(row.glyph, row.style, row.bytes or 0) for row in rows], page.width - 4)))
     grid = _grid("l", "l", "r", "r", "w")
@@ -183,27 +181,21 @@ def _split(page: _Page, device: DeviceReport) -> None:
 
 def _holders(page: _Page, device: DeviceReport) -> None:
     page.title(f"Who holds memory {words.holders_moment(device)}")
-    kinds = _bars("what it is", words.holders(device.by_category), 0 if page.wide else page.width)
-    lives = _bars("how long it lives", words.holders(device.by_lifetime, words.LIFETIME_WORDS), 0 if page.wide else page.width)
-    if page.wide:
-        both = Table.grid(padding=(0, 4, 0, 0))
-        both.add_row(kinds, lives)
-        page.add(_indented(both))
-    else:
-        page.add(_indented(kinds))
-        page.gap()
-        page.add(_indented(lives))
+    width = 24 if page.wide else 8
+    page.add(_indented(_bars("what it is", words.holders(device.by_category), 24)))
+    page.gap()
+    page.add(_indented(_bars("how long it lives", words.holders(device.by_lifetime, words.LIFETIME_WORDS), width, explained=True)))
     page.gap()
     _sites(page, device)
 
 
-def _bars(title: str, rows: list[words.Row], width: int) -> Table:
-    """One list of amounts with bars; explanations only where ``width`` (0: half of a wide page) leaves room."""
-    grid = _grid("l", "r", "r", "l", "w") if width else _grid("l", "r", "r", "l")
+def _bars(title: str, rows: list[words.Row], width: int, *, explained: bool = False) -> Table:
+    """One list of amounts with bars of ``width`` columns, with what each means if ``explained``."""
+    grid = _grid("l", "r", "r", "l", "w") if explained else _grid("l", "r", "r", "l")
     grid.add_row(Text(title, style="bold"))
     for row in rows:
-        cells: list[RenderableType] = [f"{row.name:<18}", format_bytes(row.bytes), words.percent(row.share), bar(row.share or 0, 8)]
-        grid.add_row(*cells, *([Text(row.meaning, style="dim")] if width else []))
+        cells: list[RenderableType] = [f"{row.name:<18}", format_bytes(row.bytes), words.percent(row.share), bar(row.share or 0, width)]
+        grid.add_row(*cells, *([Text(row.meaning, style="dim")] if explained else []))
     if not rows:
         grid.add_row("unknown")
     return grid
@@ -224,7 +216,7 @@ def _findings(page: _Page, findings: list[Finding]) -> None:
     serious = [f for f in findings if f.severity != "info"]
     page.title("Findings", plural(len(serious), "problem") if serious else "no problem found")
     for finding in serious:
-        _finding(page, finding)
+        _finding(page, finding, MAX_EVIDENCE if finding is not serious[0] else len(finding.evidence))
     rest = [f for f in findings if f.severity == "info"]
     if not rest:
         return
@@ -232,31 +224,32 @@ def _findings(page: _Page, findings: list[Finding]) -> None:
     page.text("Also noticed", "bold", indent=2)
     grid = _grid("l", "w")
     for finding in rest:
-        first = next(iter(finding.evidence), None)
-        said = f" ({plain(first.what)}: {words.value_words(first)})" if first else ""
-        grid.add_row(Text(plain(finding.code), style="cyan"), Text(plain(finding.title) + said, overflow="fold"))
+        title = Text(plain(finding.title), overflow="fold")
+        if where := next((item.where for item in finding.evidence if item.where), ""):
+            title.append(f" · {plain(where)}", style="dim")
+        grid.add_row(Text(plain(finding.code), style="cyan"), title)
     page.add(_indented(grid))
 
 
-def _finding(page: _Page, finding: Finding) -> None:
+def _finding(page: _Page, finding: Finding, max_evidence: int) -> None:
     page.gap()
     head = _grid("l", "w")
     label = f"{plain(finding.code)}  {_LABELS[finding.severity]}"
     head.add_row(Text(label, style=words.SEVERITY_STYLE[finding.severity]), Text(plain(finding.title), style="bold", overflow="fold"))
     page.add(_indented(head))
     evidence = _grid("r", "w")
-    for item in finding.evidence[:MAX_EVIDENCE]:
+    for item in finding.evidence[:max_evidence]:
         what = Text(plain(item.what), overflow="fold")
         value = words.value_words(item)
         if isinstance(item.value, str):  # words, not a number: they may be long
             what.append(f": {value}")
             value = ""
         if item.where:
-            what.append(f" ({plain(item.where)})", style="dim")
+            what.append(f" · {plain(item.where)}", style="dim")
         evidence.add_row(Text(plain(value, 24), style="bold"), what)
     page.add(_indented(evidence, 9))
-    if len(finding.evidence) > MAX_EVIDENCE:
-        page.text(f"and {plural(len(finding.evidence) - MAX_EVIDENCE, 'more fact')} (--json)", "dim", indent=11)
+    if len(finding.evidence) > max_evidence:
+        page.text(f"and {plural(len(finding.evidence) - max_evidence, 'more fact')} (--json)", "dim", indent=11)
     for fix in finding.fixes:
         _labelled(page, "fix", plain(fix.title) + (f" ({plain(fix.applicability)})" if fix.applicability else ""), "green")
         if fix.change:

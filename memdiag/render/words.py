@@ -43,6 +43,8 @@ REFERENCE_WORDS = {
     "last request": "the last request that needed new memory",
     "largest request": "the largest request of the trace",
 }
+SNAPSHOT = "the snapshot"  # DeviceReport.at_label of a file without a trace
+NO_SPLIT = "Unknown: the file does not say where in memory things are, so free ranges cannot be told apart."
 SEVERITY_STYLE = {"critical": "bold red", "warning": "yellow", "info": "cyan", "ok": "green"}
 
 
@@ -105,8 +107,12 @@ def source_facts(report: Report) -> list[tuple[str, str]]:
 
 
 def settings_words(settings: Mapping[str, object]) -> str:
-    """Returns the allocator settings of a file on one line, ``key=value`` each."""
-    return shorten(", ".join(f"{plain(key)}={plain(value)}" for key, value in settings.items()), 240)
+    """Returns the allocator settings of a file on one line: what the environment asked for, else what is set to a plain value."""
+    asked = {key: value for key, value in settings.items() if key.endswith("ALLOC_CONF")}
+    if asked:
+        return ", ".join(f"{plain(key)}={plain(value, 200)}" if value else f"{plain(key)} not set" for key, value in asked.items())
+    values = [f"{plain(key)}={plain(value)}" for key, value in settings.items() if isinstance(value, str | bool | int | float)]
+    return shorten(", ".join(values), 240) or "see --json"
 
 
 def _devices_words(report: Report) -> str:
@@ -117,7 +123,9 @@ def _devices_words(report: Report) -> str:
 
 def is_idle(device: DeviceReport) -> bool:
     """Whether a device is known to hold nothing at any time."""
-    return device.peak.reserved_bytes == 0 and not device.peak_allocated.allocated_bytes
+    amounts = (device.peak.reserved_bytes, device.peak_allocated.allocated_bytes, device.end.reserved_bytes, device.end.allocated_bytes)
+    known = [amount for amount in amounts if amount is not None]
+    return bool(known) and not any(known)
 
 
 def difference(usage: Usage) -> int | None:
@@ -137,13 +145,14 @@ def at_words(peak: Peak) -> str:
 def moments(device: DeviceReport) -> list[tuple[str, str, Usage]]:
     """Returns the columns of the usage table: title, where that is, and the bytes."""
     peak, other = device.peak, device.peak_allocated
-    found: list[tuple[str, str, Peak]] = []
+    same = other.at_event == peak.at_event
+    found: list[tuple[str, Peak]] = []
     if peak.reserved_bytes is not None:
-        found.append(("reserved peak" if other.at_event != peak.at_event else "peak", at_words(peak), peak))
-    if peak.reserved_bytes is None or other.at_event != peak.at_event:
-        found.append(("allocated peak", at_words(other), other))
-    found = [(title, "before event 0" if usage.at_event == -1 else where, usage) for title, where, usage in found]
-    return [*found, ("end", "last event", device.end)]
+        found.append(("peak" if same else "reserved peak", peak))
+    if other.allocated_bytes is not None and not (found and same):
+        found.append(("allocated peak", other))
+    places = [(title, "before event 0" if p.at_event == -1 else at_words(p), p) for title, p in found]
+    return [*places, (SNAPSHOT, "", device.end) if device.at_label == SNAPSHOT else ("end", "last event", device.end)]
 
 
 def peak_place(device: DeviceReport) -> str:
@@ -153,20 +162,40 @@ def peak_place(device: DeviceReport) -> str:
     return ", ".join(part for part in (step, phase) if part)
 
 
+def usage_then(device: DeviceReport) -> Usage | None:
+    """Returns the bytes at the moment of the report, if that is one that the report tells; None otherwise."""
+    at = device.fragmentation.at_event
+    if at is None:
+        return device.end if device.at_label == SNAPSHOT else None
+    return next((peak for peak in (device.peak, device.peak_allocated) if peak.at_event == at), None)
+
+
 def split(device: DeviceReport) -> list[Row]:
-    """Returns the six parts of what is reserved at the moment of the report, in the order of the bar; [] if nothing is known."""
-    f = device.fragmentation
-    sizes = {"rounding": f.rounding_bytes, "pending": f.pending_bytes, "stranded": f.stranded_bytes}
-    sizes |= {"foreign": f.foreign_bytes, "cache": f.cache_bytes}
-    if all(size is None for size in sizes.values()):
-        return []
-    usage = next((p for p in (device.peak, device.peak_allocated) if f.at_event is not None and p.at_event == f.at_event), None)
-    sizes["requested"] = None if usage is None else usage.requested_bytes
+    """Returns the parts of what is reserved at the moment of the report, in the order of the bar; [] if nothing is known.
+
+    Shares are of what is reserved. Where it is not known what was requested (the report tells that for the peaks only), they are of
+    reserved - requested, and the row of requested is left out. Where parts are unknown, a last row stands for all of them.
+    """
+    f, usage = device.fragmentation, usage_then(device)
+    sizes = {"requested": usage.requested_bytes if usage else None, "rounding": f.rounding_bytes, "pending": f.pending_bytes}
+    sizes |= {"stranded": f.stranded_bytes, "foreign": f.foreign_bytes, "cache": f.cache_bytes}
+    unknown = [name for name, size in sizes.items() if size is None and name != "requested"]
     known = sum(size for size in sizes.values() if size is not None)
-    rows = []
-    for name, glyph, style, meaning in PARTS:
-        size = sizes[name]
-        rows.append(Row(name, size, None if size is None or not known else size / known, meaning, glyph, style))
+    rest = None
+    if unknown:
+        if len(unknown) == 5 or usage is None or usage.reserved_bytes is None:
+            return []
+        rest = max(usage.reserved_bytes - known, 0)
+    total = known + (rest or 0)
+    rows = [
+        Row(name, size, size / total if total else None, meaning, glyph, style)
+        for name, glyph, style, meaning in PARTS
+        if (size := sizes[name]) is not None
+    ]
+    if rest is not None:
+        free = not {"rounding", "pending"} & set(unknown)
+        name, meaning = ("free", "not known whether it could be used") if free else ("rest", "not told apart by this file")
+        rows.append(Row(name, rest, rest / total if total else None, meaning, "?", "cyan"))
     return rows
 
 
@@ -174,7 +203,7 @@ def moment(device: DeviceReport) -> str:
     """Returns when the split was taken: ``at the peak (event 1,204)``, ``at event 7``; "" if unknown."""
     at = device.fragmentation.at_event
     if at is None:
-        return ""
+        return f"at {SNAPSHOT}" if device.at_label == SNAPSHOT else ""
     where = f"event {format_count(at)}" if at >= 0 else "before event 0"
     return f"at the peak ({where})" if at == device.peak.at_event else f"at {where}"
 
@@ -182,6 +211,12 @@ def moment(device: DeviceReport) -> str:
 def holders_moment(device: DeviceReport) -> str:
     """Returns when the lists of who holds memory were taken."""
     return "at the peak" if device.at_label == "peak" else moment(device) or f"at {plain(device.at_label)}"
+
+
+def split_title(device: DeviceReport) -> str:
+    """Returns what the split is a split of."""
+    usage = usage_then(device)
+    return "Where the reserved bytes are" if usage and usage.requested_bytes is not None else "Where reserved - requested is"
 
 
 def fit(device: DeviceReport) -> str:

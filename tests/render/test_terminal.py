@@ -50,14 +50,23 @@ def test_a_finding_is_complete(samples):
     shown = render(samples.rich(), Look())
     for part in (
         "MD201  CRITICAL  Free memory is stranded in pieces too small to use",
-        "48 tensors  tensors standing between (model.py:35 forward)",
+        "48 tensors  tensors standing between · model.py:35 forward",
         "fix    Turn on expandable segments (torch >= 2.1, CUDA and NPU)",
         "\n                export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\n",
         "but    not with CUDA IPC",
         "saves  about 1.07 GiB at the peak",
-        "and 1 more fact (--json)",
+        "1 event  a fifth line",
     ):
         assert part in shown
+
+
+def test_only_the_worst_finding_shows_all_its_evidence(samples):
+    shown = render(replace(samples.rich(), findings=tuple(replace(f, severity="critical") for f in samples.FINDINGS[1:])), Look())
+    assert "a fifth line" in shown
+    more = replace(samples.FINDINGS[2], severity="warning", weight_bytes=0)
+    shown = render(replace(samples.rich(), findings=(samples.FINDINGS[1], more)), Look())
+    assert "a fifth line" not in shown
+    assert "and 1 more fact (--json)" in shown
 
 
 def test_a_long_line_to_paste_is_not_broken(samples):
@@ -72,6 +81,43 @@ def test_the_split_adds_up_and_says_whether_the_request_fits(samples):
     assert len(parts) == 6
     assert sum(map(float, parts)) == pytest.approx(100, abs=0.4)
     assert "the next request that needed new memory (2.00 GiB) would not fit: 1.60 GiB short." in re.sub(r"\s+", " ", shown)
+
+
+def test_elsewhere_than_at_a_peak_the_split_is_of_what_was_not_requested(samples):
+    fragmentation = replace(samples.device().fragmentation, at_event=1000)
+    shown = render(replace(samples.rich(), devices=(samples.device(fragmentation=fragmentation, at_label="1000"),)), Look())
+    assert "Where reserved - requested is  at event 1,000" in shown
+    assert not re.search(r"█  requested", shown)
+    assert re.search(r"▚  stranded +1.17 GiB  55.4%", shown)
+    assert "Who holds memory at event 1,000" in shown
+
+
+def test_parts_that_are_unknown_stand_together(samples):
+    fragmentation = replace(samples.device().fragmentation, stranded_bytes=None, foreign_bytes=None, cache_bytes=None)
+    shown = render(replace(samples.rich(), devices=(samples.device(fragmentation=fragmentation),)), Look())
+    assert "?  free         1.75 GiB  15.9%  not known whether it could be used" in shown
+    assert "requested    8.88 GiB  80.8%" in shown
+    assert "stranded  " not in shown.split("Who holds")[0]
+    fragmentation = replace(fragmentation, rounding_bytes=None)
+    assert "?  rest" in render(replace(samples.rich(), devices=(samples.device(fragmentation=fragmentation),)), Look())
+
+
+def test_a_file_without_a_trace(samples):
+    fragmentation = replace(samples.NO_FRAGMENTATION, rounding_bytes=41943040, pending_bytes=0)
+    device = samples.device(
+        peak=samples.NO_PEAK,
+        peak_allocated=samples.NO_PEAK,
+        timeline=None,
+        fragmentation=fragmentation,
+        counts=samples.NO_COUNTS,
+        at_label="the snapshot",
+    )
+    shown = render(replace(samples.rich(), devices=(device,)), Look())
+    assert "No curve" in shown
+    assert "peak" not in shown.split("How much")[1].split("Where")[0]
+    assert "Where the reserved bytes are  at the snapshot" in shown
+    assert "?  free" in shown
+    assert "out-of-memory errors are unknown" in shown
 
 
 def test_what_is_unknown_is_never_shown_as_zero(samples):
