@@ -1,0 +1,189 @@
+import pytest
+
+from memdiag.analyzers import churn
+from memdiag.analyzers.context import Context
+from memdiag.sources import load
+
+MIB = 1 << 20
+
+
+def findings(trace):
+    return {finding.code: finding for finding in churn.analyze(trace, Context())}
+
+
+def number(finding, words):
+    return next(evidence.value for evidence in finding.evidence if words in evidence.what)
+
+
+def bursts(trace):
+    return churn.find_bursts(next(iter(Context().views(trace))))
+
+
+def cache(heap, at, count=3, size=100):
+    """Segments that are wholly free."""
+    for i in range(count):
+        heap.segment(at + i * 200, size * MIB)
+        heap.alloc(at + i * 200, size * MIB)
+    for i in range(count):
+        heap.free(at + i * 200, size * MIB)
+
+
+def retry(heap, at, new, size=300, where="greedy5", count=3, released=100):
+    """All cached segments go, then the request gets a new one."""
+    for i in range(count):
+        heap.release(at + i * 200, released * MIB, where=where)
+    heap.segment(new, size * MIB, where=where)
+    heap.alloc(new, size * MIB, where=where)
+    heap.free(new, size * MIB)
+
+
+def call(heap, at, count=3, size=100, where=("empty_cache", "loop9")):
+    for i in range(count):
+        heap.release(at + i * 200, size * MIB, where=where)
+
+
+def test_a_release_before_a_new_segment_of_the_same_request_is_a_retry(heap):
+    cache(heap, 0)
+    retry(heap, 0, 1000)
+    cache(heap, 2000)
+    retry(heap, 2000, 3000)
+    cache(heap, 4000)
+    retry(heap, 4000, 5000)
+    trace = heap.trace()
+    found = findings(trace)
+    assert list(bursts(trace).is_call) == [False, False, False]
+    assert "MD402" not in found
+    assert found["MD401"].severity == "warning"
+    assert number(found["MD401"], "releases that a request waited for") == 3
+    assert number(found["MD401"], "given back") == 900 * MIB
+    assert [evidence.where for evidence in found["MD401"].evidence if evidence.what == "requests that did it"] == ["train.py:5 greedy5"]
+
+
+def test_one_retry_is_for_information(heap):
+    cache(heap, 0)
+    retry(heap, 0, 1000)
+    assert findings(heap.trace())["MD401"].severity == "info"
+
+
+def test_completions_do_not_break_a_burst(heap):
+    heap.segment(900, 20 * MIB, stream=5)
+    heap.alloc(900, 20 * MIB, stream=5)
+    heap.free(900, 20 * MIB, stream=5, pending=True)
+    cache(heap, 0)
+    heap.release(0, 100 * MIB, where="greedy5")
+    heap.complete(900, 20 * MIB, stream=5)
+    heap.release(200, 100 * MIB, where="greedy5")
+    heap.release(400, 100 * MIB, where="greedy5")
+    heap.segment(1000, 300 * MIB, where="greedy5")
+    heap.alloc(1000, 300 * MIB, where="greedy5")
+    found = bursts(heap.trace())
+    assert list(found.bytes) == [300 * MIB]
+    assert not found.is_call[0]
+
+
+def test_a_release_that_ends_in_an_error_is_no_retry(heap):
+    cache(heap, 0)
+    for i in range(3):
+        heap.release(i * 200, 100 * MIB)
+    heap.oom(900 * MIB)
+    trace = heap.trace()
+    assert not bursts(trace).is_call[0]
+    assert findings(trace) == {}
+
+
+def test_calls_of_empty_cache_in_a_loop(heap):
+    for i in range(4):
+        cache(heap, i * 1000)
+        call(heap, i * 1000)
+    found = findings(heap.trace())
+    assert "MD401" not in found
+    assert found["MD402"].severity == "warning"
+    assert number(found["MD402"], "calls of empty_cache()") == 4
+    assert number(found["MD402"], "given back") == 1200 * MIB
+    assert number(found["MD402"], "taken again") == 900 * MIB
+    assert [evidence.where for evidence in found["MD402"].evidence if evidence.what == "called from"] == ["train.py:1 empty_cache"]
+
+
+def test_a_release_that_no_new_segment_follows_is_a_call_even_without_stacks(heap):
+    heap.segment(5000, 2 * MIB)
+    cache(heap, 0)
+    call(heap, 0, where="")
+    heap.alloc(5000, 512)
+    assert bursts(heap.trace()).is_call[0]
+
+
+def test_without_stacks_a_release_before_a_new_segment_at_the_highest_level_is_a_retry(heap):
+    cache(heap, 0)
+    call(heap, 0, where="")
+    heap.segment(5000, 20 * MIB)
+    heap.alloc(5000, 20 * MIB)
+    assert not bursts(heap.trace()).is_call[0]
+
+
+def test_a_release_without_need_is_a_call(heap):
+    heap.segment(9000, 1000 * MIB)
+    heap.alloc(9000, 1000 * MIB)
+    heap.free(9000, 1000 * MIB)
+    heap.release(9000, 1000 * MIB, where="a1")
+    heap.alloc(20000, 0)  # something in between
+    cache(heap, 0)
+    call(heap, 0, where="a2")
+    heap.segment(2000, 50 * MIB, where="b3")
+    heap.alloc(2000, 50 * MIB, where="b3")
+    assert list(bursts(heap.trace()).is_call) == [True, True]
+
+
+def test_a_call_whose_memory_is_not_needed_again_does_no_harm(heap):
+    for i in range(4):
+        if i == 0:
+            cache(heap, 0, count=12)
+        call(heap, i * 600)
+        heap.alloc(50000 + i, 0)
+    assert "MD402" not in findings(heap.trace())
+
+
+def test_reserved_that_grows_alone(heap):
+    heap.segment(0, 100 * MIB)
+    heap.alloc(0, 100 * MIB, where="base1")
+    at = 1000
+    for i in range(12):
+        heap.segment(at, (30 + 2 * i) * MIB, where="batch7")
+        heap.alloc(at, (30 + 2 * i) * MIB, where="batch7")
+        heap.free(at, (30 + 2 * i) * MIB)
+        at += 200
+    found = findings(heap.trace())["MD403"]
+    assert number(found, "distinct sizes") == 12
+    assert found.evidence[-1].where == "train.py:7 batch7"
+    assert number(found, "growth of the reserved peak") > 200 * MIB
+
+
+def test_reserved_that_grows_with_what_is_live_is_no_finding(heap):
+    for i in range(20):
+        heap.segment(i * 100, 50 * MIB)
+        heap.alloc(i * 100, 50 * MIB)
+    assert "MD403" not in findings(heap.trace())
+
+
+def test_a_trace_without_releases_has_no_bursts(heap):
+    heap.segment(0, 20 * MIB)
+    heap.alloc(0, 20 * MIB)
+    assert not len(bursts(heap.trace()).first)
+
+
+def test_real_calls_of_empty_cache_are_found_with_their_caller(shared):
+    trace = load(shared / "data" / "snapshots" / "Ascend__msinsight__scripts__MemSnapDump__test__test-data__snapshot_with_empty_cache.pkl")
+    found = findings(trace)
+    assert "MD401" not in found
+    assert [evidence.where for evidence in found["MD402"].evidence if evidence.what == "called from"] == ["hooker.py:92 post_step"]
+
+
+def test_real_pressure_is_told_from_calls(shared):
+    trace = load(shared / "data" / "snapshots" / "Maphsge4__select_n__snapshot@ec5be110.pickle")
+    found = findings(trace)
+    assert found["MD401"].severity == "warning"
+    assert "MD402" not in found
+
+
+@pytest.mark.parametrize("name", ["cuda-2.13.0-oom", "cuda-2.13.0-oom-dump"])
+def test_a_run_that_ran_out_of_memory_did_not_call_empty_cache(goldens, name):
+    assert "MD402" not in findings(load(goldens / name / "snapshot.pickle"))
