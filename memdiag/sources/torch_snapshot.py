@@ -35,7 +35,7 @@ _ENTRY_IGNORED = {"compile_context", "user_metadata", "forward_frames", "device"
 SEGMENT_KEYS = ("device", "address", "total_size", "allocated_size", "active_size", "requested_size", "stream", "segment_type",
                 "segment_pool_id", "is_expandable", "frames", "blocks")  # fmt: skip
 BLOCK_KEYS = ("address", "size", "requested_size", "state", "frames", "history")
-_TOP_KEYS = {"segments", "device_traces", "allocator_settings", "external_annotations", "memdiag"}
+_TOP_KEYS = {"segments", "device_traces", "allocator_settings", "external_annotations", "memdiag", "host_segments", "host_traces"}
 _MOST_BYTES = 1 << 50  # more than any device: a damaged or hostile number
 _MOST_DEVICES = 4096
 _STATES = {"inactive": 0, "active_allocated": 1, "active_pending_free": 2, "active_awaiting_free": 2}
