@@ -100,7 +100,7 @@ def classify(device: DeviceTrace, lives: Lives, category: Array) -> Array:
     survived = lives.steps_survived
     brief = ~lives.before & ~lives.kept & (lives.num_allocs <= TEMPORARY_ALLOCS)
     crosses = (lives.phase_alloc != BACKWARD) & (lives.phase_free == BACKWARD) & ((lives.phase_alloc == FORWARD) | ~lives.before)
-    from_start = lives.before | (lives.step_alloc < 0) & (lives.last_step >= 0)
+    from_start = lives.before | (lives.step_alloc < 0) & (lives.last_step >= 0) | (category == schema.CATEGORIES.index("workspace"))
     outlives = (survived > 0) | lives.before & (lives.step_free > 0)
     conditions = [
         brief & (lives.same_visit | (lives.phase_alloc == UNKNOWN)),

@@ -39,7 +39,7 @@ class Marks:
 def mark(device: DeviceTrace, evidence: Evidence, spans: Spans) -> Marks:
     """Returns phase and step of every event of a device."""
     marker = _markers(device, evidence, spans)
-    told = bool((marker < SILENT).any())
+    told = bool(((marker >= 0) & (marker < SILENT)).any())
     phase = _fill(device, marker) if told else np.zeros(device.num_events, np.int8)
     phase_basis = "none"
     if told:

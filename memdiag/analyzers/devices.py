@@ -1,0 +1,104 @@
+"""What a report says of one device apart from findings: bytes at the end and at the peaks, who holds them, the curves.
+
+Who holds memory is summed over the tensors that sit in memory at the moment looked at, those included that are freed but wait for a
+stream, in bytes of their blocks: so that each list adds up to the active bytes of that moment.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from memdiag.analyzers.context import Context, DeviceView
+from memdiag.analyzers.moments import fragmentation_at
+from memdiag.analyzers.sites import by_category, by_place, has_history, sums
+from memdiag.findings import DeviceReport, Peak, Site, Timeline, Usage
+from memdiag.trace import schema
+from memdiag.trace.model import DeviceTrace
+from memdiag.trace.table import Array
+
+BUCKETS = 400  # of the curves that a report draws
+_KINDS = ("reserved", "allocated", "active", "requested")
+
+
+def describe(view: DeviceView, context: Context) -> DeviceReport:
+    """Returns what is said of one device."""
+    device = view.device
+    known = bool(len(device.tensors)) or device.usage_at(view.at)["active"] == 0
+    rows = view.live
+    category, lifetime = device.tensors.category[rows], device.tensors.lifetime[rows]
+    size = device.tensors.block_bytes[rows]
+    return DeviceReport(
+        device=device.device,
+        end=_usage(device.end),
+        peak=peak_of(device, "reserved"),
+        peak_allocated=peak_of(device, "allocated"),
+        fragmentation=fragmentation_at(device, view.at),
+        counts=_counts(device),
+        by_category=by_category(view, rows) if known and category.any() else None,
+        by_lifetime=sums(schema.LIFETIMES, lifetime, size) if known and lifetime.any() else None,
+        top_sites=_sites(view, rows, context.top) if known and len(view.trace.stacks) else None,
+        timeline=_timeline(device),
+        at_label=str(context.at) if has_history(device) else "the snapshot",
+    )
+
+
+def peak_of(device: DeviceTrace, curve: str) -> Peak:
+    """Returns the highest point of a curve ("reserved" or "allocated"); of a file without a trace, or without that curve, nothing."""
+    if not has_history(device) or max(int(device.usage[curve].max()), device.start[curve]) < 0:
+        return Peak(None, None, None, None)
+    at = device.peak(curve)
+    usage = _usage(device.usage_at(at))
+    inside = at >= 0
+    time, phase, step = (int(device.events[name][at]) if inside else -1 for name in ("time_us", "phase", "step"))
+    return Peak(
+        usage.reserved_bytes,
+        usage.allocated_bytes,
+        usage.active_bytes,
+        usage.requested_bytes,
+        at_event=at,
+        at_us=time if time >= 0 else None,
+        phase=schema.PHASES[phase] if phase > 0 else None,
+        step=step if step >= 0 else None,
+    )
+
+
+def _usage(values: dict[str, int]) -> Usage:
+    known = {f"{name}_bytes": values[name] if values[name] >= 0 else None for name in _KINDS}
+    return Usage(**known)
+
+
+def _counts(device: DeviceTrace) -> dict[str, int | None]:
+    """Returns driver calls, retries and failures; None where the file would not show them."""
+    names = ("num_segments_allocated", "num_segments_freed", "num_retries", "num_ooms")
+    if not device.has_addresses or not device.num_events:
+        return dict.fromkeys(names)
+    count = np.bincount(device.events.action, minlength=len(schema.ACTIONS))
+    return {
+        "num_segments_allocated": int(count[schema.SEGMENT_ALLOC] + count[schema.SEGMENT_MAP]),
+        "num_segments_freed": int(count[schema.SEGMENT_FREE] + count[schema.SEGMENT_UNMAP]),
+        "num_retries": int(device.references.retried.sum()),
+        "num_ooms": int(count[schema.OOM]),
+    }
+
+
+def _sites(view: DeviceView, rows: Array, top: int) -> tuple[Site, ...]:
+    stacks = view.trace.stacks
+    return tuple(
+        Site(place.bytes, place.num_tensors, tuple(str(frame) for frame in stacks[place.stack]), place.label)
+        for place in by_place(view, rows)[:top]
+    )
+
+
+def _timeline(device: DeviceTrace) -> Timeline | None:
+    """Returns the curves, the highest value in each bucket; a curve of which nothing is known is empty."""
+    n = device.num_events
+    if not n:
+        return None
+    buckets = min(BUCKETS, n)
+    edges = np.arange(buckets) * n // buckets
+
+    def highest(name: str) -> tuple[int, ...]:
+        values = np.maximum.reduceat(device.usage[name], edges)
+        return tuple(values.tolist()) if (values >= 0).any() else ()
+
+    return Timeline(n / buckets, reserved=highest("reserved"), active=highest("active"), allocated=highest("allocated"))

@@ -1,0 +1,142 @@
+"""The verdict in one or two sentences with numbers: what a reader takes away who reads nothing else.
+
+In this order: memory ran out; memory grows without end; how much more was reserved than was ever in use. The second sentence says
+what the memory consists of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from memdiag.analyzers.allocator_settings import AllocatorSettings
+from memdiag.analyzers.context import Context, DeviceView
+from memdiag.analyzers.moments import Look, look
+from memdiag.analyzers.sites import by_category, has_history, when_fullest
+from memdiag.findings import Finding
+from memdiag.trace import schema
+from memdiag.trace.model import DeviceTrace, Trace
+from memdiag.units import GIB, MIB, format_bytes, format_count
+
+# Of the reserved peak, what is more than the active peak; worth the headline from a tenth on, or a twentieth if that is a GiB.
+GAP_SHARE, LARGE_GAP_SHARE = 0.1, 0.05
+GAP_FLOOR = 64 * MIB
+SHARE = 0.3  # of what is live: worth naming as what it mostly consists of
+CATEGORY_WORDS = {
+    "parameter": "parameters",
+    "gradient": "gradients",
+    "optimizer_state": "optimizer state",
+    "activation": "activations",
+    "input": "input batches",
+    "temporary": "temporary tensors",
+    "collective": "buffers of collectives",
+    "workspace": "library workspaces",
+}
+
+
+def headline(trace: Trace, context: Context, findings: Sequence[Finding]) -> str:
+    """Returns the verdict on the device that fares worst: one that ran out of memory, else the one that reserves most."""
+    views = list(context.views(trace))
+    if not views:
+        return "This file holds nothing about any device."
+    view = max(views, key=lambda v: (_ran_out(v.device), _top(v.device, "reserved"), _top(v.device, "allocated")))
+    where = f"Device {view.device.device}: " if len(views) > 1 else ""
+    sentences = [sentence for sentence in _sentences(view, context, findings) if sentence]
+    first = sentences[0] if not where else sentences[0][0].lower() + sentences[0][1:]
+    return where + " ".join((first, *sentences[1:]))
+
+
+def _sentences(view: DeviceView, context: Context, findings: Sequence[Finding]) -> Iterator[str]:
+    device = view.device
+    if _top(device, "reserved") <= 0 and _top(device, "allocated") <= 0:
+        yield "Nothing was ever held on this device." if device.num_events else "This snapshot holds no memory."
+        return
+    growing = next((f for f in findings if f.code == "MD301" and f.severity != "info" and f.device == device.device), None)
+    if _ran_out(device):
+        yield _out_of_memory(look(view, context, AllocatorSettings.of(view.trace)))
+        yield f"{growing.title}." if growing else ""
+    elif growing:
+        yield f"{growing.title}: it will run out, however much there is."
+    elif not has_history(device):
+        end = device.end
+        reserved, allocated = format_bytes(_known(end["reserved"])), format_bytes(_known(end["allocated"]))
+        yield f"{reserved} reserved and {allocated} allocated when the snapshot was taken; how it came to that was not recorded."
+    else:
+        yield _peak(view)
+    yield _consists_of(when_fullest(view, context))
+
+
+def _out_of_memory(here: Look) -> str:
+    failed = int((here.device.events.action == schema.OOM).sum())
+    ran_out = "Ran out of memory" + (f" ({format_count(failed)} times)" if failed > 1 else "")
+    if not here.failed:  # the user looks at another moment, or nothing is known of the request
+        requests = here.device.events.size[here.device.events.action == schema.OOM]
+        return f"{ran_out}: {format_bytes(int(requests.max()))} was asked for."
+    usage, asked = here.usage, format_bytes(here.request_bytes)
+    free = usage["reserved"] - usage["active"]
+    on_device = "" if here.device_free_bytes is None else f" and {format_bytes(here.device_free_bytes)} on the device"
+    # What the device has left beyond a whole segment was out of bounds: a limit on this process.
+    left = here.device_free_bytes or 0
+    if free + (left if left < here.segment_bytes else 0) < here.request_bytes:
+        return (
+            f"{ran_out}: {asked} was asked for with {format_bytes(usage['allocated'])} allocated; only {format_bytes(free)} was free in "
+            f"this process{on_device}. Memory itself was short, not its arrangement."
+        )
+    if not here.device.has_addresses:
+        return f"{ran_out}: {asked} was asked for, {format_bytes(free)} was free in this process{on_device}."
+    if here.fit.fits:
+        return f"{ran_out}: {asked} was asked for although a free piece of {format_bytes(here.fit.largest_free_bytes)} was there."
+    pieces = f"in pieces of at most {format_bytes(here.fit.largest_free_bytes)}"
+    elsewhere = free - here.fit.free_bytes
+    if elsewhere > here.fit.free_bytes:
+        pieces += f", or of another pool or stream ({format_bytes(elsewhere)})"
+    return f"{ran_out}: {asked} was asked for, {format_bytes(free)} was free in this process but {pieces}."
+
+
+def _peak(view: DeviceView) -> str:
+    """Returns what was reserved at most, and how much of that better allocator settings could save at the very most."""
+    device = view.device
+    reserved, allocated, active = (_top(device, curve) for curve in ("reserved", "allocated", "active"))
+    if reserved < 0:
+        return f"Peak {format_bytes(allocated)} allocated; what was reserved for it is not in the file."
+    numbers = f"Peak {format_bytes(reserved)} reserved, {format_bytes(_known(allocated))} allocated"
+    if active < 0:
+        return f"{numbers}."
+    gap = reserved - active  # even a perfect allocator reserves what is active
+    if gap < max(min(GAP_SHARE * reserved, max(LARGE_GAP_SHARE * reserved, GIB)), GAP_FLOOR):
+        return f"{numbers}: little to gain from allocator settings."
+    return f"{numbers}: {format_bytes(gap)} ({gap / reserved:.0%}) is the most that a better arrangement of memory could save."
+
+
+def _consists_of(view: DeviceView) -> str:
+    """Returns what the memory held at the moment looked at mostly consists of; "" where nothing stands out, or nothing is known."""
+    tensors, rows = view.device.tensors, view.live
+    total = int(tensors.block_bytes[rows].sum())
+    if not total:
+        return ""
+    name, size = next(((n, b) for n, b in by_category(view, rows).items() if n != "unknown"), ("", 0))
+    unknown = (tensors.category[rows] == 0) & (tensors.alloc_at[rows] < 0)
+    before = int(tensors.block_bytes[rows][unknown].sum()) if has_history(view.device) else 0
+    moment = "the peak" if has_history(view.device) and view.at == view.device.peak("allocated") else "what is live"
+    if size >= max(SHARE * total, before):
+        if size < total / 2:
+            return f"The largest part of {moment} is {CATEGORY_WORDS[name]} ({size / total:.0%})."
+        return f"{size / total:.0%} of {moment} is {CATEGORY_WORDS[name]}."
+    if before >= SHARE * total:
+        return f"{before / total:.0%} of {moment} was there before the recording began."
+    return ""
+
+
+def _ran_out(device: DeviceTrace) -> bool:
+    return bool((device.events.action == schema.OOM).any())
+
+
+def _top(device: DeviceTrace, curve: str) -> int:
+    """Returns the highest value of a curve; of a file without a trace, the value at the end; -1: unknown."""
+    highest = int(np.max(device.usage[curve], initial=-1))
+    return max(highest, device.start[curve], device.end[curve] if not has_history(device) else -1)
+
+
+def _known(value: int) -> int | None:
+    return value if value >= 0 else None

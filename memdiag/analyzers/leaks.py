@@ -1,0 +1,189 @@
+"""Memory that grows from step to step, by the place in the code whose tensors stay.
+
+What counts is what is live at the ends of steps, of tensors made within the steps: a curve for each place. A place leaks if its curve
+keeps rising: in the later half of the steps as much as before, and without falling back. Memory that is taken once (workspaces,
+optimizer state in the second step, caches that fill up) rises early and then stays; tensors that a variable holds until the next step
+are the same every time; batches of different lengths go up and down. None of these is a leak.
+
+Thresholds: growth counts if at its rate 10,000 steps would take a tenth of the reserved peak (warning: 1,000 steps). Below
+MIN_STEPS ends of steps nothing is certain, and the finding (MD302) says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from memdiag.analyzers.context import Context, DeviceView
+from memdiag.analyzers.sites import label_of, without_stack
+from memdiag.findings import Evidence, Finding, Fix
+from memdiag.trace.model import DeviceTrace, Trace
+from memdiag.trace.schema import CATEGORIES, OOM, PHASES
+from memdiag.trace.table import Array
+from memdiag.units import format_bytes, format_count
+
+CODES: dict[str, str] = {
+    "MD301": "memory grows from step to step",
+    "MD302": "memory may be growing, but the trace is too short to be certain",
+}
+
+MIN_STEPS = 4  # ends of steps
+FEWEST_STEPS = 3  # below, not even a guess
+SHARE = 0.1  # of the reserved peak, that so many steps more would take:
+FEW_STEPS, MANY_STEPS = 1_000, 10_000
+MAX_FALLS = 0.1  # of the differences between one step and the next
+LATE = 0.5  # what the later half must grow by, of what the slope promises
+NUM_PLACES = 4
+EVEN = 3  # in a short trace, no step grows by more than so many times the growth of another
+PAIRS = 200  # steps at most that the slope is worked out from
+
+_OPTIMIZER = PHASES.index("optimizer")
+# Made once and kept on purpose.
+_BY_DESIGN = [CATEGORIES.index(name) for name in ("parameter", "optimizer_state", "workspace")]
+
+
+@dataclass(frozen=True)
+class Growth:
+    """One place that grows: bytes a step, and the tensors of it that are there at the end."""
+
+    label: str
+    slope: float
+    rows: Array
+    bytes: int
+
+
+def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
+    """Yields findings MD301 and MD302 of every device."""
+    for view in context.views(trace):
+        num_ends = _num_ends(view.device)
+        if num_ends >= FEWEST_STEPS:
+            yield from _growth(view, num_ends)
+
+
+def _num_ends(device: DeviceTrace) -> int:
+    """Returns how many steps the trace shows the end of: the last one only if its optimizer step (or backward) is there, and no failure."""
+    if not device.num_events:
+        return 0
+    step, phase = device.events.step, device.events.phase
+    steps = int(step.max()) + 1
+    last = np.flatnonzero(step == steps - 1)
+    ends_with = _OPTIMIZER if (phase == _OPTIMIZER).any() else PHASES.index("backward")
+    failed = (device.events.action[last] == OOM).any()
+    return steps if (phase[last] == ends_with).any() and not failed else steps - 1
+
+
+def _growth(view: DeviceView, num_ends: int) -> Iterator[Finding]:
+    device, tensors = view.device, view.device.tensors
+    kept = tensors.free_requested_at >= device.num_events
+    outlives = (tensors.step_alloc >= 0) & (tensors.step_alloc < num_ends) & (kept | (tensors.step_free > tensors.step_alloc))
+    rows = np.flatnonzero(outlives & ~np.isin(tensors.category, _BY_DESIGN))
+    if not len(rows):
+        return
+    until = np.where(kept[rows], num_ends, np.minimum(tensors.step_free[rows], num_ends))
+    reserved = max(int(device.usage.reserved.max()), int(device.usage.allocated.max()))
+    least = SHARE * reserved / MANY_STEPS
+    names, place = _places(view, rows)
+    found = []
+    for number, label in enumerate(names):
+        mine = place == number
+        slope = _slope(_curve(tensors.step_alloc[rows[mine]], until[mine], tensors.block_bytes[rows[mine]], num_ends), least)
+        if slope > 0:
+            there = rows[mine & (until == num_ends)]
+            found.append(Growth(label, slope, there, int(tensors.block_bytes[there].sum())))
+    found.sort(key=lambda growth: -growth.slope)
+    if not found:  # many places, each too little or too irregular to tell
+        slope = _slope(_curve(tensors.step_alloc[rows], until, tensors.block_bytes[rows], num_ends), least)
+        there = rows[until == num_ends]
+        found = [Growth("", slope, there, int(tensors.block_bytes[there].sum()))] if slope > 0 else []
+    if found:
+        yield _finding(view, found, num_ends, reserved)
+
+
+def _places(view: DeviceView, rows: Array) -> tuple[list[str], Array]:
+    """Returns the names of the places of tensors, and for each tensor which one it is. Those without a stack are told apart by size."""
+    tensors = view.device.tensors
+    stack, group = np.unique(tensors.stack[rows], return_inverse=True)
+    numbers: dict[str, int] = {}
+    of_stack = np.array([numbers.setdefault(label_of(view, int(number)), len(numbers)) for number in stack], np.int64)
+    place = of_stack[group]
+    if "" in numbers:
+        silent = np.flatnonzero(place == numbers[""])
+        sizes, which = np.unique(tensors.requested_bytes[rows[silent]], return_inverse=True)
+        first = np.zeros(len(sizes), np.int64)
+        first[which] = silent
+        reasons = without_stack(view, rows[first])
+        base = len(numbers)
+        for size, reason in zip(sizes, reasons, strict=True):
+            numbers[f"tensors of {format_bytes(int(size))} {reason}"] = len(numbers)
+        place[silent] = base + which
+    return list(numbers), place
+
+
+def _curve(born: Array, until: Array, size: Array, num_ends: int) -> Array:
+    """Returns the live bytes at the end of every step, of tensors live from the end of ``born`` up to that of step ``until - 1``."""
+    change = np.zeros(num_ends + 1, np.int64)
+    np.add.at(change, born, size)
+    np.subtract.at(change, until, size)
+    return np.cumsum(change[:num_ends])
+
+
+def _slope(curve: Array, least: float) -> float:
+    """Returns the bytes a step that a curve keeps growing by (Theil-Sen: the median over pairs of steps); 0: not, or by too little."""
+    change = np.diff(curve)
+    if len(curve) >= 2 * MIN_STEPS:
+        curve, change = curve[2:], change[2:]  # the first steps make what is made once
+    if (change < 0).mean() > MAX_FALLS or curve[-1] < 0.95 * curve.max():
+        return 0.0
+    if len(change) < 2 * MIN_STEPS and (change.min() <= 0 or change.max() > EVEN * change.min()):
+        return 0.0
+    at = np.unique(np.linspace(0, len(curve) - 1, PAIRS).astype(int))
+    earlier, later = np.triu_indices(len(at), 1)
+    slope = float(np.median((curve[at[later]] - curve[at[earlier]]) / (at[later] - at[earlier])))
+    middle = len(curve) // 2
+    late = curve[-1] - curve[middle]
+    slows_down = late < LATE * slope * (len(curve) - 1 - middle)
+    happens_once = len(change) > 2 and (change[middle:] > 0).sum() < 2
+    return 0.0 if slope < max(least, 1.0) or slows_down or happens_once else slope
+
+
+def _finding(view: DeviceView, found: list[Growth], num_ends: int, reserved: int) -> Finding:
+    device, total = view.device, sum(growth.slope for growth in found)
+    certain = num_ends >= MIN_STEPS
+    soon = total * FEW_STEPS >= SHARE * reserved
+    place = f" at {found[0].label}" if found[0].label else ""
+    where = f"{place} (and {format_count(len(found) - 1)} more places)" if len(found) > 1 else place
+    rate = f"{format_bytes(round(total))} a step{where}"
+    evidence = [
+        Evidence("growth", round(total), "bytes/step", found[0].label if len(found) == 1 else ""),
+        Evidence("ends of steps looked at", num_ends, "steps"),
+    ]
+    evidence += [Evidence("grows", round(growth.slope), "bytes/step", growth.label) for growth in found[:NUM_PLACES] if len(found) > 1]
+    evidence += [
+        Evidence("still there at the end", sum(growth.bytes for growth in found), "bytes"),
+        Evidence("how many tensors", sum(len(growth.rows) for growth in found), "tensors"),
+    ]
+    if device.capacity_bytes and device.end["reserved"] >= 0:
+        left = device.capacity_bytes - device.end["reserved"]
+        evidence.append(Evidence("at this rate the device is full after", max(round(left / total), 0), "steps"))
+    fixes = [
+        Fix(
+            "Find what keeps these tensors: a list or dict that collects them, a global, an attribute",
+            "code",
+            "history.append(loss.item())  # not: history.append(loss)",
+            "every backend",
+            "a tensor that needs gradients keeps the whole graph behind it alive: keep .item(), .detach() or .cpu() copies",
+        )
+    ]
+    if not certain:
+        fixes.insert(0, Fix(f"Record at least {MIN_STEPS + 1} steps to be certain", "record"))
+    return Finding(
+        "MD301" if certain else "MD302",
+        f"Memory grows by {rate}" if certain else f"Memory may grow by {rate}: {format_count(num_ends)} steps are too few to be certain",
+        "warning" if certain and soon else "info",
+        device.device,
+        tuple(evidence),
+        tuple(fixes),
+        weight_bytes=round(total * FEW_STEPS),
+    )

@@ -1,0 +1,193 @@
+"""Long-lived tensors: those that are kept longer than they need to be, and those that lie among short-lived ones.
+
+Four kinds of tensor outlive the work that made them, and each leaves a hole of its own where it goes: weights and gradients from
+initialisation; activations, from forward to backward; tensors that survive to the next step; optimizer states, which come with the
+first optimizer step. Between them lies what lives for an operation or two. Where the two sorts share segments, holes appear that no
+large request fits into (MD113). Two of the kinds are often there by mistake: outputs of the last step (MD111), and its gradients
+(MD112).
+
+Thresholds: MD111 and MD112 from a twentieth of the live bytes on (warning; MD111 from a hundredth as information), and 32 MiB; MD113
+where 1 GiB is free but of no use, or a tenth of what is reserved and 256 MiB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from memdiag.analyzers import remedies
+from memdiag.analyzers.allocator_settings import AllocatorSettings
+from memdiag.analyzers.context import Context, DeviceView
+from memdiag.analyzers.moments import Look, look
+from memdiag.analyzers.places import moment_name
+from memdiag.analyzers.sites import by_place, when_fullest
+from memdiag.findings import Evidence, Finding, Fix
+from memdiag.trace.model import Trace
+from memdiag.trace.schema import CATEGORIES, LIFETIMES, PHASES
+from memdiag.trace.table import Array
+from memdiag.units import GIB, MIB, format_bytes
+
+CODES: dict[str, str] = {
+    "MD111": "tensors of the last step are still there in the next",
+    "MD112": "gradients of the last step are still there in the forward of the next",
+    "MD113": "long-lived and short-lived tensors share memory that cannot be used",
+}
+
+KEPT_SHARE = 0.05  # of live bytes: a warning
+SEEN_SHARE = 0.01
+FLOOR = 32 * MIB
+GAP = GIB  # free, but of no use
+GAP_SHARE = 0.1
+GAP_FLOOR = 256 * MIB
+NUM_PLACES = 3
+
+_FORWARD = PHASES.index("forward")
+
+
+def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
+    """Yields findings MD111 to MD113 of every device."""
+    settings = AllocatorSettings.of(trace)
+    if trace.bases.get("phase", "none") == "none":
+        return
+    for view in context.views(trace):
+        fullest = when_fullest(view, context)
+        if fullest.at >= 0:
+            yield from _outputs(fullest)
+            yield from _gradients(fullest)
+        yield from _mixed(look(view, context, settings))
+
+
+def kinds(view: DeviceView, rows: Array) -> dict[str, Array]:
+    """Returns the tensors among ``rows`` by long-lived kind, in words, and the short-lived ones; the others are left out."""
+    tensors = view.device.tensors
+    category, lifetime = tensors.category[rows], tensors.lifetime[rows]
+
+    def is_(names: tuple[str, ...], of: tuple[str, ...], index: Array) -> Array:
+        return np.isin(index, [of.index(name) for name in names])
+
+    optimizer = is_(("optimizer_state",), CATEGORIES, category)
+    activation = (is_(("activation",), CATEGORIES, category) | is_(("forward_to_backward",), LIFETIMES, lifetime)) & ~optimizer
+    survives = is_(("survives_step",), LIFETIMES, lifetime) & ~optimizer & ~is_(("gradient", "parameter"), CATEGORIES, category)
+    start = (is_(("parameter", "gradient"), CATEGORIES, category) | is_(("persistent",), LIFETIMES, lifetime)) & ~optimizer & ~survives
+    short = is_(("temporary", "within_phase"), LIFETIMES, lifetime) & ~(optimizer | activation | survives | start)
+    return {
+        "weights and gradients": rows[start],
+        "activations made in forward": rows[activation & ~survives & ~start],
+        "surviving to the next step": rows[survives],
+        "optimizer states": rows[optimizer],
+        "short-lived": rows[short],
+    }
+
+
+def _outputs(view: DeviceView) -> Iterator[Finding]:
+    """MD111: made in a pass of the step before, kept by a variable that is only assigned anew."""
+    device, tensors, rows = view.device, view.device.tensors, view.live
+    step = int(device.events.step[view.at])
+    age = step - tensors.step_alloc[rows]
+    ours = np.isin(tensors.category[rows], [CATEGORIES.index(name) for name in ("unknown", "activation", "input", "temporary")])
+    replaced = (tensors.step_free[rows] - tensors.step_alloc[rows] == 1) | (tensors.free_requested_at[rows] >= device.num_events)
+    older = ours & (tensors.step_alloc[rows] >= 0) & (age > 1)
+    piling_up = (tensors.stack[rows] >= 0) & np.isin(tensors.stack[rows], tensors.stack[rows[older]])  # that is a leak (MD301)
+    old = rows[ours & (tensors.step_alloc[rows] >= 0) & (age == 1) & replaced & ~piling_up]
+    held, total = int(tensors.block_bytes[old].sum()), int(tensors.block_bytes[rows].sum())
+    if held < max(SEEN_SHARE * total, FLOOR):
+        return
+    places = by_place(view, old)
+    yield Finding(
+        "MD111",
+        f"{format_bytes(held)} of the step before is still there at the peak",
+        "warning" if held >= KEPT_SHARE * total else "info",
+        device.device,
+        (
+            Evidence("tensors of the step before", held, "bytes", moment_name(device, view.at)),
+            Evidence("how many they are", len(old), "tensors"),
+            *(Evidence("made at", place.bytes, "bytes", place.label) for place in places[:NUM_PLACES]),
+        ),
+        (
+            Fix(
+                "Delete outputs, loss and batch at the end of a step: a variable keeps its tensor until it is assigned anew",
+                "code",
+                "del logits, loss, batch",
+                "every backend",
+                "keep numbers, not tensors, for logging: loss.item(), or loss.detach() for later",
+            ),
+        ),
+        weight_bytes=held,
+    )
+
+
+def _gradients(view: DeviceView) -> Iterator[Finding]:
+    """MD112."""
+    device, tensors, rows = view.device, view.device.tensors, view.live
+    if device.events.phase[view.at] != _FORWARD:
+        return
+    earlier = tensors.step_alloc[rows] < device.events.step[view.at]
+    old = rows[(tensors.category[rows] == CATEGORIES.index("gradient")) & earlier]
+    held, total = int(tensors.block_bytes[old].sum()), int(tensors.block_bytes[rows].sum())
+    if held < max(KEPT_SHARE * total, FLOOR):
+        return
+    yield Finding(
+        "MD112",
+        f"{format_bytes(held)} of gradients of the step before stay through the forward, up to the peak",
+        "warning",
+        device.device,
+        (
+            Evidence("gradients of the step before", held, "bytes", moment_name(device, view.at)),
+            Evidence("how many they are", len(old), "tensors"),
+            Evidence("live in all", total, "bytes"),
+        ),
+        (
+            Fix(
+                "Free gradients right after the optimizer has used them",
+                "code",
+                "optimizer.step(); optimizer.zero_grad(set_to_none=True)",
+                "every backend; set_to_none is the default since torch 2.0",
+                "not where gradients are accumulated over several steps, or kept in buffers of DDP, DeepSpeed or Megatron",
+            ),
+        ),
+        weight_bytes=held,
+    )
+
+
+def _mixed(here: Look) -> Iterator[Finding]:
+    """MD113: at the moment that tells most about fragmentation, since elsewhere free memory is merely cache."""
+    if not here.is_split_known:
+        return
+    device, unusable = here.device, here.split["stranded"] + here.split["foreign"]
+    if unusable < min(GAP, max(GAP_SHARE * here.usage["reserved"], GAP_FLOOR)):
+        return
+    rows = device.live(here.at, pending=True)
+    held = {name: int(device.tensors.block_bytes[own].sum()) for name, own in kinds(here.view, rows).items()}
+    long = sum(held.values()) - held["short-lived"]
+    if not long:
+        return
+    yield Finding(
+        "MD113",
+        f"{format_bytes(unusable)} is free but cannot be used, among {format_bytes(long)} of long-lived tensors",
+        "info",
+        device.device,
+        (
+            Evidence("free but of no use for the request (stranded + foreign)", unusable, "bytes", here.name),
+            Evidence("live: long-lived tensors", long, "bytes"),
+            *(Evidence(f"live: {name}", amount, "bytes") for name, amount in held.items()),
+        ),
+        remedies.present(
+            remedies.expandable_segments(here.settings),
+            _mindspeed() if here.settings.backend == "npu" else None,
+            remedies.long_lived_first("what lives long (weights, optimizer states, gradient buffers)"),
+        ),
+        weight_bytes=unusable,
+    )
+
+
+def _mindspeed() -> Fix:
+    """Returns the switch that gives long-lived and short-lived tensors pools of their own (its history: docs/findings/MD113.md)."""
+    return Fix(
+        "Or give long-lived tensors a pool of their own",
+        "flag",
+        "--memory-fragmentation",
+        "MindSpeed 1.0.RC2 to core_r0.9, legacy (not mcore) models; MEMORY_FRAGMENTATION=1 in AscendSpeed and 1.0.RC1; gone since mid 2025",
+        "excludes expandable segments, and takes memory that HCCL needs: leave it some with "
+        "torch_npu.npu.set_per_process_memory_fraction(0.94)",
+    )

@@ -1,0 +1,229 @@
+"""What is live when memory is highest: by category, place in the code, layer and phase, and what was there before the recording.
+
+One finding says what the peak consists of, with the remedies for its largest part (MD101 to MD103). Two say where a peak is higher
+than the model needs: temporaries of the optimizer step (MD104), logits and their loss (MD105).
+
+Thresholds: a part is "most" from a third of the live bytes on; the other two findings begin at a tenth of them, and at 64 MiB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from memdiag.analyzers.context import Context, DeviceView
+from memdiag.analyzers.headline import CATEGORY_WORDS
+from memdiag.analyzers.places import moment_name
+from memdiag.analyzers.sites import by_category, by_module, by_place, has_history, when_fullest
+from memdiag.findings import Evidence, Finding, Fix, Severity
+from memdiag.trace import schema
+from memdiag.trace.model import DeviceTrace, Trace
+from memdiag.trace.table import Array
+from memdiag.units import MIB, format_bytes
+
+CODES: dict[str, str] = {
+    "MD101": "activations are most of what is live at the peak",
+    "MD102": "parameters, gradients and optimizer state are most of what is live at the peak",
+    "MD103": "some other kind of tensor is most of what is live at the peak",
+    "MD104": "temporaries of the optimizer step make the peak",
+    "MD105": "logits and their loss hold a large part of the peak",
+}
+
+MOST = 1 / 3  # of live bytes
+LARGE = 0.1
+FLOOR = 64 * MIB
+NEAR_CAPACITY = 0.9  # of the device: the peak is a problem of its own
+TRIFLE = 0.02  # of live bytes: not worth a word
+NUM_LISTED = 3
+
+_STATE = ("parameter", "gradient", "optimizer_state")
+_LOSS = ("cross_entropy", "log_softmax", "nll_loss", "crossentropy")
+
+
+def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
+    """Yields findings MD101 to MD105 of every device."""
+    for chosen in context.views(trace):
+        view = when_fullest(chosen, context)
+        rows = view.live
+        if not len(rows):
+            continue
+        yield from _composition(view, rows)
+        if has_history(view.device):
+            yield from _optimizer_temporaries(view, trace.backend)
+            yield from _loss(view)
+
+
+def _composition(view: DeviceView, rows: Array) -> Iterator[Finding]:
+    """MD101, MD102 or MD103."""
+    device, size = view.device, view.device.tensors.block_bytes[rows]
+    total, kinds = int(size.sum()), by_category(view, rows)
+    state = sum(kinds.get(name, 0) for name in _STATE)
+    activations = kinds.get("activation", 0)
+    moment = "at the peak" if _is_peak(view) else f"at {moment_name(device, view.at)}" if has_history(device) else "in the snapshot"
+    fixes: tuple[Fix, ...] = ()
+    if activations >= max(MOST * total, state):
+        code, part, what, fixes = "MD101", activations, "activations", _ACTIVATION_FIXES
+    elif state >= MOST * total:
+        code, part, fixes = "MD102", state, _STATE_FIXES if kinds.get("optimizer_state") else _STATE_FIXES[:1]
+        what = " and ".join(CATEGORY_WORDS[name] for name in _STATE if kinds.get(name, 0) >= TRIFLE * total)
+    else:
+        name, part = next(((name, held) for name, held in kinds.items() if name != "unknown"), ("unknown", 0))
+        if part < MOST * total:
+            return
+        code, what = "MD103", CATEGORY_WORDS[name]
+    title = f"{part / total:.0%} of the {format_bytes(total)} live {moment} is {what}"
+    yield Finding(code, title, _severity(device), device.device, tuple(_evidence(view, rows, kinds, total)), fixes, weight_bytes=part)
+
+
+def _evidence(view: DeviceView, rows: Array, kinds: dict[str, int], total: int) -> Iterator[Evidence]:
+    device = view.device
+    yield Evidence("live", total, "bytes", moment_name(device, view.at))
+    for name, held in list(kinds.items())[: NUM_LISTED + 1]:
+        yield Evidence(f"of it {CATEGORY_WORDS.get(name, name)}", held, "bytes")
+    tensors = device.tensors
+    before = int(tensors.block_bytes[rows][tensors.alloc_at[rows] < 0].sum()) if has_history(device) else 0
+    if before:
+        yield Evidence("of it there before the recording began", before, "bytes")
+    for place in by_place(view, rows)[:NUM_LISTED]:
+        yield Evidence("held from one place", place.bytes, "bytes", place.label)
+    for module, held in list(by_module(view, rows).items())[:NUM_LISTED]:
+        yield Evidence("made in layers of", held, "bytes", module)
+    yield from _other_peak(view)
+
+
+def _other_peak(view: DeviceView) -> Iterator[Evidence]:
+    """The reserved peak, where it is another moment than the one looked at."""
+    device = view.device
+    at = device.peak("reserved")
+    if not has_history(device) or at == view.at or device.usage_at(at)["reserved"] < 0:
+        return
+    yield Evidence("reserved peak", device.usage_at(at)["reserved"], "bytes", moment_name(device, at))
+    yield Evidence("live then", device.usage_at(at)["active"], "bytes")
+    kinds = by_category(view, device.live(at, pending=True))
+    name, held = next(iter(kinds.items()), ("", 0))
+    if name:
+        yield Evidence(f"of it {CATEGORY_WORDS.get(name, name)}", held, "bytes")
+
+
+def _is_peak(view: DeviceView) -> bool:
+    device = view.device
+    return has_history(device) and view.at == device.peak("allocated")
+
+
+def _severity(device: DeviceTrace) -> Severity:
+    """A peak is a problem of its own where memory ran out, or almost did."""
+    reserved = int(np.max(device.usage.reserved, initial=device.start["reserved"]))
+    if (device.events.action == schema.OOM).any():
+        return "warning"
+    return "warning" if device.capacity_bytes and reserved >= NEAR_CAPACITY * device.capacity_bytes else "info"
+
+
+def _optimizer_temporaries(view: DeviceView, backend: str | None) -> Iterator[Finding]:
+    """MD104: at the allocated peak, since these come and go within one step."""
+    device, tensors = view.device, view.device.tensors
+    at = device.peak("allocated")
+    optimizer = schema.PHASES.index("optimizer")
+    if at < 0 or device.events.phase[at] != optimizer:
+        return
+    live = device.live(at)
+    brief = np.isin(tensors.lifetime[live], [schema.LIFETIMES.index(name) for name in ("temporary", "within_phase")])
+    rows = live[brief & (tensors.phase_alloc[live] == optimizer)]
+    held, total = int(tensors.block_bytes[rows].sum()), int(tensors.block_bytes[live].sum())
+    elsewhere = int(device.usage.allocated[device.events.phase != optimizer].max(initial=device.start["allocated"]))
+    if held < max(LARGE * total, FLOOR) or device.usage.allocated[at] - elsewhere < LARGE / 2 * total:
+        return  # without them, the peak would be about as high elsewhere
+    optimizers = "torch_npu.optim.NpuFusedAdamW(…)" if backend == "npu" else "torch.optim.AdamW(…, fused=True)"
+    yield Finding(
+        "MD104",
+        f"Temporaries of the optimizer step make the peak: {format_bytes(held)} of {format_bytes(total)}",
+        "warning",
+        device.device,
+        (
+            Evidence("temporaries of the optimizer step", held, "bytes", moment_name(device, at)),
+            Evidence("allocated then", total, "bytes"),
+            Evidence("most allocated outside of optimizer steps", elsewhere, "bytes"),
+            *(Evidence("held from one place", place.bytes, "bytes", place.label) for place in by_place(view, rows)[:NUM_LISTED]),
+        ),
+        (
+            Fix("Use the fused optimizer: it needs no temporaries", "code", optimizers, "Adam, AdamW, SGD", "rounds a little differently"),
+            Fix(
+                "Or update one parameter after the other instead of all at once",
+                "code",
+                "torch.optim.AdamW(…, foreach=False)",
+                "every optimizer of torch.optim",
+                "a slower step; helps little where one parameter is a large part of the model",
+            ),
+        ),
+        weight_bytes=held,
+    )
+
+
+def _loss(view: DeviceView) -> Iterator[Finding]:
+    """MD105."""
+    device, tensors, stacks = view.device, view.device.tensors, view.trace.stacks
+    named = np.array([any(word in frame.name for word in _LOSS) for frame in stacks.frames], bool)
+    if not named.any():
+        return
+    at = max((device.peak("allocated"), view.at), key=lambda event: device.usage_at(event)["allocated"])
+    live = device.live(at)
+    rows = live[np.append(stacks.with_frame(named), False)[tensors.stack[live]]]
+    held, total = int(tensors.block_bytes[rows].sum()), int(tensors.block_bytes[live].sum())
+    if held < max(LARGE * total, FLOOR):
+        return
+    yield Finding(
+        "MD105",
+        f"The loss over the whole vocabulary holds {format_bytes(held)}, {held / total:.0%} of the peak",
+        "warning",
+        device.device,
+        (
+            Evidence("held by the loss and its inputs", held, "bytes", moment_name(device, at)),
+            Evidence("allocated then", total, "bytes"),
+            *(Evidence("held from one place", place.bytes, "bytes", place.label) for place in by_place(view, rows)[:NUM_LISTED]),
+        ),
+        (
+            Fix(
+                "Compute projection and loss together, a part of the tokens at a time, so that the logits never exist as a whole",
+                "code",
+                "",
+                "e.g. Liger's LigerFusedLinearCrossEntropyLoss, or a loop over chunks under torch.utils.checkpoint",
+                "the projection is computed twice if it is checkpointed",
+            ),
+            Fix("Do not convert the logits to float32 before the loss", "code", "", "models that call logits.float()", "less precise"),
+        ),
+        weight_bytes=held,
+    )
+
+
+_ACTIVATION_FIXES = (
+    Fix(
+        "Recompute activations in backward instead of keeping them",
+        "code",
+        "x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)",
+        "every backend; most libraries have a switch for it, such as gradient_checkpointing_enable()",
+        "about a third more computing for what is recomputed",
+    ),
+    Fix(
+        "Take smaller micro-batches and accumulate gradients",
+        "code",
+        "",
+        "where the batch is larger than one",
+        "activations shrink with the micro-batch; smaller kernels may use the device less well",
+    ),
+)
+_STATE_FIXES = (
+    Fix(
+        "Shard parameters, gradients and optimizer state over the devices",
+        "code",
+        "torch.distributed.fsdp.fully_shard(block)  # for each block, then for the model",
+        "several devices; DeepSpeed ZeRO and Megatron's distributed optimizer do the same",
+        "more communication",
+    ),
+    Fix(
+        "Keep the optimizer state in fewer bits, or in host memory",
+        "code",
+        "bitsandbytes.optim.AdamW8bit(…)",
+        "CUDA; on NPU MindSpeed's --swap-optimizer keeps it in host memory",
+        "check that training still converges as before",
+    ),
+)

@@ -1,0 +1,70 @@
+"""A whole diagnosis: runs every analyzer, describes every device, and says the verdict in one or two sentences."""
+
+from __future__ import annotations
+
+from memdiag.analyzers.context import Context
+from memdiag.analyzers.devices import describe
+from memdiag.analyzers.headline import headline
+from memdiag.findings import SEVERITIES, Note, Report, Source
+from memdiag.registry import ANALYZERS, resolve
+from memdiag.trace.model import Trace
+
+_EVIDENCE_WORDS = {
+    "annotations+stacks": "named spans and call stacks",
+    "annotations": "named spans",
+    "stacks": "call stacks",
+    "periodicity": "sizes that repeat",
+}
+
+
+def build_report(trace: Trace, *, at: str | int = "peak", top: int = 10, device: int | None = None) -> Report:
+    """Diagnoses a trace.
+
+    Args:
+        trace: What ``memdiag.load`` returned.
+        at: The moment looked at in detail: "peak" (first event with the highest reserved bytes, or allocated where reserved is not
+            known), "oom" (the last out-of-memory event) or the index of an event (-1: before the first).
+        top: How many places in the code are listed.
+        device: Look at this device only; None: at all.
+
+    Raises:
+        MemdiagError: The device, the event, or an out-of-memory event is not in the trace.
+    """
+    context = Context(at, top, device)
+    views = list(context.views(trace))
+    findings = [finding for target in ANALYZERS.values() for finding in resolve(target).analyze(trace, context)]
+    findings.sort(key=lambda finding: (SEVERITIES.index(finding.severity), -finding.weight_bytes, finding.code))
+    return Report(
+        source=Source(
+            path=trace.path,
+            format=trace.format,
+            backend=trace.backend,
+            torch_version=trace.torch_version,
+            phantom=trace.phantom,
+            num_events=trace.num_events,
+            num_tensors=trace.num_tensors,
+            complete_from_start=trace.complete_from_start,
+        ),
+        devices=tuple(describe(view, context) for view in views),
+        settings=dict(trace.settings),
+        findings=tuple(findings),
+        notes=(*trace.notes, *_inferred(trace)),
+        headline=headline(trace, context, findings),
+    )
+
+
+def _inferred(trace: Trace) -> tuple[Note, ...]:
+    """Returns the note that says what was inferred, and from what (MD920)."""
+    names = {"phase": "phases", "step": "steps", "category": "categories", "lifetime": "lifetimes"}
+    by_evidence: dict[str, list[str]] = {}
+    for key, name in names.items():
+        if (words := _EVIDENCE_WORDS.get(trace.bases.get(key, ""))) is not None:
+            by_evidence.setdefault(words, []).append(name)
+    if not by_evidence:
+        return ()
+    said = "; ".join(f"{_listed(what)} from {evidence}" for evidence, what in by_evidence.items())
+    return (Note("MD920", f"inferred, not recorded: {said}; what these do not tell is called unknown"),)
+
+
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

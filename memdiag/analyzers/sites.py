@@ -1,0 +1,130 @@
+"""Tensors by place in the code: the same line reached by several paths is one place.
+
+A tensor without a stack has no place: it was there before the recording began, or autograd's thread made it (which has no Python
+frames), or nothing was recorded.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from memdiag.analyzers.context import Context, DeviceView
+from memdiag.trace.model import DeviceTrace
+from memdiag.trace.schema import CATEGORIES, PHASES
+from memdiag.trace.stacks import Stacks
+from memdiag.trace.table import Array
+
+_BACKWARD_OF = re.compile(r"torch::autograd::generated::(\w+?)Backward\d*::apply")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place in the code and what some tensors of it hold.
+
+    Attributes:
+        label: Short name ("train.py:35 forward"); for tensors without a stack, why they have none.
+        bytes: Bytes of their blocks.
+        num_tensors: How many they are.
+        stack: The stack of most of the bytes; -1: none.
+        rows: Rows of Tensors.
+    """
+
+    label: str
+    bytes: int
+    num_tensors: int
+    stack: int
+    rows: Array
+
+
+def has_history(device: DeviceTrace) -> bool:
+    """Returns whether the file tells how things came about (a recording of the state only keeps a ring of one entry)."""
+    return device.num_events > 1
+
+
+def when_fullest(view: DeviceView, context: Context) -> DeviceView:
+    """Returns the device at the moment the user chose, else when most is allocated.
+
+    What tensors need is told by the allocated peak: reserved may reach its own later, by a small segment, with little live.
+    """
+    return replace(view, at=view.device.peak("allocated")) if context.at == "peak" else view
+
+
+def by_place(view: DeviceView, rows: Array) -> list[Place]:
+    """Returns the places that the tensors ``rows`` were made at, most bytes first."""
+    tensors = view.device.tensors
+    size = tensors.block_bytes[rows]
+    stacks, group = np.unique(tensors.stack[rows], return_inverse=True)
+    held = np.bincount(group, weights=size, minlength=len(stacks))
+    labels = [label_of(view, int(stack)) for stack in stacks]
+    names: dict[str, int] = {}
+    name_of = np.array([names.setdefault(label, len(names)) for label in labels], np.int64)
+    own = np.append(name_of, -1)[group] if len(stacks) else group
+    if "" in names:  # tell apart why there is no stack
+        silent = own == names[""]
+        for reason in np.unique(without_stack(view, rows[silent])):
+            names[str(reason)] = len(names)
+        own[silent] = [names[str(reason)] for reason in without_stack(view, rows[silent])]
+    places = []
+    for label, number in names.items():
+        mine = np.flatnonzero(own == number)
+        if not len(mine):
+            continue
+        of_stack = stacks[group[mine]]
+        best = stacks[np.argmax(np.where(np.isin(stacks, of_stack), held, -1))]
+        places.append(Place(label, int(size[mine].sum()), len(mine), int(best), rows[mine]))
+    return sorted(places, key=lambda place: (-place.bytes, place.label))
+
+
+def label_of(view: DeviceView, stack: int) -> str:
+    """Returns the short name of a stack; of one without Python frames, the operator whose backward it is; "" for none."""
+    frames = view.trace.stacks[stack]
+    if not frames or any(frame.is_python and not frame.filename.endswith(".S") for frame in frames):
+        return view.label(stack)
+    found = (_BACKWARD_OF.search(frame.name) for frame in frames)
+    operator = next((match.group(1) for match in found if match), None)
+    return f"(backward of {operator}: autograd's thread)" if operator else view.label(stack)
+
+
+def without_stack(view: DeviceView, rows: Array) -> Array:
+    """Returns, for tensors without a stack, where they came from as far as is known."""
+    tensors = view.device.tensors
+    backward = (tensors.phase_alloc[rows] == PHASES.index("backward")) & (len(view.trace.stacks) > 0)
+    return np.where(
+        tensors.alloc_at[rows] < 0,
+        "(before the recording began)",
+        np.where(backward, "(backward: autograd's thread, no Python stack)", "(no stack)"),
+    )
+
+
+def by_category(view: DeviceView, rows: Array) -> dict[str, int]:
+    """Returns the bytes of each category among the tensors ``rows``, most first, without those that hold nothing."""
+    return sums(CATEGORIES, view.device.tensors.category[rows], view.device.tensors.block_bytes[rows])
+
+
+def sums(names: tuple[str, ...], index: Array, size: Array) -> dict[str, int]:
+    """Returns the bytes of each name, most first, without those of none. ``index`` refers to ``names``, one entry a size."""
+    held = {name: int(size[index == number].sum()) for number, name in enumerate(names)}
+    return {name: total for name, total in sorted(held.items(), key=lambda item: -item[1]) if total}
+
+
+def module_of(stacks: Stacks, stack: int) -> str:
+    """Returns the file of the innermost ``forward`` on a stack ("linear.py forward"): which kind of layer made the tensor; "" if none."""
+    for frame in stacks[stack]:
+        if frame.name == "forward" and frame.is_python:
+            return f"{frame.filename.replace(chr(92), '/').rsplit('/', 1)[-1]} forward"
+    return ""
+
+
+def by_module(view: DeviceView, rows: Array) -> dict[str, int]:
+    """Returns the bytes of each kind of layer among the tensors ``rows``, most first; those made outside of any are left out."""
+    tensors = view.device.tensors
+    stacks, group = np.unique(tensors.stack[rows], return_inverse=True)
+    held = np.bincount(group, weights=tensors.block_bytes[rows], minlength=len(stacks))
+    total: dict[str, int] = {}
+    for stack, size in zip(stacks, held, strict=True):
+        if module := module_of(view.trace.stacks, int(stack)):
+            total[module] = total.get(module, 0) + int(size)
+    return dict(sorted(total.items(), key=lambda item: -item[1]))
