@@ -50,6 +50,7 @@ def build_partial(
     """
     if not any(len(raw.action) for raw in raws):
         raise RefusedFile(f"{path} holds no memory events", hint)
+    raws = [_split_first_frees(raw) for raw in raws]
     names, spans = annotations or ((), None)
     trace = build_trace(
         path=str(path), format=format, backend=backend, raws=raws, stacks=stacks, torch_version=torch_version, settings=settings,
@@ -61,13 +62,42 @@ def build_partial(
     return dataclasses.replace(trace, devices=devices, complete_from_start=complete)
 
 
+def _split_first_frees(raw: RawDevice) -> RawDevice:
+    """Gives frees of tensors from before the window a request of their own.
+
+    These formats write one row a free. In a snapshot a completed free without its request is one that was already waiting for a
+    stream when the trace began; here it is a tensor that was still in use.
+    """
+    known = np.flatnonzero(raw.addr >= 0)
+    _, first = np.unique(raw.addr[known], return_index=True)
+    rows = np.sort(known[first])
+    rows = rows[raw.action[rows] == schema.FREE_COMPLETED]
+    if not len(rows):
+        return raw
+
+    def insert(values: Array | None) -> Array | None:
+        return None if values is None else np.insert(values, rows, values[rows], axis=0)
+
+    inserted = rows + np.arange(len(rows))
+    action = np.insert(raw.action, rows, schema.FREE_REQUESTED)
+    curves = {name: np.insert(values, rows, values[rows]) for name, values in raw.curves.items()}
+    if "active" in curves:  # until the next row it is active still
+        active = curves["active"]
+        active[inserted] = np.where(active[inserted] >= 0, active[inserted] + raw.size[rows], -1)
+    return dataclasses.replace(
+        raw, action=action, addr=np.insert(raw.addr, rows, raw.addr[rows]), size=np.insert(raw.size, rows, raw.size[rows]),
+        stream=insert(raw.stream), time_us=insert(raw.time_us), stack=insert(raw.stack), pool=insert(raw.pool),
+        category=insert(raw.category), curves=curves,
+    )  # fmt: skip
+
+
 def _start(raw: RawDevice) -> dict[str, int]:
     """Returns the bytes before the first event of those curves that the file records itself; -1: unknown."""
     start = dict.fromkeys(raw.curves, -1)
     for name in ("allocated", "active"):
         values = raw.curves.get(name)
         if values is not None and len(values) and values[0] >= 0:
-            change = {schema.ALLOC: -1, schema.FREE_COMPLETED: 1}.get(int(raw.action[0]))
+            change = {schema.ALLOC: -1, schema.FREE_COMPLETED: 1, schema.FREE_REQUESTED: int(name == "allocated")}.get(int(raw.action[0]))
             if change is not None:
                 start[name] = max(int(values[0]) + change * int(raw.size[0]), -1)
     return start

@@ -1,0 +1,172 @@
+"""Csv files of the Ascend PyTorch profiler and of msprof: operator_memory, memory_record, npu_module_mem, npu_mem.
+
+``operator_memory.csv`` and ``memory_record.csv`` are two halves of one thing: given either, the other beside it is read too. Columns
+are found by name, since older releases lack Active and Stream, and msprof's raw exports count in KB and name devices by number.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from memdiag.errors import RefusedFile
+from memdiag.sources.ascend_context import context_of
+from memdiag.sources.ascend_memory import AscendMemory
+from memdiag.sources.csv_table import CsvTable, columns_in
+from memdiag.sources.driver_memory import DriverMemory
+from memdiag.sources.growing import BLANK
+from memdiag.sources.guard import guard
+from memdiag.sources.notes import Notes
+from memdiag.sources.partial import build_partial
+from memdiag.sources.text_files import open_text
+from memdiag.trace.model import Trace
+
+FORMAT = "ascend-csv"
+
+_WHAT = "an Ascend profiler csv"
+RECORD = "profile with torch_npu.profiler.profile(profile_memory=True) and give operator_memory.csv or memory_record.csv of its output"
+_OPERATORS = {"name", "size", "allocation time"}
+_RECORDS = {"component", "timestamp", "total allocated", "total reserved"}
+_MODULES = {"component", "timestamp", "total reserved"}
+_PROCESS = {"event", "hbm", "timestamp"}
+_WITHOUT_MEMORY = (
+    ({"name", "input shapes", "host self duration"}, "times of operators"),
+    ({"name", "accelerator core"}, "times of kernels"),
+    ({"op type", "core type"}, "sums of kernel times"),
+    ({"device_id", "op type", "ratio(%)"}, "sums of kernel times"),
+    ({"api name", "time"}, "sums of API times"),
+    ({"step", "computing"}, "times of steps"),
+    ({"modulename", "curmemsize", "mempeaksize"}, "what driver modules held at one moment"),
+    ({"op name", "model name", "graph id"}, "the plan of a static graph"),
+)
+
+
+def sniff(head: bytes) -> bool:
+    """Whether the first line names the columns of a profiler's table."""
+    columns = columns_in(head)
+    return any(names <= columns for names in (_OPERATORS, _MODULES, _PROCESS)) or _unfit(columns) is not None
+
+
+def _unfit(columns: set[str]) -> str | None:
+    return next((holds for names, holds in _WITHOUT_MEMORY if names <= columns), None)
+
+
+def read(path: Path) -> Trace:
+    """Reads a profiler's table, and its other half if that lies beside it.
+
+    Raises:
+        RefusedFile: It is damaged, or a table without memory in it.
+    """
+    memory, driver, notes = AscendMemory(), DriverMemory(), Notes()
+    with guard(path, _WHAT, RECORD):
+        kind = _read_table(path, memory, driver)
+        other = _sibling(path) if kind == "memory" else None
+        if other is not None:
+            try:
+                with guard(other, _WHAT, RECORD):
+                    _read_table(other, memory, driver)
+            except RefusedFile as error:
+                notes.add("MD916", f"all of {other.name}: {error.message}")
+        raws = driver.devices(notes) if kind == "driver" else memory.devices(notes)
+        context = context_of(path)
+        return build_partial(
+            path, FORMAT, "npu", raws, hint=RECORD, complete=False, notes=notes, stacks=memory.stacks.finish(),
+            torch_version=context.version, settings=context.settings,
+        )  # fmt: skip
+
+
+def _sibling(path: Path) -> Path | None:
+    """Returns the other half of operator_memory and memory_record, if it lies in the same folder under the same kind of name."""
+    for mine, other in (("operator_memory", "memory_record"), ("memory_record", "operator_memory")):
+        head, found, tail = path.name.rpartition(mine)
+        file = path.with_name(head + other + tail)
+        if found and file.is_file():
+            return file
+    return None
+
+
+def _read_table(path: Path, memory: AscendMemory, driver: DriverMemory) -> str:
+    with open_text(path) as text:
+        table = CsvTable(text)
+        columns = set(table.columns)
+        if columns >= _OPERATORS:
+            _operators(table, memory)
+        elif columns >= _RECORDS:
+            _records(table, memory)
+        elif columns >= _MODULES:
+            _modules(table, driver)
+            return "driver"
+        elif columns >= _PROCESS:
+            _process(table, driver)
+            return "driver"
+        else:
+            holds = _unfit(columns)
+            raise RefusedFile(f"{path} holds {holds}, not a trace of memory" if holds else f"{path} is not {_WHAT}", RECORD)
+    return "memory"
+
+
+def _device(table: CsvTable, row: list[str]) -> int:
+    """Returns the device of a row: ``NPU:1``, or a column of numbers; 0 where the file has neither."""
+    for name in ("device type", "device", "device_id"):
+        text = table.text(row, name).rpartition(":")[2]
+        if text.isdecimal() and len(text) < 6:
+            return int(text)
+    return 0
+
+
+def _stream(table: CsvTable, row: list[str]) -> int:
+    text = table.text(row, "stream ptr")
+    return int(text) if text.isdecimal() and len(text) < 19 else BLANK
+
+
+def _known(value: int | None) -> int:
+    """Returns a value of a cell; BLANK where it has none, or one below zero (an allocator that saw only frees)."""
+    return BLANK if value is None or value < 0 else value
+
+
+def _totals(table: CsvTable, row: list[str], prefix: str) -> list[int]:
+    return [_known(table.bytes(row, f"{prefix}total {what}")) for what in ("allocated", "reserved", "active")]
+
+
+def _operators(table: CsvTable, memory: AscendMemory) -> None:
+    for row in table.rows():
+        try:
+            size = table.bytes(row, "size") or 0
+            born = _known(table.nanoseconds(row, "allocation time"))
+            dies = _known(table.nanoseconds(row, "release time"))
+            gone = _known(table.nanoseconds(row, "active release time"))
+            lasts = _known(table.nanoseconds(row, "duration"))
+            if "release time" not in table.columns and BLANK not in (born, lasts):  # msprof gives no end
+                dies = born + lasts
+            at_birth, at_death = _totals(table, row, "allocation "), _totals(table, row, "release ")
+        except ValueError:
+            memory.unusable += 1
+            continue
+        name, stream, device = table.text(row, "name"), _stream(table, row), _device(table, row)
+        memory.add_operator(name, size, (born, dies, gone), at_birth, at_death, stream, device)
+
+
+def _records(table: CsvTable, memory: AscendMemory) -> None:
+    for row in table.rows():
+        try:
+            time, totals = table.nanoseconds(row, "timestamp"), _totals(table, row, "")
+        except ValueError:
+            time = None
+        if time is None or time < 0:
+            memory.unusable += 1
+            continue
+        memory.add_record(table.text(row, "component"), time, totals, _stream(table, row), _device(table, row))
+
+
+def _modules(table: CsvTable, driver: DriverMemory) -> None:
+    for row in table.rows():
+        time, reserved = table.nanoseconds(row, "timestamp"), table.bytes(row, "total reserved")
+        if time is not None and reserved is not None:
+            driver.add(_device(table, row), table.text(row, "component"), time, reserved)
+
+
+def _process(table: CsvTable, driver: DriverMemory) -> None:
+    """Reads npu_mem: rows of the process (app) and of the whole device; the process counts."""
+    for row in table.rows():
+        time, held = table.nanoseconds(row, "timestamp"), table.bytes(row, "hbm")
+        if time is not None and held is not None and table.text(row, "event").lower() == "app":
+            driver.add(_device(table, row), "APP", time, held)

@@ -1,0 +1,190 @@
+"""Databases of the Ascend profilers: ``ascend_pytorch_profiler_<rank>.db`` and msprof's ``msprof_<time>.db``.
+
+MEMORY_RECORD and OP_MEMORY are memory_record.csv and operator_memory.csv in bytes and nanoseconds; their names are numbers of
+STRING_IDS. NPU_OP_MEM has the calls of the graph engine's allocator, with addresses; NPU_MODULE_MEM what the driver's modules hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from memdiag.errors import RefusedFile
+from memdiag.sources.ascend_context import context_of, settings_in
+from memdiag.sources.ascend_memory import AscendMemory
+from memdiag.sources.driver_memory import DriverMemory
+from memdiag.sources.enclosing import StackTable
+from memdiag.sources.growing import BLANK, Columns, take
+from memdiag.sources.guard import guard
+from memdiag.sources.msmemscope_db import read as read_memscope
+from memdiag.sources.msmemscope_db import sniff as is_memscope
+from memdiag.sources.msmemscope_db import table_in
+from memdiag.sources.notes import Notes
+from memdiag.sources.partial import build_partial, spans_table, unknown
+from memdiag.sources.quantities import byte_count, whole
+from memdiag.sources.sqlite_file import MAGIC, Database, open_database
+from memdiag.trace import schema
+from memdiag.trace.model import Trace
+from memdiag.trace.raw import RawDevice
+from memdiag.trace.stacks import Frame
+from memdiag.trace.table import Array, Table
+from memdiag.units import plural
+
+FORMAT = "ascend-db"
+
+_WHAT = "a database of the Ascend profiler"
+RECORD = "profile with torch_npu.profiler.profile(profile_memory=True), or with msprof --task-memory=on"
+_TOTALS = ("totalAllocated", "totalReserved", "totalActive")
+
+
+def sniff(head: bytes) -> bool:
+    """Whether this is an SQLite database, and not msmemscope's (a table's name need not stand in the head: ``read`` looks again)."""
+    return head.startswith(MAGIC) and not is_memscope(head)
+
+
+def read(path: Path) -> Trace:
+    """Reads a profiler's database.
+
+    Raises:
+        RefusedFile: It is damaged, or holds no memory tables.
+    """
+    with guard(path, _WHAT, RECORD), open_database(path) as database:
+        if table_in(database):
+            return read_memscope(path)
+        names = _names(database, "STRING_IDS", "value")
+        memory, notes = AscendMemory(), Notes()
+        _operators(database, names, memory)
+        _records(database, names, memory)
+        raws, stacks = memory.devices(notes), memory.stacks
+        if not raws and database.has("NPU_OP_MEM"):
+            notes, stacks = Notes(), StackTable()
+            raws = _calls(database, names, stacks, notes)
+        if not raws and database.has("NPU_MODULE_MEM"):
+            notes = Notes()
+            raws = _modules(database).devices(notes)
+        if not raws:
+            raise RefusedFile(f"{path} holds no table with memory events", RECORD)
+        context = context_of(path)
+        return build_partial(
+            path, FORMAT, "npu", raws, hint=RECORD, complete=False, notes=notes, stacks=stacks.finish(),
+            torch_version=context.version, settings=_settings(database) or context.settings, annotations=_steps(database),
+        )  # fmt: skip
+
+
+def _names(database: Database, table: str, column: str) -> dict[int, str]:
+    if not database.has(table, ("id", column)):
+        return {}
+    return {number: text for number, text in database.rows(table, ("id", column)) if isinstance(number, int) and isinstance(text, str)}
+
+
+def _value(value: Any) -> int:
+    """Returns a number of a cell; BLANK for none, or one below zero."""
+    return BLANK if value is None or value == "" else max(whole(value), BLANK)
+
+
+def _device(value: Any) -> int:
+    number = 0 if value is None else whole(value)
+    if not 0 <= number < 4096:
+        raise ValueError(f"device {number}")
+    return number
+
+
+def _operators(database: Database, names: dict[int, str], memory: AscendMemory) -> None:
+    if not database.has("OP_MEMORY", ("size", "allocationTime")):
+        return
+    wanted = (
+        "name", "size", "allocationTime", "releaseTime", "activeReleaseTime",
+        "allocationTotalAllocated", "allocationTotalReserved", "allocationTotalActive",
+        "releaseTotalAllocated", "releaseTotalReserved", "releaseTotalActive", "streamPtr", "deviceId",
+    )  # fmt: skip
+    for name, size, *cells, stream, device in database.rows("OP_MEMORY", wanted):
+        try:
+            values = [_value(cell) for cell in cells]
+            label = names.get(name, "") if isinstance(name, int) else str(name or "")
+            times = values[0], values[1], values[2]
+            memory.add_operator(label, byte_count(size), times, values[3:6], values[6:9], _value(stream), _device(device))
+        except (ValueError, TypeError):
+            memory.unusable += 1
+
+
+def _records(database: Database, names: dict[int, str], memory: AscendMemory) -> None:
+    if not database.has("MEMORY_RECORD", ("component", "timestamp")):
+        return
+    wanted = ("component", "timestamp", *_TOTALS, "streamPtr", "deviceId")
+    for component, time, *totals, stream, device in database.rows("MEMORY_RECORD", wanted):
+        try:
+            label = names.get(component, "") if isinstance(component, int) else str(component or "")
+            memory.add_record(label, whole(time), [_value(total) for total in totals], _value(stream), _device(device))
+        except (ValueError, TypeError):
+            memory.unusable += 1
+
+
+def _modules(database: Database) -> DriverMemory:
+    driver = DriverMemory()
+    modules = _names(database, "ENUM_MODULE", "name")
+    for module, time, reserved, device in database.rows("NPU_MODULE_MEM", ("moduleId", "timestampNs", "totalReserved", "deviceId")):
+        driver.add(_device(device), modules.get(module, str(module)), whole(time), byte_count(reserved))
+    return driver
+
+
+def _calls(database: Database, names: dict[int, str], stacks: StackTable, notes: Notes) -> list[RawDevice]:
+    """Reads NPU_OP_MEM: one row a call, with the address and the totals after it."""
+    kinds = {**_names(database, "ENUM_MEMORY", "name"), **{n: t for n, t in names.items() if t in ("allocate", "release")}}
+    columns = Columns(("time", "addr", "born", "size", "allocated", "reserved", "stack", "component", "device"))
+    unusable = 0
+    wanted = ("operatorName", "addr", "type", "size", "timestampNs", "totalAllocate", "totalReserve", "component", "deviceId")
+    for name, addr, kind, size, time, allocated, reserved, component, device in database.rows("NPU_OP_MEM", wanted):
+        try:
+            born = {"allocate": 1, "release": 0}[kinds.get(kind, "")]
+            label = names.get(name, "")
+            columns.add(
+                whole(time), whole(addr), born, abs(byte_count(size)), _value(allocated), _value(reserved),
+                stacks.number((Frame("", 0, label),)) if label else -1, _value(component), _device(device),
+            )  # fmt: skip
+        except (ValueError, TypeError, KeyError):
+            unusable += 1
+    rows = columns.arrays()
+    components, counts = np.unique(rows["component"], return_counts=True)
+    if len(components) > 1:
+        main = int(components[np.argmax(counts)])
+        rows = take(rows, rows["component"] == main)
+        others = [names.get(other, str(other)) for other in components.tolist() if other != main]
+        notes.add("MD918", f"shown is {names.get(main, main)}; left out: {', '.join(others)}")
+    for code in ("MD910", "MD914", "MD917"):
+        notes.add(code)
+    notes.add("MD911", "operators are named instead")
+    notes.add("MD913", "reserved is known as a sum")
+    notes.add("MD918", "there is nothing of PyTorch's allocator in it, but of the graph engine's")
+    if unusable:
+        notes.add("MD916", plural(unusable, "row"))
+    return [_calls_of(take(rows, rows["device"] == number), number) for number in np.unique(rows["device"]).tolist()]
+
+
+def _calls_of(rows: dict[str, Array], number: int) -> RawDevice:
+    rows = take(rows, np.lexsort((rows["born"], rows["time"])))  # frees before allocations of the same moment
+    nothing = unknown(len(rows["time"]))
+    return RawDevice(
+        device=number, action=np.where(rows["born"] > 0, schema.ALLOC, schema.FREE_COMPLETED).astype(np.int8),
+        addr=np.where(rows["addr"] > 0, rows["addr"], -1), size=rows["size"], time_us=rows["time"] // 1000,
+        stack=rows["stack"].astype(np.int32), has_addresses=False,
+        curves={"allocated": rows["allocated"], "reserved": rows["reserved"], "active": nothing, "requested": nothing},
+    )  # fmt: skip
+
+
+def _settings(database: Database) -> dict[str, object]:
+    if not database.has("META_DATA", ("name", "value")):
+        return {}
+    return next((settings_in(value) for name, value in database.rows("META_DATA", ("name", "value")) if name == "ENV_VARIABLES"), {})
+
+
+def _steps(database: Database) -> tuple[tuple[str, ...], Table] | None:
+    """Returns the profiler's steps under the name PyTorch's profiler gives them."""
+    if not database.has("STEP_TIME", ("id", "startNs", "endNs")):
+        return None
+    found: Iterable[tuple[Any, ...]] = database.rows("STEP_TIME", ("id", "startNs", "endNs"))
+    steps = [(whole(number), whole(start) // 1000, whole(end) // 1000) for number, start, end in found if None not in (number, start, end)]
+    names = tuple(f"ProfilerStep#{number}" for number, _, _ in steps)
+    return names, spans_table([start for _, start, _ in steps], [end for _, _, end in steps], range(len(steps)))

@@ -1,0 +1,200 @@
+"""What the Ascend PyTorch profiler knows of memory, whether it stands in csv files or in a database.
+
+Two tables: *operators*, one row a tensor born in the window with its birth, death and the totals at both; and *records*, the totals
+at every call of an allocator. Components are PTA (torch_npu's caching allocator), GE (the graph engine's), WORKSPACE, APP (the whole
+process as the driver sees it) and PTA+GE (a running sum of the two, one more row for each of theirs). A trace follows one allocator:
+PTA where there is any; what the others hold is noted.
+
+A free has two moments: asked for (``release``), and complete once no stream needs the block (``active release``). Where nothing
+waits, the profiler writes the second a few hundred nanoseconds before the first, with the same totals: that is one event, then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from memdiag.sources.enclosing import StackTable
+from memdiag.sources.growing import BLANK, Columns, take
+from memdiag.sources.notes import Notes
+from memdiag.sources.partial import unknown
+from memdiag.trace import schema
+from memdiag.trace.raw import RawDevice
+from memdiag.trace.stacks import Frame
+from memdiag.trace.table import Array
+from memdiag.units import format_bytes, plural
+
+_PREFERRED = ("PTA", "GE", "WORKSPACE", "APP")
+_SUM = "PTA+GE"
+_TOTALS = ("allocated", "reserved", "active")
+
+
+class AscendMemory:
+    """Collects both tables and makes devices of them.
+
+    Attributes:
+        stacks: One-frame stacks: the names of operators.
+        unusable: Rows that could not be read.
+    """
+
+    def __init__(self) -> None:
+        self.stacks = StackTable()
+        self.unusable = 0
+        self._components: dict[str, int] = {}
+        self._operators = Columns(
+            ("component", "stack", "size", "born", "dies", "gone", "born_allocated", "born_reserved", "born_active", "dies_allocated",
+             "dies_reserved", "dies_active", "stream", "device")
+        )  # fmt: skip
+        self._records = Columns(("component", "time", *_TOTALS, "stream", "device"))
+
+    def add_operator(
+        self, name: str, size: int, times: tuple[int, int, int], at_birth: Sequence[int], at_death: Sequence[int], stream: int, device: int
+    ) -> None:
+        """Adds a tensor.
+
+        Args:
+            name: The operator it was made for.
+            size: Bytes of its block; negative: freed in the window, made before it.
+            times: Nanoseconds of its allocation, of its free, and of the end of that free; BLANK: not in the window.
+            at_birth, at_death: Allocated, reserved and active bytes then; BLANK: unknown.
+            stream: Handle; BLANK: unknown.
+            device: Index.
+        """
+        born, dies, gone = times
+        dies = gone if dies == BLANK else dies
+        if (born == BLANK and dies == BLANK) or not size:
+            self.unusable += 1
+            return
+        if name.startswith("cann::"):
+            component = "GE"
+        elif BLANK < at_birth[0] < size or (dies != BLANK and gone == BLANK and at_death[2] != BLANK):
+            # The workspace allocator counts before it hands out, and its frees have one moment where the others have two.
+            component = "WORKSPACE"
+        else:
+            component = "PTA"
+        if gone != BLANK:
+            dies = min(dies, gone)
+        stack = self.stacks.number((Frame("", 0, name),)) if name else -1
+        self._operators.add(self._code(component), stack, abs(size), born, dies, gone, *at_birth, *at_death, stream, device)
+
+    def _code(self, component: str) -> int:
+        return self._components.setdefault(component, len(self._components))
+
+    def add_record(self, component: str, time: int, totals: Sequence[int], stream: int, device: int) -> None:
+        """Adds what an allocator holds (allocated, reserved and active bytes) at a moment (nanoseconds)."""
+        self._records.add(self._code(component), time, *totals, stream, device)
+
+    def devices(self, notes: Notes) -> list[RawDevice]:
+        """Returns one device's columns each, and notes what they leave out."""
+        operators, records = self._operators.arrays(), self._records.arrays()
+        numbers = np.unique(np.concatenate((operators["device"], records["device"])))
+        raws = []
+        for number in numbers.tolist():
+            mine = take(operators, operators["device"] == number), take(records, records["device"] == number)
+            raws.append(self._device(number, *mine, f"device {number}: " if len(numbers) > 1 else "", notes))
+        notes.add("MD910")
+        notes.add("MD914")
+        notes.add("MD917", "only tensors born in the window are listed" if len(operators["size"]) else "")
+        if len(self.stacks):
+            notes.add("MD911", "operators are named instead")
+        else:
+            notes.add("MD911")
+            notes.add("MD915", "it holds totals only; operator_memory.csv beside it would name tensors")
+        notes.add("MD913", "reserved is known as a sum")
+        if self.unusable:
+            notes.add("MD916", plural(self.unusable, "row"))
+        return raws
+
+    def _device(self, number: int, operators: dict[str, Array], records: dict[str, Array], where: str, notes: Notes) -> RawDevice:
+        operators["component"] = self._component_by_time(operators, records)
+        names = {code: name for name, code in self._components.items()}
+        present = {names[code] for code in np.unique(np.concatenate((operators["component"], records["component"]))).tolist()}
+        main = next((name for name in _PREFERRED if name in present), min(present - {_SUM} or present))
+        for name in sorted(present - {main, _SUM}):
+            rows = records["component"] == self._components[name]
+            held = int(records["reserved"][rows].max(initial=-1))
+            who = "the whole process" if name == "APP" else name
+            made = int((operators["component"] == self._components[name]).sum())
+            said = f"up to {format_bytes(held)} held by {who}" if held >= 0 else f"{plural(made, 'tensor')} of {who}"
+            notes.add("MD918", where + said)
+        if main != "PTA":
+            notes.add("MD918", f"{where}shown is {'the whole process' if main == 'APP' else main}: there is nothing of PyTorch's allocator")
+        code = self._components[main]
+        events = _events(take(operators, operators["component"] == code), take(records, records["component"] == code))
+        curves = {name: events[name] for name in _TOTALS}
+        return RawDevice(
+            device=number, action=events["action"].astype(np.int8), addr=events["addr"], size=events["size"], stream=events["stream"],
+            time_us=np.where(events["time"] >= 0, events["time"] // 1000, -1), stack=events["stack"].astype(np.int32), has_addresses=False,
+            curves={**curves, "requested": unknown(len(events["time"]))},
+        )  # fmt: skip
+
+
+    def _component_by_time(self, operators: dict[str, Array], records: dict[str, Array]) -> Array:
+        """Returns whose tensors the operators' are: the allocator that recorded its totals at that very moment, else as guessed."""
+        component = operators["component"].copy()
+        own = records["component"] != self._components.get(_SUM, BLANK)
+        time, owner = records["time"][own], records["component"][own]
+        order = np.argsort(time, kind="stable")
+        time, owner = time[order], owner[order]
+        for moment in ("dies", "born"):
+            at = np.minimum(np.searchsorted(time, operators[moment]), max(len(time) - 1, 0))
+            if len(time):
+                found = time[at] == operators[moment]
+                component[found] = owner[at[found]]
+        return component
+
+
+def _events(operators: dict[str, Array], records: dict[str, Array]) -> dict[str, Array]:
+    """Merges tensors and totals into events in the order of time."""
+    born = np.flatnonzero(operators["born"] != BLANK)
+    dies = np.flatnonzero(operators["dies"] != BLANK)
+    # A free that was asked for at one time and complete at a later one is two events; any other is one.
+    waits = dies[operators["gone"][dies] > operators["dies"][dies]]
+    waiting = np.isin(dies, waits)
+    count = len(records["time"])
+    parts: list[dict[str, Array]] = [
+        _part(operators, born, "born", schema.ALLOC, "born"),
+        _part(operators, dies[~waiting], "dies", schema.FREE_COMPLETED, "dies"),
+        _part(operators, waits, "dies", schema.FREE_REQUESTED, "dies"),
+        _part(operators, waits, "gone", schema.FREE_COMPLETED, ""),
+        {
+            "time": records["time"], "action": np.full(count, schema.UNKNOWN), "addr": unknown(count), "size": np.zeros(count, np.int64),
+            "stream": records["stream"], "stack": unknown(count), **{name: records[name] for name in _TOTALS},
+        },
+    ]  # fmt: skip
+    rank = np.repeat([1, 0, 0, 0, 2], [len(part["time"]) for part in parts])  # frees before allocations, totals behind both
+    events = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    events = take(events, np.lexsort((rank, events["time"])))
+    return take(events, _merge(events, any_tensors=len(born) + len(dies) > 0))
+
+
+def _part(operators: dict[str, Array], rows: Array, moment: str, action: int, totals: str) -> dict[str, Array]:
+    curves = {name: operators[f"{totals}_{name}"][rows] if totals else unknown(len(rows)) for name in _TOTALS}
+    return {
+        "time": operators[moment][rows], "action": np.full(len(rows), action), "addr": rows, "size": operators["size"][rows],
+        "stream": operators["stream"][rows], "stack": operators["stack"][rows], **curves,
+    }  # fmt: skip
+
+
+def _merge(events: dict[str, Array], *, any_tensors: bool) -> Array:
+    """Lets events take over the totals that were recorded at their very moment; returns which events stay.
+
+    Totals that say nothing new are left out, unless there is nothing else.
+    """
+    sample = events["action"] == schema.UNKNOWN
+    time = events["time"]
+    # The totals at row i belong to the last event of the same moment before it.
+    twin = np.flatnonzero(sample[1:] & ~sample[:-1] & (time[1:] == time[:-1])) + 1
+    keep = np.ones(len(time), bool)
+    keep[twin] = False
+    for name in _TOTALS:
+        values = events[name]
+        values[twin - 1] = np.where(values[twin - 1] == BLANK, values[twin], values[twin - 1])
+    if any_tensors:
+        left = np.flatnonzero(keep)
+        same = np.ones(max(len(left) - 1, 0), bool)
+        for name in _TOTALS:
+            same &= events[name][left[1:]] == events[name][left[:-1]]
+        keep[left[1:][same & sample[left[1:]]]] = False
+    return keep

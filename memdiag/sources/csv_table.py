@@ -1,0 +1,82 @@
+"""Csv files read by the names of their columns: profilers add, drop and rename columns, and write units into the header.
+
+Names are compared in lower case and without the unit: ``Total Reserved(MB)`` is the column ``total reserved`` in ``mb``. Cells are
+stripped: Ascend ends its times with a tab, so that spreadsheets keep all digits.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator
+from typing import TextIO
+
+from memdiag.sources.quantities import BYTE_UNITS, TIME_UNITS, scaled
+
+_UNIT = re.compile(r"(.*?)\s*\(([A-Za-z]+)\)\Z", re.DOTALL)
+_HEADER_LIMIT = 64 * 1024
+
+
+def columns_of(header: list[str]) -> dict[str, tuple[int, str]]:
+    """Returns place and unit ("" for none) of each column of a header; of two of one name the first counts."""
+    columns: dict[str, tuple[int, str]] = {}
+    for place, cell in enumerate(header):
+        text = cell.strip().lower()
+        match = _UNIT.match(text)
+        name, unit = match.groups() if match and match.group(2) in BYTE_UNITS | TIME_UNITS else (text, "")
+        columns.setdefault(name, (place, unit))
+    return columns
+
+
+def columns_in(head: bytes) -> set[str]:
+    """Returns the names of the columns of a csv file that begins with ``head``; empty if it does not look like one."""
+    line = head.removeprefix(b"\xef\xbb\xbf").split(b"\n", 1)[0][:_HEADER_LIMIT]
+    try:
+        row = next(csv.reader([line.decode()]), [])
+    except (UnicodeError, csv.Error):
+        return set()
+    return set(columns_of(row)) if len(row) > 1 else set()
+
+
+class CsvTable:
+    """Rows of a csv file with a header.
+
+    Attributes:
+        columns: Place and unit of each column.
+
+    Raises:
+        csv.Error: The text is no csv.
+    """
+
+    def __init__(self, text: TextIO) -> None:
+        self._reader = csv.reader(text)
+        self.columns = columns_of(next(self._reader, []))
+
+    def rows(self) -> Iterator[list[str]]:
+        """Yields each row that is not empty."""
+        for row in self._reader:
+            if row:
+                yield row
+
+    def text(self, row: list[str], name: str) -> str:
+        """Returns a cell, stripped; "" if it is blank, or the file has no such column."""
+        place, _ = self.columns.get(name, (-1, ""))
+        return row[place].strip() if 0 <= place < len(row) else ""
+
+    def bytes(self, row: list[str], name: str) -> int | None:
+        """Returns a cell in bytes by its column's unit; None if it is blank.
+
+        Raises:
+            ValueError: It is no number.
+        """
+        text = self.text(row, name)
+        return scaled(text, BYTE_UNITS.get(self.columns[name][1], 1)) if text and text != "N/A" else None
+
+    def nanoseconds(self, row: list[str], name: str) -> int | None:
+        """Returns a cell in nanoseconds by its column's unit; None if it is blank.
+
+        Raises:
+            ValueError: It is no number.
+        """
+        text = self.text(row, name)
+        return scaled(text, TIME_UNITS.get(self.columns[name][1], 1)) if text and text != "N/A" else None

@@ -1,0 +1,65 @@
+"""What the driver holds for a process, by module (APP, HCCL, RUNTIME …), sampled some fifty times a second: a curve, no tensors."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from memdiag.sources.growing import Columns
+from memdiag.sources.notes import Notes
+from memdiag.sources.partial import unknown
+from memdiag.trace import schema
+from memdiag.trace.raw import RawDevice
+from memdiag.trace.table import Array
+from memdiag.units import format_bytes
+
+_NAMED = 4  # modules in the note
+
+
+class DriverMemory:
+    """Collects samples and makes devices of them."""
+
+    def __init__(self) -> None:
+        self._modules: dict[str, int] = {}
+        self._samples = Columns(("device", "module", "time", "reserved"))
+
+    def add(self, device: int, module: str, time: int, reserved: int) -> None:
+        """Adds what a module holds (bytes) at a moment (nanoseconds). Less than nothing means that only frees were seen: nothing."""
+        self._samples.add(device, self._modules.setdefault(module, len(self._modules)), time, max(reserved, 0))
+
+    def devices(self, notes: Notes) -> list[RawDevice]:
+        """Returns one device's columns each: the sum over modules after each moment."""
+        samples = self._samples.arrays()
+        names = list(self._modules)
+        raws = []
+        for number in np.unique(samples["device"]).tolist():
+            rows = np.flatnonzero(samples["device"] == number)
+            rows = rows[np.argsort(samples["time"][rows], kind="stable")]
+            time, total, at_peak = _sums(samples["time"][rows], samples["module"][rows], samples["reserved"][rows], len(names))
+            held = sorted(((size, names[module]) for module, size in at_peak.items() if size), reverse=True)
+            shares = ", ".join(f"{name} {format_bytes(size)}" for size, name in held[:_NAMED])
+            notes.add("MD913", f"reserved is all that the driver holds for the process on device {number}; at the peak: {shares}")
+            nothing = unknown(len(time))
+            raws.append(RawDevice(
+                device=number, action=np.full(len(time), schema.UNKNOWN, np.int8), addr=nothing, size=np.zeros(len(time), np.int64),
+                time_us=time // 1000, has_addresses=False,
+                curves={"reserved": total, "allocated": nothing, "active": nothing, "requested": nothing},
+            ))  # fmt: skip
+        for code in ("MD910", "MD911", "MD915", "MD917"):
+            notes.add(code)
+        return raws
+
+
+def _sums(time: Array, module: Array, reserved: Array, num_modules: int) -> tuple[Array, Array, dict[int, int]]:
+    """Returns the distinct moments, the sum over modules after each, and the parts of the highest sum."""
+    last = dict.fromkeys(range(num_modules), 0)
+    total, highest = 0, -1
+    at_peak: dict[int, int] = {}
+    sums = []
+    for at, (now, which, size) in enumerate(zip(time.tolist(), module.tolist(), reserved.tolist(), strict=True)):
+        total += size - last[which]
+        last[which] = size
+        if at + 1 == len(time) or int(time[at + 1]) != now:
+            sums.append(total)
+            if total > highest:
+                highest, at_peak = total, dict(last)
+    return np.unique(time), np.array(sums, np.int64), at_peak

@@ -1,0 +1,43 @@
+"""``memscope_dump_<time>.csv`` of msmemscope, and ``leaks_dump_<time>.csv`` of its forerunner msleaks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from memdiag.errors import RefusedFile
+from memdiag.sources.csv_table import CsvTable, columns_in
+from memdiag.sources.guard import guard
+from memdiag.sources.msmemscope_build import RECORD, build
+from memdiag.sources.msmemscope_rows import FIRST_COLUMNS, MemscopeRows
+from memdiag.sources.text_files import open_text
+from memdiag.trace.model import Trace
+
+FORMAT = "msmemscope-csv"
+
+WHAT = "a dump of msmemscope"
+_WITHOUT_EVENTS = (({"base", "compare"}, "a comparison of sums"), ({"funcinfo"}, "calls of Python functions"))
+
+
+def sniff(head: bytes) -> bool:
+    """Whether the first line names msmemscope's columns, or those of its other tables."""
+    columns = columns_in(head)
+    return columns >= FIRST_COLUMNS or any(names <= columns for names, _ in _WITHOUT_EVENTS)
+
+
+def read(path: Path) -> Trace:
+    """Reads a dump.
+
+    Raises:
+        RefusedFile: It is damaged, or another table of msmemscope.
+    """
+    rows = MemscopeRows()
+    with guard(path, WHAT, RECORD):
+        with open_text(path) as text:
+            table = CsvTable(text)
+            if not set(table.columns) >= FIRST_COLUMNS:
+                holds = next((holds for names, holds in _WITHOUT_EVENTS if names <= set(table.columns)), "something else")
+                raise RefusedFile(f"{path} holds {holds}, not memory events", f"give the memscope_dump file; {RECORD}")
+            places = {name: place for name, (place, _) in table.columns.items()}
+            for row in table.rows():
+                rows.add({name: row[place].strip() for name, place in places.items() if place < len(row)})
+        return build(path, FORMAT, rows)
