@@ -14,7 +14,7 @@ DUMP = 'torch.cuda.memory._dump_snapshot("trace.pkl")'
 def record_lines(backend: str | None) -> tuple[str, str]:
     """Returns the two lines of Python that record a trace on ``backend`` ("npu", or anything that has torch.cuda)."""
     if backend == "npu":
-        return RECORD.replace("torch.cuda.", "torch_npu.npu."), DUMP.replace("torch.cuda.", "torch_npu.npu.")
+        return RECORD.replace("torch.cuda.", "torch.npu."), DUMP.replace("torch.cuda.", "torch.npu.")
     return RECORD, DUMP
 
 

@@ -7,13 +7,13 @@ that is too narrow wraps them itself, and they still copy as one line.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from memdiag.findings import DeviceReport, Finding, Report
+from memdiag.findings import DeviceReport, Evidence, Finding, Fix, Report
 from memdiag.render import words
 from memdiag.render.bar import bar, stacked_bar
 from memdiag.render.chart import chart
@@ -24,6 +24,7 @@ from memdiag.units import format_bytes, plural
 
 NARROWEST, WIDEST = 60, 132
 WIDE = 110
+LONGEST, LONGEST_PLACE = 400, 90  # characters of a text, and of a place in the code
 MAX_EVIDENCE = 4  # of every finding but the worst
 _LABELS = {"critical": "CRITICAL", "warning": "WARNING", "info": "INFO", "ok": "OK"}
 
@@ -41,7 +42,7 @@ def render(report: Report, look: Look = PLAIN) -> str:
         page.gap()
         numbers = ", ".join(str(device.device) for device in idle)
         page.text(f"{'Devices' if len(idle) > 1 else 'Device'} {numbers}: idle, nothing was ever held there.", "dim")
-    _findings(page, words.in_order(report.findings))
+    _findings(page, words.in_order(report.findings), several=len(report.devices) > 1)
     _notes(page, report)
     _next(page, report)
     return page.finish()
@@ -205,18 +206,24 @@ def _sites(page: _Page, device: DeviceReport) -> None:
     if not device.top_sites:
         page.text("Where tensors were made is unknown." if device.top_sites is None else "No tensor is live then.", indent=2)
         return
-    grid = _grid("r", "r", "w")
+    grid = _grid("r", "r", "l")
     grid.add_row(Text("bytes", style="bold"), Text("tensors", style="bold"), Text("where it was made", style="bold"))
     for site in device.top_sites:
-        grid.add_row(format_bytes(site.bytes), f"{site.num_tensors:,}", Text(plain(site.name, 200) or "unknown", overflow="fold"))
+        grid.add_row(format_bytes(site.bytes), f"{site.num_tensors:,}", plain(site.name, page.width - 26) or "unknown")
     page.add(_indented(grid))
 
 
-def _findings(page: _Page, findings: list[Finding]) -> None:
+def _findings(page: _Page, findings: list[Finding], *, several: bool) -> None:
     serious = [f for f in findings if f.severity != "info"]
     page.title("Findings", plural(len(serious), "problem") if serious else "no problem found")
+    told: set[Fix] = set()
     for finding in serious:
-        _finding(page, finding, MAX_EVIDENCE if finding is not serious[0] else len(finding.evidence))
+        _finding_head(page, finding, _title(finding, several=several))
+        _evidence(page, finding.evidence, MAX_EVIDENCE if finding is not serious[0] else len(finding.evidence))
+        for fix in finding.fixes:
+            _fix(page, fix, again=fix in told)
+            told.add(fix)
+        _saving(page, finding)
     rest = [f for f in findings if f.severity == "info"]
     if not rest:
         return
@@ -224,38 +231,54 @@ def _findings(page: _Page, findings: list[Finding]) -> None:
     page.text("Also noticed", "bold", indent=2)
     grid = _grid("l", "w")
     for finding in rest:
-        title = Text(plain(finding.title), overflow="fold")
+        title = Text(_title(finding, several=several), overflow="fold")
         if where := next((item.where for item in finding.evidence if item.where), ""):
-            title.append(f" · {plain(where)}", style="dim")
+            title.append(f" · {plain(where, LONGEST_PLACE)}", style="dim")
         grid.add_row(Text(plain(finding.code), style="cyan"), title)
     page.add(_indented(grid))
 
 
-def _finding(page: _Page, finding: Finding, max_evidence: int) -> None:
+def _title(finding: Finding, *, several: bool) -> str:
+    where = f"device {finding.device}: " if several and finding.device is not None else ""
+    return where + plain(finding.title, LONGEST)
+
+
+def _finding_head(page: _Page, finding: Finding, title: str) -> None:
     page.gap()
     head = _grid("l", "w")
     label = f"{plain(finding.code)}  {_LABELS[finding.severity]}"
-    head.add_row(Text(label, style=words.SEVERITY_STYLE[finding.severity]), Text(plain(finding.title), style="bold", overflow="fold"))
+    head.add_row(Text(label, style=words.SEVERITY_STYLE[finding.severity]), Text(title, style="bold", overflow="fold"))
     page.add(_indented(head))
-    evidence = _grid("r", "w")
-    for item in finding.evidence[:max_evidence]:
-        what = Text(plain(item.what), overflow="fold")
+
+
+def _evidence(page: _Page, evidence: Sequence[Evidence], at_most: int) -> None:
+    grid = _grid("r", "w")
+    for item in evidence[:at_most]:
+        what = Text(plain(item.what, LONGEST), overflow="fold")
         value = words.value_words(item)
         if isinstance(item.value, str):  # words, not a number: they may be long
             what.append(f": {value}")
             value = ""
         if item.where:
-            what.append(f" · {plain(item.where)}", style="dim")
-        evidence.add_row(Text(plain(value, 24), style="bold"), what)
-    page.add(_indented(evidence, 9))
-    if len(finding.evidence) > max_evidence:
-        page.text(f"and {plural(len(finding.evidence) - max_evidence, 'more fact')} (--json)", "dim", indent=11)
-    for fix in finding.fixes:
-        _labelled(page, "fix", plain(fix.title) + (f" ({plain(fix.applicability)})" if fix.applicability else ""), "green")
-        if fix.change:
-            page.paste(plain(fix.change), indent=16)
-        if fix.caveat:
-            _labelled(page, "but", plain(fix.caveat))
+            what.append(f" · {plain(item.where, LONGEST_PLACE)}", style="dim")
+        grid.add_row(Text(plain(value, 24), style="bold"), what)
+    page.add(_indented(grid, 9))
+    if len(evidence) > at_most:
+        page.text(f"and {plural(len(evidence) - at_most, 'more fact')} (--json)", "dim", indent=11)
+
+
+def _fix(page: _Page, fix: Fix, *, again: bool) -> None:
+    applies = f" ({plain(fix.applicability, LONGEST)})" if fix.applicability and not again else ""
+    _labelled(page, "fix", plain(fix.title, LONGEST) + (" (as above)" if again else applies), "green")
+    if again:
+        return
+    if fix.change:
+        page.paste(plain(fix.change), indent=16)
+    if fix.caveat:
+        _labelled(page, "but", plain(fix.caveat, LONGEST))
+
+
+def _saving(page: _Page, finding: Finding) -> None:
     if finding.saving:
         _labelled(page, "saves", words.saving_words(finding.saving))
         if finding.saving.repro:

@@ -69,6 +69,19 @@ def test_only_the_worst_finding_shows_all_its_evidence(samples):
     assert "and 1 more fact (--json)" in shown
 
 
+def test_a_fix_is_explained_once(samples):
+    finding = samples.FINDINGS[2]
+    shown = render(replace(samples.rich(), findings=(finding, replace(finding, code="MD202"))), Look())
+    assert shown.count("export PYTORCH_CUDA_ALLOC_CONF") == 1
+    assert shown.count("fix    Turn on expandable segments") == 2
+    assert "fix    Turn on expandable segments (as above)" in shown
+
+
+def test_findings_name_the_device_if_there_are_several(samples):
+    assert "device 0: Free memory" in render(samples.several(), Look())
+    assert "device 0: Free memory" not in render(samples.rich(), Look())
+
+
 def test_a_long_line_to_paste_is_not_broken(samples):
     change = "export PYTORCH_CUDA_ALLOC_CONF=" + ",".join(f"key_{i}:{i}" for i in range(30))
     finding = replace(samples.FINDINGS[2], fixes=(replace(samples.FINDINGS[2].fixes[0], change=change),))
