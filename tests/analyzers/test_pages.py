@@ -1,0 +1,46 @@
+"""Every finding code has a page whose title is its meaning, and the index lists all pages."""
+
+import re
+
+import pytest
+
+from memdiag.registry import ANALYZERS, resolve
+
+CODES = {code: meaning for target in ANALYZERS.values() for code, meaning in resolve(target).CODES.items()}
+SECTIONS = ("## What it means", "## Why it matters", "## How to fix it", "## When not to")
+
+
+@pytest.fixture
+def pages(root):
+    return {path.stem: path.read_text(encoding="utf-8") for path in (root / "docs" / "findings").glob("MD*.md")}
+
+
+@pytest.mark.parametrize("code", sorted(CODES))
+def test_the_page_of_a_finding_is_titled_with_its_meaning_and_complete(pages, code):
+    page = pages[code]
+    assert page.splitlines()[0] == f"# {code}: {CODES[code]}"
+    assert [line for line in page.splitlines() if line.startswith("## ")] == list(SECTIONS)
+
+
+def test_the_page_of_a_note_says_what_it_limits(pages):
+    for code, page in pages.items():
+        if code not in CODES:
+            assert code.startswith("MD9")
+            assert [line for line in page.splitlines() if line.startswith("## ")] == [
+                "## What it means",
+                "## What it limits",
+                "## What to do",
+            ]
+
+
+def test_the_index_lists_every_page_with_its_title(root, pages):
+    index = (root / "docs" / "findings" / "README.md").read_text(encoding="utf-8")
+    listed = dict(re.findall(r"^\| \[(MD\d{3})\]\(\1\.md\) \| (.*) \|$", index, re.MULTILINE))
+    assert listed == {code: page.splitlines()[0].split(": ", 1)[1] for code, page in pages.items()}
+
+
+def test_links_between_pages_lead_somewhere(root):
+    folder = root / "docs"
+    for path in [folder / "fragmentation.md", *(folder / "findings").glob("*.md")]:
+        for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8")):
+            assert (path.parent / target).exists(), f"{path.name}: {target}"
