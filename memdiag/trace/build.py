@@ -19,6 +19,7 @@ from memdiag.trace.stacks import Stacks
 from memdiag.trace.table import Array, Table
 
 _UNLIMITED = 1 << 62
+_MOST_TREE_NODES = 1 << 24  # of the search for largest free ranges: 128 MB; with more pools and addresses they are not measured
 _CURVES = ("reserved", "allocated", "active", "requested", "cache", "stranded", "foreign")
 
 
@@ -190,6 +191,12 @@ def _walk(
     segment_row = np.full(n, -1, np.int64)
     segment_row[plan.event] = np.arange(len(plan.event))
     rounded = layout.round(columns["requested_bytes"])
+    edges = np.unique(np.concatenate((place, plan.bounds)))
+    asking = np.unique(references.group)
+    leaves = 1 << max(len(edges) - 1, 1).bit_length()
+    has_trees = len(asking) * 2 * leaves <= _MOST_TREE_NODES
+    tree_of = np.full(len(small), -1, np.int64)
+    tree_of[asking] = np.arange(len(asking)) if has_trees else -1
     for _ in range(2):
         cell_group, cell_segment = plan.start_group.copy(), plan.start_segment.copy()
         cell_expandable = plan.start_expandable.copy()
@@ -201,7 +208,8 @@ def _walk(
             cell_group, cell_segment, cell_expandable, breaks, break_starts, small, layout.large_segment, layout.expandable,
             _UNLIMITED if layout.max_split is None else layout.max_split, place, live, live_starts, tensor_key, columns["alloc_at"],
             columns["free_requested_at"], columns["requested_bytes"], rounded, known, reference_of, references.opened_at,
-            references.group.astype(np.int64), position, xs, x_start,
+            references.group.astype(np.int64), position, xs, x_start, edges, tree_of,
+            np.zeros((max(len(asking), 1) if has_trees else 1, 2 * leaves if has_trees else 2), np.int64),
         )  # fmt: skip
         if not mended:
             break

@@ -61,8 +61,8 @@ def _count(lo: int, hi: int, cell: int, sign: int, heap: Any, sums: Array) -> No
     """Adds (sign 1) or takes away (-1) the free range [lo, hi) that lies in ``cell``'s segment."""
     if lo >= hi:
         return
-    (bounds, cell_group, cell_expandable, breaks, break_starts, group_small, large_page, xs, x_start, fenwick, rest_of, largest,
-     stale) = heap  # fmt: skip
+    (bounds, cell_group, cell_expandable, breaks, break_starts, group_small, large_page, xs, x_start, fenwick, rest_of, edges, tree_of,
+     trees) = heap  # fmt: skip
     size = hi - lo
     first, last = _bounds_of(cell, bounds, breaks, break_starts)
     group = cell_group[cell]
@@ -76,10 +76,17 @@ def _count(lo: int, hi: int, cell: int, sign: int, heap: Any, sums: Array) -> No
     sums[FREE] += sign * size
     sums[WHOLE] += sign * whole
     rest_of[group] += sign * rest
-    if sign > 0:
-        largest[group] = max(largest[group], size)
-    elif size == largest[group]:
-        stale[group] = True
+    if tree_of[group] >= 0:
+        # A range is known by the last edge (beginning of a block or cell) at or before it: no other free range has the same one.
+        tree = trees[tree_of[group]]
+        node = (len(tree) >> 1) + np.searchsorted(edges, lo, side="right") - 1
+        tree[node] = size if sign > 0 else 0
+        while node > 1:
+            node >>= 1
+            higher = max(tree[2 * node], tree[2 * node + 1])
+            if tree[node] == higher:
+                break
+            tree[node] = higher
     # Which of the reference sizes of this group does the range serve? A Fenwick tree over them sums the rest.
     base, count = x_start[group], x_start[group + 1] - x_start[group]
     a, b = 0, count
@@ -96,11 +103,9 @@ def _count(lo: int, hi: int, cell: int, sign: int, heap: Any, sums: Array) -> No
 
 
 @njit
-def _sweep(lo: int, hi: int, sign: int, group: int, heap: Any, sums: Array, place: Array, size_at: Array, live: Array,
-           live_starts: Array) -> int:  # fmt: skip
-    """Counts every free range within [lo, hi); with sign 0 only returns the largest one of ``group``."""
+def _sweep(lo: int, hi: int, sign: int, heap: Any, sums: Array, place: Array, size_at: Array, live: Array, live_starts: Array) -> None:
+    """Counts every free range within [lo, hi)."""
     bounds, cell_group, breaks, break_starts = heap[0], heap[1], heap[3], heap[4]
-    best = 0
     pos = lo
     block = np.searchsorted(place, pos)
     before = predecessor(live, live_starts, block - 1)
@@ -118,14 +123,10 @@ def _sweep(lo: int, hi: int, sign: int, group: int, heap: Any, sums: Array, plac
             block = successor(live, live_starts, block + 1)
         end = bounds[successor(breaks, break_starts, cell + 1)]
         stop = end if block < 0 else min(end, place[block])
-        if sign != 0:
-            _count(pos, stop, cell, sign, heap, sums)
-        elif cell_group[cell] == group:
-            best = max(best, stop - pos)
+        _count(pos, stop, cell, sign, heap, sums)
         pos = stop
         if block >= 0 and place[block] == stop:
             pos += size_at[block]
-    return best
 
 
 @njit
@@ -187,7 +188,7 @@ def walk(
     breaks: Array, break_starts: Array, group_small: Array, large_page: int, fine_split: bool, max_split: int, place: Array,
     live: Array, live_starts: Array, tensor_place: Array, alloc_at: Array, requested_at: Array, requested: Array, rounded: Array,
     known: Array, reference_of: Array, reference_opened: Array, reference_group: Array, reference_x: Array, xs: Array,
-    x_start: Array,
+    x_start: Array, edges: Array, tree_of: Array, trees: Array,
 ) -> tuple[Array, Array, Array, Array, Array, Array, Array, Array, bool]:  # fmt: skip
     """Walks all events.
 
@@ -197,10 +198,12 @@ def walk(
         known: Bytes of each tensor's block where the file itself says so; -1 elsewhere.
         reference_of: Reference of each event; reference_opened, _group, _x: first event, group and position among ``xs`` of each.
         xs: Distinct reference sizes, sorted within each group, group g's at x_start[g]:x_start[g + 1].
+        edges: Sorted distinct values of place and bounds. trees: for each group with references a tree of maxima over them, filled
+            with zeros; tree_of: its row for each group, -1: none.
 
     Returns:
         Curves (7 x events: reserved, allocated, active, requested, cache, stranded, foreign), block bytes and group of each
-        tensor, largest free range before each reference, pieces (6 x rows: cell, opened_at, closed_at, group, expandable,
+        tensor, largest free range before each reference (-1: it has no tree), pieces (6 x rows: cell, opened_at, closed_at, group, expandable,
         segment), anomalies, sums before the first event, state of each tensor at the end (0 gone, 1 allocated, 2 pending), and
         whether a guess at the size of a block from before the trace had to be mended.
     """
@@ -219,10 +222,8 @@ def walk(
     mended = False
     fenwick = np.zeros(len(xs) + num_groups + 1, np.int64)
     rest_of = np.zeros(num_groups, np.int64)
-    largest = np.zeros(num_groups, np.int64)
-    stale = np.zeros(num_groups, np.bool_)
-    heap = (bounds, cell_group, cell_expandable, breaks, break_starts, group_small, large_page, xs, x_start, fenwick, rest_of,
-            largest, stale)  # fmt: skip
+    heap = (bounds, cell_group, cell_expandable, breaks, break_starts, group_small, large_page, xs, x_start, fenwick, rest_of, edges,
+            tree_of, trees)  # fmt: skip
 
     pieces = np.empty((6, max(2 * len(plan_lo) + len(bounds), 16)), np.int64)
     num_pieces = 0
@@ -261,17 +262,14 @@ def walk(
             sums[ALLOCATED] += block[t]
             sums[REQUESTED] += requested[t]
     if len(bounds) > 1:
-        _sweep(bounds[0], bounds[-1], 1, -1, heap, sums, place, size_at, live, live_starts)
+        _sweep(bounds[0], bounds[-1], 1, heap, sums, place, size_at, live, live_starts)
     start = sums.copy()
 
     for i in range(n):
         reference = reference_of[i]
         if reference >= 0 and reference_opened[reference] == i:
-            g = reference_group[reference]
-            if stale[g]:
-                largest[g] = _sweep(bounds[0], bounds[-1], 0, g, heap, sums, place, size_at, live, live_starts)
-                stale[g] = False
-            best[reference] = largest[g]
+            if tree_of[reference_group[reference]] >= 0:
+                best[reference] = trees[tree_of[reference_group[reference]], 1]
         code = action[i]
         t = tensor_of[i]
         if code == ALLOC and t >= 0:
@@ -349,7 +347,7 @@ def walk(
                 first, end = _bounds_of(plan_hi[r], bounds, breaks, break_starts)
                 after = successor(live, live_starts, np.searchsorted(place, e))
                 hi = max(e, end if after < 0 else min(end, place[after]))
-            _sweep(lo, hi, -1, -1, heap, sums, place, size_at, live, live_starts)
+            _sweep(lo, hi, -1, heap, sums, place, size_at, live, live_starts)
             for cell in range(plan_lo[r], plan_hi[r]):
                 width = bounds[cell + 1] - bounds[cell]
                 held = cell_group[cell] >= 0
@@ -372,7 +370,7 @@ def walk(
                     num_pieces += 1
             for b in range(plan_lo[r], plan_hi[r] + 1):
                 _set_break(b, bounds, cell_group, cell_segment, cell_expandable, breaks, break_starts)
-            _sweep(lo, hi, 1, -1, heap, sums, place, size_at, live, live_starts)
+            _sweep(lo, hi, 1, heap, sums, place, size_at, live, live_starts)
         curves[0, i], curves[1, i], curves[2, i], curves[3, i] = sums[RESERVED], sums[ALLOCATED], sums[ACTIVE], sums[REQUESTED]
         if reference >= 0:
             g = reference_group[reference]
