@@ -9,6 +9,7 @@ import numpy as np
 from memdiag.findings import Note
 from memdiag.trace import heap, lifecycles, schema
 from memdiag.trace.bits import new_set
+from memdiag.trace.cells import set_breaks
 from memdiag.trace.layout import Layout
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.notes import notes_on
@@ -201,7 +202,7 @@ def _walk(
         cell_group, cell_segment = plan.start_group.copy(), plan.start_segment.copy()
         cell_expandable = plan.start_expandable.copy()
         breaks, break_starts = new_set(len(plan.bounds))
-        heap.set_breaks(plan.bounds, cell_group, cell_segment, cell_expandable, breaks, break_starts)
+        set_breaks(plan.bounds, cell_group, cell_segment, cell_expandable, breaks, break_starts)
         live, live_starts = new_set(len(place))
         curves, block, group_of, best, pieces, found, start, state, mended = heap.walk(
             raw.action, tensor_of, segment_row, plan.opens, plan.expandable, plan.lo, plan.hi, plan.group, plan.segment, plan.bounds,

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from memdiag.trace.bits import contains, insert, predecessor, remove, successor
+from memdiag.trace.cells import bounds_of, cell_at, set_break
 from memdiag.trace.compiled import njit
 from memdiag.trace.layout import SMALL_SEGMENT
 from memdiag.trace.schema import ALLOC, FREE_COMPLETED, FREE_REQUESTED
@@ -24,27 +25,6 @@ _MOST_ALIGNMENT = 16 * 1024  # torch_npu skips less than this to align a block o
 OVERLAP, OUTSIDE, SEGMENT_GONE_UNDER_BLOCK, TOO_LARGE, GAP, REOPENED, NUM_HEAP = range(7)
 # Positions in the vector of sums.
 RESERVED, ALLOCATED, ACTIVE, REQUESTED, FREE, WHOLE, NUM_SUMS = range(7)
-
-
-@njit
-def _cell_at(bounds: Array, address: int) -> int:
-    """Cell that contains an address; -1: before or behind all of them."""
-    lo, hi = 0, len(bounds) - 1
-    if hi < 1 or address < bounds[0] or address >= bounds[hi]:
-        return -1
-    while hi - lo > 1:
-        middle = (lo + hi) >> 1
-        if bounds[middle] <= address:
-            lo = middle
-        else:
-            hi = middle
-    return lo
-
-
-@njit
-def _bounds_of(cell: int, bounds: Array, breaks: Array, break_starts: Array) -> tuple[int, int]:
-    """First and last address of the segment that a cell belongs to."""
-    return bounds[predecessor(breaks, break_starts, cell)], bounds[successor(breaks, break_starts, cell + 1)]
 
 
 @njit
@@ -64,7 +44,7 @@ def _count(lo: int, hi: int, cell: int, sign: int, heap: Any, sums: Array) -> No
     (bounds, cell_group, cell_expandable, breaks, break_starts, group_small, large_page, xs, x_start, fenwick, rest_of, edges, tree_of,
      trees) = heap  # fmt: skip
     size = hi - lo
-    first, last = _bounds_of(cell, bounds, breaks, break_starts)
+    first, last = bounds_of(cell, bounds, breaks, break_starts)
     group = cell_group[cell]
     whole = 0
     if lo == first and hi == last:
@@ -113,7 +93,7 @@ def _sweep(lo: int, hi: int, sign: int, heap: Any, sums: Array, place: Array, si
         pos = max(pos, place[before] + size_at[before])
     block = successor(live, live_starts, block)
     while pos < hi:
-        cell = _cell_at(bounds, pos)
+        cell = cell_at(bounds, pos)
         if cell < 0:
             break
         if cell_group[cell] < 0:
@@ -132,7 +112,7 @@ def _sweep(lo: int, hi: int, sign: int, heap: Any, sums: Array, place: Array, si
 @njit
 def _release(p: int, cell: int, heap: Any, sums: Array, place: Array, size_at: Array, live: Array, live_starts: Array) -> None:
     """Makes the block at ``p`` free: it becomes one range with its free neighbours."""
-    first, end = _bounds_of(cell, heap[0], heap[3], heap[4])
+    first, end = bounds_of(cell, heap[0], heap[3], heap[4])
     lo, hi = _gap(p, first, end, place, size_at, live, live_starts)
     _count(lo, place[p], cell, -1, heap, sums)
     _count(place[p] + size_at[p], hi, cell, -1, heap, sums)
@@ -203,9 +183,9 @@ def walk(
 
     Returns:
         Curves (7 x events: reserved, allocated, active, requested, cache, stranded, foreign), block bytes and group of each
-        tensor, largest free range before each reference (-1: it has no tree), pieces (6 x rows: cell, opened_at, closed_at, group, expandable,
-        segment), anomalies, sums before the first event, state of each tensor at the end (0 gone, 1 allocated, 2 pending), and
-        whether a guess at the size of a block from before the trace had to be mended.
+        tensor, largest free range before each reference (-1: it has no tree), pieces (6 x rows: cell, opened_at, closed_at,
+        group, expandable, segment), anomalies, sums before the first event, state of each tensor at the end (0 gone,
+        1 allocated, 2 pending), and whether a guess at the size of a block from before the trace had to be mended.
     """
     n = len(action)
     num_groups = len(group_small)
@@ -243,13 +223,13 @@ def walk(
     end_before = np.int64(-1)
     for t in range(num_before):
         p = tensor_place[t]
-        cell = _cell_at(bounds, place[p])
+        cell = cell_at(bounds, place[p])
         if cell < 0 or cell_group[cell] < 0 or place[p] < end_before:
             anomalies[OVERLAP if place[p] < end_before else OUTSIDE] += 1
             remove(live, live_starts, p)
             continue
         group = cell_group[cell]
-        first, end = _bounds_of(cell, bounds, breaks, break_starts)
+        first, end = bounds_of(cell, bounds, breaks, break_starts)
         following = successor(live, live_starts, p + 1)
         room = end - place[p] if following < 0 else min(end, place[following]) - place[p]
         block[t] = _block_bytes(rounded[t], room, group_small[group], fine_split, max_split, known[t])
@@ -267,15 +247,14 @@ def walk(
 
     for i in range(n):
         reference = reference_of[i]
-        if reference >= 0 and reference_opened[reference] == i:
-            if tree_of[reference_group[reference]] >= 0:
-                best[reference] = trees[tree_of[reference_group[reference]], 1]
+        if reference >= 0 and reference_opened[reference] == i and tree_of[reference_group[reference]] >= 0:
+            best[reference] = trees[tree_of[reference_group[reference]], 1]
         code = action[i]
         t = tensor_of[i]
         if code == ALLOC and t >= 0:
             p = tensor_place[t]
             address = place[p]
-            cell = _cell_at(bounds, address)
+            cell = cell_at(bounds, address)
             if cell < 0 or cell_group[cell] < 0:
                 anomalies[OUTSIDE] += 1
             else:
@@ -284,7 +263,7 @@ def walk(
                     anomalies[OVERLAP] += 1
                     _forget(owner[p], size_at[p], requested, state, sums)
                     _release(p, cell, heap, sums, place, size_at, live, live_starts)
-                first, end = _bounds_of(cell, bounds, breaks, break_starts)
+                first, end = bounds_of(cell, bounds, breaks, break_starts)
                 lo, hi = _gap(p, first, end, place, size_at, live, live_starts)
                 _count(lo, hi, cell, -1, heap, sums)
                 before = predecessor(live, live_starts, p - 1)
@@ -319,7 +298,7 @@ def walk(
             p = tensor_place[t]
             if code == FREE_COMPLETED:
                 _forget(t, size_at[p], requested, state, sums)
-                _release(p, _cell_at(bounds, place[p]), heap, sums, place, size_at, live, live_starts)
+                _release(p, cell_at(bounds, place[p]), heap, sums, place, size_at, live, live_starts)
             elif state[t] == 1:
                 sums[ALLOCATED] -= size_at[p]
                 sums[REQUESTED] -= requested[t]
@@ -335,16 +314,16 @@ def walk(
                 while p >= 0 and place[p] < e:
                     anomalies[SEGMENT_GONE_UNDER_BLOCK] += 1
                     _forget(owner[p], size_at[p], requested, state, sums)
-                    _release(p, _cell_at(bounds, place[p]), heap, sums, place, size_at, live, live_starts)
+                    _release(p, cell_at(bounds, place[p]), heap, sums, place, size_at, live, live_starts)
                     p = successor(live, live_starts, p + 1)
             # Every free range that touches [s, e) is taken out, the cells change hands, and the ranges are counted anew.
             lo, hi = s, e
             if plan_lo[r] > 0 and cell_group[plan_lo[r] - 1] >= 0:
-                first, end = _bounds_of(plan_lo[r] - 1, bounds, breaks, break_starts)
+                first, end = bounds_of(plan_lo[r] - 1, bounds, breaks, break_starts)
                 before = predecessor(live, live_starts, np.searchsorted(place, s) - 1)
                 lo = min(s, first if before < 0 else max(first, place[before] + size_at[before]))
             if plan_hi[r] < len(bounds) - 1 and cell_group[plan_hi[r]] >= 0:
-                first, end = _bounds_of(plan_hi[r], bounds, breaks, break_starts)
+                first, end = bounds_of(plan_hi[r], bounds, breaks, break_starts)
                 after = successor(live, live_starts, np.searchsorted(place, e))
                 hi = max(e, end if after < 0 else min(end, place[after]))
             _sweep(lo, hi, -1, heap, sums, place, size_at, live, live_starts)
@@ -369,7 +348,7 @@ def walk(
                     open_piece[cell] = num_pieces
                     num_pieces += 1
             for b in range(plan_lo[r], plan_hi[r] + 1):
-                _set_break(b, bounds, cell_group, cell_segment, cell_expandable, breaks, break_starts)
+                set_break(b, bounds, cell_group, cell_segment, cell_expandable, breaks, break_starts)
             _sweep(lo, hi, 1, heap, sums, place, size_at, live, live_starts)
         curves[0, i], curves[1, i], curves[2, i], curves[3, i] = sums[RESERVED], sums[ALLOCATED], sums[ACTIVE], sums[REQUESTED]
         if reference >= 0:
@@ -384,24 +363,3 @@ def walk(
             curves[5, i] = below
             curves[6, i] = sums[FREE] - curves[4, i] - below
     return curves, block, group_of, best, pieces[:, :num_pieces].copy(), anomalies, start, state, mended
-
-
-@njit
-def _set_break(b: int, bounds: Array, cell_group: Array, cell_segment: Array, cell_expandable: Array, breaks: Array,
-               break_starts: Array) -> None:  # fmt: skip
-    """Decides whether a free range can run across the boundary ``b``."""
-    joins = False
-    if 0 < b < len(bounds) - 1 and cell_group[b - 1] >= 0 and cell_group[b - 1] == cell_group[b]:
-        joins = (cell_expandable[b] and cell_expandable[b - 1]) or (cell_segment[b] >= 0 and cell_segment[b] == cell_segment[b - 1])
-    if joins:
-        remove(breaks, break_starts, b)
-    else:
-        insert(breaks, break_starts, b)
-
-
-@njit
-def set_breaks(bounds: Array, cell_group: Array, cell_segment: Array, cell_expandable: Array, breaks: Array,
-               break_starts: Array) -> None:  # fmt: skip
-    """Decides it for every boundary."""
-    for b in range(len(bounds)):
-        _set_break(b, bounds, cell_group, cell_segment, cell_expandable, breaks, break_starts)
