@@ -21,7 +21,7 @@ from memdiag.units import GIB, MIB, format_bytes, format_count
 
 # Of the reserved peak, what is more than the active peak; worth the headline from a tenth on, or a twentieth if that is a GiB.
 GAP_SHARE, LARGE_GAP_SHARE = 0.1, 0.05
-GAP_FLOOR = 64 * MIB
+GAP_FLOOR = 32 * MIB
 SHARE = 0.3  # of what is live: worth naming as what it mostly consists of
 CATEGORY_WORDS = {
     "parameter": "parameters",
@@ -41,7 +41,8 @@ def headline(trace: Trace, context: Context, findings: Sequence[Finding]) -> str
     if not views:
         return "This file holds nothing about any device."
     view = max(views, key=lambda v: (_ran_out(v.device), _top(v.device, "reserved"), _top(v.device, "allocated")))
-    where = f"Device {view.device.device}: " if len(views) > 1 else ""
+    busy = [v for v in views if _top(v.device, "reserved") > 0 or _top(v.device, "allocated") > 0]
+    where = f"Device {view.device.device}: " if len(busy) > 1 else ""
     sentences = [sentence for sentence in _sentences(view, context, findings) if sentence]
     first = sentences[0] if not where else sentences[0][0].lower() + sentences[0][1:]
     return where + " ".join((first, *sentences[1:]))
@@ -100,6 +101,9 @@ def _peak(view: DeviceView) -> str:
     reserved, allocated, active = (_top(device, curve) for curve in ("reserved", "allocated", "active"))
     if reserved < 0:
         return f"Peak {format_bytes(allocated)} allocated; what was reserved for it is not in the file."
+    if device.peak("reserved") < 0:  # what it was needed for is not recorded
+        most = format_bytes(_known(allocated))
+        return f"{format_bytes(reserved)} was reserved before the recording began, and never more since; {most} was allocated at most."
     numbers = f"Peak {format_bytes(reserved)} reserved, {format_bytes(_known(allocated))} allocated"
     if active < 0:
         return f"{numbers}."
@@ -116,14 +120,15 @@ def _consists_of(view: DeviceView) -> str:
     if not total:
         return ""
     name, size = next(((n, b) for n, b in by_category(view, rows).items() if n != "unknown"), ("", 0))
-    unknown = (tensors.category[rows] == 0) & (tensors.alloc_at[rows] < 0)
-    before = int(tensors.block_bytes[rows][unknown].sum()) if has_history(view.device) else 0
+    there = (tensors.alloc_at[rows] < 0) & has_history(view.device)
+    before = int(tensors.block_bytes[rows][there].sum())
+    of_unknown_kind = int(tensors.block_bytes[rows][there & (tensors.category[rows] == 0)].sum())
     moment = "the peak" if has_history(view.device) and view.at == view.device.peak("allocated") else "what is live"
-    if size >= max(SHARE * total, before):
+    if size >= max(SHARE * total, of_unknown_kind):
         if size < total / 2:
             return f"The largest part of {moment} is {CATEGORY_WORDS[name]} ({size / total:.0%})."
         return f"{size / total:.0%} of {moment} is {CATEGORY_WORDS[name]}."
-    if before >= SHARE * total:
+    if of_unknown_kind >= SHARE * total:
         return f"{before / total:.0%} of {moment} was there before the recording began."
     return ""
 

@@ -15,7 +15,7 @@ import numpy as np
 from memdiag.analyzers.context import Context, DeviceView
 from memdiag.analyzers.headline import CATEGORY_WORDS
 from memdiag.analyzers.places import moment_name
-from memdiag.analyzers.sites import by_category, by_module, by_place, has_history, when_fullest
+from memdiag.analyzers.sites import by_category, by_module, by_place, has_history, sums, when_fullest
 from memdiag.findings import Evidence, Finding, Fix, Severity
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
@@ -56,40 +56,55 @@ def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
 
 def _composition(view: DeviceView, rows: Array) -> Iterator[Finding]:
     """MD101, MD102 or MD103."""
-    device, size = view.device, view.device.tensors.block_bytes[rows]
-    total, kinds = int(size.sum()), by_category(view, rows)
-    state = sum(kinds.get(name, 0) for name in _STATE)
-    activations = kinds.get("activation", 0)
-    moment = "at the peak" if _is_peak(view) else f"at {moment_name(device, view.at)}" if has_history(device) else "in the snapshot"
+    device, tensors = view.device, view.device.tensors
+    total, held = int(tensors.block_bytes[rows].sum()), by_category(view, rows)
+    state = sum(held.get(name, 0) for name in _STATE)
     fixes: tuple[Fix, ...] = ()
-    if activations >= max(MOST * total, state):
-        code, part, what, fixes = "MD101", activations, "activations", _ACTIVATION_FIXES
+    if held.get("activation", 0) >= max(MOST * total, state):
+        code, names, fixes = "MD101", ["activation"], _ACTIVATION_FIXES
     elif state >= MOST * total:
-        code, part, fixes = "MD102", state, _STATE_FIXES if kinds.get("optimizer_state") else _STATE_FIXES[:1]
-        what = " and ".join(CATEGORY_WORDS[name] for name in _STATE if kinds.get(name, 0) >= TRIFLE * total)
+        code, names = "MD102", [name for name in _STATE if held.get(name, 0) >= TRIFLE * total]
+        fixes = _STATE_FIXES if "optimizer_state" in names else _STATE_FIXES[:1]
     else:
-        name, part = next(((name, held) for name, held in kinds.items() if name != "unknown"), ("unknown", 0))
-        if part < MOST * total:
-            return
-        code, what = "MD103", CATEGORY_WORDS[name]
-    title = f"{part / total:.0%} of the {format_bytes(total)} live {moment} is {what}"
-    yield Finding(code, title, _severity(device), device.device, tuple(_evidence(view, rows, kinds, total)), fixes, weight_bytes=part)
+        code, names = "MD103", [name for name in held if name != "unknown"][:1]
+    part = sum(held[name] for name in names)
+    if part < MOST * total:
+        return
+    moment = "at the peak" if _is_peak(view) else f"at {moment_name(device, view.at)}" if has_history(device) else "in the snapshot"
+    mine = rows[np.isin(tensors.category[rows], [schema.CATEGORIES.index(name) for name in names])]
+    evidence = (
+        Evidence("live", total, "bytes", moment_name(device, view.at)),
+        *(Evidence(f"of it {CATEGORY_WORDS.get(name, name)}", size, "bytes") for name, size in list(held.items())[: NUM_LISTED + 1]),
+        *_before(view, rows),
+        *_origins(view, mine),
+        *_other_peak(view),
+    )
+    title = f"{part / total:.0%} of the {format_bytes(total)} live {moment} is {_listed([CATEGORY_WORDS[name] for name in names])}"
+    yield Finding(code, title, _severity(device), device.device, evidence, fixes, weight_bytes=part)
 
 
-def _evidence(view: DeviceView, rows: Array, kinds: dict[str, int], total: int) -> Iterator[Evidence]:
-    device = view.device
-    yield Evidence("live", total, "bytes", moment_name(device, view.at))
-    for name, held in list(kinds.items())[: NUM_LISTED + 1]:
-        yield Evidence(f"of it {CATEGORY_WORDS.get(name, name)}", held, "bytes")
-    tensors = device.tensors
-    before = int(tensors.block_bytes[rows][tensors.alloc_at[rows] < 0].sum()) if has_history(device) else 0
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _before(view: DeviceView, rows: Array) -> Iterator[Evidence]:
+    tensors = view.device.tensors
+    before = int(tensors.block_bytes[rows][tensors.alloc_at[rows] < 0].sum()) if has_history(view.device) else 0
     if before:
         yield Evidence("of it there before the recording began", before, "bytes")
+
+
+def _origins(view: DeviceView, rows: Array) -> Iterator[Evidence]:
+    """Where, in which kind of layer, and in which phase the tensors ``rows`` were made."""
+    tensors = view.device.tensors
     for place in by_place(view, rows)[:NUM_LISTED]:
-        yield Evidence("held from one place", place.bytes, "bytes", place.label)
-    for module, held in list(by_module(view, rows).items())[:NUM_LISTED]:
-        yield Evidence("made in layers of", held, "bytes", module)
-    yield from _other_peak(view)
+        yield Evidence("made at", place.bytes, "bytes", place.label)
+    for module, size in list(by_module(view, rows).items())[:NUM_LISTED]:
+        yield Evidence("made in layers of", size, "bytes", module)
+    phases = sums(schema.PHASES, tensors.phase_alloc[rows], tensors.block_bytes[rows])
+    for phase, size in list(phases.items())[:NUM_LISTED]:
+        if phase != "unknown":
+            yield Evidence("made in phase", size, "bytes", phase)
 
 
 def _other_peak(view: DeviceView) -> Iterator[Evidence]:
@@ -143,7 +158,7 @@ def _optimizer_temporaries(view: DeviceView, backend: str | None) -> Iterator[Fi
             Evidence("temporaries of the optimizer step", held, "bytes", moment_name(device, at)),
             Evidence("allocated then", total, "bytes"),
             Evidence("most allocated outside of optimizer steps", elsewhere, "bytes"),
-            *(Evidence("held from one place", place.bytes, "bytes", place.label) for place in by_place(view, rows)[:NUM_LISTED]),
+            *(Evidence("made at", place.bytes, "bytes", place.label) for place in by_place(view, rows)[:NUM_LISTED]),
         ),
         (
             Fix("Use the fused optimizer: it needs no temporaries", "code", optimizers, "Adam, AdamW, SGD", "rounds a little differently"),
@@ -179,7 +194,7 @@ def _loss(view: DeviceView) -> Iterator[Finding]:
         (
             Evidence("held by the loss and its inputs", held, "bytes", moment_name(device, at)),
             Evidence("allocated then", total, "bytes"),
-            *(Evidence("held from one place", place.bytes, "bytes", place.label) for place in by_place(view, rows)[:NUM_LISTED]),
+            *(Evidence("made at", place.bytes, "bytes", place.label) for place in by_place(view, rows)[:NUM_LISTED]),
         ),
         (
             Fix(
