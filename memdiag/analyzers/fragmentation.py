@@ -79,7 +79,7 @@ def _out_of_memory(here: Look) -> Iterator[Finding]:
             f"Out of memory for {format_bytes(wanted)} while {format_bytes(free)} lay free in unusable pieces{outside}",
             "critical",
             here.device.device,
-            (*evidence, *_split_evidence(here), *_outside_evidence(here), *_fit_evidence(here), *_history_evidence(here.device)),
+            (*evidence, *_split_evidence(here), *_outside_evidence(here), *_fit_evidence(here), *_history_evidence(here)),
             _fixes(here),
             weight_bytes=free,
         )
@@ -139,7 +139,7 @@ def _stranded(here: Look) -> Iterator[Finding]:
             Evidence("request it is seen from (rounded)", here.request_bytes, "bytes", _where(here.name, here.site)),
             *_split_evidence(here),
             *_fit_evidence(here),
-            *_history_evidence(here.device),
+            *_history_evidence(here),
             Evidence("reserved peak - active peak: no remedy against fragmentation saves more", _above_active(here.device), "bytes"),
         ),
         _fixes(here),
@@ -291,8 +291,8 @@ def _split_evidence(here: Look) -> Iterator[Evidence]:
     if not here.is_split_known:
         return
     yield Evidence("free in its pool and stream, in smaller pieces (stranded)", here.split["stranded"], "bytes", here.name)
-    yield Evidence("free in part-used segments of other pools and streams (foreign)", here.split["foreign"], "bytes")
-    yield Evidence("free and usable for it (cache)", here.split["cache"], "bytes")
+    if here.split["foreign"]:
+        yield Evidence("free in part-used segments of other pools and streams (foreign)", here.split["foreign"], "bytes")
 
 
 def _fit_evidence(here: Look) -> Iterator[Evidence]:
@@ -320,15 +320,16 @@ def _places(here: Look, rows: Array) -> str:
     return "; ".join(named[:NUM_PLACES])
 
 
-def _history_evidence(device: DeviceTrace) -> Iterator[Evidence]:
+def _history_evidence(here: Look) -> Iterator[Evidence]:
     """What the whole trace says: when most was stranded, and how often new memory was taken while enough lay free in pieces."""
+    device = here.device
     references, stranded = device.references, device.usage.stranded
     opened = np.flatnonzero((references.opened_at < references.at_event) & ~references.failed)
     if not len(opened):
         return
     begin = references.opened_at[opened]
     worst = int(begin[np.argmax(stranded[begin])])
-    if stranded[worst] > 0:
+    if stranded[worst] > max(here.split["stranded"], 0):
         yield Evidence("most ever stranded when new memory was taken", int(stranded[worst]), "bytes", moment_name(device, worst))
     needless = opened[stranded[references.opened_at[opened]] >= references.size[opened]]
     if not len(needless):

@@ -175,9 +175,7 @@ def fragmentation_at(device: DeviceTrace, at: int) -> Fragmentation:
     usage = device.usage_at(at)
     row = int(device.usage.reference[at]) if at >= 0 else -1
     split = {name: int(device.usage[name][at]) if at >= 0 else -1 for name in ("cache", "stranded", "foreign")}
-    largest = None
-    if row >= 0 and device.has_addresses:
-        largest = would_fit(device.topology(at), int(device.references.group[row]), 0).largest_free_bytes
+    largest = _known(_largest_free(device, at, row)) if row >= 0 and device.has_addresses else None
     return Fragmentation(
         at_event=at if device.num_events else None,
         reference_request_bytes=int(device.references.size[row]) if row >= 0 else None,
@@ -189,6 +187,14 @@ def fragmentation_at(device: DeviceTrace, at: int) -> Fragmentation:
         cache_bytes=_known(split["cache"]),
         largest_free_bytes=largest,
     )
+
+
+def _largest_free(device: DeviceTrace, at: int, row: int) -> int:
+    """Returns the largest free range for a reference request: before it took new memory, if it is the one that is just being made."""
+    references = device.references
+    if references.opened_at[row] <= at <= references.at_event[row] and not references.failed[row] and references.largest_free[row] >= 0:
+        return int(references.largest_free[row])
+    return would_fit(device.topology(at), int(references.group[row]), 0).largest_free_bytes
 
 
 def _known(value: int) -> int | None:

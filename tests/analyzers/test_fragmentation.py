@@ -9,6 +9,7 @@ from memdiag.analyzers.context import Context
 from memdiag.analyzers.fit import would_fit
 from memdiag.analyzers.moments import fragmentation_at, look
 from memdiag.analyzers.pinning import idle_by_group, pinned
+from memdiag.sources import load
 from memdiag.trace.layout import Layout
 
 MIB = 1 << 20
@@ -82,6 +83,35 @@ def test_the_worked_example_adds_up_to_the_byte(example):
     assert split.reference_request_bytes == 32 * MIB
     assert split.reference_kind == "next request"
     assert split.largest_free_bytes == 24 * MIB
+
+
+def test_the_largest_free_range_is_the_one_that_the_request_found(example):
+    trace, before = example
+    assert fragmentation_at(trace.devices[0], before + 1).largest_free_bytes == 24 * MIB  # not the segment just opened for it
+
+
+def test_free_ranges_before_requests_are_those_of_the_topology(golden):
+    trace = load(golden / "snapshot.pickle")
+    for device in trace.devices:
+        references = device.references
+        for row in range(0, len(references), 5):
+            topology = device.topology(int(references.opened_at[row]) - 1)
+            assert would_fit(topology, int(references.group[row]), 0).largest_free_bytes == references.largest_free[row]
+
+
+def test_pieces_in_part_use_hold_what_is_stranded_or_foreign_or_fits(golden):
+    trace = load(golden / "snapshot.pickle")
+    settings = AllocatorSettings.of(trace)
+    for view in Context().views(trace):
+        device = view.device
+        for at in range(0, device.num_events, max(device.num_events // 7, 1)):
+            row = int(device.usage.reference[at])
+            if row < 0:
+                continue
+            topology, group = device.topology(at), int(device.references.group[row])
+            idle = idle_by_group(view, topology, settings)
+            assert sum(size for other, size in idle.items() if other != group) == device.usage.foreign[at]
+            assert idle.get(group, 0) >= device.usage.stranded[at]
 
 
 def test_the_page_shows_the_numbers_of_the_worked_example(example, root):
@@ -421,8 +451,6 @@ def test_without_addresses_nothing_is_said_of_fragmentation(heap):
 
 
 def test_a_snapshot_without_a_trace_still_shows_what_pins_what(shared):
-    from memdiag.sources import load
-
     trace = load(shared / "data" / "snapshots" / "Felixburton7__voxelflex__dump_snapshot@95411eb0.pickle")
     assert trace.num_events == 0
     found = findings(trace)
