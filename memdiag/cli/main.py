@@ -70,6 +70,11 @@ def main(arguments: list[str] | None = None) -> int:
         _trace_back()
         say_error("there is not enough memory for this file", "use a machine with more, or record fewer events (max_entries)")
         return COULD_NOT
+    except OSError as error:
+        _trace_back()
+        where = f"{error.filename}: " if error.filename else ""
+        say_error(where + (error.strerror or str(error)), "check the path, its permissions, and the space on the disk")
+        return COULD_NOT
     except Exception as error:  # noqa: BLE001 - the last resort: a person should not meet a traceback
         _trace_back()
         say_error(f"internal: {type(error).__name__}: {error}", "this is a bug in memdiag: set MEMDIAG_DEBUG=1 for a traceback to report")

@@ -119,6 +119,12 @@ def test_debug_shows_the_traceback_and_keeps_the_code(fails, capsys, monkeypatch
     assert "error: " in shown
 
 
+def test_trouble_with_a_file(fails, capsys):
+    fails(OSError(36, "File name too long", "x.pkl"))
+    assert main(["analyze", "x.pkl"]) == 2
+    assert capsys.readouterr().err.startswith("error: x.pkl: File name too long\nhint: ")
+
+
 def test_too_little_memory(fails, capsys):
     fails(MemoryError())
     assert main(["analyze", "x.pkl"]) == 2
