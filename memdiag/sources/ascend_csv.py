@@ -13,7 +13,7 @@ from memdiag.sources.ascend_context import context_of
 from memdiag.sources.ascend_memory import AscendMemory
 from memdiag.sources.csv_table import CsvTable, columns_in
 from memdiag.sources.driver_memory import DriverMemory
-from memdiag.sources.growing import BLANK
+from memdiag.sources.growing import BLANK, Budget
 from memdiag.sources.guard import guard
 from memdiag.sources.notes import Notes
 from memdiag.sources.partial import build_partial
@@ -56,8 +56,10 @@ def read(path: Path) -> Trace:
     Raises:
         RefusedFile: It is damaged, or a table without memory in it.
     """
-    memory, driver, notes = AscendMemory(), DriverMemory(), Notes()
+    notes = Notes()
     with guard(path, _WHAT, RECORD):
+        budget = Budget(path)
+        memory, driver = AscendMemory(budget), DriverMemory(budget)
         kind = _read_table(path, memory, driver)
         other = _sibling(path) if kind == "memory" else None
         if other is not None:

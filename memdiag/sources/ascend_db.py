@@ -6,7 +6,7 @@ STRING_IDS. NPU_OP_MEM has the calls of the graph engine's allocator, with addre
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from memdiag.sources.ascend_context import context_of, settings_in
 from memdiag.sources.ascend_memory import AscendMemory
 from memdiag.sources.driver_memory import DriverMemory
 from memdiag.sources.enclosing import StackTable
-from memdiag.sources.growing import BLANK, Columns, take
+from memdiag.sources.growing import BLANK, Budget, Columns, take
 from memdiag.sources.guard import guard
 from memdiag.sources.msmemscope_db import read as read_memscope
 from memdiag.sources.msmemscope_db import sniff as is_memscope
@@ -37,6 +37,7 @@ FORMAT = "ascend-db"
 
 _WHAT = "a database of the Ascend profiler"
 RECORD = "profile with torch_npu.profiler.profile(profile_memory=True), or with msprof --task-memory=on"
+_MOST_STEPS = 100_000
 _TOTALS = ("totalAllocated", "totalReserved", "totalActive")
 
 
@@ -54,17 +55,18 @@ def read(path: Path) -> Trace:
     with guard(path, _WHAT, RECORD), open_database(path) as database:
         if table_in(database):
             return read_memscope(path)
-        names = _names(database, "STRING_IDS", "value")
-        memory, notes = AscendMemory(), Notes()
+        budget = Budget(path)
+        names = _names(database, "STRING_IDS", "value", budget)
+        memory, notes = AscendMemory(budget), Notes()
         _operators(database, names, memory)
         _records(database, names, memory)
         raws, stacks = memory.devices(notes), memory.stacks
         if not raws and database.has("NPU_OP_MEM"):
-            notes, stacks = Notes(), StackTable()
-            raws = _calls(database, names, stacks, notes)
+            notes, stacks = Notes(), StackTable(budget)
+            raws = _calls(database, names, stacks, notes, budget)
         if not raws and database.has("NPU_MODULE_MEM"):
             notes = Notes()
-            raws = _modules(database).devices(notes)
+            raws = _modules(database, budget).devices(notes)
         if not raws:
             raise RefusedFile(f"{path} holds no table with memory events", RECORD)
         context = context_of(path)
@@ -74,10 +76,15 @@ def read(path: Path) -> Trace:
         )  # fmt: skip
 
 
-def _names(database: Database, table: str, column: str) -> dict[int, str]:
-    if not database.has(table, ("id", column)):
-        return {}
-    return {number: text for number, text in database.rows(table, ("id", column)) if isinstance(number, int) and isinstance(text, str)}
+def _names(database: Database, table: str, column: str, budget: Budget) -> dict[int, str]:
+    """Returns the texts of a table of numbered texts."""
+    names: dict[int, str] = {}
+    if database.has(table, ("id", column)):
+        for number, text in database.rows(table, ("id", column)):
+            if isinstance(number, int) and isinstance(text, str):
+                budget.spend(2 * len(text) + 200)
+                names[number] = text
+    return names
 
 
 def _value(value: Any) -> int:
@@ -122,18 +129,18 @@ def _records(database: Database, names: dict[int, str], memory: AscendMemory) ->
             memory.unusable += 1
 
 
-def _modules(database: Database) -> DriverMemory:
-    driver = DriverMemory()
-    modules = _names(database, "ENUM_MODULE", "name")
+def _modules(database: Database, budget: Budget) -> DriverMemory:
+    driver = DriverMemory(budget)
+    modules = _names(database, "ENUM_MODULE", "name", budget)
     for module, time, reserved, device in database.rows("NPU_MODULE_MEM", ("moduleId", "timestampNs", "totalReserved", "deviceId")):
         driver.add(_device(device), modules.get(module, str(module)), whole(time), byte_count(reserved))
     return driver
 
 
-def _calls(database: Database, names: dict[int, str], stacks: StackTable, notes: Notes) -> list[RawDevice]:
+def _calls(database: Database, names: dict[int, str], stacks: StackTable, notes: Notes, budget: Budget) -> list[RawDevice]:
     """Reads NPU_OP_MEM: one row a call, with the address and the totals after it."""
-    kinds = {**_names(database, "ENUM_MEMORY", "name"), **{n: t for n, t in names.items() if t in ("allocate", "release")}}
-    columns = Columns(("time", "addr", "born", "size", "allocated", "reserved", "stack", "component", "device"))
+    kinds = {**_names(database, "ENUM_MEMORY", "name", budget), **{n: t for n, t in names.items() if t in ("allocate", "release")}}
+    columns = Columns(("time", "addr", "born", "size", "allocated", "reserved", "stack", "component", "device"), budget)
     unusable = 0
     wanted = ("operatorName", "addr", "type", "size", "timestampNs", "totalAllocate", "totalReserve", "component", "deviceId")
     for name, addr, kind, size, time, allocated, reserved, component, device in database.rows("NPU_OP_MEM", wanted):
@@ -184,7 +191,8 @@ def _steps(database: Database) -> tuple[tuple[str, ...], Table] | None:
     """Returns the profiler's steps under the name PyTorch's profiler gives them."""
     if not database.has("STEP_TIME", ("id", "startNs", "endNs")):
         return None
-    found: Iterable[tuple[Any, ...]] = database.rows("STEP_TIME", ("id", "startNs", "endNs"))
+    found = islice(database.rows("STEP_TIME", ("id", "startNs", "endNs")), _MOST_STEPS)
     steps = [(whole(number), whole(start) // 1000, whole(end) // 1000) for number, start, end in found if None not in (number, start, end)]
     names = tuple(f"ProfilerStep#{number}" for number, _, _ in steps)
-    return names, spans_table([start for _, start, _ in steps], [end for _, _, end in steps], range(len(steps)))
+    _, starts, ends = np.array(steps, np.int64).reshape(-1, 3).T
+    return names, spans_table(starts, ends, np.arange(len(steps)))

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from memdiag.sources.enclosing import StackTable
-from memdiag.sources.growing import BLANK, Columns, take
+from memdiag.sources.growing import BLANK, Budget, Columns, Names, take
 from memdiag.sources.notes import Notes
 from memdiag.sources.partial import unknown
 from memdiag.trace import schema
@@ -38,15 +38,16 @@ class AscendMemory:
         unusable: Rows that could not be read.
     """
 
-    def __init__(self) -> None:
-        self.stacks = StackTable()
+    def __init__(self, budget: Budget) -> None:
+        self.stacks = StackTable(budget)
         self.unusable = 0
-        self._components: dict[str, int] = {}
+        self._components = Names(budget)
         self._operators = Columns(
             ("component", "stack", "size", "born", "dies", "gone", "born_allocated", "born_reserved", "born_active", "dies_allocated",
-             "dies_reserved", "dies_active", "stream", "device")
+             "dies_reserved", "dies_active", "stream", "device"),
+            budget,
         )  # fmt: skip
-        self._records = Columns(("component", "time", *_TOTALS, "stream", "device"))
+        self._records = Columns(("component", "time", *_TOTALS, "stream", "device"), budget)
 
     def add_operator(
         self, name: str, size: int, times: tuple[int, int, int], at_birth: Sequence[int], at_death: Sequence[int], stream: int, device: int
@@ -76,14 +77,11 @@ class AscendMemory:
         if gone != BLANK:
             dies = min(dies, gone)
         stack = self.stacks.number((Frame("", 0, name),)) if name else -1
-        self._operators.add(self._code(component), stack, abs(size), born, dies, gone, *at_birth, *at_death, stream, device)
-
-    def _code(self, component: str) -> int:
-        return self._components.setdefault(component, len(self._components))
+        self._operators.add(self._components.number(component), stack, abs(size), born, dies, gone, *at_birth, *at_death, stream, device)
 
     def add_record(self, component: str, time: int, totals: Sequence[int], stream: int, device: int) -> None:
         """Adds what an allocator holds (allocated, reserved and active bytes) at a moment (nanoseconds)."""
-        self._records.add(self._code(component), time, *totals, stream, device)
+        self._records.add(self._components.number(component), time, *totals, stream, device)
 
     def devices(self, notes: Notes) -> list[RawDevice]:
         """Returns one device's columns each, and notes what they leave out."""
@@ -108,19 +106,19 @@ class AscendMemory:
 
     def _device(self, number: int, operators: dict[str, Array], records: dict[str, Array], where: str, notes: Notes) -> RawDevice:
         operators["component"] = self._component_by_time(operators, records)
-        names = {code: name for name, code in self._components.items()}
+        names = self._components.list()
         present = {names[code] for code in np.unique(np.concatenate((operators["component"], records["component"]))).tolist()}
         main = next((name for name in _PREFERRED if name in present), min(present - {_SUM} or present))
         for name in sorted(present - {main, _SUM}):
-            rows = records["component"] == self._components[name]
+            rows = records["component"] == self._components.find(name)
             held = int(records["reserved"][rows].max(initial=-1))
             who = "the whole process" if name == "APP" else name
-            made = int((operators["component"] == self._components[name]).sum())
+            made = int((operators["component"] == self._components.find(name)).sum())
             said = f"up to {format_bytes(held)} held by {who}" if held >= 0 else f"{plural(made, 'tensor')} of {who}"
             notes.add("MD918", where + said)
         if main != "PTA":
             notes.add("MD918", f"{where}shown is {'the whole process' if main == 'APP' else main}: there is nothing of PyTorch's allocator")
-        code = self._components[main]
+        code = self._components.find(main)
         events = _events(take(operators, operators["component"] == code), take(records, records["component"] == code))
         curves = {name: events[name] for name in _TOTALS}
         return RawDevice(
@@ -133,7 +131,7 @@ class AscendMemory:
     def _component_by_time(self, operators: dict[str, Array], records: dict[str, Array]) -> Array:
         """Returns whose tensors the operators' are: the allocator that recorded its totals at that very moment, else as guessed."""
         component = operators["component"].copy()
-        own = records["component"] != self._components.get(_SUM, BLANK)
+        own = records["component"] != self._components.find(_SUM)
         time, owner = records["time"][own], records["component"][own]
         order = np.argsort(time, kind="stable")
         time, owner = time[order], owner[order]

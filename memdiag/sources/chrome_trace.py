@@ -9,7 +9,6 @@ threads, so what was open at an allocation is its stack.
 from __future__ import annotations
 
 import re
-from array import array
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import numpy as np
 
 from memdiag.errors import RefusedFile
 from memdiag.sources.enclosing import Spans, StackTable
+from memdiag.sources.growing import Budget, Columns, Names, take
 from memdiag.sources.guard import guard
 from memdiag.sources.json_stream import JsonStream
 from memdiag.sources.notes import Notes
@@ -38,12 +38,13 @@ RECORD = (
     "or record a snapshot with torch.cuda.memory._record_memory_history()"
 )
 _HOST = 0
+_MOST_DEVICES = 1024
 _JSON = re.compile(rb"\s*(\{\s*[\"}]|\[\s*[\[{\]])")
 # c10::DeviceType, as the argument "Device Type" has it. 20 is whatever a vendor registered.
 _BACKENDS = {0: "cpu", 1: "cuda", 6: "hip", 9: "xla", 12: "xpu", 13: "mps", 15: "hpu", 19: "mtia"}
 _OPERATORS = {"cpu_op", "Operator", "python_function", "user_annotation"}
 _STEP = ("ProfilerStep#", "Optimizer.")
-_COLUMNS = ("time", "thread", "bytes", "addr", "allocated", "reserved")
+_COLUMNS = ("time", "thread", "bytes", "addr", "allocated", "reserved", "failed")
 
 
 def sniff(head: bytes) -> bool:
@@ -57,8 +58,8 @@ def read(path: Path) -> Trace:
     Raises:
         RefusedFile: It is damaged, or holds no memory events.
     """
-    reader = _Reader()
     with guard(path, _WHAT, RECORD), open_text(path, errors="replace") as text:
+        reader = _Reader(Budget(path))
         stream = JsonStream(text)
         if stream.peek() == "[":
             reader.events(stream)
@@ -86,18 +87,19 @@ def _advice(reader: _Reader) -> str:
 class _Reader:
     """Collects memory events, spans and annotations from the events of a trace."""
 
-    def __init__(self) -> None:
+    def __init__(self, budget: Budget) -> None:
+        self.budget = budget
         self.meta: dict[str, Any] = {}
         self.found_events = False
         self.num_events = 0
         self.ascend = False
         self.unusable = 0
-        self.devices: dict[tuple[int, int], dict[str, array[int]]] = {}
-        self.ooms: dict[tuple[int, int], set[int]] = {}
-        self.stacks = StackTable()
-        self.spans = Spans(self.stacks)
-        self.names: dict[str, int] = {}
-        self.marks: tuple[array[int], array[int], array[int]] = (array("i"), array("q"), array("q"))
+        self.devices: dict[tuple[int, int], Columns] = {}
+        self.stacks = StackTable(budget)
+        self.spans = Spans(self.stacks, budget)
+        self.threads = Names(budget)
+        self.names = Names(budget)
+        self.marks = Columns(("name", "start", "end"), budget)
 
     def kind(self) -> str:
         """Returns what kind of trace this is, in a word."""
@@ -133,32 +135,28 @@ class _Reader:
             except (ValueError, KeyError, TypeError, OverflowError):
                 return
             if name.startswith(_STEP) or kind == "user_annotation":
-                which, starts, ends = self.marks
-                which.append(self.names.setdefault(name, len(self.names)))
-                starts.append(start // 1000)
-                ends.append(end // 1000)
+                self.marks.add(self.names.number(name), start // 1000, end // 1000)
             if not name.startswith("ProfilerStep#"):
                 args = event.get("args")
                 outer = args.get("Call stack") if isinstance(args, dict) else None
-                thread = self.spans.thread((str(event.get("pid")), str(event.get("tid"))))
-                self.spans.add(thread, start, end, name, outer.replace("\r\n", "") if isinstance(outer, str) else "")
+                self.spans.add(self._thread(event), start, end, name, outer.replace("\r\n", "") if isinstance(outer, str) else "")
         elif kind == "async_npu":
             self.ascend = True
 
+    def _thread(self, event: dict[str, Any]) -> int:
+        return self.threads.number(f"{event.get('pid')} {event.get('tid')}")
+
     def _memory(self, event: dict[str, Any], args: dict[str, Any]) -> None:
         key = (whole(args["Device Type"]), whole(args["Device Id"]))
+        failed = event["name"] == "[OutOfMemory]"  # then the bytes are those asked for
         row = (
-            nanoseconds(event["ts"]), self.spans.thread((str(event.get("pid")), str(event.get("tid")))), byte_count(args["Bytes"]),
-            whole(args.get("Addr", -1)), _total(args.get("Total Allocated")), _total(args.get("Total Reserved")),
+            nanoseconds(event["ts"]), self._thread(event), byte_count(args["Bytes"]), whole(args.get("Addr", -1)),
+            _total(args.get("Total Allocated")), _total(args.get("Total Reserved")), int(failed),
         )  # fmt: skip
-        if event["name"] == "[OutOfMemory]":
-            # The allocator says what was asked for, and what it held by then.
-            self.ooms.setdefault(key, set()).add(len(self.devices.get(key, {}).get("time", ())))
-        elif not row[2]:
-            return  # nothing was handed out
-        columns = self.devices.setdefault(key, {name: array("q") for name in _COLUMNS})
-        for name, value in zip(_COLUMNS, row, strict=True):
-            columns[name].append(value)
+        if row[2] or failed:  # of 0 bytes nothing is handed out
+            if key not in self.devices and len(self.devices) >= _MOST_DEVICES:
+                raise ValueError("too many devices")
+            self.devices.setdefault(key, Columns(_COLUMNS, self.budget)).add(*row)
 
     def build(self, path: Path) -> Trace:
         """Builds the trace."""
@@ -180,20 +178,17 @@ class _Reader:
             notes.add("MD911", "operators are named instead" if len(self.stacks) else "")
         if self.unusable:
             notes.add("MD916", f"{plural(self.unusable, 'memory event')} without size, time or device")
-        which, starts, ends = self.marks
-        marks = spans_table([s + base // 1000 for s in starts], [e + base // 1000 for e in ends], which)
+        marks = self.marks.arrays()
+        table = spans_table(marks["start"] + base // 1000, marks["end"] + base // 1000, marks["name"])
         return build_partial(
             path, FORMAT, _BACKENDS.get(keys[0][0]), raws, hint=RECORD, complete=False, notes=notes, stacks=self.stacks.finish(),
-            annotations=(tuple(self.names), marks),
+            annotations=(self.names.list(), table),
         )  # fmt: skip
 
     def _device(self, key: tuple[int, int], number: int, base: int, notes: Notes) -> RawDevice:
-        columns = {name: np.array(values, np.int64) for name, values in self.devices[key].items()}
-        failed = np.zeros(len(columns["time"]), bool)
-        failed[sorted(self.ooms.get(key, ()))] = True
-        order = np.argsort(columns["time"], kind="stable")
-        columns, failed = {name: values[order] for name, values in columns.items()}, failed[order]
-        size = columns["bytes"]
+        columns = self.devices[key].arrays()
+        columns = take(columns, np.argsort(columns["time"], kind="stable"))
+        failed, size = columns["failed"] > 0, columns["bytes"]
         change = np.where(failed, 0, size)
         where = f"device {number}: " if len(self.devices) > 1 else ""
         if (failed | (columns["addr"] > 0)).all():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from memdiag.sources.growing import Columns
+from memdiag.sources.growing import Budget, Columns, Names
 from memdiag.sources.notes import Notes
 from memdiag.sources.partial import unknown
 from memdiag.trace import schema
@@ -18,18 +18,18 @@ _NAMED = 4  # modules in the note
 class DriverMemory:
     """Collects samples and makes devices of them."""
 
-    def __init__(self) -> None:
-        self._modules: dict[str, int] = {}
-        self._samples = Columns(("device", "module", "time", "reserved"))
+    def __init__(self, budget: Budget) -> None:
+        self._modules = Names(budget)
+        self._samples = Columns(("device", "module", "time", "reserved"), budget)
 
     def add(self, device: int, module: str, time: int, reserved: int) -> None:
         """Adds what a module holds (bytes) at a moment (nanoseconds). Less than nothing means that only frees were seen: nothing."""
-        self._samples.add(device, self._modules.setdefault(module, len(self._modules)), time, max(reserved, 0))
+        self._samples.add(device, self._modules.number(module), time, max(reserved, 0))
 
     def devices(self, notes: Notes) -> list[RawDevice]:
         """Returns one device's columns each: the sum over modules after each moment."""
         samples = self._samples.arrays()
-        names = list(self._modules)
+        names = self._modules.list()
         raws = []
         for number in np.unique(samples["device"]).tolist():
             rows = np.flatnonzero(samples["device"] == number)

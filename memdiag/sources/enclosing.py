@@ -11,10 +11,12 @@ from array import array
 
 import numpy as np
 
+from memdiag.sources.growing import Budget, Columns, Names
 from memdiag.trace.stacks import Frame, Stacks
 from memdiag.trace.table import Array
 
 _DEEPEST = 128
+_FRAME = 250  # bytes of a frame and its texts
 # Operators that only make room for the one around them: a stack named after them would say nothing.
 _ROOM = {"aten::empty", "aten::empty_strided", "aten::empty_like", "aten::new_empty", "aten::resize_", "empty_tensor"}
 _PYTHON = re.compile(r"(.{1,2000}?)\(([0-9]{1,9})\): (.{1,500})\Z", re.DOTALL)
@@ -36,12 +38,23 @@ def frames_of(text: str, separator: str) -> tuple[Frame, ...]:
 class StackTable:
     """Collects distinct stacks; a stack has a number as soon as it is asked for."""
 
-    def __init__(self) -> None:
+    def __init__(self, budget: Budget) -> None:
         self._rows: dict[tuple[Frame, ...], int] = {}
+        self._budget = budget
 
     def number(self, frames: tuple[Frame, ...]) -> int:
-        """Returns the number of a stack (innermost frame first); -1 for an empty one."""
-        return self._rows.setdefault(frames, len(self._rows)) if frames else -1
+        """Returns the number of a stack (innermost frame first); -1 for an empty one.
+
+        Raises:
+            RefusedFile: The budget is spent.
+        """
+        if not frames:
+            return -1
+        known = self._rows.get(frames)
+        if known is None:
+            self._budget.spend(_FRAME * len(frames))
+            known = self._rows[frames] = len(self._rows)
+        return known
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -60,26 +73,17 @@ class Spans:
 
     Args:
         stacks: Where the stacks go that are found.
+        budget: What they may take.
     """
 
-    def __init__(self, stacks: StackTable) -> None:
+    def __init__(self, stacks: StackTable, budget: Budget) -> None:
         self._stacks = stacks
-        self._start, self._end = array("q"), array("q")
-        self._thread, self._name = array("i"), array("i")
-        self._names: dict[str, int] = {}
-        self._threads: dict[object, int] = {}
-
-    def thread(self, key: object) -> int:
-        """Returns the number of a thread, given what the file calls it."""
-        return self._threads.setdefault(key, len(self._threads))
+        self._spans = Columns(("thread", "start", "end", "name"), budget)
+        self._names = Names(budget)
 
     def add(self, thread: int, start: int, end: int, name: str, outer: str = "") -> None:
         """Adds a span (nanoseconds, both ends included); ``outer``: the stack around it as text, innermost first, ``;`` between."""
-        self._thread.append(thread)
-        self._start.append(start)
-        self._end.append(end)
-        text = f"{name};{outer}" if outer else name
-        self._name.append(self._names.setdefault(text, len(self._names)))
+        self._spans.add(thread, start, end, self._names.number(f"{name};{outer}" if outer else name))
 
     def stacks_at(self, thread: Array, time: Array) -> Array:
         """Returns the number of the stack at each of the given moments (int32; -1: no span was open).
@@ -89,15 +93,14 @@ class Spans:
             time: Nanoseconds, per moment.
         """
         found = np.full(len(time), -1, np.int32)
-        chains = _Chains([frames_of(text, ";") for text in self._names], self._stacks)
-        start, end = np.array(self._start, np.int64), np.array(self._end, np.int64)
-        threads, span_name = np.array(self._thread, np.int32), np.array(self._name, np.int32)
-        for number in np.intersect1d(threads, thread):
-            rows = np.flatnonzero(threads == number)
-            rows = rows[np.lexsort((-end[rows], start[rows]))]
+        chains = _Chains([frames_of(text, ";") for text in self._names.list()], self._stacks)
+        spans = self._spans.arrays()
+        for number in np.intersect1d(spans["thread"], thread):
+            rows = np.flatnonzero(spans["thread"] == number)
+            rows = rows[np.lexsort((-spans["end"][rows], spans["start"][rows]))]
             moments = np.flatnonzero(thread == number)
             moments = moments[np.argsort(time[moments], kind="stable")]
-            starts, ends, ids = start[rows].tolist(), end[rows].tolist(), span_name[rows].tolist()
+            starts, ends, ids = (spans[name][rows].tolist() for name in ("start", "end", "name"))
             open_ends: list[int] = []
             open_nodes: list[int] = []
             at = 0

@@ -1,31 +1,102 @@
-"""Columns that grow while a file is read."""
+"""Columns and names that grow while a file is read, within a budget of memory that the size of the file warrants.
+
+A few bytes of a compressed or oddly written file can stand for a row of numbers: what is kept is counted, and reading stops before
+it fills the memory.
+"""
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
+from memdiag.errors import RefusedFile
 from memdiag.trace.table import Array
+from memdiag.units import MIB
 
 BLANK = -1  # a cell without a value
+
+_ALLOWANCE = 256 * MIB
+_RATIO = 8
+_NAME = 150  # bytes of a text and its place in a dict, besides its characters
+
+
+class Budget:
+    """Bytes that may be kept of one file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.left = _ALLOWANCE + _RATIO * path.stat().st_size
+
+    def spend(self, amount: int) -> None:
+        """Takes ``amount`` bytes.
+
+        Raises:
+            RefusedFile: There are not that many left.
+        """
+        self.left -= amount
+        if self.left < 0:
+            raise RefusedFile(f"{self._path} holds far more rows than a file of its size should", "record a shorter window, or fewer steps")
 
 
 class Columns:
     """Growing int64 columns."""
 
-    def __init__(self, names: Sequence[str]) -> None:
+    def __init__(self, names: Sequence[str], budget: Budget) -> None:
         self._columns = {name: array("q") for name in names}
+        self._arrays = tuple(self._columns.values())
+        self._budget = budget
+        self._cost = 8 * len(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays[0])
 
     def add(self, *values: int) -> None:
-        """Adds a row, in the order of the names."""
-        for column, value in zip(self._columns.values(), values, strict=True):
+        """Adds a row, in the order of the names.
+
+        Raises:
+            RefusedFile: The budget is spent.
+        """
+        self._budget.spend(self._cost)
+        for column, value in zip(self._arrays, values, strict=True):
             column.append(value)
 
     def arrays(self) -> dict[str, Array]:
         """Returns all columns."""
         return {name: np.array(values, np.int64) for name, values in self._columns.items()}
+
+
+class Names:
+    """Numbers texts in the order in which they first come up."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._numbers: dict[str, int] = {}
+        self._budget = budget
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def number(self, text: str) -> int:
+        """Returns the number of a text.
+
+        Raises:
+            RefusedFile: The budget is spent.
+        """
+        known = self._numbers.get(text)
+        if known is None:
+            self._budget.spend(_NAME + len(text))
+            known = self._numbers[text] = len(self._numbers)
+        return known
+
+    def find(self, text: str) -> int:
+        """Returns the number of a text; BLANK if it never came up."""
+        return self._numbers.get(text, BLANK)
+
+    def list(self) -> list[str]:
+        """Returns all texts, in the order of their numbers."""
+        return list(self._numbers)
 
 
 def take(columns: dict[str, Array], rows: Array) -> dict[str, Array]:

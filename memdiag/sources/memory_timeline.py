@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from memdiag.sources.growing import Budget, Columns
 from memdiag.sources.guard import guard
 from memdiag.sources.json_stream import JsonStream
 from memdiag.sources.notes import Notes
@@ -56,22 +57,23 @@ def read(path: Path) -> Trace:
     Raises:
         RefusedFile: It is damaged, or empty.
     """
-    rows = _Rows()
-    sums: tuple[array[int], array[int]] | None = None
+    sums: tuple[Array, Array] | None = None
     with guard(path, _WHAT, RECORD):
+        budget = Budget(path)
+        rows = _Rows(budget)
         with open_text(path, errors="replace") as text:
             stream = JsonStream(text)
-            first = array("q")
+            first: Array = np.empty(0, np.int64)
             for count, _ in enumerate(stream.items()):
                 if count == 0:
-                    first = _numbers(stream)
+                    first = _numbers(stream, budget)
                 elif count == 1:
                     stream.take("[")
                     if stream.peek() == "[":
-                        sums = first, _flat(stream, len(first))
+                        sums = first, _flat(stream, len(first), budget)
                         continue
-                    rows.add(first)
-                    rows.add(_numbers(stream, opened=True))
+                    rows.add(first.tolist())
+                    rows.add(_numbers(stream, budget, opened=True).tolist())
                 elif sums:
                     raise ValueError("more than times and sums")
                 else:
@@ -79,35 +81,40 @@ def read(path: Path) -> Trace:
             stream.finish()
         if sums:
             return _sums(path, *sums)
-        if not rows.time and not rows.unusable:
-            rows.add(first)
+        if not len(rows.columns) and not rows.unusable:
+            rows.add(first.tolist())
         return _changes(path, rows)
 
 
-def _numbers(stream: JsonStream, *, opened: bool = False) -> array[int]:
-    return array("q", (whole(stream.value()) for _ in stream.items(opened=opened)))
+def _numbers(stream: JsonStream, budget: Budget, *, opened: bool = False) -> Array:
+    """Reads a list of numbers (``opened``: the bracket is passed)."""
+    numbers = Columns(("number",), budget)
+    for _ in stream.items(opened=opened):
+        numbers.add(whole(stream.value()))
+    return numbers.arrays()["number"]
 
 
-def _flat(stream: JsonStream, count: int) -> array[int]:
-    """Reads ``count`` lists of equal length (the bracket around them is passed) into one array."""
-    flat = array("q")
-    width = -1
+def _flat(stream: JsonStream, count: int, budget: Budget) -> Array:
+    """Reads ``count`` lists of equal length (the bracket around them is passed) as the rows of an array."""
+    flat = Columns(("number",), budget)
+    width = 0
     for _ in stream.items(opened=True):
-        before = len(flat)
-        flat.extend(byte_count(value) for value in stream.value())
-        if width not in (-1, len(flat) - before):
+        row = stream.value()
+        if not row or width not in (0, len(row)):
             raise ValueError("sums of different lengths")
-        width = len(flat) - before
-    if len(flat) != count * width or width < 1:
+        width = len(row)
+        for value in row:
+            flat.add(byte_count(value))
+    if len(flat) != count * width:
         raise ValueError("times and sums differ in number")
-    return flat
+    return flat.arrays()["number"].reshape(count, width)
 
 
 class _Rows:
     """Columns of a list of changes."""
 
-    def __init__(self) -> None:
-        self.time, self.action, self.size, self.category = array("q"), array("b"), array("q"), array("b")
+    def __init__(self, budget: Budget) -> None:
+        self.columns = Columns(("time", "action", "size", "category"), budget)
         self.unusable = 0
 
     def add(self, row: Any) -> None:
@@ -118,27 +125,26 @@ class _Rows:
         except (ValueError, TypeError):
             self.unusable += 1
             return
-        if not (0 <= action <= 4 and 0 <= category < len(_CATEGORIES)):
+        if 0 <= action <= 4 and 0 <= category < len(_CATEGORIES):
+            self.columns.add(time, action, size, category)
+        else:
             self.unusable += 1
-            return
-        self.time.append(time)
-        self.action.append(action)
-        self.size.append(size)
-        self.category.append(category)
 
-    def first_action(self) -> int:
-        """Returns the number of "was there before": 1 in PyTorch, 0 in torch_npu."""
-        for time, action in zip(self.time, self.action, strict=True):
-            if time == -1 and action <= 1:
-                return action
-        return 0 if 0 in self.action else 1
+
+def _first_action(time: Array, action: Array) -> int:
+    """Returns the number of "was there before": 1 in PyTorch, 0 in torch_npu."""
+    before = action[(time == -1) & (action <= 1)]
+    if len(before):
+        return int(before[0])
+    return 0 if (action == 0).any() else 1
 
 
 def _changes(path: Path, rows: _Rows) -> Trace:
     """Builds a trace from changes."""
-    actions, sizes = rows.action.tolist(), rows.size.tolist()
-    kinds = list(zip((abs(size) for size in sizes), rows.category.tolist(), strict=True))
-    changed = rows.first_action() + _CHANGED
+    columns = rows.columns.arrays()
+    actions, sizes = columns["action"].tolist(), columns["size"].tolist()
+    kinds = list(zip((abs(size) for size in sizes), columns["category"].tolist(), strict=True))
+    changed = _first_action(columns["time"], columns["action"]) + _CHANGED
     pairing = Pairing()
     kept, identity = array("q"), array("q")
     at = 0
@@ -153,23 +159,22 @@ def _changes(path: Path, rows: _Rows) -> Trace:
             identity.append(pairing.born(kinds[at]) if sizes[at] > 0 else pairing.dies(kinds[at]))
         at += 1
     row = np.array(kept, np.int64)
-    size = np.array(rows.size, np.int64)[row]
+    size = columns["size"][row]
     notes = _notes()
     notes.add("MD915", "a free is taken for the newest tensor of its size and category; a category is the first one")
     if rows.unusable:
         notes.add("MD916", plural(rows.unusable, "row"))
     raw = RawDevice(
         device=0, action=np.where(size > 0, schema.ALLOC, schema.FREE_COMPLETED).astype(np.int8), addr=np.array(identity, np.int64),
-        size=np.abs(size), time_us=_microseconds(np.array(rows.time, np.int64)[row]), has_addresses=False,
-        curves={"active": unknown(len(row)), "requested": unknown(len(row))}, category=_CODES[np.array(rows.category, np.int64)[row]],
+        size=np.abs(size), time_us=_microseconds(columns["time"][row]), has_addresses=False,
+        curves={"active": unknown(len(row)), "requested": unknown(len(row))}, category=_CODES[columns["category"][row]],
     )  # fmt: skip
     return build_partial(path, FORMAT, None, [raw], hint=RECORD, complete=False, notes=notes)
 
 
-def _sums(path: Path, times: array[int], flat: array[int]) -> Trace:
+def _sums(path: Path, times: Array, table: Array) -> Trace:
     """Builds a trace from sums by category: a curve."""
     count = len(times)
-    table = np.array(flat, np.int64).reshape(count, -1)
     allocated = table.sum(axis=1)
     notes = _notes()
     peak = int(np.argmax(allocated)) if count else 0
@@ -179,7 +184,7 @@ def _sums(path: Path, times: array[int], flat: array[int]) -> Trace:
     nothing = unknown(count)
     raw = RawDevice(
         device=0, action=np.full(count, schema.UNKNOWN, np.int8), addr=nothing, size=np.zeros(count, np.int64),
-        time_us=_microseconds(np.array(times, np.int64)), has_addresses=False,
+        time_us=_microseconds(times), has_addresses=False,
         curves={"allocated": allocated, "active": nothing, "requested": nothing, "reserved": nothing},
     )  # fmt: skip
     return build_partial(path, FORMAT, None, [raw], hint=RECORD, complete=False, notes=notes)

@@ -20,6 +20,7 @@ from memdiag.units import format_bytes, plural
 
 RECORD = "record with msmemscope --events=alloc,free,launch --call-stack=python train.py"
 _DEVICE_POOLS = ("PTA", "MINDSPORE", "ATB", "PTA_WORKSPACE", "HAL")
+_ROUNDING = ("PTA", "MINDSPORE", "ATB")
 _HOST_POOLS = ("HOST_PINNED", "HOST", "HAL")
 _FIRST_NANOSECONDS = 10**17
 # In the order of BORN, DIES, FAILS, then the same for segments.
@@ -34,10 +35,9 @@ def build(path: Path, format: str, rows: MemscopeRows) -> Trace:
         RefusedFile: It has no allocations.
     """
     columns = rows.columns.arrays()
-    columns["thread"] = np.array(rows.row_threads, np.int64)
     columns = take(columns, np.lexsort((columns["id"], columns["time"])))
     scale = 1000 if rows.last < _FIRST_NANOSECONDS else 1  # msleaks: microseconds
-    _give_places(columns, rows.pools.get("HAL", BLANK))
+    _give_places(columns, rows.pools.find("HAL"))
     columns["stack"] = np.where(columns["stack"] >= 0, columns["stack"], _operators(rows, columns))
     notes = Notes()
     raws = []
@@ -47,7 +47,6 @@ def build(path: Path, format: str, rows: MemscopeRows) -> Trace:
         if device == HOST:
             notes.add("MD919", f"device {number} is the host")
         raws.append(_device(take(columns, columns["device"] == device), device, number, rows, scale, notes))
-    notes.add("MD914")
     notes.add("MD917")
     if not rows.stacks.has_lines():
         notes.add("MD911", "operators are named instead" if len(rows.stacks) else "")
@@ -73,7 +72,7 @@ def _give_places(columns: dict[str, Array], hal: int) -> None:
 def _operators(rows: MemscopeRows, columns: dict[str, Array]) -> Array:
     """Returns, per row, the stack of the operators that were running on its thread."""
     operators = rows.operators.arrays()
-    names = list(rows.names)
+    names = rows.names.list()
     found = np.full(len(columns["time"]), BLANK, np.int64)
     count = len(operators["time"])
     time = np.concatenate((operators["time"], columns["time"]))
@@ -95,13 +94,15 @@ def _operators(rows: MemscopeRows, columns: dict[str, Array]) -> Array:
 
 
 def _device(columns: dict[str, Array], device: int, number: int, rows: MemscopeRows, scale: int, notes: Notes) -> RawDevice:
-    here = {name: code for name, code in rows.pools.items() if name and (columns["pool"] == code).any()}
+    here = {name: code for code, name in enumerate(rows.pools.list()) if name and (columns["pool"] == code).any()}
     preferred = _HOST_POOLS if device == HOST else _DEVICE_POOLS
     main = next((name for name in preferred if name in here), next(iter(sorted(here)), ""))
     in_pool = columns["pool"] == here.get(main, BLANK)
     processes, counts = np.unique(columns["process"][in_pool], return_counts=True)
     process = int(processes[np.argmax(counts)]) if len(processes) else BLANK
     where = f"device {number}"
+    if main in _ROUNDING:
+        notes.add("MD914")
     if len(processes) > 1:
         notes.add("MD918", f"{where}: shown is process {process} of {len(processes)}")
     mine = take(columns, (columns["process"] == process) & (in_pool | (columns["what"] == FAILS)))
@@ -224,7 +225,7 @@ def _raw(rows: dict[str, Array], number: int, has_segments: bool, scale: int, ca
 def _ranges(rows: MemscopeRows, scale: int) -> tuple[tuple[str, ...], Table]:
     """Returns named ranges as annotations; those called "step start" are the tool's way to mark steps."""
     ranges = rows.ranges.arrays()
-    names = list(rows.names)
+    names = rows.names.list()
     labels: dict[str, int] = {}
     which, starts, ends = [], [], []
     steps = 0
@@ -243,4 +244,5 @@ def _ranges(rows: MemscopeRows, scale: int) -> tuple[tuple[str, ...], Table]:
         which.append(labels.setdefault(label, len(labels)))
         starts.append(int(ranges["time"][at]))
         ends.append(rows.last)
-    return tuple(labels), spans_table([t * scale // 1000 for t in starts], [t * scale // 1000 for t in ends], which)
+    starts_at, ends_at, label_of = (np.array(values, np.int64) for values in (starts, ends, which))
+    return tuple(labels), spans_table(starts_at * scale // 1000, ends_at * scale // 1000, label_of)

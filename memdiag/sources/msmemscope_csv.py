@@ -6,6 +6,7 @@ from pathlib import Path
 
 from memdiag.errors import RefusedFile
 from memdiag.sources.csv_table import CsvTable, columns_in
+from memdiag.sources.growing import Budget
 from memdiag.sources.guard import guard
 from memdiag.sources.msmemscope_build import RECORD, build
 from memdiag.sources.msmemscope_rows import FIRST_COLUMNS, MemscopeRows
@@ -30,8 +31,8 @@ def read(path: Path) -> Trace:
     Raises:
         RefusedFile: It is damaged, or another table of msmemscope.
     """
-    rows = MemscopeRows()
     with guard(path, WHAT, RECORD):
+        rows = MemscopeRows(Budget(path))
         with open_text(path) as text:
             table = CsvTable(text)
             if not set(table.columns) >= FIRST_COLUMNS:

@@ -8,10 +8,9 @@ of PTA are those of blocks; msleaks wrote them negative for frees, its addresses
 from __future__ import annotations
 
 import re
-from array import array
 
 from memdiag.sources.enclosing import StackTable, frame_of
-from memdiag.sources.growing import BLANK, Columns
+from memdiag.sources.growing import BLANK, Budget, Columns, Names
 from memdiag.sources.quantities import byte_count, whole
 from memdiag.trace.schema import CATEGORIES
 from memdiag.trace.stacks import Frame
@@ -19,7 +18,7 @@ from memdiag.trace.stacks import Frame
 # What a row is about.
 BORN, DIES, FAILS = range(3)
 HOST, NOWHERE = -2, -1  # devices
-COLUMNS = ("time", "id", "what", "pool", "process", "device", "addr", "size", "total", "used", "stack", "category")
+COLUMNS = ("time", "id", "what", "pool", "process", "device", "addr", "size", "total", "used", "stack", "category", "thread")
 FIRST_COLUMNS = {"event", "event type", "timestamp", "device id", "attr"}
 
 _ATTRIBUTE = re.compile(r"[\"']?([A-Za-z_]{1,32})[\"']?\s*:\s*[\"']?([^,\"'{}]*)")
@@ -47,25 +46,23 @@ class MemscopeRows:
 
     Attributes:
         columns: One row per allocation, free or out-of-memory event (``COLUMNS``).
-        pools: Number of each pool by name.
+        pools, names, threads: Numbers of pools, of operators and ranges, of threads.
         operators: Starts and ends of operators: time, thread, name, whether it starts.
         ranges: Starts (and ends, name -1) of named ranges: time, thread, name.
-        names: Names of operators and ranges.
         capacity: Bytes of each device, where a snapshot says so.
         unusable: Rows without the numbers they should have.
         last: The latest time.
     """
 
-    def __init__(self) -> None:
-        self.columns = Columns(COLUMNS)
-        self.stacks = StackTable()
-        self.pools: dict[str, int] = {}
-        self.operators = Columns(("time", "thread", "name", "starts"))
-        self.ranges = Columns(("time", "thread", "name"))
-        self.names: dict[str, int] = {}
+    def __init__(self, budget: Budget) -> None:
+        self.columns = Columns(COLUMNS, budget)
+        self.stacks = StackTable(budget)
+        self.pools = Names(budget)
+        self.operators = Columns(("time", "thread", "name", "starts"), budget)
+        self.ranges = Columns(("time", "thread", "name"), budget)
+        self.names = Names(budget)
+        self.threads = Names(budget)
         self.capacity: dict[int, int] = {}
-        self.threads: dict[tuple[str, str], int] = {}
-        self.row_threads = array("q")
         self.unusable = 0
         self.last = 0
 
@@ -74,26 +71,20 @@ class MemscopeRows:
         event, kind = cells.get("event", "").upper(), cells.get("event type", "").upper()
         try:
             time = whole(cells["timestamp"])
-            thread = self._thread(cells)
+            thread = self.threads.number(f"{cells.get('process id', '')} {cells.get('thread id', '')}")
             self.last = max(self.last, time)
             if event in ("MALLOC", "FREE"):
                 self._allocation(cells, BORN if event == "MALLOC" else DIES, kind, time, thread)
             elif kind == "OOM_TRIGGER":
                 self._allocation(cells, FAILS, "", time, thread)
             elif event == "OP_LAUNCH" and kind.endswith(("_START", "_END")):
-                self.operators.add(time, thread, self._name(cells.get("name", "")), int(kind.endswith("_START")))
+                self.operators.add(time, thread, self.names.number(cells.get("name", "")), int(kind.endswith("_START")))
             elif event == "MSTX" and kind in ("RANGE_START", "RANGE_END"):
-                self.ranges.add(time, thread, self._name(cells.get("name", "").strip('"')) if kind == "RANGE_START" else BLANK)
+                self.ranges.add(time, thread, self.names.number(cells.get("name", "").strip('"')) if kind == "RANGE_START" else BLANK)
             elif kind in ("START_TRACE", "SNAPSHOT") or event == "SNAPSHOT":
                 self._capacity(cells)
         except (KeyError, ValueError):
             self.unusable += 1
-
-    def _thread(self, cells: dict[str, str]) -> int:
-        return self.threads.setdefault((cells.get("process id", ""), cells.get("thread id", "")), len(self.threads))
-
-    def _name(self, text: str) -> int:
-        return self.names.setdefault(text, len(self.names))
 
     def _allocation(self, cells: dict[str, str], what: int, pool: str, time: int, thread: int) -> None:
         attributes = attributes_of(cells.get("attr", ""))
@@ -111,10 +102,9 @@ class MemscopeRows:
         process = whole(cells.get("process id") or 0)
         device = device_of(cells.get("device id", ""))
         self.columns.add(
-            time, number, what, self.pools.setdefault(pool, len(self.pools)), process, device, addr, size, max(total, BLANK),
-            max(used, BLANK), stack, CATEGORIES.index(category),
+            time, number, what, self.pools.number(pool), process, device, addr, size, max(total, BLANK),
+            max(used, BLANK), stack, CATEGORIES.index(category), thread,
         )  # fmt: skip
-        self.row_threads.append(thread)
 
     def _capacity(self, cells: dict[str, str]) -> None:
         attributes = attributes_of(cells.get("attr", ""))

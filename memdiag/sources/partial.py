@@ -18,6 +18,9 @@ from memdiag.trace.stacks import Stacks
 from memdiag.trace.table import Array, Table
 
 
+_FREES = (schema.FREE_REQUESTED, schema.FREE_COMPLETED)
+
+
 def unknown(count: int) -> Array:
     """Returns a curve that is unknown at all ``count`` events."""
     return np.full(count, -1, np.int64)
@@ -50,6 +53,8 @@ def build_partial(
     """
     if not any(len(raw.action) for raw in raws):
         raise RefusedFile(f"{path} holds no memory events", hint)
+    if any(schema.ALLOC in raw.action and not np.isin(raw.action, _FREES).any() for raw in raws):
+        notes.add("MD912")
     raws = [_split_first_frees(raw) for raw in raws]
     names, spans = annotations or ((), None)
     trace = build_trace(
@@ -103,7 +108,7 @@ def _start(raw: RawDevice) -> dict[str, int]:
     return start
 
 
-def spans_table(starts: Sequence[int], ends: Sequence[int], which: Sequence[int]) -> Table:
+def spans_table(starts: Array, ends: Array, which: Array) -> Table:
     """Returns annotations in the order of time.
 
     Args:
@@ -111,8 +116,8 @@ def spans_table(starts: Sequence[int], ends: Sequence[int], which: Sequence[int]
         which: Index of its name, per span.
     """
     count = len(which)
-    name = np.concatenate((np.array(which, np.int32), np.array(which, np.int32)))
+    name = np.concatenate((which, which))
     start = np.arange(2 * count) < count
-    time = np.concatenate((np.array(starts, np.int64), np.array(ends, np.int64)))
+    time = np.concatenate((starts, ends))
     order = np.lexsort((start, time))  # at the same moment an old span ends before a new one begins
     return Table(schema.ANNOTATIONS, {"name": name[order], "start": start[order], "device": np.full(2 * count, -1), "time_us": time[order]})
