@@ -4,7 +4,8 @@ The allocator gives cached memory back in two cases: a request failed and everyt
 retry), or the program called empty_cache(). Both synchronise the device. In the log both are runs of segment_free or
 segment_unmap entries. A retry is followed by the request's own segment_alloc, segment_map or oom, and its entries carry the stack of
 that request. A call is followed by something else, its entries carry a stack that holds empty_cache, or what is asked for next
-would have fitted beside what was released, as more than that was reserved at another time.
+would have fitted beside what was released, as more than that was reserved at another time. With garbage_collection_threshold set, a
+release before a new segment that leaves cached memory behind is its work: a retry leaves none. One that leaves none may be either.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ MIN_CALLS = 3
 REBUILT = 0.25  # of what empty_cache() gave back is taken again: below that it does no harm
 GROWTH = 0.05  # of the reserved peak, in the second half of the trace
 FLOOR = 32 * MIB
+MIN_OPENED = 3  # times that new memory was taken in it, with another rise in its later half: else it was one large tensor
 SPARE = 0.95  # a retry is possible only near the highest reserved bytes ever seen
 NUM_PLACES = 3
 
@@ -114,16 +116,18 @@ def _retries(view: DeviceView, bursts: Bursts, settings: AllocatorSettings) -> I
     """MD401. A release that still ended in an error belongs to that error (MD201, MD206)."""
     device = view.device
     action = np.append(device.events.action, schema.UNKNOWN)[bursts.then]
-    mine = np.flatnonzero(~bursts.is_call & (action != schema.OOM))
+    collects = "garbage_collection_threshold" in settings.keys
+    is_collection = collects & (device.usage.cache[bursts.last] > 0)
+    mine = np.flatnonzero(~bursts.is_call & ~is_collection & (action != schema.OOM))
     if not len(mine):
         return
     released = int(bursts.bytes[mine].sum())
     peak = int(device.usage.reserved.max())
-    collects = "garbage_collection_threshold" in settings.keys
     yield Finding(
         "MD401",
-        f"Cached memory was given back {plural(len(mine), 'time')} to serve a request: the device was full",
-        "warning" if len(mine) >= MANY_RETRIES else "info",
+        f"Cached memory was given back {plural(len(mine), 'time')} to serve a request: "
+        + ("the device was full, or garbage_collection_threshold reached" if collects else "the device was full"),
+        "warning" if len(mine) >= MANY_RETRIES and not collects else "info",
         device.device,
         (
             Evidence("releases that a request waited for", len(mine), "times", _span(view, bursts.first[mine])),
@@ -132,7 +136,6 @@ def _retries(view: DeviceView, bursts: Bursts, settings: AllocatorSettings) -> I
             Evidence("highest reserved bytes", peak, "bytes"),
             *_time(view, bursts, mine),
             *_places(view, device.events.stack[bursts.then[mine]], "requests that did it"),
-            *((Evidence("garbage_collection_threshold is set: some may be its work", None),) if collects else ()),
         ),
         remedies.present(
             Fix("Lower the peak, or leave some of the device's memory unused: each release stops the device", "code"),
@@ -194,6 +197,9 @@ def _growth(view: DeviceView, settings: AllocatorSettings) -> Iterator[Finding]:
     if reserved < max(GROWTH * int(usage.reserved.max()), FLOOR) or active > reserved / 2:
         return
     opened = half + np.flatnonzero(np.isin(device.events.action[half:], _OPEN))
+    late = (half + device.num_events) // 2
+    if len(opened) < MIN_OPENED or usage.reserved[late:].max() <= usage.reserved[:late].max():
+        return
     yield Finding(
         "MD403",
         f"Reserved memory grew by {format_bytes(reserved)} in the second half while live memory grew by {format_bytes(active)}",
@@ -250,7 +256,7 @@ def _per_step(view: DeviceView, at: Array) -> Iterator[Evidence]:
     highest = int(steps.max())
     inside = at[steps[at] >= 0]
     if highest > 0 and len(inside):
-        yield Evidence("per step", round(len(inside) / (highest + 1), 2), "per step")
+        yield Evidence("in each step, on average", round(len(inside) / (highest + 1), 2), "times")
 
 
 def _time(view: DeviceView, bursts: Bursts, rows: Array) -> Iterator[Evidence]:

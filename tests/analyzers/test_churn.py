@@ -1,3 +1,5 @@
+import json
+
 import pytest
 
 from memdiag.analyzers import churn
@@ -182,6 +184,29 @@ def test_real_pressure_is_told_from_calls(shared):
     found = findings(trace)
     assert found["MD401"].severity == "warning"
     assert "MD402" not in found
+
+
+def test_retries_are_as_many_as_the_allocator_counted(golden):
+    truth = json.loads((golden / "truth.json").read_text(encoding="utf-8"))
+    devices = {device["device"]: device for device in truth["devices"]}
+    if "max_split" in truth.get("conf", "") or "garbage" in truth.get("conf", ""):
+        pytest.skip("giving back one oversize block, or garbage, is no retry for the allocator; a trace does not tell them apart")
+    trace = load(golden / "snapshot.pickle")
+    found = {finding.device: finding for finding in churn.analyze(trace, Context()) if finding.code == "MD401"}
+    for device in trace.devices:
+        if device.num_events < 2:
+            continue
+        counted = number(found[device.device], "releases that a request waited for") if device.device in found else 0
+        failed = int(device.references.failed[device.references.retried].sum())
+        least = devices[device.device]["num_alloc_retries"] - devices[device.device]["num_ooms"]
+        assert least <= counted + failed <= devices[device.device]["num_alloc_retries"]
+
+
+def test_garbage_collection_is_named_where_it_may_have_been_it(goldens):
+    found = findings(load(goldens / "cuda-2.13.0-gc-threshold" / "snapshot.pickle"))["MD401"]
+    assert found.severity == "info"
+    assert "garbage_collection_threshold" in found.title
+    assert number(found, "releases that a request waited for") == 1
 
 
 @pytest.mark.parametrize("name", ["cuda-2.13.0-oom", "cuda-2.13.0-oom-dump"])
