@@ -69,9 +69,10 @@ def _out_of_memory(here: Look) -> Iterator[Finding]:
     several = "out-of-memory errors in the trace (this is the one with the most free memory beyond the request)"
     evidence = [Evidence("asked for when memory ran out (rounded)", wanted, "bytes", _where(here.name, here.site))]
     evidence += [Evidence(several, failures, "errors")] if failures > 1 else []
+    in_all = Evidence("free in the allocator, in all pools and streams", free, "bytes", here.name)
     # In one piece, the free bytes and what the driver had left would have served it.
     if free + (left if left is not None and left < here.segment_bytes else 0) < wanted:
-        yield _too_little(here, free, evidence)
+        yield _too_little(here, [*evidence, in_all])
     elif here.device.has_addresses and not here.fit.fits:
         outside = f" beside {format_bytes(left)} on the device" if free < wanted else ""
         yield Finding(
@@ -79,13 +80,13 @@ def _out_of_memory(here: Look) -> Iterator[Finding]:
             f"Out of memory for {format_bytes(wanted)} while {format_bytes(free)} lay free in unusable pieces{outside}",
             "critical",
             here.device.device,
-            (*evidence, *_split_evidence(here), *_outside_evidence(here), *_fit_evidence(here), *_history_evidence(here)),
+            (*evidence, in_all, *_split_evidence(here), *_outside_evidence(here), *_fit_evidence(here), *_history_evidence(here)),
             _fixes(here),
             weight_bytes=free,
         )
 
 
-def _too_little(here: Look, free: int, evidence: list[Evidence]) -> Finding:
+def _too_little(here: Look, evidence: list[Evidence]) -> Finding:
     """MD206."""
     left = here.device_free_bytes
     limited = left is not None and left >= here.segment_bytes
@@ -105,7 +106,6 @@ def _too_little(here: Look, free: int, evidence: list[Evidence]) -> Finding:
         here.device.device,
         (
             *evidence,
-            Evidence("free in the allocator, in all pools and streams", free, "bytes", here.name),
             *_outside_evidence(here),
             Evidence("live then (allocated)", here.usage["allocated"], "bytes"),
             Evidence("reserved then", here.usage["reserved"], "bytes"),
