@@ -14,6 +14,7 @@ from memdiag.render import words
 from memdiag.render.bar import stacked_bar
 from memdiag.render.chart import chart
 from memdiag.render.look import PLAIN, Look
+from memdiag.render.split import NO_SPLIT, fit, split, split_title
 from memdiag.render.steps import next_steps
 from memdiag.render.text import in_ascii, plain
 from memdiag.units import format_bytes
@@ -102,15 +103,15 @@ def _usage(device: DeviceReport) -> list[str]:
 
 
 def _split(device: DeviceReport) -> list[str]:
-    lines = ["#### " + " ".join((words.split_title(device), words.moment(device))).strip(), ""]
-    rows = words.split(device)
+    lines = ["#### " + " ".join((split_title(device), words.moment(device))).strip(), ""]
+    rows = split(device)
     if not rows:
-        return [*lines, words.NO_SPLIT, ""]
+        return [*lines, NO_SPLIT, ""]
     bar = stacked_bar([(row.glyph, row.style, row.bytes or 0) for row in rows], _WIDTH)
     lines += [*_fence([bar.plain], "text"), ""]
     cells = ((f"`{row.glyph}` {row.name}", format_bytes(row.bytes), words.percent(row.share), row.meaning) for row in rows)
     lines += _table(("", "bytes", "share", "meaning"), cells, (1, 2))
-    return [*lines, escape(words.fit(device)), ""] if words.fit(device) else lines
+    return [*lines, escape(fit(device)), ""] if fit(device) else lines
 
 
 def _holders(device: DeviceReport) -> list[str]:

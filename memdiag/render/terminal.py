@@ -18,6 +18,7 @@ from memdiag.render import words
 from memdiag.render.bar import bar, stacked_bar
 from memdiag.render.chart import chart
 from memdiag.render.look import PLAIN, Look
+from memdiag.render.split import NO_SPLIT, fit, split, split_title
 from memdiag.render.steps import next_steps
 from memdiag.render.text import in_ascii, plain
 from memdiag.units import format_bytes, plural
@@ -164,10 +165,10 @@ def _usage(page: _Page, device: DeviceReport) -> None:
 
 
 def _split(page: _Page, device: DeviceReport) -> None:
-    rows = words.split(device)
-    page.title(words.split_title(device), words.moment(device))
+    rows = split(device)
+    page.title(split_title(device), words.moment(device))
     if not rows:
-        page.text(words.NO_SPLIT, indent=2)
+        page.text(NO_SPLIT, indent=2)
         return
     page.add(Text("  ").append_text(stacked_bar([(row.glyph, row.style, row.bytes or 0) for row in rows], page.width - 4)))
     grid = _grid("l", "l", "r", "r", "w")
@@ -176,7 +177,7 @@ def _split(page: _Page, device: DeviceReport) -> None:
             Text(row.glyph, style=row.style), row.name, format_bytes(row.bytes), words.percent(row.share), Text(row.meaning, style="dim")
         )
     page.add(_indented(grid))
-    if sentence := words.fit(device):
+    if sentence := fit(device):
         page.text(sentence, indent=2)
 
 

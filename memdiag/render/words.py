@@ -19,14 +19,6 @@ USAGE_WORDS = (
     ("allocated", "handed out as blocks"),
     ("requested", "asked for by tensors"),
 )
-PARTS = (
-    ("requested", "█", "green", "what live tensors asked for"),
-    ("rounding", "▓", "blue", "lost to rounding sizes up to blocks"),
-    ("pending", "▒", "yellow", "freed, but a stream may still use it"),
-    ("stranded", "▚", "red", "free, but in pieces too small for the request"),
-    ("foreign", "░", "magenta", "free, but tied to another pool or stream"),
-    ("cache", "·", "cyan", "free and reusable"),
-)
 LIFETIME_WORDS = {
     "persistent": "from initialisation, kept",
     "optimizer_state": "made by the optimizer, kept",
@@ -36,15 +28,7 @@ LIFETIME_WORDS = {
     "temporary": "dies almost at once",
     "unknown": "not known from this file",
 }
-# Which request the split is seen from (docs/fragmentation.md, "Which request?").
-REFERENCE_WORDS = {
-    "this request": "a request like the one made here",
-    "next request": "the next request that needed new memory",
-    "last request": "the last request that needed new memory",
-    "largest request": "the largest request of the trace",
-}
 SNAPSHOT = "the snapshot"  # DeviceReport.at_label of a file without a trace
-NO_SPLIT = "Unknown: the file does not say where in memory things are, so free ranges cannot be told apart."
 SEVERITY_STYLE = {"critical": "bold red", "warning": "yellow", "info": "cyan", "ok": "green"}
 
 
@@ -162,75 +146,18 @@ def peak_place(device: DeviceReport) -> str:
     return ", ".join(part for part in (step, phase) if part)
 
 
-def usage_then(device: DeviceReport) -> Usage | None:
-    """Returns the bytes at the moment of the report, if that is one that the report tells; None otherwise."""
-    at = device.fragmentation.at_event
-    if at is None:
-        return device.end if device.at_label == SNAPSHOT else None
-    return next((peak for peak in (device.peak, device.peak_allocated) if peak.at_event == at), None)
-
-
-def split(device: DeviceReport) -> list[Row]:
-    """Returns the parts of what is reserved at the moment of the report, in the order of the bar; [] if nothing is known.
-
-    Shares are of what is reserved. Where it is not known what was requested (the report tells that for the peaks only), they are of
-    reserved - requested, and the row of requested is left out. Where parts are unknown, a last row stands for all of them.
-    """
-    f, usage = device.fragmentation, usage_then(device)
-    sizes = {"requested": usage.requested_bytes if usage else None, "rounding": f.rounding_bytes, "pending": f.pending_bytes}
-    sizes |= {"stranded": f.stranded_bytes, "foreign": f.foreign_bytes, "cache": f.cache_bytes}
-    unknown = [name for name, size in sizes.items() if size is None and name != "requested"]
-    known = sum(size for size in sizes.values() if size is not None)
-    rest = None
-    if unknown:
-        if len(unknown) == 5 or usage is None or usage.reserved_bytes is None:
-            return []
-        rest = max(usage.reserved_bytes - known, 0)
-    total = known + (rest or 0)
-    rows = [
-        Row(name, size, size / total if total else None, meaning, glyph, style)
-        for name, glyph, style, meaning in PARTS
-        if (size := sizes[name]) is not None
-    ]
-    if rest is not None:
-        free = not {"rounding", "pending"} & set(unknown)
-        name, meaning = ("free", "not known whether it could be used") if free else ("rest", "not told apart by this file")
-        rows.append(Row(name, rest, rest / total if total else None, meaning, "?", "cyan"))
-    return rows
-
-
 def moment(device: DeviceReport) -> str:
     """Returns when the split was taken: ``at the peak (event 1,204)``, ``at event 7``; "" if unknown."""
     at = device.fragmentation.at_event
     if at is None:
         return f"at {SNAPSHOT}" if device.at_label == SNAPSHOT else ""
     where = f"event {format_count(at)}" if at >= 0 else "before event 0"
-    return f"at the peak ({where})" if at == device.peak.at_event else f"at {where}"
+    return f"at the peak ({where})" if device.at_label == "peak" or at == device.peak.at_event else f"at {where}"
 
 
 def holders_moment(device: DeviceReport) -> str:
     """Returns when the lists of who holds memory were taken."""
     return "at the peak" if device.at_label == "peak" else moment(device) or f"at {plain(device.at_label)}"
-
-
-def split_title(device: DeviceReport) -> str:
-    """Returns what the split is a split of."""
-    usage = usage_then(device)
-    return "Where the reserved bytes are" if usage and usage.requested_bytes is not None else "Where reserved - requested is"
-
-
-def fit(device: DeviceReport) -> str:
-    """Returns whether the reference request would fit into what is reserved, as a sentence; "" if nothing is known of it."""
-    f = device.fragmentation
-    if f.reference_request_bytes is None:
-        return "" if f.largest_free_bytes is None else f"Largest free range: {format_bytes(f.largest_free_bytes)}."
-    kind = REFERENCE_WORDS.get(f.reference_kind or "", "a request" if not f.reference_kind else plain(f.reference_kind))
-    request = f"{kind} ({format_bytes(f.reference_request_bytes)})"
-    if f.largest_free_bytes is None:
-        return f"Seen from {request}; the largest free range is unknown."
-    found = f"Largest free range in its pool and stream: {format_bytes(f.largest_free_bytes)}; {request}"
-    missing = f.reference_request_bytes - f.largest_free_bytes
-    return f"{found} would fit." if missing <= 0 else f"{found} would not fit: {format_bytes(missing)} short."
 
 
 def holders(amounts: dict[str, int] | None, meanings: dict[str, str] | None = None) -> list[Row]:

@@ -115,6 +115,23 @@ def test_parts_that_are_unknown_stand_together(samples):
     assert "?  rest" in render(replace(samples.rich(), devices=(samples.device(fragmentation=fragmentation),)), Look())
 
 
+def test_blocks_stand_in_for_what_was_asked_for(samples):
+    peak = replace(samples.device().peak, requested_bytes=None)
+    fragmentation = replace(samples.NO_FRAGMENTATION, at_event=peak.at_event, pending_bytes=0)
+    shown = render(replace(samples.rich(), devices=(samples.device(peak=peak, fragmentation=fragmentation),)), Look())
+    assert re.search(r"█  allocated +9.00 GiB  81.8%", shown)
+    assert re.search(r"\?  free +2.00 GiB  18.2%", shown)
+
+
+def test_without_reserved_there_is_no_split(samples):
+    only = samples.Peak(None, 9 << 30, None, None, 7)
+    fragmentation = replace(samples.NO_FRAGMENTATION, at_event=7)
+    device = samples.device(peak=samples.NO_PEAK, peak_allocated=only, fragmentation=fragmentation)
+    shown = render(replace(samples.rich(), devices=(device,)), Look())
+    assert "Where the reserved bytes are  at the peak (event 7)\n  Unknown" in shown
+    assert "Who holds memory at the peak" in shown
+
+
 def test_a_file_without_a_trace(samples):
     fragmentation = replace(samples.NO_FRAGMENTATION, rounding_bytes=41943040, pending_bytes=0)
     device = samples.device(
