@@ -18,7 +18,7 @@ PARTS = (
 BLOCKS = ("allocated", "█", "green", "handed out; what was asked for is not known")
 # Which request the split is seen from (docs/fragmentation.md, "Which request?").
 REFERENCE_WORDS = {
-    "this request": "a request like the one made here",
+    "this request": "the request made here",
     "next request": "the next request that needed new memory",
     "last request": "the last request that needed new memory",
     "largest request": "the largest request of the trace",
@@ -83,10 +83,13 @@ def fit(device: DeviceReport) -> str:
     f = device.fragmentation
     if f.reference_request_bytes is None:
         return "" if f.largest_free_bytes is None else f"Largest free range: {format_bytes(f.largest_free_bytes)}."
-    kind = REFERENCE_WORDS.get(f.reference_kind or "", "a request" if not f.reference_kind else plain(f.reference_kind))
-    request = f"{kind} ({format_bytes(f.reference_request_bytes)})"
+    kind = REFERENCE_WORDS.get(f.reference_kind or "", plain(f.reference_kind) if f.reference_kind else "a request")
+    request = f"{kind[0].upper()}{kind[1:]} ({format_bytes(f.reference_request_bytes)})"
     if f.largest_free_bytes is None:
-        return f"Seen from {request}; the largest free range is unknown."
-    found = f"Largest free range in its pool and stream: {format_bytes(f.largest_free_bytes)}; {request}"
+        return f"{request} is what it is seen from; the largest free range is unknown."
     missing = f.reference_request_bytes - f.largest_free_bytes
-    return f"{found} would fit." if missing <= 0 else f"{found} would not fit: {format_bytes(missing)} short."
+    here = f.reference_kind == "this request"  # the range is the one that it found, before it got new memory
+    found = f"the largest free range of its pool and stream {'had' if here else 'has'} {format_bytes(f.largest_free_bytes)}"
+    if missing <= 0:
+        return f"{request} would fit: {found}."
+    return f"{request} {'did' if here else 'would'} not fit: {found}, {format_bytes(missing)} too little."

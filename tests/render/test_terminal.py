@@ -9,6 +9,7 @@ from rich.cells import cell_len
 from memdiag.findings import Evidence, Finding, Report
 from memdiag.registry import RENDERERS, resolve
 from memdiag.render.look import Look
+from memdiag.render.split import fit
 from memdiag.render.terminal import render
 
 REPORTS = ("rich", "unknown", "several", "hostile")
@@ -93,7 +94,35 @@ def test_the_split_adds_up_and_says_whether_the_request_fits(samples):
     parts = re.findall(r"^  [█▓▒▚░·]  \w+ +[\d.]+ \w+ +([\d.]+)%", shown, re.MULTILINE)
     assert len(parts) == 6
     assert sum(map(float, parts)) == pytest.approx(100, abs=0.4)
-    assert "the next request that needed new memory (2.00 GiB) would not fit: 1.60 GiB short." in re.sub(r"\s+", " ", shown)
+    said = "The next request that needed new memory (2.00 GiB) would not fit: the largest free range of its pool and stream has "
+    assert said + "412.00 MiB, 1.60 GiB too little." in re.sub(r"\s+", " ", shown)
+
+
+@pytest.mark.parametrize(
+    ("kind", "request_bytes", "largest", "said"),
+    [
+        (
+            "this request",
+            640,
+            608,
+            "The request made here (640 B) did not fit: the largest free range of its pool and stream had 608 B, 32 B too",
+        ),
+        ("this request", 640, 640, "The request made here (640 B) would fit: "),
+        (
+            "largest request",
+            7,
+            8,
+            "The largest request of the trace (7 B) would fit: the largest free range of its pool and stream has 8 B.",
+        ),
+        ("last request", 7, 0, "The last request that needed new memory (7 B) would not fit: "),
+        (None, 7, None, "A request (7 B) is what it is seen from; the largest free range is unknown."),
+        (None, None, 8, "Largest free range: 8 B."),
+        (None, None, None, ""),
+    ],
+)
+def test_whether_a_request_fits(samples, kind, request_bytes, largest, said):
+    seen = {"reference_kind": kind, "reference_request_bytes": request_bytes, "largest_free_bytes": largest}
+    assert fit(samples.device(fragmentation=replace(samples.NO_FRAGMENTATION, **seen))).startswith(said)
 
 
 def test_elsewhere_than_at_a_peak_the_split_is_of_what_was_not_requested(samples):
