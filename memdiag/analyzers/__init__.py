@@ -1,4 +1,6 @@
-"""Analyzers: each file answers one question about a trace. A module has ``CODES`` (finding code: one-line meaning) and
+"""Analyzers: each file answers one question about a trace.
+
+A module has ``CODES`` (finding code: one-line meaning) and
 
     def analyze(trace: Trace, context: Context) -> Iterable[Finding]
 

@@ -112,13 +112,29 @@ def _has_name(view: DeviceView, name: str) -> Array:
     return stacks.with_frame(np.array([frame.name == name for frame in stacks.frames], bool))
 
 
+def count_retries(view: DeviceView, settings: AllocatorSettings) -> int:
+    """Returns how often the allocator flushed its cache and asked the driver again (its own count: num_alloc_retries).
+
+    Every out-of-memory error came after such a retry, even one that found nothing to release and so left no entry.
+    """
+    device, bursts = view.device, find_bursts(view)
+    requests = np.flatnonzero(np.isin(device.events.action, (schema.ALLOC, schema.OOM)))
+    served = np.searchsorted(requests, bursts.then[_is_retry(view, bursts, settings)])
+    return len(np.union1d(requests[served[served < len(requests)]], np.flatnonzero(device.events.action == schema.OOM)))
+
+
+def _is_retry(view: DeviceView, bursts: Bursts, settings: AllocatorSettings) -> Array:
+    # A retry gives back all that is free. With these settings there are releases that stop sooner.
+    partial = "garbage_collection_threshold" in settings.keys or settings.layout.max_split is not None
+    return np.asarray(~bursts.is_call & ~(partial & (view.device.usage.cache[bursts.last] > 0)))
+
+
 def _retries(view: DeviceView, bursts: Bursts, settings: AllocatorSettings) -> Iterator[Finding]:
     """MD401. A release that still ended in an error belongs to that error (MD201, MD206)."""
     device = view.device
     action = np.append(device.events.action, schema.UNKNOWN)[bursts.then]
     collects = "garbage_collection_threshold" in settings.keys
-    is_collection = collects & (device.usage.cache[bursts.last] > 0)
-    mine = np.flatnonzero(~bursts.is_call & ~is_collection & (action != schema.OOM))
+    mine = np.flatnonzero(_is_retry(view, bursts, settings) & (action != schema.OOM))
     if not len(mine):
         return
     released = int(bursts.bytes[mine].sum())

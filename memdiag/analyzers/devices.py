@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from memdiag.analyzers.allocator_settings import AllocatorSettings
+from memdiag.analyzers.churn import count_retries
 from memdiag.analyzers.context import Context, DeviceView
 from memdiag.analyzers.moments import fragmentation_at
 from memdiag.analyzers.sites import by_category, by_place, has_history, sums
@@ -33,7 +35,7 @@ def describe(view: DeviceView, context: Context) -> DeviceReport:
         peak=peak_of(device, "reserved"),
         peak_allocated=peak_of(device, "allocated"),
         fragmentation=fragmentation_at(device, view.at),
-        counts=_counts(device),
+        counts=_counts(view),
         by_category=by_category(view, rows) if known and category.any() else None,
         by_lifetime=sums(schema.LIFETIMES, lifetime, size) if known and lifetime.any() else None,
         top_sites=_sites(view, rows, context.top) if known and len(view.trace.stacks) else None,
@@ -67,8 +69,13 @@ def _usage(values: dict[str, int]) -> Usage:
     return Usage(**known)
 
 
-def _counts(device: DeviceTrace) -> dict[str, int | None]:
-    """Returns driver calls, retries and failures; None where the file would not show them."""
+def _counts(view: DeviceView) -> dict[str, int | None]:
+    """Returns driver calls, retries and failures; None where the file would not show them.
+
+    A retry is a request for which cached segments were given back. One that fails in the end was tried twice, too, even if nothing was
+    cached. (Releases by garbage_collection_threshold and max_split_size look the same in a trace, and are counted.)
+    """
+    device = view.device
     names = ("num_segments_allocated", "num_segments_freed", "num_retries", "num_ooms")
     if not device.has_addresses or not device.num_events:
         return dict.fromkeys(names)
@@ -76,7 +83,7 @@ def _counts(device: DeviceTrace) -> dict[str, int | None]:
     return {
         "num_segments_allocated": int(count[schema.SEGMENT_ALLOC] + count[schema.SEGMENT_MAP]),
         "num_segments_freed": int(count[schema.SEGMENT_FREE] + count[schema.SEGMENT_UNMAP]),
-        "num_retries": int(device.references.retried.sum()),
+        "num_retries": count_retries(view, AllocatorSettings.of(view.trace)),
         "num_ooms": int(count[schema.OOM]),
     }
 

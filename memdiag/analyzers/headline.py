@@ -92,7 +92,8 @@ def _out_of_memory(here: Look) -> str:
     elsewhere = free - here.fit.free_bytes
     if elsewhere > here.fit.free_bytes:
         pieces += f", or of another pool or stream ({format_bytes(elsewhere)})"
-    return f"{ran_out}: {asked} was asked for, {format_bytes(free)} was free in this process but {pieces}."
+    on_device = on_device if free < here.request_bytes else ""
+    return f"{ran_out}: {asked} was asked for, {format_bytes(free)} was free in this process{on_device} but {pieces}."
 
 
 def _peak(view: DeviceView) -> str:

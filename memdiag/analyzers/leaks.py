@@ -144,7 +144,7 @@ def _slope(curve: Array, least: float) -> float:
     middle = len(curve) // 2
     late = curve[-1] - curve[middle]
     slows_down = late < LATE * slope * (len(curve) - 1 - middle)
-    happens_once = len(change) > 2 and (change[middle:] > 0).sum() < 2
+    happens_once = len(change) >= 2 * MIN_STEPS and (change[middle:] > 0).sum() < 2
     return 0.0 if slope < max(least, 1.0) or slows_down or happens_once else slope
 
 

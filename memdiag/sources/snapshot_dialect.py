@@ -40,14 +40,16 @@ def _pad(raws: Sequence[RawDevice]) -> int | None:
 
 
 def backend_of(stacks: Stacks, raws: Sequence[RawDevice], has_settings: bool, has_time: bool, has_expandable: bool) -> str:
-    """Returns "npu" or "cuda": torch_npu's frames, its padding of requests, or entries without time beside expandable segments."""
+    """Returns "npu" or "cuda": by torch_npu's frames, by its padding of requests, or by its default stream, which is no 0."""
     if any("torch_npu" in frame.filename for frame in stacks.frames):
         return "npu"
     if has_settings or has_time:
         return "cuda"
-    if has_expandable and any(len(raw.action) for raw in raws):
-        return "npu"  # CUDA has had times in its entries for as long as it has had expandable segments
-    return "npu" if _pad(raws) == _NPU_PAD else "cuda"
+    pad = _pad(raws)
+    if pad is not None:
+        return "npu" if pad == _NPU_PAD else "cuda"
+    streams = [raw.segments.stream for raw in raws if raw.segments is not None and len(raw.segments)]
+    return "npu" if has_expandable and streams and all((stream != 0).all() for stream in streams) else "cuda"
 
 
 def version_of(keys: set[str], settings: Mapping[str, object], has_time: bool, backend: str) -> str | None:

@@ -15,6 +15,12 @@ import numpy as np
 from memdiag.trace.table import Array
 
 _LIBRARY = ("site-packages/", "dist-packages/", "/lib/python3", "<frozen ", "<string>", "<__array_function__", "<eval_with_key>")
+# What C++ stacks begin with: how they were captured, the allocator, and ways to make an empty tensor. What says more is the node
+# of autograd, or the operator, that called them.
+_MACHINERY = (
+    "torch::unwind", "torch::CapturedTraceback", "torch::cuda::", "torch_npu::", "c10::", "c10_npu::", "at::detail::", "at::TensorBase",
+)  # fmt: skip
+_TELLING = ("torch::autograd::generated::", "at::_ops::", "at::native::", "ncclComm", "c10d::")
 _CPP_ENDINGS = (".cpp", ".cc", ".h", ".hpp", ".cu", ".c", ".cxx", ".so", ".cuh")
 
 
@@ -34,6 +40,11 @@ class Frame(NamedTuple):
     def is_user(self) -> bool:
         """Whether this is a Python frame outside of any installed library."""
         return self.is_python and not any(mark in self.filename for mark in _LIBRARY)
+
+    @property
+    def is_machinery(self) -> bool:
+        """Whether this is a C++ frame of the allocator, or of taking the stack."""
+        return not self.is_python and self.name.startswith(_MACHINERY)
 
     def __str__(self) -> str:
         return f"{self.filename}:{self.line} {self.name}" if self.line else self.name or self.filename
@@ -88,7 +99,7 @@ class Stacks:
         return np.array([frame.is_user for frame in self.frames], bool)
 
     def site(self, stack: int) -> Frame | None:
-        """Returns the frame a stack is named after: the innermost of the user's, else the innermost Python frame, else the first."""
+        """Returns the frame a stack is named after: the innermost of the user's, else of Python, else of C++ behind the allocator."""
         if stack < 0:
             return None
         ids = self.frame_ids[self.offsets[stack] : self.offsets[stack + 1]]
@@ -97,15 +108,19 @@ class Stacks:
         mine = ids[self._user[ids]]
         if len(mine):
             return self.frames[int(mine[0])]
-        return next((self.frames[int(i)] for i in ids if self.frames[int(i)].is_python), self.frames[int(ids[0])])
+        frames = [self.frames[int(i)] for i in ids]
+        found = next((frame for frame in frames if frame.is_python), None)
+        found = found or next((frame for frame in frames if frame.name.startswith(_TELLING)), None)
+        return found or next((frame for frame in frames if not frame.is_machinery), frames[0])
 
     def label(self, stack: int) -> str:
         """Returns ``train.py:35 forward``, the short name of a stack; "" for none."""
         frame = self.site(stack)
         if frame is None:
             return ""
-        if not frame.line:
-            return frame.name or frame.filename
+        if not frame.line or not frame.is_python:
+            name = frame.name.replace("(anonymous namespace)::", "")
+            return name.partition("(")[0] or frame.filename
         return f"{frame.filename.rsplit('/', 1)[-1]}:{frame.line} {frame.name}"
 
     def with_frame(self, mask: Array) -> Array:
