@@ -34,7 +34,7 @@ def describe(view: DeviceView, context: Context) -> DeviceReport:
         end=_usage(device.end),
         peak=peak_of(device, "reserved"),
         peak_allocated=peak_of(device, "allocated"),
-        fragmentation=fragmentation_at(device, view.at),
+        fragmentation=fragmentation_at(device, view.at, view.trace.layout.large_segment),
         counts=_counts(view),
         by_category=by_category(view, rows) if known and category.any() else None,
         by_lifetime=sums(schema.LIFETIMES, lifetime, size) if known and lifetime.any() else None,

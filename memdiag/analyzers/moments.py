@@ -17,8 +17,9 @@ from memdiag.analyzers.context import Context, DeviceView
 from memdiag.analyzers.fit import Fit, would_fit
 from memdiag.analyzers.places import moment_name
 from memdiag.findings import Fragmentation
-from memdiag.trace.layout import SMALL_LIMIT, SMALL_SEGMENT
+from memdiag.trace.layout import LARGE_SEGMENT, SMALL_LIMIT, SMALL_SEGMENT
 from memdiag.trace.model import DeviceTrace, Topology
+from memdiag.trace.topology import split_at
 from memdiag.units import MIB
 
 NEAR = 0.95  # of the reserved peak
@@ -159,7 +160,7 @@ def _telling_event(device: DeviceTrace, at: int) -> int:
 
 def reference_kind(device: DeviceTrace, at: int) -> str | None:
     """Returns which request the split at ``at`` is seen from: "this", "next", "last" or "largest request"; None: none."""
-    row = int(device.usage.reference[at]) if at >= 0 else -1
+    row = int(device.usage.reference[max(at, 0)]) if device.num_events else -1
     if row < 0:
         return None
     references = device.references
@@ -170,35 +171,35 @@ def reference_kind(device: DeviceTrace, at: int) -> str | None:
     return "this request" if at <= references.at_event[row] else "last request"
 
 
-def fragmentation_at(device: DeviceTrace, at: int) -> Fragmentation:
-    """Returns the split of reserved - requested after event ``at``; None for what cannot be known."""
+def fragmentation_at(device: DeviceTrace, at: int, large_page: int = LARGE_SEGMENT) -> Fragmentation:
+    """Returns the split of reserved - requested after event ``at``; None for what cannot be known.
+
+    Without any request in the trace (a snapshot without a history) free memory is seen from the largest tensor that is live.
+    ``large_page`` is the unit of large expandable segments, in bytes.
+    """
     usage = device.usage_at(at)
-    row = int(device.usage.reference[at]) if at >= 0 else -1
-    split = {name: int(device.usage[name][at]) if at >= 0 else -1 for name in ("cache", "stranded", "foreign")}
-    largest = _known(_largest_free(device, at, row)) if row >= 0 and device.has_addresses else None
+    row = int(device.usage.reference[max(at, 0)]) if device.num_events else -1
+    kind, size, group = reference_kind(device, at), None, -1
+    if row >= 0:
+        size, group = int(device.references.size[row]), int(device.references.group[row])
+    elif device.has_addresses:
+        live = device.live(at, pending=True)
+        if len(live):
+            largest_live = int(live[np.argmax(device.tensors.block_bytes[live])])
+            kind, size = "largest live", int(device.tensors.block_bytes[largest_live])
+            group = int(device.tensors.group[largest_live])
+    split = split_at(device, at, size, group, large_page) if size is not None and device.has_addresses else None
     return Fragmentation(
         at_event=at if device.num_events else None,
-        reference_request_bytes=int(device.references.size[row]) if row >= 0 else None,
-        reference_kind=reference_kind(device, at),
+        reference_request_bytes=size,
+        reference_kind=kind,
         rounding_bytes=_difference(usage["allocated"], usage["requested"]),
         pending_bytes=_difference(usage["active"], usage["allocated"]),
-        stranded_bytes=_known(split["stranded"]),
-        foreign_bytes=_known(split["foreign"]),
-        cache_bytes=_known(split["cache"]),
-        largest_free_bytes=largest,
+        stranded_bytes=split.stranded if split else None,
+        foreign_bytes=split.foreign if split else None,
+        cache_bytes=split.cache if split else None,
+        largest_free_bytes=split.largest_free if split else None,
     )
-
-
-def _largest_free(device: DeviceTrace, at: int, row: int) -> int:
-    """Returns the largest free range for a reference request: before it took new memory, if it is the one that is just being made."""
-    references = device.references
-    if references.opened_at[row] <= at <= references.at_event[row] and not references.failed[row] and references.largest_free[row] >= 0:
-        return int(references.largest_free[row])
-    return would_fit(device.topology(at), int(references.group[row]), 0).largest_free_bytes
-
-
-def _known(value: int) -> int | None:
-    return value if value >= 0 else None
 
 
 def _difference(more: int, less: int) -> int | None:
