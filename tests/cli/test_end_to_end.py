@@ -82,5 +82,8 @@ def test_what_cannot_be_done_is_said_in_two_lines(arguments):
 
 
 def test_fail_on():
-    assert run("analyze", EXAMPLE, "--fail-on", "MD201").returncode == 1
+    code = memdiag.analyze(memdiag.load(EXAMPLE)).findings[-1].code
+    done = run("analyze", EXAMPLE, "--fail-on", code)
+    assert done.returncode == 1
+    assert done.stderr.endswith(f"--fail-on: {code}\n")
     assert run("analyze", EXAMPLE, "--fail-on", "MD999").returncode == 0
