@@ -1,7 +1,7 @@
 """Memory that grows from step to step, by the place in the code whose tensors stay.
 
 What counts is what is live at the ends of steps, of tensors made within the steps: a curve for each place. A place leaks if its curve
-keeps rising: in the later half of the steps as much as before, and without falling back. Memory that is taken once (workspaces,
+keeps rising: in the last third of the steps still, and without falling back. Memory that is taken once (workspaces,
 optimizer state in the second step, caches that fill up) rises early and then stays; tensors that a variable holds until the next step
 are the same every time; batches of different lengths go up and down. None of these is a leak.
 
@@ -34,8 +34,9 @@ FEWEST_STEPS = 3  # below, not even a guess
 SHARE = 0.1  # of the reserved peak, that so many steps more would take:
 FEW_STEPS, MANY_STEPS = 1_000, 10_000
 MAX_FALLS = 0.1  # of the differences between one step and the next
-LATE = 0.5  # what the later half must grow by, of what the slope promises
+LATE = 0.5  # what the last third must grow by, of what the slope promises
 NUM_PLACES = 4
+MIN_RISES = 4  # fewer are events, not a rate
 EVEN = 3  # in a short trace, no step grows by more than so many times the growth of another
 PAIRS = 200  # steps at most that the slope is worked out from
 
@@ -77,7 +78,7 @@ def _num_ends(device: DeviceTrace) -> int:
 def _growth(view: DeviceView, num_ends: int) -> Iterator[Finding]:
     device, tensors = view.device, view.device.tensors
     kept = tensors.free_requested_at >= device.num_events
-    outlives = (tensors.step_alloc >= 0) & (tensors.step_alloc < num_ends) & (kept | (tensors.step_free > tensors.step_alloc))
+    outlives = (tensors.step_alloc >= 0) & (kept | (tensors.step_free > tensors.step_alloc))
     rows = np.flatnonzero(outlives & ~np.isin(tensors.category, _BY_DESIGN))
     if not len(rows):
         return
@@ -90,12 +91,12 @@ def _growth(view: DeviceView, num_ends: int) -> Iterator[Finding]:
         mine = place == number
         slope = _slope(_curve(tensors.step_alloc[rows[mine]], until[mine], tensors.block_bytes[rows[mine]], num_ends), least)
         if slope > 0:
-            there = rows[mine & (until == num_ends)]
+            there = rows[mine & kept[rows]]
             found.append(Growth(label, slope, there, int(tensors.block_bytes[there].sum())))
     found.sort(key=lambda growth: -growth.slope)
     if not found:  # many places, each too little or too irregular to tell
         slope = _slope(_curve(tensors.step_alloc[rows], until, tensors.block_bytes[rows], num_ends), least)
-        there = rows[until == num_ends]
+        there = rows[kept[rows]]
         found = [Growth("", slope, there, int(tensors.block_bytes[there].sum()))] if slope > 0 else []
     if found:
         yield _finding(view, found, num_ends, reserved)
@@ -124,7 +125,7 @@ def _places(view: DeviceView, rows: Array) -> tuple[list[str], Array]:
 def _curve(born: Array, until: Array, size: Array, num_ends: int) -> Array:
     """Returns the live bytes at the end of every step, of tensors live from the end of ``born`` up to that of step ``until - 1``."""
     change = np.zeros(num_ends + 1, np.int64)
-    np.add.at(change, born, size)
+    np.add.at(change, np.minimum(born, num_ends), size)
     np.subtract.at(change, until, size)
     return np.cumsum(change[:num_ends])
 
@@ -136,16 +137,15 @@ def _slope(curve: Array, least: float) -> float:
         curve, change = curve[2:], change[2:]  # the first steps make what is made once
     if (change < 0).mean() > MAX_FALLS or curve[-1] < 0.95 * curve.max():
         return 0.0
-    if len(change) < 2 * MIN_STEPS and (change.min() <= 0 or change.max() > EVEN * change.min()):
+    short = len(change) < 2 * MIN_STEPS
+    if (change.min() <= 0 or change.max() > EVEN * change.min()) if short else (change > 0).sum() < MIN_RISES:
         return 0.0
     at = np.unique(np.linspace(0, len(curve) - 1, PAIRS).astype(int))
     earlier, later = np.triu_indices(len(at), 1)
     slope = float(np.median((curve[at[later]] - curve[at[earlier]]) / (at[later] - at[earlier])))
-    middle = len(curve) // 2
-    late = curve[-1] - curve[middle]
-    slows_down = late < LATE * slope * (len(curve) - 1 - middle)
-    happens_once = len(change) >= 2 * MIN_STEPS and (change[middle:] > 0).sum() < 2
-    return 0.0 if slope < max(least, 1.0) or slows_down or happens_once else slope
+    third = len(change) // 3
+    slows_down = curve[-1] - curve[-1 - third] < LATE * slope * third
+    return 0.0 if slope < max(least, 1.0) or slows_down else slope
 
 
 def _finding(view: DeviceView, found: list[Growth], num_ends: int, reserved: int) -> Finding:

@@ -123,7 +123,8 @@ def _optimizer_bits(name: str, file: str) -> int:
     """Returns whether a Python frame is one of an optimizer's step, and whether it makes the optimizer's state."""
     if name == "_init_group":
         return _STEP | _STATE
-    of_torch = "torch/optim/" in file and "lr_scheduler" not in file and "swa_utils" not in file
-    if of_torch and name not in _NOT_A_STEP and name != "zero_grad":
+    if "lr_scheduler" in file or "swa_utils" in file or name == "zero_grad":
+        return 0
+    if "torch/optim/" in file and name not in _NOT_A_STEP:
         return _STEP
     return _STEP if name == "step" and "optim" in file.lower() else 0

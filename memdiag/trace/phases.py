@@ -40,7 +40,10 @@ def mark(device: DeviceTrace, evidence: Evidence, spans: Spans) -> Marks:
     """Returns phase and step of every event of a device."""
     marker = _markers(device, evidence, spans)
     told = bool(((marker >= 0) & (marker < SILENT)).any())
-    phase = _fill(device, marker) if told else np.zeros(device.num_events, np.int8)
+    if told and bool((device.events.stack >= 0).any()):
+        phase = _fill(device, marker)
+    else:  # spans at most: what lies between them is not known
+        phase = np.where((marker >= 0) & (marker < SILENT), marker, UNKNOWN).astype(np.int8)
     phase_basis = "none"
     if told:
         by_stack = bool(((marker < SILENT) & (evidence.marker[device.events.stack] == marker)).any())
@@ -156,8 +159,8 @@ def _optimizer_ends(marker: Array, spans: Spans, passes: Array) -> tuple[Array, 
         # the last of each run of optimizer events that no pass interrupts
         pass_number = np.searchsorted(passes, at)
         ends = at[np.append(pass_number[1:] != pass_number[:-1], True)] + 1 if len(at) else at
-    # several optimizers one after the other are one step
-    number = np.searchsorted(passes, ends)
+    # several optimizers one after the other are one step; where no pass is known, anything between them tells them apart
+    number = np.searchsorted(passes if len(passes) else np.flatnonzero((marker >= 0) & (marker != OPTIMIZER)), ends)
     return (ends[np.append(number[1:] != number[:-1], True)] if len(ends) else ends), from_spans
 
 

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import numpy as np
+
+from memdiag.analyzers import lifetimes
+from memdiag.analyzers.context import Context
+from memdiag.sources import load
+
+_program = runpy.run_path(str(Path(__file__).parents[1] / "training.py"))
+Training, MIB, FORWARD = _program["Training"], _program["MIB"], _program["forward"]
+
+
+def trained(steps=4, size=16 * MIB, **options):
+    program = Training(size=size)
+    program.initialise()
+    for _ in range(steps):
+        program.step(**options)
+    return program
+
+
+def findings(trace, **options):
+    return {finding.code: finding for finding in lifetimes.analyze(trace, Context(**options))}
+
+
+def number(finding, words):
+    return next(evidence.value for evidence in finding.evidence if words in evidence.what)
+
+
+class KeepsLogits(Training):
+    """The logits of a step go when the next ones are there."""
+
+    logits = -1
+
+    def _forward(self, size):
+        activations = super()._forward(size)
+        logits = self.alloc(64 * MIB, FORWARD(9), "activation")
+        self.peak = self.alloc(128 * MIB, FORWARD(9), "temporary")
+        self.free(self.peak)
+        if self.logits >= 0:
+            self.free(self.logits)
+        self.logits = logits
+        return activations
+
+
+def test_outputs_of_the_last_step_that_are_still_there_at_the_peak():
+    program = KeepsLogits(size=16 * MIB)
+    program.initialise()
+    for _ in range(4):
+        program.step()
+    found = findings(program.trace())
+    assert set(found) == {"MD111"}
+    finding = found["MD111"]
+    assert finding.severity == "warning"
+    assert number(finding, "tensors of the step before") == 64 * MIB
+    assert finding.evidence[-1].where == "model.py:19 forward"
+    assert finding.fixes[0].change == "del logits, loss, batch"
+
+
+def test_a_scalar_loss_that_is_kept_is_nothing_to_speak_of():
+    assert findings(trained().trace()) == {}
+
+
+def test_what_piles_up_is_left_to_the_analyzer_of_leaks():
+    assert "MD111" not in findings(trained(leak=64 * MIB).trace())
+
+
+class PeaksInForward(Training):
+    """Backward needs little, forward a lot."""
+
+    def _forward(self, size):
+        activations = super()._forward(size)
+        self.passing(512 * MIB, FORWARD(9))
+        return activations
+
+
+def test_gradients_that_stay_through_the_forward():
+    program = PeaksInForward(size=16 * MIB)
+    program.initialise()
+    for _ in range(4):
+        program.step(zero_first=True)
+    finding = findings(program.trace())["MD112"]
+    assert number(finding, "gradients of the step before") == 16 * MIB * (1 + 2 + 3)
+    assert number(finding, "how many") == 3
+    assert "zero_grad(set_to_none=True)" in finding.fixes[0].change
+
+
+def test_gradients_that_go_with_their_step_are_fine():
+    program = PeaksInForward(size=16 * MIB)
+    program.initialise()
+    for _ in range(4):
+        program.step()
+    assert "MD112" not in findings(program.trace())
+
+
+def test_the_four_long_lived_kinds_are_told_apart():
+    program = trained(zero_first=True)
+    trace = program.trace()
+    view = next(iter(Context().views(trace)))
+    tensors = trace.devices[0].tensors
+    kinds = lifetimes.kinds(view, np.arange(len(tensors)))
+    held = {name: int(tensors.requested_bytes[rows].sum()) for name, rows in kinds.items()}
+    size, layers = program.size, (1 + 2 + 3)
+    assert held["optimizer states"] == 2 * size * layers
+    assert held["weights and gradients"] == size * layers + 4 * size * layers  # parameters, and the gradients of four steps
+    assert held["surviving to the next step"] == 3 * size + 3 * 512  # batches and losses, of all but the last step
+    rows = np.concatenate(list(kinds.values()))
+    assert len(rows) == len(np.unique(rows))
+
+
+def test_memory_that_is_of_no_use_among_long_lived_tensors():
+    # small long-lived tensors in segments of their own, and a request that fits into none of them
+    program = Training(size=300 * MIB)
+    program.entries.clear()
+    program.phases.clear()
+    move, main = _program["MOVE"], FORWARD(0)
+    for at in range(12):
+        program._log("segment_alloc", at << 32, 200 * MIB, move)
+        program._log("alloc", at << 32, 200 * MIB, move)
+        program._log("free_requested", at << 32, 200 * MIB, ())
+        program._log("free_completed", at << 32, 200 * MIB, ())
+        program._log("alloc", at << 32, 8 * MIB, move)
+    program._log("segment_alloc", 99 << 32, 1000 * MIB, main)
+    program._log("alloc", 99 << 32, 1000 * MIB, main)
+    for backend in ("cuda", "npu"):
+        finding = findings(program.trace(backend=backend))["MD113"]
+        assert number(finding, "of no use") == 12 * 192 * MIB
+        assert number(finding, "weights and gradients") == 12 * 8 * MIB
+        assert "expandable_segments" in finding.fixes[0].change
+        flags = [fix for fix in finding.fixes if fix.kind == "flag"]
+        assert bool(flags) == (backend == "npu")
+    assert "set_per_process_memory_fraction(0.94)" in flags[0].caveat
+    assert "core_r0.9" in flags[0].applicability
+
+
+def test_gradients_kept_through_a_real_forward(shared):
+    trace = load(shared / "data/snapshots/kkaitlyn111__cs336-a2-systems__memory_2.7b_forward.pickle")
+    finding = findings(trace)["MD112"]
+    assert number(finding, "how many") == 435
+
+
+def test_goldens_of_tidy_training_have_no_warning(golden):
+    if golden.name.endswith("-train"):
+        assert [f for f in lifetimes.analyze(load(golden / "snapshot.pickle"), Context()) if f.severity != "info"] == []

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+from memdiag.analyzers import peak
+from memdiag.analyzers.context import Context
+from memdiag.sources import load
+
+_program = runpy.run_path(str(Path(__file__).parents[1] / "training.py"))
+Training, MIB = _program["Training"], _program["MIB"]
+
+
+def trained(steps=3, size=16 * MIB, **options):
+    program = Training(size=size)
+    program.initialise()
+    for _ in range(steps):
+        program.step(**options)
+    return program
+
+
+def findings(trace, **options):
+    return {finding.code: finding for finding in peak.analyze(trace, Context(**options))}
+
+
+def numbers(finding, words):
+    return [(evidence.value, evidence.where) for evidence in finding.evidence if words in evidence.what]
+
+
+def test_the_largest_kind_is_named_with_its_places_layers_and_phases():
+    program = trained(scale=4.0)
+    found = findings(program.trace())
+    assert set(found) == {"MD101"}
+    finding = found["MD101"]
+    activations = (3 * 2 + 1) * 4 * program.size + 512  # of three layers, of the loss, and the loss itself
+    assert numbers(finding, "of it activations")[0][0] in (activations, activations - 4 * program.size)
+    assert numbers(finding, "made at")[0] == (2 * 4 * program.size, "model.py:10 forward")
+    assert numbers(finding, "made in layers of") == [(3 * 2 * 4 * program.size, "linear.py forward")]
+    assert numbers(finding, "made in phase")[0][1] == "forward"
+    assert [fix.kind for fix in finding.fixes] == ["code", "code"]
+    assert finding.severity == "info"
+    assert finding.saving is None
+
+
+def test_parameters_and_state_are_most_with_a_small_batch():
+    finding = findings(trained(scale=0.25).trace())["MD102"]
+    assert "parameters, gradients and optimizer state" in finding.title
+    assert "Shard" in finding.fixes[0].title
+
+
+def test_what_is_left_out_where_nothing_is_known():
+    assert findings(trained().trace(stacks=False)) == {}
+    empty = Training().trace()
+    assert findings(empty) == {}
+
+
+def test_a_peak_is_a_warning_where_memory_ran_out():
+    program = trained()
+    assert findings(program.trace())["MD102"].severity == "info"
+    full = program.trace(capacity_bytes=_program["SEGMENT"])  # the segment takes all of it
+    assert findings(full)["MD102"].severity == "warning"
+    program.fail(1 << 41)
+    assert findings(program.trace())["MD102"].severity == "warning"
+
+
+def test_temporaries_of_the_optimizer_step():
+    program = trained(steps=2, scale=0.25)
+    optimize = program._optimize
+
+    def foreach():
+        optimize()
+        several = [program.alloc(program.size * 3, _program["STEP"], "temporary") for _ in range(4)]
+        for one in several:
+            program.free(one)
+
+    program._optimize = foreach
+    program.step(scale=0.25)
+    finding = findings(program.trace())["MD104"]
+    assert finding.severity == "warning"
+    assert numbers(finding, "temporaries of the optimizer step")[0][0] == 12 * program.size
+    outside = numbers(finding, "outside of optimizer steps")[0][0]
+    assert outside < numbers(finding, "allocated then")[0][0] - 12 * program.size + program.size * 6
+
+
+def test_temporaries_that_hardly_raise_the_peak_are_not_reported():
+    assert "MD104" not in findings(trained(scale=0.25).trace())
+    assert "MD104" not in findings(trained(scale=4.0).trace())
+
+
+def test_logits_and_their_loss():
+    program = trained(steps=2)
+    program.now += 1
+    program.phase = "forward"
+    for _ in range(3):
+        program.alloc(program.size * 8, _program["LOSS"], "activation")
+    finding = findings(program.trace())["MD105"]
+    assert finding.severity == "warning"
+    assert numbers(finding, "held by the loss")[0][0] >= 24 * program.size
+    assert numbers(finding, "made at")[0][1] == "train.py:30 loss"
+
+
+def test_the_moment_can_be_chosen():
+    program = trained(scale=4.0)
+    first = findings(program.trace(), at=2)["MD102"]
+    assert "live at event 2" in first.title
+    assert first.fixes
+    assert len(first.fixes) == 1  # there is no optimizer state yet
+
+
+def test_of_every_golden_the_parts_are_no_more_than_the_whole(golden):
+    for finding in peak.analyze(load(golden / "snapshot.pickle"), Context()):
+        if finding.code in ("MD101", "MD102", "MD103"):
+            live = numbers(finding, "live")[0][0]
+            assert sum(value for value, _ in numbers(finding, "of it") if value) >= 0
+            kinds = [e.value for e in finding.evidence[1:] if e.what.startswith("of it") and "before" not in e.what][:4]
+            assert sum(kinds) <= live
+            assert 0 < finding.weight_bytes <= live
+
+
+def test_inference_speaks_of_parameters_only(shared):
+    trace = load(shared / "data/snapshots/CognitoBlocks__BlockZero__cuda_snapshot.pickle")
+    finding = findings(trace)["MD102"]
+    assert finding.title.endswith("live in the snapshot is parameters")
+    assert numbers(finding, "made at")[0][1] == "evaluator.py:37 load_model_from_path"
+
+
+@pytest.mark.parametrize("name", ["MD101", "MD102", "MD103", "MD104", "MD105"])
+def test_codes(name):
+    assert name in peak.CODES

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import json
+import runpy
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+import memdiag
+from memdiag.analyzers.report import build_report
+from memdiag.errors import MemdiagError
+from memdiag.findings import SEVERITIES, Report
+from memdiag.sources import load
+
+_program = runpy.run_path(str(Path(__file__).parents[1] / "training.py"))
+Training, MIB = _program["Training"], _program["MIB"]
+
+
+def trained(steps=3, **options):
+    program = Training()
+    program.initialise()
+    for _ in range(steps):
+        program.step(**options)
+    return program
+
+
+def check(report: Report, trace) -> None:
+    """What holds of every report."""
+    assert report.headline
+    assert report.headline[0].isupper() or report.headline[0].isdigit()
+    order = [(SEVERITIES.index(f.severity), -f.weight_bytes) for f in report.findings]
+    assert order == sorted(order)
+    for finding in report.findings:
+        assert finding.evidence, finding.code
+    for device, source in zip(report.devices, trace.devices, strict=True):
+        assert device.end.reserved_bytes == (source.end["reserved"] if source.end["reserved"] >= 0 else None)
+        moment = device.fragmentation.at_event
+        active = source.usage_at(-1 if moment is None else moment)["active"]
+        for held in (device.by_category, device.by_lifetime):
+            if held is not None:
+                assert sum(held.values()) == active
+                assert all(held.values())
+        if device.top_sites is not None:
+            sizes = [site.bytes for site in device.top_sites]
+            assert sizes == sorted(sizes, reverse=True)
+            assert sum(sizes) == active or (len(sizes) == 10 and sum(sizes) < active)
+            assert all(site.name and site.num_tensors for site in device.top_sites)
+        if device.timeline and device.timeline.allocated:
+            assert max(device.timeline.allocated) == source.usage.allocated.max()
+            assert round(device.timeline.events_per_bucket * len(device.timeline.allocated)) == source.num_events
+        if device.peak_allocated.at_event is not None:
+            at = device.peak_allocated.at_event
+            assert device.peak_allocated.allocated_bytes == max(int(source.usage.allocated.max()), source.start["allocated"])
+            assert at < 0 or not (source.usage.allocated[:at] >= device.peak_allocated.allocated_bytes).any()
+
+
+def test_a_report_adds_up():
+    trace = trained().trace()
+    report = build_report(trace)
+    check(report, trace)
+    device = report.devices[0]
+    assert device.at_label == "peak"
+    assert device.peak.phase == "initialisation"  # all of the memory is taken at once here
+    assert device.peak_allocated.phase == "backward"
+    assert device.peak_allocated.step == 1
+    assert device.counts == {"num_segments_allocated": 1, "num_segments_freed": 0, "num_retries": 0, "num_ooms": 0}
+    assert report.source.num_events == trace.num_events
+    assert [note.code for note in report.notes if note.code == "MD920"] == ["MD920"]
+
+
+def test_the_moment_the_device_and_the_number_of_places_can_be_chosen():
+    trace = trained().trace()
+    at = next(i for i, phase in enumerate(trace.devices[0].events.phase) if phase == 4)
+    report = build_report(trace, at=at, top=2, device=0)
+    assert len(report.devices[0].top_sites) == 2
+    assert report.devices[0].fragmentation.at_event == at
+    assert report.devices[0].at_label == str(at)
+    assert sum(report.devices[0].by_category.values()) == trace.devices[0].usage.active[at]
+    before = build_report(trace, at=-1)
+    assert before.devices[0].by_category is None
+    for options in ({"device": 3}, {"at": 10**9}, {"at": "oom"}):
+        with pytest.raises(MemdiagError):
+            build_report(trace, **options)
+
+
+def test_every_golden_adds_up(golden):
+    trace = load(golden / "snapshot.pickle")
+    report = build_report(trace)
+    check(report, trace)
+    truth = json.loads((golden / "truth.json").read_text())
+    by_device = {device.device: device for device in report.devices}
+    for device in truth["devices"]:
+        mine = by_device[device["device"]]
+        if truth["recorded_from_start"] and mine.peak.at_event is not None:
+            assert mine.peak.reserved_bytes == device["peak"]["reserved"]
+            assert mine.peak_allocated.allocated_bytes == device["peak"]["allocated"]
+            assert mine.counts["num_ooms"] == device["num_ooms"]
+            early = golden.name.endswith(("-gc-threshold", "-max-split"))  # they give cached memory back before there is need
+            assert early or mine.counts["num_retries"] == device["num_alloc_retries"]
+
+
+def test_the_verdict_of_each_situation(goldens):
+    def said(name, **options):
+        return build_report(load(goldens / name / "snapshot.pickle"), **options).headline
+
+    assert said("cuda-2.13.0-oom").startswith(
+        "Ran out of memory: 13.00 MiB was asked for, 24.00 MiB was free in this process but in pieces of"
+    )
+    assert "11.96 MiB was free in this process and " in said("cuda-2.13.0-oom-dump")
+    assert said("cuda-2.13.0-leak").startswith("Memory grows by 1.14 MiB a step at ")
+    assert "how it came to that was not recorded" in said("cuda-2.13.0-no-trace")
+    assert said("cuda-2.13.0-empty") == "This snapshot holds no memory."
+    assert "little to gain from allocator settings" in said("cuda-2.13.0-graphs")
+    assert said("cuda-2.13.0-train").endswith("The largest part of the peak is activations (43%).")
+    assert "is the most that a better arrangement of memory could save" in said("cuda-2.13.0-max-split")
+    assert said("cuda-2.13.0-two-devices").startswith("Device 1: peak ")
+
+
+def test_what_is_unknown_is_none():
+    report = build_report(trained().trace(stacks=False))
+    device = report.devices[0]
+    assert device.by_category is None
+    assert device.top_sites is None
+    assert {field.name for field in fields(device)} >= {"timeline", "at_label"}
+
+
+def test_a_snapshot_without_a_trace_knows_no_peak(goldens):
+    device = build_report(load(goldens / "cuda-2.13.0-no-trace" / "snapshot.pickle")).devices[0]
+    assert device.peak.reserved_bytes is None
+    assert device.peak_allocated.at_event is None
+    assert device.timeline is None
+    assert device.at_label == "the snapshot"
+    assert device.counts["num_segments_allocated"] is None
+
+
+def test_the_public_name():
+    assert memdiag.analyze is build_report
+
+
+def test_every_real_snapshot_adds_up(shared):
+    paths = sorted((shared / "data/snapshots").glob("*.p*kl*")) + sorted((shared / "data/npu-samples").rglob("*.pickle"))
+    assert len(paths) > 60
+    for path in paths:
+        trace = load(path)
+        check(build_report(trace), trace)
