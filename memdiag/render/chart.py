@@ -103,7 +103,8 @@ def _moment_mark(device: DeviceReport, timeline: Timeline, plot: int) -> Text | 
     at = device.fragmentation.at_event
     if device.at_label == "peak" or at is None or at == device.peak.at_event:
         return None
-    return _mark("▲", f"looked at: event {format_count(at)}", _column_of(at, timeline, plot), plot, "bold")
+    label = f"event {format_count(at)}" if at >= 0 else "before the trace began"
+    return _mark("▲", f"looked at: {label}", _column_of(at, timeline, plot), plot, "bold")
 
 
 def _mark(glyph: str, label: str, column: int, plot: int, style: str) -> Text:

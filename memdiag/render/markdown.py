@@ -14,7 +14,7 @@ from memdiag.render import words
 from memdiag.render.bar import stacked_bar
 from memdiag.render.chart import chart
 from memdiag.render.look import PLAIN, Look
-from memdiag.render.split import NO_SPLIT, fit, split, split_title
+from memdiag.render.split import fit, no_split, split, split_title
 from memdiag.render.steps import next_steps
 from memdiag.render.text import in_ascii, plain
 from memdiag.units import format_bytes
@@ -106,7 +106,7 @@ def _split(device: DeviceReport) -> list[str]:
     lines = ["#### " + " ".join((split_title(device), words.moment(device))).strip(), ""]
     rows = split(device)
     if not rows:
-        return [*lines, NO_SPLIT, ""]
+        return [*lines, no_split(device), ""]
     bar = stacked_bar([(row.glyph, row.style, row.bytes or 0) for row in rows], _WIDTH)
     lines += [*_fence([bar.plain], "text"), ""]
     cells = ((f"`{row.glyph}` {row.name}", format_bytes(row.bytes), words.percent(row.share), row.meaning) for row in rows)

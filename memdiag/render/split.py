@@ -22,6 +22,7 @@ REFERENCE_WORDS = {
     "next request": "the next request that needed new memory",
     "last request": "the last request that needed new memory",
     "largest request": "the largest request of the trace",
+    "largest live": "another tensor as large as the largest one",
 }
 NO_SPLIT = "Unknown: the file does not say where in memory things are, so free ranges cannot be told apart."
 
@@ -35,7 +36,7 @@ def usage_then(device: DeviceReport) -> Usage | None:
 
 
 def split(device: DeviceReport) -> list[Row]:
-    """Returns the parts of what is reserved at the moment of the report, in the order of the bar; [] if nothing is known.
+    """Returns the parts of what is reserved at the moment of the report, in the order of the bar; [] if there are none, or nothing is known.
 
     Shares are of what is reserved. Where only reserved - requested is known (the report tells what was requested at its peaks), they
     are of that. Where a file tells some parts only, one row stands for all the others.
@@ -48,12 +49,12 @@ def split(device: DeviceReport) -> list[Row]:
         sizes["allocated"], parts = usage.allocated_bytes, (BLOCKS, *PARTS[2:])
     unknown = {name for name, *_ in parts if sizes[name] is None} - {"requested"}
     rest = _rest(sizes, unknown, usage)
-    if unknown and rest is None:
-        return []
     total = sum(size for size in sizes.values() if size is not None) + (rest or 0)
+    if (unknown and rest is None) or not total:
+        return []
 
-    def share(size: int) -> float | None:
-        return size / total if total else None
+    def share(size: int) -> float:
+        return size / total
 
     rows = [Row(name, size, share(size), meaning, *drawn) for name, *drawn, meaning in parts if (size := sizes[name]) is not None]
     if rest is not None:
@@ -69,6 +70,13 @@ def _rest(sizes: dict[str, int | None], unknown: set[str], usage: Usage | None) 
     if not unknown or not known or usage is None or usage.reserved_bytes is None:
         return None
     return max(usage.reserved_bytes - sum(known), 0)
+
+
+def no_split(device: DeviceReport) -> str:
+    """Returns why there are no parts to show."""
+    f = device.fragmentation
+    nothing = [f.rounding_bytes, f.pending_bytes, f.stranded_bytes, f.foreign_bytes, f.cache_bytes] == [0] * 5
+    return "Nothing is reserved then that was not asked for." if nothing else NO_SPLIT
 
 
 def split_title(device: DeviceReport) -> str:
@@ -87,9 +95,10 @@ def fit(device: DeviceReport) -> str:
     request = f"{kind[0].upper()}{kind[1:]} ({format_bytes(f.reference_request_bytes)})"
     if f.largest_free_bytes is None:
         return f"{request} is what it is seen from; the largest free range is unknown."
+    here = f.reference_kind == "this request"
     missing = f.reference_request_bytes - f.largest_free_bytes
-    here = f.reference_kind == "this request"  # the range is the one that it found, before it got new memory
-    found = f"the largest free range of its pool and stream {'had' if here else 'has'} {format_bytes(f.largest_free_bytes)}"
+    found = f"the largest free range of its pool and stream has {format_bytes(f.largest_free_bytes)}"
     if missing <= 0:
-        return f"{request} would fit: {found}."
+        # What the request made here found did not fit: new memory was just taken for it.
+        return f"{request} {'fits now, in the memory taken for it' if here else 'would fit'}: {found}."
     return f"{request} {'did' if here else 'would'} not fit: {found}, {format_bytes(missing)} too little."

@@ -18,7 +18,7 @@ from memdiag.render import words
 from memdiag.render.bar import bar, stacked_bar
 from memdiag.render.chart import chart
 from memdiag.render.look import PLAIN, Look
-from memdiag.render.split import NO_SPLIT, fit, split, split_title
+from memdiag.render.split import fit, no_split, split, split_title
 from memdiag.render.steps import next_steps
 from memdiag.render.text import in_ascii, plain
 from memdiag.units import format_bytes, plural
@@ -168,7 +168,7 @@ def _split(page: _Page, device: DeviceReport) -> None:
     rows = split(device)
     page.title(split_title(device), words.moment(device))
     if not rows:
-        page.text(NO_SPLIT, indent=2)
+        page.text(no_split(device), indent=2)
         return
     page.add(Text("  ").append_text(stacked_bar([(row.glyph, row.style, row.bytes or 0) for row in rows], page.width - 4)))
     grid = _grid("l", "l", "r", "r", "w")

@@ -152,7 +152,9 @@ def moment(device: DeviceReport) -> str:
     if at is None:
         return f"at {SNAPSHOT}" if device.at_label == SNAPSHOT else ""
     where = f"event {format_count(at)}" if at >= 0 else "before event 0"
-    return f"at the peak ({where})" if device.at_label == "peak" or at == device.peak.at_event else f"at {where}"
+    if device.at_label == "peak" or at == device.peak.at_event:
+        return f"at the peak ({where})"
+    return f"at {where}" if at >= 0 else where
 
 
 def holders_moment(device: DeviceReport) -> str:

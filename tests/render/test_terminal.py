@@ -105,9 +105,9 @@ def test_the_split_adds_up_and_says_whether_the_request_fits(samples):
             "this request",
             640,
             608,
-            "The request made here (640 B) did not fit: the largest free range of its pool and stream had 608 B, 32 B too",
+            "The request made here (640 B) did not fit: the largest free range of its pool and stream has 608 B, 32 B too",
         ),
-        ("this request", 640, 640, "The request made here (640 B) would fit: "),
+        ("this request", 640, 640, "The request made here (640 B) fits now, in the memory taken for it: "),
         (
             "largest request",
             7,
@@ -132,6 +132,15 @@ def test_elsewhere_than_at_a_peak_the_split_is_of_what_was_not_requested(samples
     assert not re.search(r"█  requested", shown)
     assert re.search(r"▚  stranded +1.17 GiB  55.4%", shown)
     assert "Who holds memory at event 1,000" in shown
+
+
+def test_before_the_trace(samples):
+    nothing = dict.fromkeys(("rounding_bytes", "pending_bytes", "stranded_bytes", "foreign_bytes", "cache_bytes"), 0)
+    fragmentation = replace(samples.NO_FRAGMENTATION, at_event=-1, **nothing)
+    shown = render(replace(samples.rich(), devices=(samples.device(fragmentation=fragmentation, at_label="-1"),)), Look())
+    assert "▲ looked at: before the trace began" in shown
+    assert "Where the reserved bytes are  before event 0\n  Nothing is reserved then" in shown
+    assert "Who holds memory before event 0" in shown
 
 
 def test_parts_that_are_unknown_stand_together(samples):
