@@ -85,9 +85,23 @@ def test_the_worked_example_adds_up_to_the_byte(example):
     assert split.largest_free_bytes == 24 * MIB
 
 
-def test_the_largest_free_range_is_the_one_that_the_request_found(example):
+def test_every_number_of_a_split_is_that_after_the_event(example):
     trace, before = example
-    assert fragmentation_at(trace.devices[0], before + 1).largest_free_bytes == 24 * MIB  # not the segment just opened for it
+    split = fragmentation_at(trace.devices[0], before + 1)
+    assert split.reference_kind == "this request"
+    assert split.largest_free_bytes == 32 * MIB  # the segment just opened for it; what it found is in References
+    assert trace.devices[0].references.largest_free[-1] == 24 * MIB
+
+
+def test_a_snapshot_without_a_trace_is_seen_from_its_largest_tensor(root):
+    trace = load(Path(root) / "tests" / "goldens" / "cuda-2.13.0-no-trace" / "snapshot.pickle")
+    device = trace.devices[0]
+    split = fragmentation_at(device, -1)
+    assert split.reference_kind == "largest live"
+    assert split.reference_request_bytes == device.tensors.block_bytes.max()
+    usage = device.end
+    parts = (split.rounding_bytes, split.pending_bytes, split.stranded_bytes, split.foreign_bytes, split.cache_bytes)
+    assert sum(parts) == usage["reserved"] - usage["requested"]
 
 
 def test_free_ranges_before_requests_are_those_of_the_topology(golden):
