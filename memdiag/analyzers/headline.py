@@ -105,7 +105,9 @@ def _peak(view: DeviceView) -> str:
     if device.peak("reserved") < 0:  # what it was needed for is not recorded
         most = format_bytes(_known(allocated))
         return f"{format_bytes(reserved)} was reserved before the recording began, and never more since; {most} was allocated at most."
-    numbers = f"Peak {format_bytes(reserved)} reserved, {format_bytes(_known(allocated))} allocated"
+    if allocated < 0:
+        return f"Peak {format_bytes(reserved)} reserved; what was allocated of it is not in the file."
+    numbers = f"Peak {format_bytes(reserved)} reserved, {format_bytes(allocated)} allocated"
     if active < 0:
         return f"{numbers}."
     gap = reserved - active  # even a perfect allocator reserves what is active

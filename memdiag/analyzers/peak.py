@@ -15,7 +15,7 @@ import numpy as np
 from memdiag.analyzers.context import Context, DeviceView
 from memdiag.analyzers.headline import CATEGORY_WORDS
 from memdiag.analyzers.places import moment_name
-from memdiag.analyzers.sites import by_category, by_module, by_place, has_history, sums, when_fullest
+from memdiag.analyzers.sites import NO_STACK, by_category, by_module, by_place, has_history, sums, when_fullest
 from memdiag.findings import Evidence, Finding, Fix, Severity
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
@@ -68,7 +68,7 @@ def _composition(view: DeviceView, rows: Array) -> Iterator[Finding]:
     else:
         code, names = "MD103", [name for name in held if name != "unknown"][:1]
     part = sum(held[name] for name in names)
-    if part < MOST * total:
+    if part < MOST * total or (code == "MD103" and part < FLOOR):
         return
     moment = "at the peak" if _is_peak(view) else f"at {moment_name(device, view.at)}" if has_history(device) else "in the snapshot"
     mine = rows[np.isin(tensors.category[rows], [schema.CATEGORIES.index(name) for name in names])]
@@ -97,7 +97,7 @@ def _before(view: DeviceView, rows: Array) -> Iterator[Evidence]:
 def _origins(view: DeviceView, rows: Array) -> Iterator[Evidence]:
     """Where, in which kind of layer, and in which phase the tensors ``rows`` were made."""
     tensors = view.device.tensors
-    for place in by_place(view, rows)[:NUM_LISTED]:
+    for place in [place for place in by_place(view, rows) if place.label != NO_STACK][:NUM_LISTED]:
         yield Evidence("made at", place.bytes, "bytes", place.label)
     for module, size in list(by_module(view, rows).items())[:NUM_LISTED]:
         yield Evidence("made in layers of", size, "bytes", module)

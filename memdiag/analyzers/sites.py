@@ -17,6 +17,7 @@ from memdiag.trace.schema import CATEGORIES, PHASES
 from memdiag.trace.stacks import Stacks
 from memdiag.trace.table import Array
 
+NO_STACK = "(no stack)"
 _BACKWARD_OF = re.compile(r"torch::autograd::generated::(\w+?)Backward\d*::apply")
 
 
@@ -95,7 +96,7 @@ def without_stack(view: DeviceView, rows: Array) -> Array:
     return np.where(
         tensors.alloc_at[rows] < 0,
         "(before the recording began)",
-        np.where(backward, "(backward: autograd's thread, no Python stack)", "(no stack)"),
+        np.where(backward, "(backward: autograd's thread, no Python stack)", NO_STACK),
     )
 
 
