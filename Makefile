@@ -7,13 +7,14 @@ MAKEFLAGS += --no-print-directory
 
 BIN := .venv/bin
 OUT := memdiag-report
+FUZZ_SECONDS ?= 10
 # The first Python on the PATH that is new enough. Set PYTHON=… to choose another.
 FITS := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 15))
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 python; do \
 	if $$p -c '$(FITS)' >/dev/null 2>&1; then echo $$p; break; fi; done)
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input
 
-.PHONY: help demo test lint types contracts check bench clean distclean
+.PHONY: help demo test lint types contracts check bench fuzz readme clean distclean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1|/' | column -t -s '|'
@@ -43,6 +44,12 @@ bench: .venv/.core ## time memdiag on a big snapshot: SNAPSHOT=big.pickle [BENCH
 	@test -n "$(SNAPSHOT)" || { echo "error: no snapshot" >&2; echo "hint: make bench SNAPSHOT=big.pickle; bench/analyze.py says how to make one" >&2; exit 2; }
 	@$(BIN)/python bench/analyze.py "$(SNAPSHOT)" $(BENCH_ARGS)
 	@$(BIN)/python bench/startup.py
+
+fuzz: .venv/.dev ## fuzz every reader for a few seconds (FUZZ_SECONDS=10 each)
+	@$(BIN)/python tests/fuzz/run.py --seconds $(FUZZ_SECONDS)
+
+readme: .venv/.core ## write the diagnosis in README.md anew
+	@$(BIN)/python docs/readme_excerpt.py
 
 clean: ## remove reports, caches and builds
 	@rm -rf $(OUT) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

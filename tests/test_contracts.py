@@ -43,6 +43,11 @@ def test_a_source_names_its_format_sniffs_and_reads(name):
     assert list(inspect.signature(source.read).parameters)[:1] == ["path"]
 
 
+def test_every_source_is_documented():
+    text = (ROOT / "docs" / "sources.md").read_text(encoding="utf-8")
+    assert [name for name in SOURCES if f"| `{name}` |" not in text] == []
+
+
 @pytest.mark.parametrize("name", SOURCES)
 def test_a_source_sniffs_any_bytes_without_failing(name):
     heads = [b"\x00", b"{", b"[", b"<", b"PK\x03\x04", b"SQLite format 3\x00", b"\x80\x04", b"a,b\n", b"\n\n", b"\xff" * 65536]
