@@ -36,7 +36,7 @@ def usage_then(device: DeviceReport) -> Usage | None:
 
 
 def split(device: DeviceReport) -> list[Row]:
-    """Returns the parts of what is reserved at the moment of the report, in the order of the bar; [] if there are none, or nothing is known.
+    """Returns the parts of what is reserved at the moment of the report, in the order of the bar; [] if none, or none is known.
 
     Shares are of what is reserved. Where only reserved - requested is known (the report tells what was requested at its peaks), they
     are of that. Where a file tells some parts only, one row stands for all the others.
