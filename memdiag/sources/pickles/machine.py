@@ -147,10 +147,14 @@ def run(
             if length < 0 or length > size - at:
                 return TRUNCATED, pos, 0, counts
             kind = _COUNTED[op, 1]
-            if kind == 2 and length < 8:
+            number = np.int64(0)
+            short = kind == 2 and length <= 8
+            if short:
                 number = _unsigned(buf, at, length)
-                if length > 0 and buf[at + length - 1] >= 128:
+                if 0 < length < 8 and buf[at + length - 1] >= 128:
                     number -= np.int64(1) << np.int64(8 * length)
+                short = -(np.int64(1) << 60) <= number < np.int64(1) << 60
+            if short:
                 fresh = number << 3 | INT
             else:
                 row = counts[N_STRINGS]
@@ -159,11 +163,6 @@ def run(
                     string_coding[row] = UTF8 if kind == 0 else RAW_BYTES if kind == 1 else LITTLE_ENDIAN
                 counts[N_STRINGS] += 1
                 fresh = row << 3 | (STR if kind == 0 else BYTES if kind == 1 else WIDE)
-            if kind == 2 and 7 < length <= 8:  # fits 61 bits?
-                number = _unsigned(buf, at, 8)
-                if -(np.int64(1) << 60) <= number < np.int64(1) << 60:
-                    counts[N_STRINGS] -= 1
-                    fresh = number << 3 | INT
             at += length
             pushes = True
         elif op == 0x28:  # MARK
