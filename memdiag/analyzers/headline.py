@@ -60,9 +60,8 @@ def _sentences(view: DeviceView, context: Context, findings: Sequence[Finding]) 
     elif growing:
         yield f"{growing.title}: it will run out, however much there is."
     elif not has_history(device):
-        end = device.end
-        reserved, allocated = format_bytes(_known(end["reserved"])), format_bytes(_known(end["allocated"]))
-        yield f"{reserved} reserved and {allocated} allocated when the snapshot was taken; how it came to that was not recorded."
+        known = [f"{format_bytes(device.end[name])} {name}" for name in ("reserved", "allocated") if device.end[name] >= 0]
+        yield f"{' and '.join(known)} when the snapshot was taken; how it came to that was not recorded."
     else:
         yield _peak(view)
     yield _consists_of(when_fullest(view, context))

@@ -6,7 +6,7 @@ optimizer state in the second step, caches that fill up) rises early and then st
 are the same every time; batches of different lengths go up and down. None of these is a leak.
 
 Thresholds: growth counts if at its rate 10,000 steps would take a tenth of the reserved peak (warning: 1,000 steps). Below
-MIN_STEPS ends of steps nothing is certain, and the finding (MD302) says so.
+MIN_STEPS ends of steps nothing is certain, and the finding (MD302) says so (warning: if 100 steps would take that much).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CODES: dict[str, str] = {
 MIN_STEPS = 4  # ends of steps
 FEWEST_STEPS = 3  # below, not even a guess
 SHARE = 0.1  # of the reserved peak, that so many steps more would take:
-FEW_STEPS, MANY_STEPS = 1_000, 10_000
+FEWER_STEPS, FEW_STEPS, MANY_STEPS = 100, 1_000, 10_000
 MAX_FALLS = 0.1  # of the differences between one step and the next
 LATE = 0.5  # what the last third must grow by, of what the slope promises
 NUM_PLACES = 4
@@ -151,7 +151,7 @@ def _slope(curve: Array, least: float) -> float:
 def _finding(view: DeviceView, found: list[Growth], num_ends: int, reserved: int) -> Finding:
     device, total = view.device, sum(growth.slope for growth in found)
     certain = num_ends >= MIN_STEPS
-    soon = total * FEW_STEPS >= SHARE * reserved
+    soon = total * (FEW_STEPS if certain else FEWER_STEPS) >= SHARE * reserved
     place = f" at {found[0].label}" if found[0].label else ""
     where = f"{place} (and {format_count(len(found) - 1)} more places)" if len(found) > 1 else place
     rate = f"{format_bytes(round(total))} a step{where}"
@@ -181,7 +181,7 @@ def _finding(view: DeviceView, found: list[Growth], num_ends: int, reserved: int
     return Finding(
         "MD301" if certain else "MD302",
         f"Memory grows by {rate}" if certain else f"Memory may grow by {rate}: {format_count(num_ends)} steps are too few to be certain",
-        "warning" if certain and soon else "info",
+        "warning" if soon else "info",
         device.device,
         tuple(evidence),
         tuple(fixes),

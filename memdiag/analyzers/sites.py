@@ -19,6 +19,7 @@ from memdiag.trace.table import Array
 
 NO_STACK = "(no stack)"
 _BACKWARD_OF = re.compile(r"torch::autograd::generated::(\w+?)Backward\d*::apply")
+_OPERATOR = re.compile(r"at::_ops::(\w+)::")
 
 
 @dataclass(frozen=True)
@@ -80,13 +81,15 @@ def by_place(view: DeviceView, rows: Array) -> list[Place]:
 
 
 def label_of(view: DeviceView, stack: int) -> str:
-    """Returns the short name of a stack; of one without Python frames, the operator whose backward it is; "" for none."""
+    """Returns the short name of a stack; of one without Python frames, the operator that backward was at; "" for none."""
     frames = view.trace.stacks[stack]
     if not frames or any(frame.is_python and not frame.filename.endswith(".S") for frame in frames):
         return view.label(stack)
-    found = (_BACKWARD_OF.search(frame.name) for frame in frames)
-    operator = next((match.group(1) for match in found if match), None)
-    return f"(backward of {operator}: autograd's thread)" if operator else view.label(stack)
+    for pattern, words in ((_BACKWARD_OF, "backward of {}"), (_OPERATOR, "{} in backward")):
+        operator = next((match.group(1) for frame in frames if (match := pattern.search(frame.name))), None)
+        if operator and any("torch::autograd::" in frame.name for frame in frames):
+            return f"({words.format(operator)}: autograd's thread)"
+    return view.label(stack)
 
 
 def without_stack(view: DeviceView, rows: Array) -> Array:
