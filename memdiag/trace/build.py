@@ -97,7 +97,8 @@ def _build_device(raw: RawDevice, layout: Layout) -> DeviceTrace:
         plan = plan_regions(raw, layout, groups)
         references, reference_of = find_references(raw, layout, plan, groups)
         walked = _walk(raw, layout, plan, groups, references, reference_of, place, tensor_of, tensor_key, columns, known)
-        curves, start, block, group_of, references, regions, found, state = walked
+        curves, start, block, group_of, references, regions, found, state, ends = walked
+        columns |= ends
         anomalies |= found
         if raw.blocks is not None and raw.segments is not None:
             anomalies["final_state_differs"] = _differences(state, columns["addr"], block, final, held)
@@ -184,7 +185,7 @@ def _events(raw: RawDevice, tensor_of: Array, group_of: Array) -> Table:
 def _walk(
     raw: RawDevice, layout: Layout, plan: RegionPlan, groups: Groups, references: Table, reference_of: Array, place: Array,
     tensor_of: Array, tensor_key: Array, columns: Mapping[str, Array], known: Array,
-) -> tuple[Array, dict[str, int], Array, Array, Table, Table, dict[str, int], Array]:  # fmt: skip
+) -> tuple[Array, dict[str, int], Array, Array, Table, Table, dict[str, int], Array, dict[str, Array]]:  # fmt: skip
     """Walks the heap, a second time with the sizes found if a guess at the state before the trace had to be mended."""
     n = len(raw.action)
     small = np.array(groups.columns()["small"], bool)
@@ -204,12 +205,13 @@ def _walk(
         breaks, break_starts = new_set(len(plan.bounds))
         set_breaks(plan.bounds, cell_group, cell_segment, cell_expandable, breaks, break_starts)
         live, live_starts = new_set(len(place))
+        ends = {name: columns[name].copy() for name in ("free_requested_at", "free_completed_at")}
         curves, block, group_of, best, pieces, found, start, state, mended = heap.walk(
             raw.action, tensor_of, segment_row, plan.opens, plan.expandable, plan.lo, plan.hi, plan.group, plan.segment, plan.bounds,
             cell_group, cell_segment, cell_expandable, breaks, break_starts, small, layout.large_segment, layout.expandable,
             _UNLIMITED if layout.max_split is None else layout.max_split, place, live, live_starts, tensor_key, columns["alloc_at"],
-            columns["free_requested_at"], columns["requested_bytes"], rounded, known, reference_of, references.opened_at,
-            references.group.astype(np.int64), position, xs, x_start, edges, tree_of,
+            ends["free_requested_at"], ends["free_completed_at"], columns["requested_bytes"], rounded, known, reference_of,
+            references.opened_at, references.group.astype(np.int64), position, xs, x_start, edges, tree_of,
             np.zeros((max(len(asking), 1) if has_trees else 1, 2 * leaves if has_trees else 2), np.int64),
         )  # fmt: skip
         if not mended:
@@ -225,7 +227,7 @@ def _walk(
     sums = {"reserved": heap.RESERVED, "allocated": heap.ALLOCATED, "active": heap.ACTIVE, "requested": heap.REQUESTED}
     return (
         curves, {name: int(start[at]) for name, at in sums.items()}, block, group_of, references.replace(largest_free=best), regions,
-        {name: int(count) for name, count in zip(names, found, strict=True)}, state,
+        {name: int(count) for name, count in zip(names, found, strict=True)}, state, ends,
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from memdiag.trace.bits import contains, insert, predecessor, remove, successor
+from memdiag.trace.bits import insert, predecessor, remove, successor
 from memdiag.trace.cells import bounds_of, cell_at, set_break
 from memdiag.trace.compiled import njit
 from memdiag.trace.layout import SMALL_SEGMENT
@@ -131,6 +131,15 @@ def _forget(t: int, size: int, requested: Array, state: Array, sums: Array) -> N
 
 
 @njit
+def _vanish(t: int, p: int, i: int, cell: int, heap: Any, sums: Array, place: Array, size_at: Array, live: Array, live_starts: Array,
+            requested: Array, state: Array, requested_at: Array, completed_at: Array) -> None:  # fmt: skip
+    """Ends a tensor that cannot be there any more at event ``i``, though the file has no free of it."""
+    _forget(t, size_at[p], requested, state, sums)
+    _release(p, cell, heap, sums, place, size_at, live, live_starts)
+    requested_at[t], completed_at[t] = min(requested_at[t], i), i
+
+
+@njit
 def _resize(p: int, t: int, change: int, block: Array, size_at: Array, state: Array, sums: Array) -> None:
     """Changes the size of a block in place (its free neighbour is not counted here)."""
     size_at[p] += change
@@ -166,15 +175,16 @@ def walk(
     action: Array, tensor_of: Array, segment_row: Array, plan_opens: Array, plan_expandable: Array, plan_lo: Array, plan_hi: Array,
     plan_group: Array, plan_segment: Array, bounds: Array, cell_group: Array, cell_segment: Array, cell_expandable: Array,
     breaks: Array, break_starts: Array, group_small: Array, large_page: int, fine_split: bool, max_split: int, place: Array,
-    live: Array, live_starts: Array, tensor_place: Array, alloc_at: Array, requested_at: Array, requested: Array, rounded: Array,
-    known: Array, reference_of: Array, reference_opened: Array, reference_group: Array, reference_x: Array, xs: Array,
-    x_start: Array, edges: Array, tree_of: Array, trees: Array,
+    live: Array, live_starts: Array, tensor_place: Array, alloc_at: Array, requested_at: Array, completed_at: Array,
+    requested: Array, rounded: Array, known: Array, reference_of: Array, reference_opened: Array, reference_group: Array,
+    reference_x: Array, xs: Array, x_start: Array, edges: Array, tree_of: Array, trees: Array,
 ) -> tuple[Array, Array, Array, Array, Array, Array, Array, Array, bool]:  # fmt: skip
     """Walks all events.
 
     Args:
         segment_row: Row of the plan for each segment event; -1 for others.
         place: Sorted addresses at which blocks ever begin; ``tensor_place`` is the row in it of each tensor.
+        requested_at, completed_at: When each tensor is freed; written to where it must have been gone earlier.
         known: Bytes of each tensor's block where the file itself says so; -1 elsewhere.
         reference_of: Reference of each event; reference_opened, _group, _x: first event, group and position among ``xs`` of each.
         xs: Distinct reference sizes, sorted within each group, group g's at x_start[g]:x_start[g + 1].
@@ -259,10 +269,13 @@ def walk(
                 anomalies[OUTSIDE] += 1
             else:
                 group = cell_group[cell]
-                if contains(live, p):  # on a live address: the older one must be gone
-                    anomalies[OVERLAP] += 1
-                    _forget(owner[p], size_at[p], requested, state, sums)
-                    _release(p, cell, heap, sums, place, size_at, live, live_starts)
+                over = predecessor(live, live_starts, p)
+                if over >= 0 and place[over] + size_at[over] > address:
+                    old = owner[over]
+                    if over == p or known[old] > 0 or alloc_at[old] >= 0:  # two blocks cannot overlap: the older one must be gone
+                        anomalies[OVERLAP] += 1
+                        _vanish(old, over, i, cell, heap, sums, place, size_at, live, live_starts, requested, state, requested_at,
+                                completed_at)  # fmt: skip
                 first, end = bounds_of(cell, bounds, breaks, break_starts)
                 lo, hi = _gap(p, first, end, place, size_at, live, live_starts)
                 _count(lo, hi, cell, -1, heap, sums)
@@ -271,9 +284,7 @@ def walk(
                 old = owner[before] if touches else -1
                 guessed = old >= 0 and known[old] <= 0 and alloc_at[old] < 0
                 if lo > address:  # the block before reaches over this address: its slack was guessed too large
-                    mended |= guessed
-                    if not guessed:
-                        anomalies[OVERLAP] += 1
+                    mended = True
                     _resize(before, old, address - lo, block, size_at, state, sums)
                 elif lo < address:
                     if guessed and not group_small[group] and not fine_split and address - lo <= _MIB:
@@ -313,8 +324,8 @@ def walk(
                     p = successor(live, live_starts, np.searchsorted(place, s))
                 while p >= 0 and place[p] < e:
                     anomalies[SEGMENT_GONE_UNDER_BLOCK] += 1
-                    _forget(owner[p], size_at[p], requested, state, sums)
-                    _release(p, cell_at(bounds, place[p]), heap, sums, place, size_at, live, live_starts)
+                    _vanish(owner[p], p, i, cell_at(bounds, place[p]), heap, sums, place, size_at, live, live_starts, requested, state,
+                            requested_at, completed_at)  # fmt: skip
                     p = successor(live, live_starts, p + 1)
             # Every free range that touches [s, e) is taken out, the cells change hands, and the ranges are counted anew.
             lo, hi = s, e
