@@ -155,6 +155,7 @@ class DeviceReport:
     top_sites: tuple[Site, ...] | None
     timeline: Timeline | None = None
     at_label: str = "peak"
+    moment: Usage | None = None  # bytes at the event that fragmentation is split at
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,7 @@ def describe(view: DeviceView, context: Context) -> DeviceReport:
         top_sites=_sites(view, rows, context.top) if known and len(view.trace.stacks) else None,
         timeline=_timeline(device),
         at_label=str(context.at) if has_history(device) else "the snapshot",
+        moment=_usage(device.usage_at(view.at)),
     )
 
 

@@ -30,6 +30,8 @@ NO_SPLIT = "Unknown: the file does not say where in memory things are, so free r
 def usage_then(device: DeviceReport) -> Usage | None:
     """Returns the bytes at the moment of the report, if that is one that the report tells; None otherwise."""
     at = device.fragmentation.at_event
+    if device.moment is not None:
+        return device.moment
     if at is None:
         return device.end if device.at_label == SNAPSHOT else None
     return next((peak for peak in (device.peak, device.peak_allocated) if peak.at_event == at), None)

@@ -24,9 +24,11 @@ def read_head(path: Path) -> bytes:
     Raises:
         RefusedFile: There is no such file, it is a directory, empty, unreadable, or a damaged gzip.
     """
-    if path.is_dir():
-        raise RefusedFile(f"{path} is a directory", "give the trace file itself")
     try:
+        if path.is_dir():
+            raise RefusedFile(f"{path} is a directory", "give the trace file itself")
+        if path.exists() and not path.is_file():  # a pipe would be waited for, a device has no end
+            raise RefusedFile(f"{path} is not an ordinary file", "save what comes out of it to a file first")
         with path.open("rb") as file:
             head = file.read(HEAD)
         if not head:
