@@ -40,9 +40,9 @@ def mark(device: DeviceTrace, evidence: Evidence, spans: Spans) -> Marks:
     """Returns phase and step of every event of a device."""
     marker = _markers(device, evidence, spans)
     told = bool(((marker >= 0) & (marker < SILENT)).any())
-    if told and bool((device.events.stack >= 0).any()):
+    if told and bool((evidence.marker[device.events.stack] != SILENT).any()):
         phase = _fill(device, marker)
-    else:  # spans at most: what lies between them is not known
+    else:  # spans at most (no stacks, or only names of operators): what lies between them is not known
         phase = np.where((marker >= 0) & (marker < SILENT), marker, UNKNOWN).astype(np.int8)
     phase_basis = "none"
     if told:

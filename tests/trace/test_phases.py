@@ -125,6 +125,14 @@ def test_spans_alone_tell_steps_and_the_optimizer():
     assert len(states) == 6
 
 
+def test_names_of_operators_are_no_silence():
+    program = trained(steps=5)
+    program.entries = [(*entry[:3], (Frame("", 0, "aten::mm"),)) for entry in program.entries]
+    device = program.trace(spans="Optimizer.step#").devices[0]
+    outside = [i for i, phase in enumerate(program.phases) if phase in ("forward", "backward") and program.entries[i][0] == "alloc"]
+    assert set(names(PHASES, device.events.phase[outside])) == {"unknown"}
+
+
 def test_steps_of_the_profiler_are_taken_as_they_are():
     program = trained(steps=5)
     for stacks in (False, True):
