@@ -36,7 +36,8 @@ def parse_bytes(text: str) -> int:
         raise MemdiagError(f"not a size: {text!r}", "write bytes or a unit, for example 4096, 512MiB or 64GiB")
     number, prefix, binary, suffix = match.groups()
     base = 1000 if suffix and prefix and not binary else 1024
-    return int(round(float(number) * base ** _POWERS[prefix.lower()]))
+    factor: int = base ** _POWERS[prefix.lower()]
+    return round(float(number) * factor)
 
 
 def format_count(value: int) -> str:

@@ -1,0 +1,1 @@
+"""What would have happened: models of allocators that replay a trace (none yet)."""

@@ -57,7 +57,8 @@ class Context:
             ooms = np.flatnonzero(device.events.action == schema.OOM)
             if len(ooms):
                 return int(ooms[-1])
-        return device.peak("reserved" if device.usage_at(-1)["reserved"] >= 0 else "allocated")
+        known = max(int(device.usage.reserved.max(initial=-1)), device.start["reserved"]) >= 0
+        return device.peak("reserved" if known else "allocated")
 
 
 @dataclass(frozen=True)

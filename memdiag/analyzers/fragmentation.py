@@ -186,7 +186,7 @@ def _pin_evidence(here: Look, pin: Pin, what: str) -> Evidence:
 def _keep_together(found: Pinned) -> Fix | None:
     """The change of the program that moves the worst pins elsewhere; None where those are short-lived anyway."""
     worst = found.pins[0]
-    if LIFETIMES[worst.lifetime] in ("forward_to_backward", "within_phase", "temporary"):
+    if LIFETIMES[worst.lifetime] in ("forward_to_backward", "within_step", "within_phase", "temporary"):
         return None
     return remedies.long_lived_first(f"the tensors of {worst.label}" if worst.label else "long-lived tensors")
 

@@ -33,7 +33,12 @@ def group_name(device: DeviceTrace, group: int) -> str:
 
 def lifetime_name(lifetime: int) -> str:
     """Returns ``surviving to the next step`` and the like; "" where unknown."""
-    names = {"survives_step": "surviving to the next step", "forward_to_backward": "forward to backward", "within_phase": "within a phase"}
+    names = {
+        "survives_step": "surviving to the next step",
+        "forward_to_backward": "forward to backward",
+        "within_step": "within a step",
+        "within_phase": "within a phase",
+    }
     name = LIFETIMES[lifetime]
     return "" if name == "unknown" else names.get(name, name.replace("_", " "))
 

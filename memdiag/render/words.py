@@ -24,6 +24,7 @@ LIFETIME_WORDS = {
     "optimizer_state": "made by the optimizer, kept",
     "survives_step": "outlives its training step",
     "forward_to_backward": "from forward to backward",
+    "within_step": "dies within its step, in a later phase",
     "within_phase": "dies within its phase",
     "temporary": "dies almost at once",
     "unknown": "not known from this file",

@@ -21,7 +21,9 @@ TEMPORARY_ALLOCS = 10
 # What a trace of fewer events shows of a tensor's life is no life: "never freed" means nothing there.
 FEWEST_EVENTS = 100
 
-(_UNKNOWN, _PERSISTENT, _OPTIMIZER_STATE, _SURVIVES_STEP, _FORWARD_TO_BACKWARD, _WITHIN_PHASE, _TEMPORARY) = range(len(schema.LIFETIMES))
+(
+    _UNKNOWN, _PERSISTENT, _OPTIMIZER_STATE, _SURVIVES_STEP, _FORWARD_TO_BACKWARD, _WITHIN_STEP, _WITHIN_PHASE, _TEMPORARY,
+) = range(len(schema.LIFETIMES))  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,7 @@ def classify(device: DeviceTrace, lives: Lives, category: Array) -> Array:
         from_start & lives.kept & (device.num_events >= FEWEST_EVENTS),
         outlives,
         crosses,
+        ~lives.before & ~lives.kept & (survived == 0),
     ]
-    names = [_TEMPORARY, _WITHIN_PHASE, _OPTIMIZER_STATE, _PERSISTENT, _SURVIVES_STEP, _FORWARD_TO_BACKWARD]
+    names = [_TEMPORARY, _WITHIN_PHASE, _OPTIMIZER_STATE, _PERSISTENT, _SURVIVES_STEP, _FORWARD_TO_BACKWARD, _WITHIN_STEP]
     return np.select(conditions, names, _UNKNOWN).astype(np.int8)

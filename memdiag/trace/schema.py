@@ -38,7 +38,8 @@ CATEGORIES: tuple[str, ...] = (
 )  # fmt: skip
 PHASES: tuple[str, ...] = ("unknown", "initialisation", "forward", "backward", "optimizer", "outside")
 LIFETIMES: tuple[str, ...] = (
-    "unknown", "persistent", "optimizer_state", "survives_step", "forward_to_backward", "within_phase", "temporary",
+    "unknown", "persistent", "optimizer_state", "survives_step", "forward_to_backward", "within_step", "within_phase",
+    "temporary",
 )  # fmt: skip
 BLOCK_STATES: tuple[str, ...] = ("inactive", "active_allocated", "active_pending_free")
 INACTIVE, ACTIVE_ALLOCATED, ACTIVE_PENDING_FREE = range(3)

@@ -14,14 +14,15 @@ import numpy as np
 
 from memdiag.trace.table import Array
 
-_LIBRARY = ("site-packages/", "dist-packages/", "/lib/python3", "<frozen ", "<string>", "<__array_function__", "<eval_with_key>")
+_LIBRARY = ("site-packages/", "dist-packages/", "/lib/python3", "<frozen ", "<string>", "<__array_function__", "<eval_with_key>",
+            "/torchinductor_")  # fmt: skip
 # What C++ stacks begin with: how they were captured, the allocator, and ways to make an empty tensor. What says more is the node
 # of autograd, or the operator, that called them.
 _MACHINERY = (
     "torch::unwind", "torch::CapturedTraceback", "torch::cuda::", "torch_npu::", "c10::", "c10_npu::", "at::detail::", "at::TensorBase",
 )  # fmt: skip
 _TELLING = ("torch::autograd::generated::", "at::_ops::", "at::native::", "ncclComm", "c10d::")
-_CPP_ENDINGS = (".cpp", ".cc", ".h", ".hpp", ".cu", ".c", ".cxx", ".so", ".cuh")
+_CPP_ENDINGS = (".S", ".s", ".cpp", ".cc", ".h", ".hpp", ".cu", ".c", ".cxx", ".so", ".cuh")
 
 
 class Frame(NamedTuple):
