@@ -9,6 +9,7 @@ import re
 
 _NUMBER = re.compile(r"\s*(\d+(?:\.\d+)?)")
 MAX_DIVISIONS = 16
+_MOST = 1e15  # what is larger is as good as this
 
 
 def parse_conf(text: str) -> dict[str, str]:
@@ -21,7 +22,7 @@ def parse_conf(text: str) -> dict[str, str]:
 def leading_number(text: str) -> float | None:
     """Returns the number that ``text`` begins with ("64MB": 64.0), as the allocator's own reader does; None: there is none."""
     match = _NUMBER.match(text)
-    return float(match.group(1)) if match else None
+    return min(float(match.group(1)), _MOST) if match else None
 
 
 def power2_divisions(text: str, *, last_open: bool = True) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ from memdiag.trace.stacks import Stacks
 from memdiag.units import MIB
 
 _NPU_PAD = 32
+_MOST_MIB = 1 << 24  # 16 TiB: no setting of a size is larger
 
 
 def _small_blocks(raws: Sequence[RawDevice]) -> tuple[np.ndarray, np.ndarray]:
@@ -71,13 +72,13 @@ def layout_of(settings: Mapping[str, object], raws: Sequence[RawDevice], backend
     conf = parse_conf(raw_text)
     pad = _pad(raws) if backend == "npu" else 0
     max_split = settings.get("max_split_size")
-    if not isinstance(max_split, int) or max_split <= 0 or max_split >= 1 << 50:
+    if type(max_split) is not int or max_split <= 0 or max_split >= 1 << 50:
         split_mb = leading_number(conf.get("max_split_size_mb", ""))
-        max_split = int(split_mb * MIB) if split_mb else None
+        max_split = int(split_mb * MIB) if split_mb and split_mb <= _MOST_MIB else None
     large = LARGE_SEGMENT
     for key in ("segment_size_mb", "large_segment_size_mb"):
         number = leading_number(conf.get(key, ""))
-        large = int(number) * MIB if number and number >= 1 else large
+        large = int(number) * MIB if number and 1 <= number <= _MOST_MIB else large
     if conf.get("page_size") == "1g":
         large = 1024 * MIB
     return Layout(

@@ -7,6 +7,7 @@ pool. A bare list of segments (``memory_snapshot()``) is a snapshot without a tr
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,8 @@ from memdiag.units import format_bytes
 
 FORMAT = "torch-snapshot"
 
+_PICKLE = re.compile(rb"\x80|[(\]}]|c[\w.]+\n[\w.]+\n|P[ -+\--~]*\n\.")
+
 ENTRY_KEYS = ("action", "addr", "device_free", "size", "stream", "time_us", "frames", "pool_id")
 _ENTRY_IGNORED = {"compile_context", "user_metadata", "forward_frames", "device", "version_counter"}
 SEGMENT_KEYS = ("device", "address", "total_size", "allocated_size", "active_size", "requested_size", "stream", "segment_type",
@@ -37,15 +40,21 @@ SEGMENT_KEYS = ("device", "address", "total_size", "allocated_size", "active_siz
 BLOCK_KEYS = ("address", "size", "requested_size", "state", "frames", "history")
 _TOP_KEYS = {"segments", "device_traces", "allocator_settings", "external_annotations", "memdiag", "host_segments", "host_traces"}
 _MOST_BYTES = 1 << 50  # more than any device: a damaged or hostile number
-_MOST_DEVICES = 4096
+_MOST_IN_ALL = 1 << 62  # sums stay within 64 bits
+_MOST_DEVICES = 256
+_MOST_KEYS = 1000
+# Rows may share what they consist of, so that a few bytes make a row, and a row takes some hundred bytes of memory. Honest files spend
+# 38 bytes and more on each.
+_ROWS_FLOOR = 500_000
+_BYTES_A_ROW = 20
 _STATES = {"inactive": 0, "active_allocated": 1, "active_pending_free": 2, "active_awaiting_free": 2}
 _ACTIONS = {**schema.ACTION_CODES, "free": schema.FREE_COMPLETED}
 _RECORD = "record with torch.cuda.memory._record_memory_history() and torch.cuda.memory._dump_snapshot('trace.pickle')"
 
 
 def sniff(head: bytes) -> bool:
-    """Whether this looks like a pickle: of protocol 2 or later, or an older one of a dict or list."""
-    return head[:1] == b"\x80" or head[:2] in (b"(d", b"(l", b"}q", b"]q", b"}(", b"](") or head[:2] == b"(i"
+    """Whether this looks like a pickle: of protocol 2 or later, or an older one of a dict or list, or one that asks for code at once."""
+    return _PICKLE.match(head) is not None
 
 
 def read(path: Path) -> Trace:
@@ -66,6 +75,10 @@ def read_snapshot(data: bytes, name: str, format: str) -> Trace:
         return build_trace(path=name, format=format, **columns)
     except (ValueError, KeyError, IndexError, OverflowError, TypeError) as error:
         raise RefusedFile(f"{name} is not a memory snapshot: {error}", _RECORD) from None
+    except MemoryError:
+        raise RefusedFile(
+            f"{name} takes more memory than there is", "use a machine with more, or record fewer entries (max_entries)"
+        ) from None
 
 
 class _Reader:
@@ -75,6 +88,12 @@ class _Reader:
         self.frames = FrameReader(tape)
         self.has_expandable_key = False
         self.has_segments = True
+        self._rows_left = _ROWS_FLOOR + len(tape.buf) // _BYTES_A_ROW
+
+    def _take_rows(self, count: int) -> None:
+        self._rows_left -= count
+        if self._rows_left < 0:
+            raise ValueError("it lists more segments, blocks and entries than its size allows (a memory bomb)")
 
     def read(self) -> dict[str, Any]:
         """Returns the arguments of ``build_trace`` that the file gives."""
@@ -85,6 +104,8 @@ class _Reader:
         settings: Any = None
         spans: int | None = None
         if tape.kind(root) == m.DICT:
+            if tape.box_size[root >> 3] > 2 * _MOST_KEYS:
+                raise ValueError("it has more keys than any snapshot")
             found = tape.get(root, "segments")
             traces = tape.get(root, "device_traces")
             if found is None and traces is None:
@@ -104,13 +125,17 @@ class _Reader:
         raws = self._raws(columns, segment_rows, block_rows, devices)
         names, annotations = self._annotations(spans)
         has_time = any("time_us" in c for c in columns)
-        backend = self.own.get("backend") or backend_of(stacks, raws, bool(settings), has_time, self.has_expandable_key)
-        version = self.own.get("torch_version") or version_of(self.seen_keys, settings, has_time, backend)
+        backend = self._own_text("backend") or backend_of(stacks, raws, bool(settings), has_time, self.has_expandable_key)
+        version = self._own_text("torch_version") or version_of(self.seen_keys, settings, has_time, backend)
         return {
             "backend": backend, "raws": raws, "layout": layout_of(settings, raws, backend), "stacks": stacks, "torch_version": version,
-            "phantom": bool(self.own.get("phantom")), "settings": settings, "strings": names, "annotations": annotations,
+            "phantom": self.own.get("phantom") is True, "settings": settings, "strings": names, "annotations": annotations,
             "notes": self.notes,
         }  # fmt: skip
+
+    def _own_text(self, key: str) -> str | None:
+        value = self.own.get(key)
+        return value if isinstance(value, str) and value.isprintable() and len(value) <= 80 else None
 
     def _python(self, root: int, key: str) -> Any:
         value = self.tape.get(root, key)
@@ -126,6 +151,8 @@ class _Reader:
         numbers = integers(values, missing)
         if len(numbers) and (numbers.max() > _MOST_BYTES or numbers.min() < min(missing, 0)):
             raise ValueError(f"absurd {what}: {int(numbers.max())} bytes" if numbers.max() > _MOST_BYTES else f"negative {what}")
+        if numbers.sum(dtype=np.float64) > _MOST_IN_ALL:
+            raise ValueError(f"absurd {what}: more than any program ever used")
         return numbers
 
     def _flags(self, values: Array) -> Array:
@@ -163,6 +190,7 @@ class _Reader:
             return Table.empty(schema.SEGMENTS), Table.empty(schema.BLOCKS), np.empty(0, np.int64)
         if tape.kind(value) not in (m.LIST, m.TUPLE):
             raise ValueError("'segments' is not a list")
+        self._take_rows(int(tape.box_size[value >> 3]))
         columns, others = tape.rows(tape.list_items(value), SEGMENT_KEYS)
         self._unknown(others, "keys of segments")
         n = len(columns["address"])
@@ -192,8 +220,9 @@ class _Reader:
         boxes = lists[there] >> 3
         if not np.isin(tape.box_kind[boxes], (m.LIST, m.TUPLE)).all():
             raise ValueError("'blocks' of a segment is not a list")
-        values = flatten(boxes, tape.items, tape.box_first, tape.chunk_start, tape.chunk_size, tape.chunk_next,
-                         total_items(boxes, tape.box_size))  # fmt: skip
+        total = total_items(boxes, tape.box_size)
+        self._take_rows(total)
+        values = flatten(boxes, tape.items, tape.box_first, tape.chunk_start, tape.chunk_size, tape.chunk_next, total)
         segment = np.repeat(np.flatnonzero(there), tape.box_size[boxes])
         columns, others = tape.rows(values, BLOCK_KEYS)
         self._unknown(others - {"real_size"}, "keys of blocks")
@@ -220,7 +249,7 @@ class _Reader:
         tape = self.tape
         rows = np.flatnonzero(lists & 7 == m.BOX)
         rows = rows[tape.box_size[lists[rows] >> 3] > 0]
-        newest = np.array([tape.list_items(int(v))[0] for v in lists[rows]], np.int64)
+        newest = tape.items[tape.chunk_start[tape.box_first[lists[rows] >> 3]]]
         columns, _ = tape.rows(newest, ("real_size", "frames", "addr"))
         stack, requested = stack.copy(), requested.copy()
         ids = self.frames.ids(columns["frames"])
@@ -249,6 +278,7 @@ class _Reader:
         elif self.tape.kind(value) not in (m.LIST, m.TUPLE):
             raise ValueError("the trace of a device is not a list")
         else:
+            self._take_rows(int(self.tape.box_size[value >> 3]))
             value_items = self.tape.list_items(value)
         columns, others = self.tape.rows(value_items, ENTRY_KEYS)
         self.seen_keys |= others | {key for key, column in columns.items() if len(column) and (column & 7 != m.NONE_THERE).any()}
@@ -292,7 +322,7 @@ class _Reader:
                 stack=final(entries["stack"]) if entries else None, pool=entries.get("pool"),
                 segments=segments.take(mine).replace(stack=final(segments.stack[mine])) if self.has_segments else None,
                 blocks=owned.replace(segment=row_of[owned.segment], stack=final(owned.stack)) if self.has_segments else None,
-                capacity_bytes=capacity if isinstance(capacity, int) else None,
+                capacity_bytes=capacity if type(capacity) is int and 0 < capacity <= _MOST_BYTES else None,
             )  # fmt: skip
             raw, outside = without_workspace(raw)
             if outside:
@@ -304,6 +334,7 @@ class _Reader:
     def _annotations(self, value: int | None) -> tuple[tuple[str, ...], Table]:
         if value is None or self.tape.kind(value) not in (m.LIST, m.TUPLE):
             return (), Table.empty(schema.ANNOTATIONS)
+        self._take_rows(int(self.tape.box_size[value >> 3]))
         columns, _ = self.tape.rows(self.tape.list_items(value), ("name", "stage", "device", "time_us"))
         stage, _ = self._texts(columns["stage"], {"START": 1, "END": 0}, -1)
         is_text = columns["name"] & 7 == m.STR

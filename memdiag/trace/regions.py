@@ -16,6 +16,10 @@ from memdiag.trace.raw import RawDevice
 from memdiag.trace.schema import SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP
 from memdiag.trace.table import Array
 
+# A segment event touches the cells it covers. In real traces that is one or a few for each event.
+_MOST_PIECES = 2_000_000
+_PIECES_AN_EVENT = 16
+
 GroupKey = tuple[int, int, bool, int]  # pool id (two numbers), small, stream
 
 
@@ -105,6 +109,10 @@ def plan_regions(raw: RawDevice, layout: Layout, groups: Groups) -> RegionPlan:
     bounds = np.unique(np.concatenate((addr, addr + size, final_addr, final_addr + final_size)))
     lo, hi = np.searchsorted(bounds, addr), np.searchsorted(bounds, addr + size)
     final_lo, final_hi = np.searchsorted(bounds, final_addr), np.searchsorted(bounds, final_addr + final_size)
+
+    touched = int((hi - lo).sum() + (final_hi - final_lo).sum())
+    if touched > _MOST_PIECES + _PIECES_AN_EVENT * len(raw.action):
+        raise ValueError(f"segments overlap each other in {touched:,} pieces")
 
     # Whose pool? An entry's own pool id, else that of a final segment at the same place, else the default pool.
     home = _containing(final_addr, final_size, addr)

@@ -14,8 +14,8 @@ _FNV_PRIME = np.uint64(1099511628211)
 
 
 @njit
-def canonical_strings(buf: Array, string_at: Array, string_size: Array) -> Array:
-    """Returns, int32 per string, the row of the first string of the same bytes."""
+def canonical_strings(buf: Array, string_at: Array, string_size: Array, string_coding: Array) -> Array:
+    """Returns, int32 per string, the row of the first string of the same bytes and coding."""
     n = len(string_at)
     canon = np.empty(n, np.int32)
     slots = 16
@@ -34,7 +34,7 @@ def canonical_strings(buf: Array, string_at: Array, string_size: Array) -> Array
                 table[slot] = row
                 canon[row] = row
                 break
-            if string_size[other] == size:
+            if string_size[other] == size and string_coding[other] == string_coding[row]:
                 same = True
                 base = string_at[other]
                 for i in range(size):

@@ -26,7 +26,7 @@ LIST, DICT, TUPLE, SET = range(4)
 # How the bytes of a row in strings are to be read.
 UTF8, RAW_ESCAPE, QUOTED, LITTLE_ENDIAN, DECIMAL, RAW_BYTES, FLOAT_TEXT = range(7)
 # Outcome of a run.
-OK, TRUNCATED, FORBIDDEN, UNKNOWN_OPCODE, UNDERFLOW, BAD_MEMO, WRONG_TYPE, MEMO_BOMB, BAD_NUMBER = range(9)
+OK, TRUNCATED, FORBIDDEN, UNKNOWN_OPCODE, UNDERFLOW, BAD_MEMO, WRONG_TYPE, MEMO_BOMB, BAD_NUMBER, TOO_DEEP = range(10)
 # Positions in the vector of counts.
 N_ITEMS, N_STACK, N_MEMO, N_BOXES, N_CHUNKS, N_STRINGS, N_REALS, N_COUNTS = range(8)
 
@@ -37,6 +37,7 @@ FORBIDDEN_OPCODES = {
 }  # fmt: skip
 _FORBIDDEN = np.zeros(256, np.bool_)
 _FORBIDDEN[list(FORBIDDEN_OPCODES)] = True
+_MOST_MARKS = 1 << 16  # open lists and dicts within each other: a snapshot has less than ten
 
 # Opcodes with a counted argument: bytes of the count, kind of what follows (0 text, 1 bytes, 2 long integer).
 _COUNTED = np.full((256, 2), -1, np.int8)
@@ -166,6 +167,8 @@ def run(
             at += length
             pushes = True
         elif op == 0x28:  # MARK
+            if num_marks == _MOST_MARKS:
+                return TOO_DEEP, pos, 0, counts
             if num_marks == len(marks):
                 wider = np.zeros(2 * len(marks), np.int64)
                 wider[:num_marks] = marks
@@ -296,9 +299,7 @@ def run(
                 row = counts[N_STRINGS]
                 if build:
                     string_at[row], string_size[row] = at, end - at
-                    string_coding[row] = (
-                        RAW_ESCAPE if op == 0x56 else QUOTED if op == 0x53 else FLOAT_TEXT if op == 0x46 else DECIMAL
-                    )
+                    string_coding[row] = RAW_ESCAPE if op == 0x56 else QUOTED if op == 0x53 else FLOAT_TEXT if op == 0x46 else DECIMAL
                 counts[N_STRINGS] += 1
                 fresh = row << 3 | (STR if op == 0x56 or op == 0x53 else WIDE)
             at = end + 1
@@ -330,6 +331,11 @@ def run(
             counts[N_STACK] = max(counts[N_STACK], top)
         pos = at
     return TRUNCATED, pos, 0, counts
+
+
+def needed_bytes(counts: Array) -> int:
+    """Returns the memory that a tape of these counts takes."""
+    return sum(int(count) * size for count, size in zip(counts, (8, 8, 8, 13, 16, 17, 8), strict=True))
 
 
 def allocate(counts: Array | None) -> tuple[Any, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,13 @@ from memdiag.errors import RefusedFile
 from memdiag.sources.pickles import machine as m
 from memdiag.sources.pickles.kernels import canonical_strings, fill_table, flatten, total_items
 from memdiag.trace.table import Array
+from memdiag.units import MIB, format_bytes
 
 _MAX_DEPTH = 200
+_MAX_VALUES = 200_000  # in what is turned into Python objects: settings, marks
+# Snapshots, of all versions, take up to 5.3 bytes of tape for each of theirs.
+_TAPE_FLOOR = 64 * MIB
+_TAPE_RATIO = 10
 _HINT = "memdiag opens PyTorch memory snapshots only: plain numbers, text, lists and dicts; it never runs anything in a file"
 
 
@@ -27,14 +33,29 @@ class Tape:
         self.buf = np.frombuffer(buf, np.uint8)
         self.root = root
         self._texts: dict[int, Any] = {}
-        self._canonical: Array | None = None
+        self._rows_of: dict[str, Array] = {}
 
-    @property
+    @cached_property
     def canonical(self) -> Array:
-        """int32 per row of strings: the first row of the same text."""
-        if self._canonical is None:
-            self._canonical = canonical_strings(self.buf, self.string_at, self.string_size)
-        return self._canonical
+        """int32 per row of strings: the first row of the same bytes, to be read the same way."""
+        return canonical_strings(self.buf, self.string_at, self.string_size, self.string_coding)
+
+    @cached_property
+    def _distinct(self) -> Array:
+        return np.unique(self.canonical)
+
+    def rows_of(self, text: str) -> Array:
+        """Returns the canonical rows of strings that say ``text`` (ASCII): one for each way to write it that occurs."""
+        if text not in self._rows_of:
+            found = []
+            codings = self.string_coding[self._distinct]
+            for coding, written in ((m.UTF8, text), (m.RAW_ESCAPE, text), (m.QUOTED, f"'{text}'"), (m.QUOTED, f'"{text}"')):
+                rows = self._distinct[(codings == coding) & (self.string_size[self._distinct] == len(written))]
+                for at, byte in enumerate(written.encode()):
+                    rows = rows[self.buf[self.string_at[rows] + at] == byte]
+                found.append(rows)
+            self._rows_of[text] = np.concatenate(found)
+        return self._rows_of[text]
 
     def text(self, row: int) -> Any:
         """Returns the text, bytes or long integer in a row of strings.
@@ -58,13 +79,19 @@ class Tape:
         return flatten(boxes, self.items, self.box_first, self.chunk_start, self.chunk_size, self.chunk_next,
                        total_items(boxes, self.box_size))  # fmt: skip
 
-    def python(self, value: int, depth: int = 0) -> Any:
+    def python(self, value: int) -> Any:
         """Returns a value as Python objects.
 
         Raises:
-            RefusedFile: It is nested absurdly deep, or contains itself.
-            ValueError: A text or number in it is damaged, or a key cannot be one.
+            ValueError: It is nested absurdly deep, contains itself, is made of absurdly many parts (shared ones count each time), a text or
+                number in it is damaged, or a key cannot be one.
         """
+        return self._python(value, 0, [0])
+
+    def _python(self, value: int, depth: int, made: list[int]) -> Any:
+        made[0] += 1
+        if made[0] > _MAX_VALUES:
+            raise ValueError(f"a part of it unfolds to more than {_MAX_VALUES:,} values (a memory bomb)")
         tag, payload = value & 7, value >> 3
         if tag == m.INT:
             return payload
@@ -76,8 +103,8 @@ class Tape:
         if tag != m.BOX:
             return self.text(payload)
         if depth > _MAX_DEPTH:
-            raise RefusedFile("the pickle is nested too deep, or contains itself", _HINT)
-        values = [self.python(int(item), depth + 1) for item in self.list_items(value)]
+            raise ValueError("a part of it is nested too deep, or contains itself")
+        values = [self._python(int(item), depth + 1, made) for item in self.list_items(value)]
         kind = self.box_kind[payload]
         if kind == m.DICT:
             if not all(isinstance(key, str | int | float | tuple | bytes) for key in values[::2]):
@@ -119,11 +146,8 @@ class Tape:
             raise ValueError("a list of dicts holds something else")
         columns = np.full((len(keys), len(boxes)), m.NONE_THERE, np.int64)
         column_of = np.full(len(self.string_at) + 1, -1, np.int32)
-        lengths = {len(key) for key in keys}
-        first = np.unique(self.canonical)
-        wanted = {key: index for index, key in enumerate(keys)}
-        for row in first[np.isin(self.string_size[first], list(lengths))]:
-            column_of[row] = wanted.get(self.text(int(row)), -1) if self.string_coding[row] != m.RAW_BYTES else -1
+        for index, key in enumerate(keys):
+            column_of[self.rows_of(key)] = index
         others = np.zeros(len(self.string_at) + 1, np.bool_)
         good = fill_table(boxes, column_of, self.canonical, self.items, self.box_first, self.chunk_start, self.chunk_size,
                           self.chunk_next, columns, others)  # fmt: skip
@@ -161,6 +185,10 @@ def read_tape(buf: bytes | memoryview, name: str) -> Tape:
     root = 0
     arrays = dry
     if status == m.OK:
+        needed = m.needed_bytes(counts)
+        if needed > _TAPE_FLOOR + _TAPE_RATIO * len(buf):
+            what = f"{format_bytes(len(buf))} of pickle would fill {format_bytes(needed)}"
+            raise RefusedFile(f"{name}: refused, {what} (a memory bomb)", _HINT)
         arrays = m.allocate(counts)
         status, pos, root, _ = m.run(view, True, *arrays)
     if status != m.OK:
@@ -178,6 +206,8 @@ def _refusal(buf: Array, name: str, status: int, pos: int) -> RefusedFile:
         return RefusedFile(f"{name}: the pickle is cut off at byte {pos:,}", "copy it again, or record again: the writer was stopped")
     if status == m.MEMO_BOMB:
         return RefusedFile(f"{name}: refused, a memo index at byte {pos:,} is larger than the file (a memory bomb)", _HINT)
+    if status == m.TOO_DEEP:
+        return RefusedFile(f"{name}: refused, lists within lists without end at byte {pos:,} (a memory bomb)", _HINT)
     if pos == 0:
         return RefusedFile(f"{name} is not a pickle", _HINT)
     reason = {
