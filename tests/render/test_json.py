@@ -73,7 +73,7 @@ def test_odd_values_give_valid_json(samples, value, shown):
 
 def test_settings_of_any_shape(samples):
     deep: object = 1
-    for _ in range(5000):
+    for _ in range(100_000):  # deeper than any version of Python will show
         deep = [deep]
     settings = {"nested": {1: (1, 2)}, "raw": b"\xff", "set": frozenset({3}), "deep": deep, "huge": 10**5000}
     read = json.loads(render(replace(samples.rich(), settings={**settings, "deep": [[1]], "huge": 2**70})))["settings"]
