@@ -67,8 +67,8 @@ def _composition(view: DeviceView, rows: Array) -> Iterator[Finding]:
         fixes = _STATE_FIXES if "optimizer_state" in names else _STATE_FIXES[:1]
     else:
         code, names = "MD103", [name for name in held if name != "unknown"][:1]
-    part = sum(held[name] for name in names)
-    if part < MOST * total or (code == "MD103" and part < FLOOR):
+    part = sum(held.get(name, 0) for name in names)
+    if not part or part < MOST * total or (code == "MD103" and part < FLOOR):
         return
     moment = "at the peak" if _is_peak(view) else f"at {moment_name(device, view.at)}" if has_history(device) else "in the snapshot"
     mine = rows[np.isin(tensors.category[rows], [schema.CATEGORIES.index(name) for name in names])]

@@ -17,7 +17,7 @@ def stacked_bar(parts: Sequence[tuple[str, str, int]], width: int) -> Text:
 
     Every part above 0 gets at least one column, taken from the largest; the rest is divided as exactly as columns allow.
     """
-    total = sum(amount for _, _, amount in parts)
+    total = sum(max(amount, 0) for _, _, amount in parts)
     line = Text()
     if total <= 0:
         return line
@@ -28,7 +28,8 @@ def stacked_bar(parts: Sequence[tuple[str, str, int]], width: int) -> Text:
 
 
 def share_out(amounts: Sequence[int], width: int) -> list[int]:
-    """Returns ``width`` columns divided among ``amounts`` (largest remainder), at least one for each above 0."""
+    """Returns ``width`` columns divided among ``amounts`` (largest remainder), at least one for each above 0, none for those below."""
+    amounts = [max(amount, 0) for amount in amounts]
     total = sum(amounts)
     exact = [amount * width / total for amount in amounts]
     cells = [max(int(value), 1 if value > 0 else 0) for value in exact]

@@ -89,7 +89,10 @@ class Database:
         """
         have = set(self.tables[table])
         wanted = ", ".join(_quoted(name) if name in have else "NULL" for name in columns)
-        yield from self._connection.execute(f"SELECT {wanted} FROM {_quoted(table)}")  # noqa: S608 - names from the schema, quoted
+        cursor = self._connection.execute(f"SELECT {wanted} FROM {_quoted(table)}")  # noqa: S608 - names from the schema, quoted
+        # Not "yield from": a generator that is left half read would close the cursor when it is collected, after the connection.
+        while (row := cursor.fetchone()) is not None:
+            yield row
 
 
 def _quoted(name: str) -> str:
