@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from memdiag.sources import load
     from memdiag.trace.model import Trace
 
-    __version__: str
-
+__version__ = "0.1.0"
 __all__ = ["Report", "Trace", "__version__", "analyze", "load"]
 
 _PUBLIC = {
@@ -29,24 +28,12 @@ _PUBLIC = {
 }
 
 
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("memdiag")
-    except PackageNotFoundError:  # run from a source tree that was never installed
-        return "0+unknown"
-
-
 def __getattr__(name: str) -> object:
-    if name == "__version__":
-        value: object = _version()
-    elif name in _PUBLIC:
-        from memdiag.registry import resolve
-
-        value = resolve(_PUBLIC[name])
-    else:
+    if name not in _PUBLIC:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from memdiag.registry import resolve
+
+    value: object = resolve(_PUBLIC[name])
     globals()[name] = value
     return value
 
