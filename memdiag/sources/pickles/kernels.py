@@ -8,9 +8,10 @@ from memdiag.sources.pickles.machine import BOX, INT, NONE_THERE, STR
 from memdiag.trace.compiled import njit
 from memdiag.trace.table import Array
 
-# FNV-1a, 64 bit: quick, and every hit is compared in full.
-_FNV_START = np.uint64(14695981039346656037)
-_FNV_PRIME = np.uint64(1099511628211)
+# FNV-1a, 32 bit: quick, within 64 bits without overflow (which plain Python would warn of), and every hit is compared in full.
+_FNV_START = np.int64(2166136261)
+_FNV_PRIME = np.int64(16777619)
+_FNV_BITS = np.int64(0xFFFFFFFF)
 
 
 @njit
@@ -26,8 +27,8 @@ def canonical_strings(buf: Array, string_at: Array, string_size: Array, string_c
         start, size = string_at[row], string_size[row]
         code = _FNV_START
         for i in range(start, start + size):
-            code = (code ^ np.uint64(buf[i])) * _FNV_PRIME
-        slot = np.int64((code ^ code >> np.uint64(32)) & np.uint64(slots - 1))
+            code = (code ^ np.int64(buf[i])) * _FNV_PRIME & _FNV_BITS
+        slot = (code ^ code >> 15) & (slots - 1)
         while True:
             other = table[slot]
             if other < 0:
@@ -148,9 +149,9 @@ def intern_lists(boxes: Array, number_of: Array, items: Array, box_first: Array,
                 number = number_of[items[i] >> 3]
                 flat[at] = number
                 at += 1
-                code = (code ^ np.uint64(number)) * _FNV_PRIME
+                code = (code ^ np.int64(number)) * _FNV_PRIME & _FNV_BITS
             chunk = chunk_next[chunk]
-        slot = np.int64((code ^ code >> np.uint64(32)) & np.uint64(slots - 1))
+        slot = (code ^ code >> 15) & (slots - 1)
         while True:
             other = table[slot]
             if other < 0:
