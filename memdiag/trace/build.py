@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from memdiag.trace.references import find_references, reference_sizes
 from memdiag.trace.regions import Groups, RegionPlan, plan_regions
 from memdiag.trace.stacks import Stacks
 from memdiag.trace.table import Array, Table
+from memdiag.trace.topology import num_before_a_gap
 
 _UNLIMITED = 1 << 62
 _MOST_TREE_NODES = 1 << 24  # of the search for largest free ranges: 128 MB; with more pools and addresses they are not measured
@@ -81,6 +83,7 @@ def _build_device(raw: RawDevice, layout: Layout) -> DeviceTrace:
     final_state[final_key] = final.state[held]
     tensor_of, tensor_key, alloc_at, requested_at, completed_at, oddities = lifecycles.pair(raw.action, key, len(place), final_state)
 
+    guessed = np.empty(0, np.int64)
     columns, known, still = _describe(raw, final, held, final_key, place, tensor_of, tensor_key, alloc_at, requested_at, completed_at)
     groups = Groups()
     anomalies = {
@@ -100,6 +103,10 @@ def _build_device(raw: RawDevice, layout: Layout) -> DeviceTrace:
         curves, start, block, group_of, references, regions, found, state, ends = walked
         columns |= ends
         anomalies |= found
+        small = np.array([*groups.columns()["small"], True], bool)  # the last one stands for "no group"
+        if not layout.expandable:
+            whole = block == layout.round(columns["requested_bytes"])
+            guessed = np.flatnonzero((alloc_at < 0) & (known <= 0) & ~small[group_of] & whole)
         if raw.blocks is not None and raw.segments is not None:
             anomalies["final_state_differs"] = _differences(state, columns["addr"], block, final, held)
         anomalies["segment_contradictions"] = plan.contradictions
@@ -111,13 +118,14 @@ def _build_device(raw: RawDevice, layout: Layout) -> DeviceTrace:
         curves, start = _plain_curves(raw, columns, block)
     usage = Table(schema.USAGE, {**{name: curves[i] for i, name in enumerate(_CURVES)}, "reference": reference_of})
     tensors = Table(schema.TENSORS, {**columns, "block_bytes": block, "group": group_of})
-    return DeviceTrace(
+    device = DeviceTrace(
         device=raw.device, events=_events(raw, tensor_of, group_of), usage=usage, references=references, tensors=tensors,
         regions=regions, groups=Table(schema.GROUPS, {k: np.array(v) for k, v in groups.columns().items()}),
         segments=raw.segments if raw.segments is not None else Table.empty(schema.SEGMENTS), blocks=final,
         has_addresses=has_segments, start=start, anomalies={k: v for k, v in anomalies.items() if v},
         capacity_bytes=raw.capacity_bytes, has_final_state=raw.segments is not None,
     )  # fmt: skip
+    return replace(device, num_uncertain_blocks=num_before_a_gap(device, guessed)) if len(guessed) else device
 
 
 def _describe(

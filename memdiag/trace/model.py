@@ -46,6 +46,8 @@ class DeviceTrace:
         anomalies: What did not fit together, by kind, with counts ("double_free": 3).
         capacity_bytes: Bytes of the device; None: unknown.
         has_final_state: The file lists segments of its own (``segments``, ``blocks``).
+        num_uncertain_blocks: Blocks from before the trace of which the file does not tell whether they are up to 1 MiB larger than the
+            rounded request (what is left of a free block after such a request is not split off if it is no more than that).
     """
 
     device: int
@@ -62,6 +64,7 @@ class DeviceTrace:
     anomalies: Mapping[str, int] = field(default_factory=dict)
     capacity_bytes: int | None = None
     has_final_state: bool = False
+    num_uncertain_blocks: int = 0
 
     @property
     def end(self) -> dict[str, int]:

@@ -33,8 +33,10 @@ def notes_on(devices: Sequence[DeviceTrace], raws: Sequence[RawDevice]) -> list[
         elif device.start["active"] > 0:
             before = int((device.tensors.alloc_at < 0).sum())
             size = format_bytes(device.start["active"])
+            unsure = device.num_uncertain_blocks
+            sizes = f"; {plural(unsure, 'block')} of them may be up to 1 MiB larger than is counted" if unsure else ""
             notes.append(Note("MD907", f"{where}the trace begins with {plural(before, 'tensor')} ({size}) already there: "
-                              "recording began late, or older entries were overwritten"))  # fmt: skip
+                              f"recording began late, or older entries were overwritten{sizes}"))  # fmt: skip
         if raw.time_us is not None and len(raw.time_us) > 1 and (np.diff(raw.time_us) < 0).any():
             back = int((np.diff(raw.time_us) < 0).sum())
             notes.append(Note("MD909", f"{where}{plural(back, 'entry goes', 'entries go')} back in time; the order of the file is used"))

@@ -59,6 +59,13 @@ def topology_at(device: DeviceTrace, at: int) -> Topology:
     return Topology(at, segments, {name: values[order] for name, values in blocks.items()})
 
 
+def num_before_a_gap(device: DeviceTrace, rows: Array) -> int:
+    """Returns how many of the given tensors stood right before free memory of their segment when the trace began."""
+    blocks = topology_at(device, -1).blocks
+    mine = np.flatnonzero(np.isin(blocks["tensor"][:-1], rows))
+    return int(((blocks["tensor"][mine + 1] < 0) & (blocks["segment"][mine + 1] == blocks["segment"][mine])).sum())
+
+
 @dataclass(frozen=True)
 class Split:
     """Free bytes as a request sees them (docs/fragmentation.md), and the largest free range of its pool and stream."""
