@@ -127,7 +127,6 @@ class AscendMemory:
             curves={**curves, "requested": unknown(len(events["time"]))},
         )  # fmt: skip
 
-
     def _component_by_time(self, operators: dict[str, Array], records: dict[str, Array]) -> Array:
         """Returns whose tensors the operators' are: the allocator that recorded its totals at that very moment, else as guessed."""
         component = operators["component"].copy()

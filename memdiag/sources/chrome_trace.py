@@ -128,7 +128,10 @@ class _Reader:
                 self._memory(event, event["args"])
             except (ValueError, KeyError, TypeError, OverflowError):
                 self.unusable += 1
-        elif phase == "X" and kind in _OPERATORS and isinstance(name, str):
+            return
+        if isinstance(event.get("ts"), str):  # Kineto writes numbers
+            self.ascend = True
+        if phase == "X" and kind in _OPERATORS and isinstance(name, str):
             try:
                 start = nanoseconds(event["ts"])
                 end = start + nanoseconds(event.get("dur", 0))
@@ -140,8 +143,6 @@ class _Reader:
                 args = event.get("args")
                 outer = args.get("Call stack") if isinstance(args, dict) else None
                 self.spans.add(self._thread(event), start, end, name, outer.replace("\r\n", "") if isinstance(outer, str) else "")
-        elif kind == "async_npu":
-            self.ascend = True
 
     def _thread(self, event: dict[str, Any]) -> int:
         return self.threads.number(f"{event.get('pid')} {event.get('tid')}")
@@ -244,4 +245,3 @@ def nanoseconds(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError("a time that is not a number")
     return whole(round(value * 1000))
-

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import zipfile
 from pathlib import Path
-from typing import IO, Any
 
 import numpy as np
 from numpy.lib import format as npy
@@ -67,33 +66,26 @@ def read(path: Path) -> Trace:
         return build_partial(path, FORMAT, None, [raw], hint=_HINT, complete=True, notes=notes, settings=settings)
 
 
-def _open(archive: zipfile.ZipFile, members: dict[str, zipfile.ZipInfo], name: str, path: Path) -> tuple[IO[bytes], tuple[int, ...], Any]:
-    """Returns a member of the archive behind its header, and the shape and dtype in it, all checked against the declared size."""
+def _array(archive: zipfile.ZipFile, members: dict[str, zipfile.ZipInfo], name: str, path: Path) -> Array:
+    """Returns a member of the archive; what its header promises is checked against the file before room is made for it."""
     info = members.get(f"{name}.npy")
     if info is None:
         raise ValueError(f"it has no column {name!r}")
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or info.flag_bits & 1:
         raise ValueError(f"column {name!r} is packed in a way that numpy does not use")
-    file = archive.open(info)
-    version = npy.read_magic(file)
-    reader = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}.get(version)
-    if reader is None:
-        raise ValueError(f"column {name!r} has a header of version {version}")
-    shape, _, dtype = reader(file)
-    if dtype.hasobject or len(shape) > 1:
-        raise ValueError(f"column {name!r} is not a row of plain values")
-    count = int(np.prod(shape, dtype=object))
-    if count * dtype.itemsize > info.file_size:
-        raise ValueError(f"column {name!r} is cut")
-    if count > Budget(path).left // _BYTES_PER_ROW:
-        raise ValueError(f"column {name!r} has {count:,} rows")
-    return file, shape, dtype
-
-
-def _array(archive: zipfile.ZipFile, members: dict[str, zipfile.ZipInfo], name: str, path: Path) -> Array:
-    file, shape, dtype = _open(archive, members, name, path)
-    with file:
+    with archive.open(info) as file:
+        version = npy.read_magic(file)
+        reader = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}.get(version)
+        if reader is None:
+            raise ValueError(f"column {name!r} has a header of version {version}")
+        shape, _, dtype = reader(file)
+        if dtype.hasobject or len(shape) > 1:
+            raise ValueError(f"column {name!r} is not a row of plain values")
         count = int(np.prod(shape, dtype=object))
+        if count * dtype.itemsize > info.file_size:
+            raise ValueError(f"column {name!r} is cut")
+        if count > Budget(path).left // _BYTES_PER_ROW:
+            raise ValueError(f"column {name!r} has {count:,} rows")
         return np.frombuffer(file.read(count * dtype.itemsize), dtype, count)
 
 

@@ -7,7 +7,7 @@ the last moment of life, not the first one after it. A header may be absent: the
 from __future__ import annotations
 
 import csv
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
@@ -80,9 +80,8 @@ def _columns(path: Path) -> tuple[Array, Array, Array]:
         row = next((line for line in text if line.strip()), "") if with_header else first
         if not row.strip():
             raise ValueError("no rows")
-        table = np.loadtxt(
-            chain([row], text), np.int64, comments=None, delimiter=",", usecols=places, ndmin=2, quotechar='"', max_rows=most_rows + 1
-        )  # fmt: skip
-    if len(table) > most_rows:
-        raise ValueError(f"more than {most_rows:,} rows")
+        lines = chain([row], islice(text, most_rows))
+        table = np.loadtxt(lines, np.int64, comments=None, delimiter=",", usecols=places, ndmin=2, quotechar='"')
+        if next(text, None) is not None:
+            raise ValueError(f"more than {most_rows:,} rows")
     return table[:, 0], table[:, 1] + (1 if named[1] == "end" else 0), table[:, 2]

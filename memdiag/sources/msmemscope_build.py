@@ -227,7 +227,9 @@ def _ranges(rows: MemscopeRows, scale: int) -> tuple[tuple[str, ...], Table]:
     ranges = rows.ranges.arrays()
     names = rows.names.list()
     labels: dict[str, int] = {}
-    which, starts, ends = [], [], []
+    which: list[int] = []
+    starts: list[int] = []
+    ends: list[int] = []
     steps = 0
     opened: dict[int, list[int]] = {}
     for at in np.argsort(ranges["time"], kind="stable").tolist():

@@ -17,7 +17,6 @@ from memdiag.trace.raw import RawDevice
 from memdiag.trace.stacks import Stacks
 from memdiag.trace.table import Array, Table
 
-
 _FREES = (schema.FREE_REQUESTED, schema.FREE_COMPLETED)
 
 
@@ -119,5 +118,7 @@ def spans_table(starts: Array, ends: Array, which: Array) -> Table:
     name = np.concatenate((which, which))
     start = np.arange(2 * count) < count
     time = np.concatenate((starts, ends))
-    order = np.lexsort((start, time))  # at the same moment an old span ends before a new one begins
+    # At the same moment an old span ends before a new one begins, and an empty one begins before it ends.
+    rank = np.concatenate((np.ones(count, np.int8), np.where(ends > starts, 0, 2).astype(np.int8)))
+    order = np.lexsort((rank, time))
     return Table(schema.ANNOTATIONS, {"name": name[order], "start": start[order], "device": np.full(2 * count, -1), "time_us": time[order]})

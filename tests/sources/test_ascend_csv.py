@@ -107,7 +107,9 @@ def test_both_halves_whichever_is_given(tmp_path):
 
 
 def test_records_alone_are_curves(tmp_path):
-    trace = load(write(tmp_path / "memory_record.csv", RECORDS, record("PTA", 5, "4", "20", "4"), record("PTA", 6, "4", "20", "4"), end="\n"))
+    trace = load(
+        write(tmp_path / "memory_record.csv", RECORDS, record("PTA", 5, "4", "20", "4"), record("PTA", 6, "4", "20", "4"), end="\n")
+    )
     assert trace.num_events == 2
     assert trace.num_tensors == 0
     assert "MD915" in codes(trace)
@@ -183,7 +185,12 @@ def test_modules_of_the_driver_are_a_curve(tmp_path):
 
 
 def test_memory_of_the_process(tmp_path):
-    file = write(tmp_path / "npu_mem_1.csv", "Device_id,event,ddr(KB),hbm(KB),memory(KB),timestamp(us)", f"0,app,0,64,64,{T}", f"0,Device,0,99,99,{T}")
+    file = write(
+        tmp_path / "npu_mem_1.csv",
+        "Device_id,event,ddr(KB),hbm(KB),memory(KB),timestamp(us)",
+        f"0,app,0,64,64,{T}",
+        f"0,Device,0,99,99,{T}",
+    )
     assert load(file).devices[0].usage.reserved.tolist() == [65_536]
 
 

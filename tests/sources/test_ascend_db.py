@@ -22,6 +22,7 @@ RECORD = (
     "totalActive INTEGER, streamPtr INTEGER, deviceId INTEGER)"
 )
 STRINGS = "CREATE TABLE STRING_IDS (id INTEGER PRIMARY KEY, value TEXT)"
+MODULES = "CREATE TABLE NPU_MODULE_MEM (moduleId INTEGER, timestampNs INTEGER, totalReserved NUMERIC, deviceId INTEGER)"
 CALLS = (
     "CREATE TABLE NPU_OP_MEM (operatorName INTEGER, addr INTEGER, type INTEGER, size INTEGER, timestampNs INTEGER, "
     "globalTid INTEGER, totalAllocate NUMERIC, totalReserve NUMERIC, component INTEGER, deviceId INTEGER)"
@@ -46,7 +47,9 @@ def test_operators_records_steps_and_settings(tmp_path):
         "CREATE TABLE META_DATA (name TEXT, value TEXT)",
         STRING_IDS=[(1, "PTA"), (2, "aten::mm"), (3, "PTA+GE"), (4, "GE")],
         OP_MEMORY=[(2, 512, NS + 1000, NS + 3000, NS + 2900, 2000, 1900, 1024, 4096, 1024, 512, 4096, 512, 7, 1)],
-        MEMORY_RECORD=[(1, NS, 512, 4096, 512, 7, 1), (3, NS, 9, 9, 9, 7, 1), (4, NS, 9, 1 << 20, None, None, 1), (1, "soon", 1, 1, 1, 1, 1)],
+        MEMORY_RECORD=[
+            (1, NS, 512, 4096, 512, 7, 1), (3, NS, 9, 9, 9, 7, 1), (4, NS, 9, 1 << 20, None, None, 1), (1, "soon", 1, 1, 1, 1, 1),
+        ],
         STEP_TIME=[(5, NS, NS + 9000), (6, None, NS)],
         META_DATA=[("ENV_VARIABLES", '{"PYTORCH_NPU_ALLOC_CONF": "expandable_segments:True"}')],
     )  # fmt: skip
@@ -83,14 +86,17 @@ def test_calls_of_the_graph_engine(tmp_path):
 
 def test_modules_alone(tmp_path):
     file = database(
-        tmp_path / "x.db", "CREATE TABLE NPU_MODULE_MEM (moduleId INTEGER, timestampNs INTEGER, totalReserved NUMERIC, deviceId INTEGER)",
-        "CREATE TABLE ENUM_MODULE (id INTEGER PRIMARY KEY, name TEXT)", ENUM_MODULE=[(1, "APP")], NPU_MODULE_MEM=[(1, NS, 4096, 0), (2, NS, 1, 0)],
+        tmp_path / "x.db", MODULES,
+        "CREATE TABLE ENUM_MODULE (id INTEGER PRIMARY KEY, name TEXT)",
+        ENUM_MODULE=[(1, "APP")], NPU_MODULE_MEM=[(1, NS, 4096, 0), (2, NS, 1, 0)],
     )  # fmt: skip
     assert load(file).devices[0].usage.reserved.tolist() == [4097]
 
 
 def test_reading_leaves_nothing_behind(tmp_path):
-    file = database(tmp_path / "x.db", "PRAGMA journal_mode=WAL", RECORD, STRINGS, STRING_IDS=[(1, "PTA")], MEMORY_RECORD=[(1, NS, 1, 1, 1, 1, 0)])
+    file = database(
+        tmp_path / "x.db", "PRAGMA journal_mode=WAL", RECORD, STRINGS, STRING_IDS=[(1, "PTA")], MEMORY_RECORD=[(1, NS, 1, 1, 1, 1, 0)]
+    )
     before = file.read_bytes()
     load(file)
     assert [path.name for path in tmp_path.iterdir()] == ["x.db"]
@@ -105,9 +111,9 @@ def test_reading_leaves_nothing_behind(tmp_path):
         (["CREATE VIEW MEMORY_RECORD AS SELECT 1 AS component, randomblob(1000000000) AS timestamp"], "no table with memory events"),
         (["CREATE VIRTUAL TABLE MEMORY_RECORD USING fts5(component, timestamp)"], "no table with memory events"),
         # A computed column is not one of the table's.
-        (["CREATE TABLE MEMORY_RECORD (component, timestamp AS (hex(zeroblob(100000000))))", "INSERT INTO MEMORY_RECORD VALUES (1)"], "no table"),
-        (["CREATE TABLE NPU_MODULE_MEM (moduleId, timestampNs, totalReserved, deviceId)", "INSERT INTO NPU_MODULE_MEM VALUES (1, 'x', 2, 3)"], "convert"),
-        (["CREATE TABLE NPU_MODULE_MEM (moduleId, timestampNs, totalReserved, deviceId)", "INSERT INTO NPU_MODULE_MEM VALUES (1, 1, 2, 99999)"], "device"),
+        (["CREATE TABLE MEMORY_RECORD (component, timestamp AS (hex(zeroblob(99999999))))", "INSERT INTO MEMORY_RECORD VALUES (1)"], "no table"),
+        ([MODULES, "INSERT INTO NPU_MODULE_MEM VALUES (1, 'x', 2, 3)"], "convert"),
+        ([MODULES, "INSERT INTO NPU_MODULE_MEM VALUES (1, 1, 2, 99999)"], "device"),
     ],
 )  # fmt: skip
 def test_what_is_refused(tmp_path, statements, reason):

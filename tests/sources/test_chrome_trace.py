@@ -13,10 +13,8 @@ from memdiag.trace import schema
 
 
 def memory(ts, size, addr=None, allocated=None, reserved=None, device=(1, 0), tid=7, name="[memory]"):
-    args = {"Device Type": device[0], "Device Id": device[1], "Bytes": size}
-    for key, value in (("Addr", addr), ("Total Allocated", allocated), ("Total Reserved", reserved)):
-        if value is not None:
-            args[key] = value
+    more = {"Addr": addr, "Total Allocated": allocated, "Total Reserved": reserved}
+    args = {"Device Type": device[0], "Device Id": device[1], "Bytes": size, **{k: v for k, v in more.items() if v is not None}}
     return {"ph": "i", "s": "t", "cat": "cpu_instant_event", "name": name, "pid": 1, "tid": tid, "ts": ts, "args": args}
 
 
@@ -120,8 +118,7 @@ def test_steps_and_optimizers_become_annotations(tmp_path):
     ]
     trace = read(write(tmp_path / "t.json", events))
     named = [
-        (trace.strings[n], s, t)
-        for n, s, t in zip(*(trace.annotations[c].tolist() for c in ("name", "start", "time_us")), strict=True)
+        (trace.strings[n], s, t) for n, s, t in zip(*(trace.annotations[c].tolist() for c in ("name", "start", "time_us")), strict=True)
     ]
     assert named == [
         ("ProfilerStep#3", True, 100),
@@ -167,7 +164,10 @@ def test_events_are_put_in_order_of_time(tmp_path):
 
 def test_unusable_memory_events_are_counted(tmp_path):
     broken = memory(1, 512, 4096, 512, 2048)
-    events = [{**broken, "args": args} for args in ({}, {"Bytes": "many", "Device Type": 1, "Device Id": 0}, None, {**broken["args"], "Bytes": 2**60})]
+    events = [
+        {**broken, "args": args}
+        for args in ({}, {"Bytes": "many", "Device Type": 1, "Device Id": 0}, None, {**broken["args"], "Bytes": 2**60})
+    ]
     trace = read(write(tmp_path / "t.json", [*events, broken, {**broken, "ts": None}]))
     assert trace.num_events == 1
     assert any(note.code == "MD916" and "5 memory events" in note.text for note in trace.notes)
