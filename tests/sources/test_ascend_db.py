@@ -111,7 +111,7 @@ def test_reading_leaves_nothing_behind(tmp_path):
         (["CREATE VIEW MEMORY_RECORD AS SELECT 1 AS component, randomblob(1000000000) AS timestamp"], "no table with memory events"),
         (["CREATE VIRTUAL TABLE MEMORY_RECORD USING fts5(component, timestamp)"], "no table with memory events"),
         # A computed column is not one of the table's.
-        (["CREATE TABLE MEMORY_RECORD (component, timestamp AS (hex(zeroblob(99999999))))", "INSERT INTO MEMORY_RECORD VALUES (1)"], "no table"),
+        (["CREATE TABLE MEMORY_RECORD (component, timestamp AS (zeroblob(99999999)))", "INSERT INTO MEMORY_RECORD VALUES (1)"], "no"),
         ([MODULES, "INSERT INTO NPU_MODULE_MEM VALUES (1, 'x', 2, 3)"], "convert"),
         ([MODULES, "INSERT INTO NPU_MODULE_MEM VALUES (1, 1, 2, 99999)"], "device"),
     ],
