@@ -11,11 +11,9 @@ from memdiag.units import MIB, format_bytes
 
 GZIP_MAGIC = b"\x1f\x8b"
 HEAD = 64 * 1024
-
-
-def expansion_limit(path: Path) -> int:
-    """Returns the bytes a compressed file may expand to, so that a bomb is refused before it fills the memory."""
-    return 32 * MIB + 40 * path.stat().st_size  # snapshots shrink to a tenth, the most uniform ones to a thirtieth
+_PIECE = 16 * MIB
+_EXPANSION_FLOOR, _EXPANSION = 256 * MIB, 40  # no file is opened that expands to more
+_BOMB_FLOOR, _BOMB_RATIO = 64 * MIB, 100  # nor one that expands like this on the way
 
 
 def read_head(path: Path) -> bytes:
@@ -58,13 +56,25 @@ def read_bytes(path: Path) -> bytes:
             zipped = file.read(2) == GZIP_MAGIC
         if not zipped:
             return path.read_bytes()
-        limit = expansion_limit(path)
-        with gzip.open(path) as unzipped:
-            data = unzipped.read(limit + 1)
+        return _unzip(path)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise RefusedFile(f"{path}: damaged gzip: {error}", "copy it again; the file is cut or changed") from None
     except OSError as error:
         raise RefusedFile(f"{path}: cannot be read: {error.strerror or error}", "check that it is an ordinary file") from None
-    if len(data) > limit:
-        raise RefusedFile(f"{path} expands to more than {format_bytes(limit)}", "decompress it yourself if you trust it")
-    return data
+
+
+def _unzip(path: Path) -> bytes:
+    """Decompresses a file piece by piece, and stops as soon as it looks like a bomb.
+
+    Snapshots repeat themselves: gzip makes them 14 to 25 times smaller. A bomb is a thousand times larger than its file.
+    """
+    most = _EXPANSION_FLOOR + _EXPANSION * path.stat().st_size
+    pieces: list[bytes] = []
+    size = 0
+    with path.open("rb") as file, gzip.open(file) as unzipped:
+        while piece := unzipped.read(_PIECE):
+            pieces.append(piece)
+            size += len(piece)
+            if size > most or (size > _BOMB_FLOOR and size > _BOMB_RATIO * file.tell()):
+                raise RefusedFile(f"{path}: refused, it expands beyond {format_bytes(size)}", "decompress it yourself if you trust it")
+    return b"".join(pieces)
