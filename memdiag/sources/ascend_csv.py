@@ -60,12 +60,12 @@ def read(path: Path) -> Trace:
     with guard(path, _WHAT, RECORD):
         budget = Budget(path)
         memory, driver = AscendMemory(budget), DriverMemory(budget)
-        kind = _read_table(path, memory, driver)
+        kind = _read_table(path, memory, driver, budget)
         other = _sibling(path) if kind == "memory" else None
         if other is not None:
             try:
                 with guard(other, _WHAT, RECORD):
-                    _read_table(other, memory, driver)
+                    _read_table(other, memory, driver, budget)
             except RefusedFile as error:
                 notes.add("MD916", f"all of {other.name}: {error.message}")
         raws = driver.devices(notes) if kind == "driver" else memory.devices(notes)
@@ -86,9 +86,9 @@ def _sibling(path: Path) -> Path | None:
     return None
 
 
-def _read_table(path: Path, memory: AscendMemory, driver: DriverMemory) -> str:
+def _read_table(path: Path, memory: AscendMemory, driver: DriverMemory, budget: Budget) -> str:
     with open_text(path) as text:
-        table = CsvTable(text)
+        table = CsvTable(text, budget)
         columns = set(table.columns)
         if columns >= _OPERATORS:
             _operators(table, memory)

@@ -59,8 +59,9 @@ def read(path: Path) -> Trace:
         RefusedFile: It is damaged, or holds no memory events.
     """
     with guard(path, _WHAT, RECORD), open_text(path, errors="replace") as text:
-        reader = _Reader(Budget(path))
-        stream = JsonStream(text)
+        budget = Budget(path)
+        reader = _Reader(budget)
+        stream = JsonStream(text, budget)
         if stream.peek() == "[":
             reader.events(stream)
         else:

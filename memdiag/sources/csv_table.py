@@ -11,10 +11,12 @@ import re
 from collections.abc import Iterator
 from typing import TextIO
 
+from memdiag.sources.growing import Budget
 from memdiag.sources.quantities import BYTE_UNITS, TIME_UNITS, scaled
 
 _UNIT = re.compile(r"(.*?)\s*\(([A-Za-z]+)\)\Z", re.DOTALL)
 _HEADER_LIMIT = 64 * 1024
+_ROW = 16  # bytes of the budget, though nothing may be kept of a row: a limit to the work
 
 
 def columns_of(header: list[str]) -> dict[str, tuple[int, str]]:
@@ -48,13 +50,19 @@ class CsvTable:
         csv.Error: The text is no csv.
     """
 
-    def __init__(self, text: TextIO) -> None:
+    def __init__(self, text: TextIO, budget: Budget) -> None:
         self._reader = csv.reader(text)
+        self._budget = budget
         self.columns = columns_of(next(self._reader, []))
 
     def rows(self) -> Iterator[list[str]]:
-        """Yields each row that is not empty."""
+        """Yields each row that is not empty.
+
+        Raises:
+            RefusedFile: The budget is spent.
+        """
         for row in self._reader:
+            self._budget.spend(_ROW)
             if row:
                 yield row
 

@@ -19,7 +19,7 @@ from memdiag.units import MIB
 BLANK = -1  # a cell without a value
 
 _ALLOWANCE = 256 * MIB
-_RATIO = 8
+_RATIO = 12
 _NAME = 150  # bytes of a text and its place in a dict, besides its characters
 
 

@@ -6,21 +6,28 @@ Python's decoder does the work, on a window of text that moves along; what it ca
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any, TextIO
 
+from memdiag.sources.growing import Budget
 from memdiag.units import MIB
 
 _CHUNK = MIB
-_LARGEST_VALUE = 8 * MIB  # characters; python objects of it take up to 26 times as much
-_SPACE = " \t\r\n"
+_LARGEST_VALUE = 4 * MIB  # characters; python objects of it take up to 26 times as much
+_ELEMENT = 32  # bytes of the budget, though nothing may be kept of an element: a limit to the work
+_SPACE = re.compile(r"[ \t\r\n]*")
 
 
 class JsonStream:
-    """A cursor over JSON text. Its methods raise ValueError where the text is not JSON, or a single value is absurdly long."""
+    """A cursor over JSON text.
 
-    def __init__(self, text: TextIO) -> None:
+    Its methods raise ValueError where the text is not JSON, or a single value is absurdly long, and RefusedFile once the budget is spent.
+    """
+
+    def __init__(self, text: TextIO, budget: Budget) -> None:
         self._file = text
+        self._budget = budget
         self._text = ""
         self._at = 0
         self._ended = False
@@ -39,11 +46,11 @@ class JsonStream:
     def peek(self) -> str:
         """Returns the next character that is not space, without passing it; "" at the end."""
         while True:
-            text, at, end = self._text, self._at, len(self._text)
-            while at < end and text[at] in _SPACE:
-                at += 1
-            self._at = at
-            if at < end:
+            text, at = self._text, self._at
+            if at < len(text) and text[at] > " ":
+                return text[at]
+            self._at = at = _SPACE.match(text, at).end()  # type: ignore[union-attr]
+            if at < len(text):
                 return text[at]
             if not self._more():
                 return ""
@@ -82,6 +89,7 @@ class JsonStream:
             self._at += 1
             return
         while True:
+            self._budget.spend(_ELEMENT)
             yield
             if self.peek() == "]":
                 self._at += 1

@@ -62,7 +62,7 @@ def read(path: Path) -> Trace:
         budget = Budget(path)
         rows = _Rows(budget)
         with open_text(path, errors="replace") as text:
-            stream = JsonStream(text)
+            stream = JsonStream(text, budget)
             first: Array = np.empty(0, np.int64)
             for count, _ in enumerate(stream.items()):
                 if count == 0:

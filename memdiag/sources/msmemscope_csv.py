@@ -32,9 +32,10 @@ def read(path: Path) -> Trace:
         RefusedFile: It is damaged, or another table of msmemscope.
     """
     with guard(path, WHAT, RECORD):
-        rows = MemscopeRows(Budget(path))
+        budget = Budget(path)
+        rows = MemscopeRows(budget)
         with open_text(path) as text:
-            table = CsvTable(text)
+            table = CsvTable(text, budget)
             if not set(table.columns) >= FIRST_COLUMNS:
                 holds = next((holds for names, holds in _WITHOUT_EVENTS if names <= set(table.columns)), "something else")
                 raise RefusedFile(f"{path} holds {holds}, not memory events", f"give the memscope_dump file; {RECORD}")
