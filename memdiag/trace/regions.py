@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from memdiag.trace.compiled import njit
-from memdiag.trace.layout import SMALL_SEGMENT, Layout
+from memdiag.trace.layout import SMALL_LIMIT, SMALL_SEGMENT, Layout
 from memdiag.trace.raw import RawDevice
-from memdiag.trace.schema import SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP
+from memdiag.trace.schema import FREE_COMPLETED, SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP
 from memdiag.trace.table import Array
 
 # A segment event touches the cells it covers. In real traces that is one or a few for each event.
@@ -122,7 +122,7 @@ def plan_regions(raw: RawDevice, layout: Layout, groups: Groups) -> RegionPlan:
         home_pool = np.stack([final.pool_major[home], final.pool_minor[home]], axis=1)
         pool = np.where((pool < 0) & (home >= 0)[:, None], home_pool, pool)
     pool = np.where(pool < 0, 0, pool)
-    small = _is_small(addr, size, opens, expandable, home, raw, layout)
+    small = _is_small(len(bounds), event, addr, size, opens, expandable, lo, hi, home, raw, layout)
     group = groups.rows(pool[:, 0], pool[:, 1], small, stream)
     if final is not None and len(final):
         final_group = groups.rows(final.pool_major, final.pool_minor, final.small, final.stream)
@@ -158,17 +158,45 @@ def _containing(start: Array, size: Array, addr: Array) -> Array:
     return np.where((at >= 0) & (addr < start[row] + size[row]), row, -1)
 
 
-def _is_small(addr: Array, size: Array, opens: Array, expandable: Array, home: Array, raw: RawDevice, layout: Layout) -> Array:  # fmt: skip
-    """Whether a segment event is of the small pool: its segments are 2 MiB, its pages too."""
-    small: Array = np.asarray(size == SMALL_SEGMENT)
+def _is_small(num_cells: int, event: Array, addr: Array, size: Array, opens: Array, expandable: Array, lo: Array, hi: Array, home: Array,
+              raw: RawDevice, layout: Layout) -> Array:  # fmt: skip
+    """Whether a segment event is of the small pool: its segments are 2 MiB, and it never maps more than one page of 2 MiB.
+
+    An unmap can cover any number of pages: what was mapped there tells. For pages from before the trace the blocks that were in them
+    do, else whoever had the place later (addresses that are reserved again may go to the other pool).
+    """
+    small: Array = size == SMALL_SEGMENT
     unmaps = np.flatnonzero(expandable & ~opens)
-    if len(unmaps):
-        # An unmap can cover any number of pages: take the pool of what was mapped there.
+    if not len(unmaps):
+        return small
+    kinds: Array = _mapped_before(num_cells, lo, hi, opens, small)[unmaps]
+    unknown = np.flatnonzero(kinds < 0)
+    if len(unknown):
+        rows = unmaps[unknown]
         maps = np.flatnonzero(expandable & opens)
-        known = _containing(addr[maps], size[maps], addr[unmaps])
-        small[unmaps] = np.where(known >= 0, small[maps[known]] if len(maps) else False, size[unmaps] % layout.large_segment != 0)
-    if raw.segments is not None and len(raw.segments):
-        # The last owner of the place knows, if it is the same kind of segment.
-        same = (home >= 0) & expandable & raw.segments.expandable[home]
-        small = np.where(same, raw.segments.small[home], small)
+        later = _containing(addr[maps], size[maps], addr[rows])
+        then = small[maps[later]] if len(maps) else np.zeros(len(rows), bool)
+        last = np.zeros(len(rows), bool)
+        if raw.segments is not None and len(raw.segments):
+            last = (home[rows] >= 0) & raw.segments.expandable[home[rows]] & raw.segments.small[home[rows]]
+        guess = np.where(later >= 0, then, last) | (size[rows] % layout.large_segment != 0)
+        blocks = np.flatnonzero((raw.action <= FREE_COMPLETED) & (raw.addr >= 0))
+        place, first = np.unique(raw.addr[blocks], return_index=True)
+        for row, kind, at, begin, end in zip(unknown, guess, event[rows], addr[rows], addr[rows] + size[rows], strict=True):
+            inside = blocks[first[np.searchsorted(place, begin) : np.searchsorted(place, end)]]
+            inside = inside[inside < at]
+            kinds[row] = layout.round(raw.size[inside[:1]])[0] <= SMALL_LIMIT if len(inside) else kind
+    small[unmaps] = kinds > 0
     return small
+
+
+@njit
+def _mapped_before(num_cells: int, lo: Array, hi: Array, opens: Array, small: Array) -> Array:
+    """Returns, per event, whether what was last mapped there is small (1) or not (0); -1: not in the trace."""
+    kind = np.full(num_cells, -1, np.int8)
+    found = np.full(len(lo), -1, np.int8)
+    for j in range(len(lo)):
+        for cell in range(lo[j], hi[j]):
+            found[j] = max(found[j], kind[cell])
+            kind[cell] = small[j] if opens[j] else -1
+    return found
