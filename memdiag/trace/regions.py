@@ -76,9 +76,9 @@ class RegionPlan:
 
 
 @njit
-def _undo(num_cells: int, lo: Array, hi: Array, opens: Array, final_lo: Array, final_hi: Array) -> tuple[Array, int]:
-    """Returns, per cell, which opener it belongs to before the trace (final segment i: i, closing event j: F + j, none: -1)."""
-    owner = np.full(num_cells, -1, np.int64)
+def _undo(num_cells: int, lo: Array, hi: Array, opens: Array, final_lo: Array, final_hi: Array, has_final: bool) -> tuple[Array, int]:
+    """Returns, per cell, which opener it belongs to before the trace (final segment i: i, closing event j: F + j, none: below 0)."""
+    owner = np.full(num_cells, -1 if has_final else -2, np.int64)  # -2: nothing is known yet
     contradictions = 0
     num_final = len(final_lo)
     for i in range(num_final):
@@ -87,7 +87,7 @@ def _undo(num_cells: int, lo: Array, hi: Array, opens: Array, final_lo: Array, f
     for j in range(len(lo) - 1, -1, -1):
         for cell in range(lo[j], hi[j]):
             if opens[j]:
-                if owner[cell] < 0:
+                if owner[cell] == -1:
                     contradictions += 1
                 owner[cell] = -1
             else:
@@ -130,7 +130,7 @@ def plan_regions(raw: RawDevice, layout: Layout, groups: Groups) -> RegionPlan:
     else:
         final_group, final_expandable = np.empty(0, np.int32), np.empty(0, bool)
 
-    owner, contradictions = _undo(max(len(bounds) - 1, 0), lo, hi, opens, final_lo, final_hi)
+    owner, contradictions = _undo(max(len(bounds) - 1, 0), lo, hi, opens, final_lo, final_hi, final is not None)
     held = owner >= 0
     all_groups = np.concatenate((final_group, group))
     all_expandable = np.concatenate((final_expandable, expandable))
