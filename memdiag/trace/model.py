@@ -72,14 +72,21 @@ class DeviceTrace:
         if not self.has_final_state:
             return self.usage_at(self.num_events - 1)
         blocks, segments = self.blocks, self.segments
-        held = blocks.state != schema.INACTIVE
-        allocated = int(blocks.size[blocks.state == schema.ACTIVE_ALLOCATED].sum())
-        active = int(blocks.size[held].sum())
+
+        def total(name: str, states: tuple[int, ...]) -> int:
+            """Sum over segments, where they give it; else over blocks; -1: neither tells."""
+            said = segments[name]
+            if not (said >= 0).all():
+                return int(blocks.size[np.isin(blocks.state, states)].sum()) if len(blocks) else -1
+            return int(said.sum())
+
+        allocated = total("allocated_size", (schema.ACTIVE_ALLOCATED,))
+        active = total("active_size", (schema.ACTIVE_ALLOCATED, schema.ACTIVE_PENDING_FREE))
+        # Segments count what is pending as requested too: only blocks tell what live tensors asked for.
         asked = np.where(blocks.requested_size >= 0, blocks.requested_size, blocks.size)
         requested = int(asked[blocks.state == schema.ACTIVE_ALLOCATED].sum())
-        if not len(blocks):  # segments alone: their own sums, where they give any
-            sums = (segments[name] for name in ("allocated_size", "active_size", "requested_size"))
-            allocated, active, requested = (int(values.sum()) if (values >= 0).all() else -1 for values in sums)
+        if not len(blocks) and len(segments):
+            requested = int(segments.requested_size.sum()) if (segments.requested_size >= 0).all() else -1
         return {"reserved": int(segments.total_size.sum()), "allocated": allocated, "active": active, "requested": requested}
 
     @property
