@@ -1,0 +1,206 @@
+"""The formats that memdiag reads, as trees of plain Python objects and back: a mutation of a tree reaches deeper than one of bytes.
+
+A codec is a pair of functions. ``load`` may raise anything: the bytes may have been mutated already.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import gzip
+import io
+import json
+import pickle
+import pickletools
+import random
+import re
+import sqlite3
+import struct
+import tempfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+_SNAPSHOT_IN_PAGE = re.compile(rb'(?s)(.*?")(gA[A-Za-z0-9+/]+=*)(".*)')
+_USAGE_RECORD = struct.Struct("<HIqqqqqqqbbBBBQQ")
+_LARGEST = 1 << 20  # trees are made of small files only
+
+
+class Codec(NamedTuple):
+    """Bytes to tree, and tree to bytes (the chance decides between forms of equal meaning)."""
+
+    load: Callable[[bytes], Any]
+    dump: Callable[[Any, random.Random], bytes]
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        raise pickle.UnpicklingError(f"{module}.{name} in a seed")
+
+
+def load_pickle(data: bytes) -> Any:
+    """Returns what a pickle of plain data holds."""
+    for opcode, argument, _ in pickletools.genops(data):
+        if "PUT" in opcode.name and argument > len(data):
+            raise ValueError("a memo bomb: Python's own unpickler would go for it")
+    return _PlainUnpickler(io.BytesIO(data)).load()
+
+
+def dump_pickle(tree: Any, chance: random.Random) -> bytes:
+    """Returns a pickle of any protocol; now and then without a memo, or compressed."""
+    out = io.BytesIO()
+    pickler = pickle.Pickler(out, chance.randrange(6))
+    pickler.fast = chance.random() < 0.1
+    pickler.dump(tree)
+    return gzip.compress(out.getvalue()) if chance.random() < 0.03 else out.getvalue()
+
+
+def _load_page(data: bytes) -> Any:
+    before, inside, after = _SNAPSHOT_IN_PAGE.fullmatch(data).groups()  # type: ignore[union-attr]
+    return [before, load_pickle(base64.b64decode(inside)), after]
+
+
+def _dump_page(tree: Any, chance: random.Random) -> bytes:
+    before, inside, after = tree
+    return bytes(before) + base64.b64encode(pickle.dumps(inside, chance.choice((2, 3, 4, 5)))) + bytes(after)
+
+
+def _load_json(data: bytes) -> Any:
+    return json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
+
+
+def _dump_json(tree: Any, chance: random.Random) -> bytes:
+    text = json.dumps(tree, indent=chance.choice((None, None, 1)), ensure_ascii=chance.random() < 0.5, default=repr)
+    data = text.encode("utf-8", "surrogatepass")
+    return gzip.compress(data) if chance.random() < 0.1 else data
+
+
+def _load_csv(data: bytes) -> Any:
+    return list(csv.reader(io.StringIO(data.decode("utf-8"))))
+
+
+def _dump_csv(tree: Any, chance: random.Random) -> bytes:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator=chance.choice(("\n", "\r\n")), escapechar="\\")
+    writer.writerows([str(cell) for cell in row] if isinstance(row, (list, tuple)) else [str(row)] for row in tree)
+    return out.getvalue().encode("utf-8", "surrogatepass")
+
+
+def _load_database(data: bytes) -> Any:
+    connection = sqlite3.connect(":memory:")
+    connection.deserialize(data)
+    names = [name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+    tables = {}
+    for name in names:
+        cursor = connection.execute(f'SELECT * FROM "{name}"')  # noqa: S608 - a seed of ours
+        tables[name] = [[column[0] for column in cursor.description], *map(list, cursor)]
+    connection.close()
+    return tables
+
+
+def _quoted(name: Any) -> str:
+    return '"' + str(name).replace('"', '""').replace("\x00", "") + '"'
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, int):
+        return value if -(1 << 63) <= value < 1 << 63 else float(value)
+    return value if value is None or isinstance(value, (str, float, bytes)) else repr(value)
+
+
+def _dump_database(tree: Any, chance: random.Random) -> bytes:
+    connection = sqlite3.connect(":memory:")
+    connection.execute(f"PRAGMA page_size = {chance.choice((512, 1024, 4096))}")
+    for name, rows in tree.items():
+        columns = [_quoted(column) for column in rows[0]]
+        connection.execute(f"CREATE TABLE {_quoted(name)} ({', '.join(columns)})")
+        slots = ", ".join("?" * len(columns))
+        for row in rows[1:]:
+            cells = [_cell(cell) for cell in row][: len(columns)]
+            cells += [None] * (len(columns) - len(cells))
+            connection.execute(f"INSERT INTO {_quoted(name)} VALUES ({slots})", cells)  # noqa: S608 - quoted
+    data = connection.serialize()
+    connection.close()
+    return data
+
+
+def _load_arrays(data: bytes) -> Any:
+    with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+        return {name: [archive[name].dtype.str, archive[name].tolist()] for name in archive.files}
+
+
+def _dump_arrays(tree: Any, chance: random.Random) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", chance.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))) as archive:
+        for name, (dtype, values) in tree.items():
+            member = io.BytesIO()
+            np.lib.format.write_array(member, np.array(values, dtype), allow_pickle=False)
+            archive.writestr(f"{name}.npy", member.getvalue())
+    return out.getvalue()
+
+
+def _load_usage(data: bytes) -> Any:
+    size = _USAGE_RECORD.size
+    return [list(_USAGE_RECORD.unpack_from(data, at)) for at in range(0, len(data) - size + 1, size)]
+
+
+def _dump_usage(tree: Any, chance: random.Random) -> bytes:
+    del chance
+    return b"".join(_USAGE_RECORD.pack(*row) for row in tree)
+
+
+PICKLE = Codec(load_pickle, dump_pickle)
+PAGE = Codec(_load_page, _dump_page)
+JSON = Codec(_load_json, _dump_json)
+CSV = Codec(_load_csv, _dump_csv)
+DATABASE = Codec(_load_database, _dump_database)
+ARRAYS = Codec(_load_arrays, _dump_arrays)
+USAGE = Codec(_load_usage, _dump_usage)
+
+CODECS: dict[str, Codec] = {
+    "torch-snapshot": PICKLE,
+    "memory-viz-html": PAGE,
+    "event-npz": ARRAYS,
+    "ascend-db": DATABASE,
+    "msmemscope-db": DATABASE,
+    "msmemscope-csv": CSV,
+    "ascend-csv": CSV,
+    "ascend-memory-usage": USAGE,
+    "lifespans-csv": CSV,
+    "memory-timeline": JSON,
+    "chrome-trace": JSON,
+}
+
+
+def tree_of(source: str, data: bytes) -> Any:
+    """Returns the tree in ``data``; None where it has none any more."""
+    if len(data) > _LARGEST:
+        return None
+    try:
+        return CODECS[source].load(data)
+    except Exception:  # noqa: BLE001 - mutated bytes: nothing that any of these libraries raises would be news
+        return None
+
+
+def bytes_of(source: str, tree: Any, chance: random.Random) -> bytes | None:
+    """Returns ``tree`` in the format of ``source``; None where the format cannot say it."""
+    try:
+        return CODECS[source].dump(tree, chance)
+    except Exception:  # noqa: BLE001 - a mutated tree need not fit the format
+        return None
+
+
+def write_temporary(data: bytes, folder: Path, name: str) -> Path:
+    """Writes one input to a file and returns its path."""
+    path = folder / name
+    path.write_bytes(data)
+    return path
+
+
+def temporary_folder() -> tempfile.TemporaryDirectory[str]:
+    """Returns a folder for inputs, in memory where there is such a place."""
+    place = Path("/dev/shm")  # noqa: S108 - only a place to look
+    return tempfile.TemporaryDirectory(prefix="memdiag-fuzz-", dir=place if place.is_dir() else None)

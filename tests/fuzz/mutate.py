@@ -1,0 +1,132 @@
+"""Mutations: of bytes, and of trees of plain objects (see ``forms``). All chance comes from the given generator: runs repeat."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from forms import bytes_of, tree_of
+
+_NUMBERS = (
+    0, 1, -1, 2, 7, 255, 256, 511, 512, 513, 1023, 1 << 20, (1 << 20) + 512, 2 << 20, 20 << 20, (1 << 31) - 1, 1 << 31, 1 << 32, 1 << 40,
+    1 << 50, (1 << 50) + 1, 1 << 59, 1 << 60, (1 << 60) - 1, -(1 << 60), (1 << 61), (1 << 63) - 1, 1 << 63, -(1 << 63), 1 << 64, 10**30,
+)  # fmt: skip
+_OTHERS = (
+    None, True, False, 0.0, -1.5, 1e300, float("inf"), float("nan"), "", "0", "-1", "alloc", "free_completed", "segment_map", "oom",
+    "inactive", "active_allocated", "\x00", "\ud800", "é" * 300, "N/A", "nan", "1e999", b"", b"\xff", (), [], {}, {"address": 1}, (0, 0),
+    [[]], [{}], "0x10", "[0]", "9" * 400, "a,b\nc",
+)  # fmt: skip
+_MAGICS = (
+    b"\x80\x04", b"\x95", b"}", b"]", b"(", b"u", b"e", b"a", b"s", b".", b"0", b"1", b"2", b"\x94", b"h\x00", b"r\xff\xff\xff\x00", b"N", b"K\x01",
+    b"\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x07", b"\x8b\x00\x00\x00\x00", b"\x8c\x04addr", b"\x85", b"\x86", b"\x87", b"t", b"l", b"d", b"I01\n", b"L5L\n",
+    b"F1.5\n", b"V\\u0041\n", b"S'x'\n", b"cos\nsystem\n", b"R", b"\xff\xff\xff\xff", b"\x00\x00\x00\x00", b'"', b"[", b"{", b",", b"\n", b"-", b"1e9", b"\\u",
+    b"null", b"PK\x05\x06", b"\x1f\x8b", b"\x00", b"\xf0\x9f",
+)  # fmt: skip
+
+
+def mutated(source: str, data: bytes, seeds: Sequence[bytes], chance: random.Random, largest: int = 1 << 20) -> bytes:
+    """Returns a mutation of ``data``, mostly of its tree; ``seeds`` are other inputs of the same source to take parts from."""
+    if chance.random() < 0.75:
+        tree = tree_of(source, data)
+        if tree is not None:
+            for _ in range(chance.choice((1, 1, 1, 2, 2, 3, 5, 9))):
+                tree = _tree_step(tree, chance)
+            made = bytes_of(source, tree, chance)
+            if made is not None and len(made) <= largest:
+                data = made
+                if chance.random() < 0.85:
+                    return data
+    for _ in range(chance.choice((1, 1, 2, 3, 6))):
+        data = _bytes_step(data, seeds, chance)
+    return data[:largest]
+
+
+def _bytes_step(data: bytes, seeds: Sequence[bytes], chance: random.Random) -> bytes:
+    kind = chance.randrange(9)
+    at = chance.randrange(len(data) + 1)
+    length = min(chance.choice((1, 1, 2, 4, 8, 30, 200)), len(data) - at)
+    if kind == 0 and data:
+        at = min(at, len(data) - 1)
+        return data[:at] + bytes([data[at] ^ 1 << chance.randrange(8)]) + data[at + 1 :]
+    if kind == 1:
+        return data[:at] + chance.randbytes(length) + data[at + length :]
+    if kind == 2:
+        return data[:at] + data[at + length :]
+    if kind == 3:
+        return data[:at] + chance.choice(_MAGICS) + data[at:]
+    if kind == 4:
+        magic = chance.choice(_MAGICS)
+        return data[:at] + magic + data[at + len(magic) :]
+    if kind == 5:
+        return data[:at] + data[at : at + length] * chance.choice((2, 3, 50)) + data[at + length :]
+    if kind == 6:
+        return data[:at]
+    if kind == 7:
+        other = chance.choice(seeds) if seeds else data
+        start = chance.randrange(len(other) + 1)
+        return data[:at] + other[start : start + chance.choice((8, 64, 512, 4096))] + data[at:]
+    start = chance.randrange(len(data) + 1)
+    return data[:at] + data[start : start + length] + data[at + length :]
+
+
+def _places(tree: Any, most: int = 20_000) -> list[tuple[Any, Any]]:
+    """Returns (container, key) of every value in a tree, each container once."""
+    places: list[tuple[Any, Any]] = []
+    seen: set[int] = set()
+    left = [tree]
+    while left and len(places) < most:
+        node = left.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        pairs = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+        for key, value in pairs:
+            places.append((node, key))
+            if isinstance(value, (dict, list)):
+                left.append(value)
+    return places
+
+
+def _tree_step(tree: Any, chance: random.Random) -> Any:
+    places = _places(tree)
+    if not places:
+        return chance.choice(_OTHERS)
+    # Deep places are many, shallow ones few: take one of the first few now and then.
+    node, key = chance.choice(places[:12] if chance.random() < 0.15 else places)
+    value = node[key]
+    kind = chance.randrange(12)
+    if kind <= 3 and isinstance(value, int) and not isinstance(value, bool):
+        # Numbers mean something by what they coincide with: take one from another place of the same name.
+        same = [n[k] for n, k in places if k == key and isinstance(n[k], int)]
+        base = chance.choice(same) if chance.random() < 0.6 else value
+        node[key] = base + chance.choice((0, 0, 0, 1, -1, 512, -512, 1024, 2 << 20, -(2 << 20), 20 << 20, base, -2 * base))
+    elif kind <= 5:
+        same = [n[k] for n, k in places if k == key]
+        node[key] = chance.choice(same)  # the same object: a pickle shares it
+    elif kind == 6:
+        node[key] = chance.choice(_NUMBERS)
+    elif kind == 7:
+        node[key] = copy.copy(chance.choice(_OTHERS))
+    elif kind == 8:
+        del node[key]
+    elif kind == 9 and isinstance(node, list):
+        other = chance.randrange(len(node))
+        node[key], node[other] = node[other], node[key]
+    elif kind == 9:
+        node[chance.choice(("unknown", "address", "addr", "size", "blocks", 5, ""))] = value
+    elif kind == 10 and isinstance(node, list):
+        node.insert(chance.randrange(len(node) + 1), value if chance.random() < 0.5 else copy.deepcopy(value))
+    elif kind == 10:
+        node[chance.choice(list(node))] = value
+    elif isinstance(node, list):
+        start = chance.randrange(len(node))
+        part = node[start : start + chance.choice((1, 3, 20))]
+        if chance.random() < 0.5:
+            del node[start : start + len(part)]
+        else:
+            node[start:start] = part
+    else:
+        node[key] = chance.choice([n[k] for n, k in places])
+    return tree

@@ -1,0 +1,187 @@
+"""What a reader may do with any bytes: return a sound Trace, or raise MemdiagError. Everything else is a find."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from memdiag.errors import MemdiagError
+from memdiag.registry import SOURCES, resolve
+from memdiag.trace.model import DeviceTrace, Trace
+
+# What compiled code and numpy say when a reader trusted the file: right as a refusal, wrong as the reason.
+_SLIPS = ("out of bounds", "broadcast", "has no attribute", "not subscriptable", "unsupported operand", "positional argument", "size changed",
+          "more memory than there is", "not enough memory")  # fmt: skip
+PATIENCE_SECONDS = 20
+_HARD_LIMIT_SECONDS = 300
+_last = ""
+
+
+def last() -> str:
+    """Returns the words of the last outcome: the refusal, or the notes and oddities of the trace."""
+    return _last
+
+
+class Find(Exception):
+    """An outcome that is not allowed."""
+
+
+class TooSlow(Find):
+    """A reader did not come back."""
+
+
+@contextmanager
+def patience(seconds: int) -> Iterator[None]:
+    """Raises ``TooSlow`` after so many seconds (where there are signals, and no compiled loop holds them back)."""
+
+    def ring(*_: Any) -> None:
+        raise TooSlow(f"not done after {seconds} s")
+
+    old = signal.signal(signal.SIGALRM, ring)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, old)
+
+
+def available() -> list[str]:
+    """Returns the sources that are there."""
+    found = []
+    for name, target in SOURCES.items():
+        try:
+            resolve(target)
+        except ModuleNotFoundError as error:
+            if error.name != target:
+                raise
+        else:
+            found.append(name)
+    return found
+
+
+def outcome(source: str, path: Path, then: Callable[[Trace], None] | None = None) -> str:
+    """Reads ``path`` with one source and returns "opened" or "refused".
+
+    Args:
+        source: Name in the registry.
+        path: The input.
+        then: What else to do with a trace that opens.
+
+    Raises:
+        Find: Anything but a sound trace or a good refusal came out (other exceptions are finds as well).
+    """
+    reader = resolve(SOURCES[source])
+    reader.sniff(path.read_bytes()[: 1 << 16])
+    for attempt in (1, 2):
+        begin = time.monotonic()
+        with patience(_HARD_LIMIT_SECONDS):
+            kind = _outcome(reader, path, then)
+        if time.monotonic() - begin < PATIENCE_SECONDS:
+            return kind
+        if attempt == 2:  # the first time it may have been the compiler
+            raise TooSlow(f"done after more than {PATIENCE_SECONDS} s only")
+    return kind
+
+
+def _outcome(reader: Any, path: Path, then: Callable[[Trace], None] | None) -> str:
+    global _last  # noqa: PLW0603 - a note to the fuzzer, not a result
+    _last = ""
+    with quiet():
+        try:
+            trace = reader.read(path)
+        except MemdiagError as error:
+            _last = error.message.replace(str(path), "")
+            if not error.message or not error.hint or "\n" in error.message:
+                raise Find(f"a poor refusal: {error.message!r} {error.hint!r}") from error
+            if any(slip in error.message for slip in _SLIPS):
+                raise Find(f"a slip of the reader as a refusal: {_last}") from error.__context__
+            return "refused"
+        oddities = sorted({name for device in trace.devices for name in device.anomalies})
+        _last = f"{trace.backend} {[note.code for note in trace.notes]} {oddities} {sorted(trace.bases.items())}"
+        check(trace)
+        if then is not None:
+            then(trace)
+    return "opened"
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Raises ``Find`` if anything in the body warns, or fails where nobody can catch it: users would see it on stderr."""
+    said: list[str] = []
+    hook = sys.unraisablehook
+    sys.unraisablehook = lambda event: said.append(f"{event.err_msg or 'ignored'}: {event.exc_value!r} in {event.object!r}")
+    try:
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            yield
+    finally:
+        sys.unraisablehook = hook
+    said += [f"{Path(w.filename).name}:{w.lineno} {w.message}" for w in warned]
+    if said:
+        raise Find(f"noise on stderr: {said[0]}")
+
+
+def check(trace: Trace) -> None:
+    """Checks what every trace must satisfy, however strange its file.
+
+    Raises:
+        Find: It does not.
+    """
+    for device in trace.devices:
+        _check_tensors(device)
+        _check_usage(device)
+        n = device.num_events
+        for at in sorted({-1, 0, n // 2, n - 1} & set(range(-1, n))):
+            _check_topology(device, at)
+        if not isinstance(device.end["reserved"], int):
+            raise Find("the end is no number")
+
+
+def _demand(good: Any, what: str) -> None:
+    if not np.all(good):
+        raise Find(what)
+
+
+def _check_tensors(device: DeviceTrace) -> None:
+    tensors, n = device.tensors, device.num_events
+    _demand(tensors.alloc_at >= -1, "a tensor begins before -1")
+    _demand(tensors.free_completed_at <= n, "a tensor ends after the end")
+    _demand(tensors.free_requested_at <= tensors.free_completed_at, "a free completes before it is asked for")
+    _demand((tensors.alloc_at < tensors.free_completed_at) | (tensors.alloc_at < 0), "a tensor ends before it begins")
+    _demand((tensors.group >= -1) & (tensors.group < max(len(device.groups), 1)), "a group that is not there")
+    _demand((device.events.tensor >= -1) & (device.events.tensor < max(len(tensors), 1)), "a tensor that is not there")
+    _demand(tensors.block_bytes >= 0, "a block of negative size")
+
+
+def _check_usage(device: DeviceTrace) -> None:
+    usage = device.usage
+    for name in ("reserved", "allocated", "active", "requested", "cache", "stranded", "foreign"):
+        _demand(usage[name] >= -1, f"negative {name}")
+    if device.has_addresses:
+        split = usage.reference >= 0
+        free = (usage.cache + usage.stranded + usage.foreign)[split]
+        _demand(usage.active[split] + free == usage.reserved[split], "the parts of reserved do not add up")
+        _demand(usage.allocated <= usage.active, "more allocated than active")
+
+
+def _check_topology(device: DeviceTrace, at: int) -> None:
+    if not device.has_addresses:
+        return
+    topology = device.topology(at)
+    blocks, segments = topology.blocks, topology.segments
+    starts, sizes = blocks["address"], blocks["size"]
+    _demand(starts[1:] >= (starts + sizes)[:-1], f"blocks overlap at event {at}")
+    _demand(int(sizes.sum()) == int(segments["size"].sum()), f"blocks do not fill the segments at event {at}")
+    usage = device.usage_at(at)
+    _demand(int(segments["size"].sum()) == usage["reserved"], f"segments differ from reserved at event {at}")
+    held = blocks["tensor"] >= 0
+    _demand(int(sizes[held].sum()) == usage["active"], f"blocks differ from active at event {at}")
