@@ -80,9 +80,9 @@ def _devices(records: Array, context: Context, notes: Notes) -> list[RawDevice]:
     if host.any():
         notes.add("MD918", f"{plural(int(host.sum()), 'record')} of host memory")
         records = records[~host]
-    for code in ("MD910", "MD911", "MD914", "MD917"):
+    for code in ("MD911", "MD914", "MD917"):
         notes.add(code)
-    notes.add("MD913", "reserved is known as a sum")
+    notes.add("MD913", "reserved is known as a sum: no segments, no fragmentation")
     return [_device(records[records["device"] == number], number, context) for number in np.unique(records["device"]).tolist()]
 
 

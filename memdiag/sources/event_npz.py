@@ -56,9 +56,9 @@ def read(path: Path) -> Trace:
         if {len(values) for values in columns.values()} != {count}:
             raise ValueError("columns of different lengths")
         names = _texts(archive, members, "ops", path)
-        total = int(_integers(archive, members, "total", path).reshape(-1)[0]) if "total.npy" in members else None
+        totals = _integers(archive, members, "total", path).tolist() if "total.npy" in members else []
         done = _texts(archive, members, "done", path) if "done.npy" in members else []
-        raw = _device(columns, names, total, notes)
+        raw = _device(columns, names, totals[0] if totals else 0, notes)
         for code in ("MD910", "MD911"):
             notes.add(code)
         notes.add("MD913", "how requests were rounded and what was reserved is not in the file: allocated is what was asked for")
@@ -105,7 +105,7 @@ def _texts(archive: zipfile.ZipFile, members: dict[str, zipfile.ZipInfo], name: 
     return [str(value) for value in values]
 
 
-def _device(columns: dict[str, Array], names: list[str], total: int | None, notes: Notes) -> RawDevice:
+def _device(columns: dict[str, Array], names: list[str], total: int, notes: Notes) -> RawDevice:
     op, identity, size = columns["op"], columns["id"], columns["size"]
     if len(op) and not (int(op.min()) >= 0 and int(op.max()) < len(names)):
         raise ValueError("a code in 'op' that 'ops' does not name")
@@ -127,7 +127,7 @@ def _device(columns: dict[str, Array], names: list[str], total: int | None, note
     return RawDevice(
         device=0, action=action, addr=np.where(addr >= 0, addr, -1), size=_sizes(identity, size, allocs, frees), stream=columns["stream"],
         has_addresses=False,
-        capacity_bytes=total if total and 0 < total <= MOST_BYTES else None,
+        capacity_bytes=total if 0 < total <= MOST_BYTES else None,
     )  # fmt: skip
 
 

@@ -178,9 +178,11 @@ def _sums(path: Path, times: Array, table: Array) -> Trace:
     allocated = table.sum(axis=1)
     notes = _notes()
     peak = int(np.argmax(allocated)) if count else 0
-    parts = sorted(zip(table[peak, 1:].tolist(), _CATEGORIES_NAMED, strict=False), reverse=True) if count else []
-    shares = ", ".join(f"{name} {format_bytes(size)}" for size, name in parts if size)
-    notes.add("MD915", f"only sums by category are in it; at the peak: {shares}; export to .raw.json.gz for every change")
+    at_peak = ""
+    if count and table.shape[1] == 1 + len(_CATEGORIES_NAMED):  # the first sum is always 0
+        parts = sorted(zip(table[peak, 1:].tolist(), _CATEGORIES_NAMED, strict=True), reverse=True)
+        at_peak = "; at the peak: " + ", ".join(f"{name} {format_bytes(size)}" for size, name in parts if size)
+    notes.add("MD915", f"only sums by category are in it{at_peak}; export to .raw.json.gz for every change")
     nothing = unknown(count)
     raw = RawDevice(
         device=0, action=np.full(count, schema.UNKNOWN, np.int8), addr=nothing, size=np.zeros(count, np.int64),

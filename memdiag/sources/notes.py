@@ -14,7 +14,7 @@ NOTES: dict[str, str] = {
     "MD912": "frees are not recorded, or not all of them: tensors may look alive that are gone",
     "MD913": "bytes held from the driver are not known, or not by segment: reserved or its parts are missing",
     "MD914": "sizes are those of blocks after rounding: what was asked for is not known",
-    "MD915": "tensors have no identity in this file: curves are exact, but which of several tensors of a size was freed is a guess",
+    "MD915": "tensors have no identity in this file: curves are exact; of several tensors of a size it is a guess which one was freed",
     "MD916": "some rows of the file could not be used",
     "MD917": "the file covers a window: what was there before it is known in part or not at all",
     "MD918": "the file also counts memory outside of the framework's allocator, which is not part of the curves",

@@ -54,7 +54,7 @@ def build_partial(
         raise RefusedFile(f"{path} holds no memory events", hint)
     if any(schema.ALLOC in raw.action and not np.isin(raw.action, _FREES).any() for raw in raws):
         notes.add("MD912")
-    raws = [_split_first_frees(raw) for raw in raws]
+    raws = [_split_first_frees(dataclasses.replace(raw, curves=_known(raw.curves))) for raw in raws]
     names, spans = annotations or ((), None)
     trace = build_trace(
         path=str(path), format=format, backend=backend, raws=raws, stacks=stacks, torch_version=torch_version, settings=settings,
@@ -64,6 +64,11 @@ def build_partial(
         dataclasses.replace(device, start={**device.start, **_start(raw)}) for device, raw in zip(trace.devices, raws, strict=True)
     )
     return dataclasses.replace(trace, devices=devices, complete_from_start=complete)
+
+
+def _known(curves: Mapping[str, Array]) -> dict[str, Array]:
+    """Returns curves with what cannot be (less than nothing) as unknown."""
+    return {name: np.where(values < 0, -1, values) for name, values in curves.items()}
 
 
 def _split_first_frees(raw: RawDevice) -> RawDevice:
