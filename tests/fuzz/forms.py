@@ -138,7 +138,7 @@ def _dump_arrays(tree: Any, chance: random.Random) -> bytes:
         for name, (dtype, values) in tree.items():
             member = io.BytesIO()
             np.lib.format.write_array(member, np.array(values, dtype), allow_pickle=False)
-            archive.writestr(f"{name}.npy", member.getvalue())
+            archive.writestr(zipfile.ZipInfo(f"{name}.npy"), member.getvalue())  # without the time of day
     return out.getvalue()
 
 

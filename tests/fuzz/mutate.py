@@ -89,44 +89,82 @@ def _places(tree: Any, most: int = 20_000) -> list[tuple[Any, Any]]:
     return places
 
 
+Places = list[tuple[Any, Any]]
+
+
+def _of_the_same_name(key: Any, places: Places) -> list[Any]:
+    return [node[name] for node, name in places if name == key]
+
+
+def _near_number(node: Any, key: Any, places: Places, chance: random.Random) -> None:
+    """Numbers mean something by what they coincide with: one from another place of the same name, or a little off."""
+    value = node[key]
+    if isinstance(value, bool) or not isinstance(value, int):
+        return
+    same = [number for number in _of_the_same_name(key, places) if isinstance(number, int)]
+    base = chance.choice(same) if chance.random() < 0.6 else value
+    node[key] = base + chance.choice((0, 0, 0, 1, -1, 512, -512, 1024, 2 << 20, -(2 << 20), 20 << 20, base, -2 * base))
+
+
+def _share(node: Any, key: Any, places: Places, chance: random.Random) -> None:
+    """The same object in two places: a pickle says it once."""
+    node[key] = chance.choice(_of_the_same_name(key, places))
+
+
+def _number(node: Any, key: Any, places: Places, chance: random.Random) -> None:
+    del places
+    node[key] = chance.choice(_NUMBERS)
+
+
+def _other(node: Any, key: Any, places: Places, chance: random.Random) -> None:
+    del places
+    node[key] = copy.copy(chance.choice(_OTHERS))
+
+
+def _delete(node: Any, key: Any, places: Places, chance: random.Random) -> None:
+    del places, chance
+    del node[key]
+
+
+def _swap(node: Any, key: Any, places: Places, chance: random.Random) -> None:
+    """Two items change places; a dict gets a key it did not have."""
+    del places
+    if isinstance(node, list):
+        other = chance.randrange(len(node))
+        node[key], node[other] = node[other], node[key]
+    else:
+        node[chance.choice(("unknown", "address", "addr", "size", "blocks", 5, ""))] = node[key]
+
+
+def _again(node: Any, key: Any, places: Places, chance: random.Random) -> None:
+    """An item stands twice; a value of a dict stands under another of its keys."""
+    del places
+    if isinstance(node, list):
+        node.insert(chance.randrange(len(node) + 1), node[key] if chance.random() < 0.5 else copy.deepcopy(node[key]))
+    else:
+        node[chance.choice(list(node))] = node[key]
+
+
+def _part(node: Any, key: Any, places: Places, chance: random.Random) -> None:
+    """Some items in a row are gone, or stand twice; a value of a dict comes from anywhere."""
+    if not isinstance(node, list):
+        other, name = chance.choice(places)
+        node[key] = other[name]
+        return
+    start = chance.randrange(len(node))
+    part = node[start : start + chance.choice((1, 3, 20))]
+    node[start : start + (len(part) if chance.random() < 0.5 else 0)] = [] if chance.random() < 0.5 else part
+
+
+_STEPS = (_near_number, _near_number, _near_number, _share, _share, _number, _other, _delete, _swap, _again, _part)
+
+
 def _tree_step(tree: Any, chance: random.Random) -> Any:
     places = _places(tree)
     if not places:
         return chance.choice(_OTHERS)
     # Deep places are many, shallow ones few: take one of the first few now and then.
     node, key = chance.choice(places[:12] if chance.random() < 0.15 else places)
-    value = node[key]
-    kind = chance.randrange(12)
-    if kind <= 3 and isinstance(value, int) and not isinstance(value, bool):
-        # Numbers mean something by what they coincide with: take one from another place of the same name.
-        same = [n[k] for n, k in places if k == key and isinstance(n[k], int)]
-        base = chance.choice(same) if chance.random() < 0.6 else value
-        node[key] = base + chance.choice((0, 0, 0, 1, -1, 512, -512, 1024, 2 << 20, -(2 << 20), 20 << 20, base, -2 * base))
-    elif kind <= 5:
-        same = [n[k] for n, k in places if k == key]
-        node[key] = chance.choice(same)  # the same object: a pickle shares it
-    elif kind == 6:
-        node[key] = chance.choice(_NUMBERS)
-    elif kind == 7:
-        node[key] = copy.copy(chance.choice(_OTHERS))
-    elif kind == 8:
-        del node[key]
-    elif kind == 9 and isinstance(node, list):
-        other = chance.randrange(len(node))
-        node[key], node[other] = node[other], node[key]
-    elif kind == 9:
-        node[chance.choice(("unknown", "address", "addr", "size", "blocks", 5, ""))] = value
-    elif kind == 10 and isinstance(node, list):
-        node.insert(chance.randrange(len(node) + 1), value if chance.random() < 0.5 else copy.deepcopy(value))
-    elif kind == 10:
-        node[chance.choice(list(node))] = value
-    elif isinstance(node, list):
-        start = chance.randrange(len(node))
-        part = node[start : start + chance.choice((1, 3, 20))]
-        if chance.random() < 0.5:
-            del node[start : start + len(part)]
-        else:
-            node[start:start] = part
-    else:
-        node[key] = chance.choice([n[k] for n, k in places])
+    step = chance.choice(_STEPS)
+    step(node, key, places, chance)
     return tree

@@ -207,7 +207,7 @@ def _database() -> dict[str, list[list[Any]]]:
                       [1, 512, 2000, None, None, None, None, 4608, 2 * MIB, 4608, None, None, None, 99, 0]],
         "MEMORY_RECORD": [["component", "timestamp", "totalAllocated", "totalReserved", "totalActive", "streamPtr", "deviceId"],
                           [2, 1000, 4096, 2 * MIB, 4096, 99, 0], [5, 1500, 1, 2, 3, None, 0]],
-        "META_DATA": [["name", "value"], ["ENV_VARIABLES", '{"PYTORCH_NPU_ALLOC_CONF": "expandable_segments:True"}']],
+        "META_DATA": [["name", "value"], ["ENV_VARIABLES", '{"PYTORCH_NPU_ALLOC_CONF": "expandable_segments:True"}'], ["SCHEMA_VERSION", "1"]],
         "STEP_TIME": [["id", "startNs", "endNs"], [1, 900, 9900]],
     }  # fmt: skip
 
@@ -259,7 +259,7 @@ def _trees() -> dict[str, dict[str, Any]]:
         [0, "device", 1, 900, 901, 1002],
     ]
     raw_records = [
-        ["Device_id", "component", "timestamp(us)", "total_allocate_memory(KB)", "total_reserve_memory(KB)"],
+        ["Device_id", "Component", "Timestamp(us)", "Total Allocated(KB)", "Total Reserved(KB)"],
         [0, "GE", 1000, 512, 2048],
     ]
     return {
