@@ -17,6 +17,7 @@ from memdiag.trace.raw import RawDevice
 from memdiag.trace.stacks import Stacks
 from memdiag.trace.table import Array, Table
 
+_MOST = 1 << 60
 _FREES = (schema.FREE_REQUESTED, schema.FREE_COMPLETED)
 
 
@@ -67,8 +68,8 @@ def build_partial(
 
 
 def _known(curves: Mapping[str, Array]) -> dict[str, Array]:
-    """Returns curves with what cannot be (less than nothing) as unknown."""
-    return {name: np.where(values < 0, -1, values) for name, values in curves.items()}
+    """Returns curves with what cannot be (less than nothing, more than any machine holds) as unknown."""
+    return {name: np.where((values < 0) | (values > _MOST), -1, values) for name, values in curves.items()}
 
 
 def _split_first_frees(raw: RawDevice) -> RawDevice:
