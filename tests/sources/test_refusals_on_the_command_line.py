@@ -1,0 +1,119 @@
+"""Whatever is wrong with a file, the command line says it in one line, adds one hint, and exits with 2."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from memdiag.cli.main import main
+
+PAGE = b"<!DOCTYPE html><html><body>"
+
+
+class Call:
+    """Asks its reader to make a file."""
+
+    def __init__(self, mark):
+        self.mark = mark
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.mark),)
+
+
+CASES = {
+    "a pickle that calls": lambda mark: pickle.dumps(Call(mark), 4),
+    "a pickle that calls, protocol 0": lambda mark: pickle.dumps(Call(mark), 0),
+    "a pickle that calls, zipped": lambda mark: gzip.compress(pickle.dumps(Call(mark), 4)),
+    "a name alone": lambda _: b"cposix\nsystem\n.",
+    "a persistent id alone": lambda _: b"Pmy-tensor\n.",
+    "a torch checkpoint": lambda _: pickle.dumps({"state_dict": {"weight": [1.0, 2.0]}}, 2),
+    "a number": lambda _: pickle.dumps(5),
+    "itself": lambda _: b"\x80\x04]\x94h\x00a.",
+    "cut": lambda _: pickle.dumps({"segments": [], "device_traces": [[]]}, 4)[:-5],
+    "cut gzip": lambda _: gzip.compress(pickle.dumps({"segments": []}))[:-6],
+    "changed gzip": lambda _: gzip.compress(bytes(1000)).replace(b"\x00", b"\x01", 3),
+    "memo bomb": lambda _: b"\x80\x04Nr\x00\xe1\xf5\x05.",
+    "no bytes": lambda _: b"",
+    "an empty gzip": lambda _: gzip.compress(b""),
+    "random bytes": lambda _: bytes(range(128, 256)) * 8,
+    "text": lambda _: b"RuntimeError: out of memory\n",
+    "json of something else": lambda _: b'{"a": 1}',
+    "json with a brace missing": lambda _: b'{"traceEvents": [{"ph": "X"}',
+    "deep json": lambda _: b"[" * 100_000,
+    "a csv of something else": lambda _: b"name,age\nAda,36\n",
+    "a picture": lambda _: b"\x89PNG\r\n\x1a\n" + bytes(64),
+    "a page without data": lambda _: PAGE + b"</body></html>",
+    "a page with a picture": lambda _: PAGE + b'<img src="data:image/png;base64,AAAA"></body></html>',
+    "a page with a call": lambda mark: PAGE + b'<script>x = "' + _base64(pickle.dumps(Call(mark), 4)) + b'"</script></body></html>',
+    "a database of something else": lambda _: b"SQLite format 3\x00" + bytes(84),
+    "an archive of something else": lambda _: b"PK\x05\x06" + bytes(18),
+}
+
+
+def _base64(data):
+    import base64
+
+    return base64.b64encode(data)
+
+
+def check(code, out, err):
+    lines = [line for line in err.splitlines() if not line.startswith("building the compiled parts")]
+    assert code == 2
+    assert out == ""
+    assert len(lines) == 2, err
+    assert lines[0].startswith("error: ")
+    assert len(lines[0]) > len("error: ") + 10
+    assert lines[1].startswith("hint: ")
+    assert "internal" not in lines[0]
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("name", list(CASES))
+def test_files(tmp_path, capsys, name):
+    mark, file = tmp_path / "made by the file", tmp_path / "trace"
+    file.write_bytes(CASES[name](mark))
+    code = main(["analyze", str(file)])
+    check(code, *capsys.readouterr())
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize(
+    "place", ["/dev/null", "/dev/zero", "/dev/urandom", "/", "/nowhere/at/all", "/proc/self/mem", "x" * 5000, "/dev/full"]
+)
+def test_places(capsys, place):
+    if place.startswith(("/dev", "/proc")) and not Path(place).exists():
+        pytest.skip("there is no such device here")
+    check(main(["analyze", place]), *capsys.readouterr())
+
+
+def test_no_permission_even_as_root(tmp_path):
+    # Root may read everything: ask as nobody, who may not.
+    file = tmp_path / "trace"
+    file.write_bytes(pickle.dumps({"segments": []}))
+    file.chmod(0)
+    program = "import sys\nfrom memdiag.cli.main import main\nsys.exit(main(['analyze', sys.argv[1]]))"
+    if os.geteuid() == 0:
+        # All that is needed is loaded first: nobody may not read root's Python either.
+        program = """
+import contextlib, io, os, sys
+from pathlib import Path
+from memdiag.cli.main import main
+file = Path(sys.argv[1])
+with contextlib.redirect_stderr(io.StringIO()):
+    other = file.with_name("other")
+    other.write_bytes(b"no trace at all")
+    main(["analyze", str(other)])
+os.chdir(file.parent)
+os.setgid(65534)
+os.setuid(65534)
+sys.exit(main(["analyze", file.name]))
+"""
+    done = subprocess.run([sys.executable, "-c", program, str(file)], capture_output=True, text=True, check=False)
+    check(done.returncode, done.stdout, done.stderr)
+    assert "permission" in done.stderr.lower()
