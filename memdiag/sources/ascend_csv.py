@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from memdiag.errors import RefusedFile
+from memdiag.sources.ascend_calls import NAME, read_calls
 from memdiag.sources.ascend_context import context_of
 from memdiag.sources.ascend_memory import AscendMemory
 from memdiag.sources.csv_table import CsvTable, columns_in
@@ -24,6 +25,8 @@ FORMAT = "ascend-csv"
 
 _WHAT = "an Ascend profiler csv"
 RECORD = "profile with torch_npu.profiler.profile(profile_memory=True) and give operator_memory.csv or memory_record.csv of its output"
+_OTHER_HALF = (("operator_memory", "memory_record"), ("memory_record", "operator_memory"))
+_CALLS = (("operator_memory.csv", NAME), ("memory_record.csv", NAME))
 _OPERATORS = {"name", "size", "allocation time"}
 _RECORDS = {"component", "timestamp", "total allocated", "total reserved"}
 _MODULES = {"component", "timestamp", "total reserved"}
@@ -61,24 +64,31 @@ def read(path: Path) -> Trace:
         budget = Budget(path)
         memory, driver = AscendMemory(budget), DriverMemory(budget)
         kind = _read_table(path, memory, driver, budget)
-        other = _sibling(path) if kind == "memory" else None
+        other = _beside(path, *_OTHER_HALF) if kind == "memory" else None
         if other is not None:
             try:
                 with guard(other, _WHAT, RECORD):
                     _read_table(other, memory, driver, budget)
             except RefusedFile as error:
                 notes.add("MD916", f"all of {other.name}: {error.message}")
+        steps = None
+        trace = _beside(path, *_CALLS) if kind == "memory" else None
+        if trace is not None:
+            try:
+                steps = read_calls(trace, memory, budget)
+            except RefusedFile as error:
+                notes.add("MD911", f"{trace.name} beside it cannot be used: {error.message}")
         raws = driver.devices(notes) if kind == "driver" else memory.devices(notes)
         context = context_of(path)
         return build_partial(
             path, FORMAT, "npu", raws, hint=RECORD, complete=False, notes=notes, stacks=memory.stacks.finish(),
-            torch_version=context.version, settings=context.settings,
+            torch_version=context.version, settings=context.settings, annotations=steps,
         )  # fmt: skip
 
 
-def _sibling(path: Path) -> Path | None:
-    """Returns the other half of operator_memory and memory_record, if it lies in the same folder under the same kind of name."""
-    for mine, other in (("operator_memory", "memory_record"), ("memory_record", "operator_memory")):
+def _beside(path: Path, *pairs: tuple[str, str]) -> Path | None:
+    """Returns the file in the same folder whose name has the second text of a pair in place of the first."""
+    for mine, other in pairs:
         head, found, tail = path.name.rpartition(mine)
         file = path.with_name(head + other + tail)
         if found and file.is_file():

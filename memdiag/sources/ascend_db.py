@@ -38,6 +38,7 @@ FORMAT = "ascend-db"
 _WHAT = "a database of the Ascend profiler"
 RECORD = "profile with torch_npu.profiler.profile(profile_memory=True), or with msprof --task-memory=on"
 _MOST_STEPS = 100_000
+_CHAIN = 200  # bytes of a line of a call chain in a list
 _TOTALS = ("totalAllocated", "totalReserved", "totalActive")
 
 
@@ -60,6 +61,7 @@ def read(path: Path) -> Trace:
         memory, notes = AscendMemory(budget), Notes()
         _operators(database, names, memory)
         _records(database, names, memory)
+        _calls_of_operators(database, names, memory, budget)
         raws, stacks = memory.devices(notes), memory.stacks
         if not raws and database.has("NPU_OP_MEM"):
             notes, stacks = Notes(), StackTable(budget)
@@ -127,6 +129,26 @@ def _records(database: Database, names: dict[int, str], memory: AscendMemory) ->
             memory.add_record(label, whole(time), [_value(total) for total in totals], _value(stream), _device(device))
         except (ValueError, TypeError):
             memory.unusable += 1
+
+
+def _calls_of_operators(database: Database, names: dict[int, str], memory: AscendMemory, budget: Budget) -> None:
+    """Reads which lines of Python the operators were called from."""
+    if not (
+        database.has("PYTORCH_API", ("startNs", "endNs", "name", "callchainId")) and database.has("PYTORCH_CALLCHAINS", ("id", "stack"))
+    ):
+        return
+    chains: dict[Any, list[tuple[Any, str]]] = {}
+    for chain, line, depth in database.rows("PYTORCH_CALLCHAINS", ("id", "stack", "stackDepth")):
+        budget.spend(_CHAIN)
+        if isinstance(depth, int | None) and isinstance(line, int):
+            chains.setdefault(chain, []).append((depth or 0, names.get(line, "")))
+    for name, start, end, chain in database.rows("PYTORCH_API", ("name", "startNs", "endNs", "callchainId")):
+        label = names.get(name, "") if isinstance(name, int) else ""
+        if chain in chains and memory.knows(label):
+            try:
+                memory.add_call(label, whole(start), whole(end), ";".join(line for _, line in sorted(chains[chain])))
+            except ValueError:
+                continue  # a line less
 
 
 def _modules(database: Database, budget: Budget) -> DriverMemory:

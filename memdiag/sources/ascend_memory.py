@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from memdiag.sources.enclosing import StackTable
+from memdiag.sources.enclosing import Spans, StackTable
 from memdiag.sources.growing import BLANK, Budget, Columns, Names, take
 from memdiag.sources.notes import Notes
 from memdiag.sources.partial import unknown
@@ -34,16 +34,18 @@ class AscendMemory:
     """Collects both tables and makes devices of them.
 
     Attributes:
-        stacks: One-frame stacks: the names of operators.
+        stacks: Names of operators, with the lines that called them where calls were added.
         unusable: Rows that could not be read.
     """
 
     def __init__(self, budget: Budget) -> None:
         self.stacks = StackTable(budget)
         self.unusable = 0
+        self._names = Names(budget)
+        self._calls = Spans(self.stacks, budget)
         self._components = Names(budget)
         self._operators = Columns(
-            ("component", "stack", "size", "born", "dies", "gone", "born_allocated", "born_reserved", "born_active", "dies_allocated",
+            ("component", "name", "size", "born", "dies", "gone", "born_allocated", "born_reserved", "born_active", "dies_allocated",
              "dies_reserved", "dies_active", "stream", "device"),
             budget,
         )  # fmt: skip
@@ -76,8 +78,17 @@ class AscendMemory:
             component = "PTA"
         if gone != BLANK:
             dies = min(dies, gone)
-        stack = self.stacks.number((Frame("", 0, name),)) if name else -1
-        self._operators.add(self._components.number(component), stack, abs(size), born, dies, gone, *at_birth, *at_death, stream, device)
+        self._operators.add(
+            self._components.number(component), self._names.number(name), abs(size), born, dies, gone, *at_birth, *at_death, stream, device
+        )  # fmt: skip
+
+    def knows(self, name: str) -> bool:
+        """Whether any tensor was made for this operator."""
+        return self._names.find(name) != BLANK
+
+    def add_call(self, name: str, start: int, end: int, lines: str) -> None:
+        """Adds a call of an operator (nanoseconds) and the lines of Python around it, innermost first, ``;`` between."""
+        self._calls.add(self._names.number(name), start, end, name, lines)
 
     def add_record(self, component: str, time: int, totals: Sequence[int], stream: int, device: int) -> None:
         """Adds what an allocator holds (allocated, reserved and active bytes) at a moment (nanoseconds)."""
@@ -86,6 +97,7 @@ class AscendMemory:
     def devices(self, notes: Notes) -> list[RawDevice]:
         """Returns one device's columns each, and notes what they leave out."""
         operators, records = self._operators.arrays(), self._records.arrays()
+        operators["stack"] = self._stacks(operators)
         numbers = np.unique(np.concatenate((operators["device"], records["device"])))
         raws = []
         for number in numbers.tolist():
@@ -94,15 +106,21 @@ class AscendMemory:
         notes.add("MD910")
         notes.add("MD914")
         notes.add("MD917", "only tensors born in the window are listed" if len(operators["size"]) else "")
-        if len(self.stacks):
-            notes.add("MD911", "operators are named instead")
-        else:
-            notes.add("MD911")
+        if not self.stacks.has_lines():
+            notes.add("MD911", "operators are named instead" if len(self.stacks) else "")
+        if not len(operators["size"]):
             notes.add("MD915", "it holds totals only; operator_memory.csv beside it would name tensors")
         notes.add("MD913", "reserved is known as a sum")
         if self.unusable:
             notes.add("MD916", plural(self.unusable, "row"))
         return raws
+
+    def _stacks(self, operators: dict[str, Array]) -> Array:
+        """Returns the stack of each tensor: that of the call it was born in, else the operator's name alone."""
+        named = [self.stacks.number((Frame("", 0, name),)) if name else BLANK for name in self._names.list()]
+        called = self._calls.stacks_at(operators["name"], operators["born"])
+        alone = np.array(named, np.int64)[operators["name"]] if named else called
+        return np.where(called >= 0, called, alone)
 
     def _device(self, number: int, operators: dict[str, Array], records: dict[str, Array], where: str, notes: Notes) -> RawDevice:
         operators["component"] = self._component_by_time(operators, records)
@@ -170,7 +188,7 @@ def _part(operators: dict[str, Array], rows: Array, moment: str, action: int, to
     curves = {name: operators[f"{totals}_{name}"][rows] if totals else unknown(len(rows)) for name in _TOTALS}
     return {
         "time": operators[moment][rows], "action": np.full(len(rows), action), "addr": rows, "size": operators["size"][rows],
-        "stream": operators["stream"][rows], "stack": operators["stack"][rows], **curves,
+        "stream": operators["stream"][rows], "stack": operators["stack"][rows] if action == schema.ALLOC else unknown(len(rows)), **curves,
     }  # fmt: skip
 
 

@@ -43,7 +43,7 @@ _JSON = re.compile(rb"\s*(\{\s*[\"}]|\[\s*[\[{\]])")
 # c10::DeviceType, as the argument "Device Type" has it. 20 is whatever a vendor registered.
 _BACKENDS = {0: "cpu", 1: "cuda", 6: "hip", 9: "xla", 12: "xpu", 13: "mps", 15: "hpu", 19: "mtia"}
 _OPERATORS = {"cpu_op", "Operator", "python_function", "user_annotation"}
-_STEP = ("ProfilerStep#", "Optimizer.")
+STEP = ("ProfilerStep#", "Optimizer.")
 _COLUMNS = ("time", "thread", "bytes", "addr", "allocated", "reserved", "failed")
 
 
@@ -138,7 +138,7 @@ class _Reader:
                 end = start + nanoseconds(event.get("dur", 0))
             except (ValueError, KeyError, TypeError, OverflowError):
                 return
-            if name.startswith(_STEP) or kind == "user_annotation":
+            if name.startswith(STEP) or kind == "user_annotation":
                 self.marks.add(self.names.number(name), start // 1000, end // 1000)
             if not name.startswith("ProfilerStep#"):
                 args = event.get("args")

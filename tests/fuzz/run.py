@@ -33,6 +33,10 @@ _MOST_MEMORY = 4 << 30  # who needs more for inputs of this size raises MemoryEr
 _SMALL = 1 << 16  # what the plain Python loops can take
 
 
+class ControlCharacter(Exception):
+    """Text of a file could steer the terminal of whoever reads the report."""
+
+
 class Session:
     """One source being fuzzed: its inputs so far, what came of them, and the finds."""
 
@@ -104,6 +108,8 @@ class Session:
             text = resolve(target)(report, Look(width=80))
             if name == "json":
                 json.loads(text)
+            if any(ord(character) < 32 and character != "\n" for character in text):
+                raise ControlCharacter(f"{name}: {next(c for c in text if ord(c) < 32 and c != chr(10))!r} of the file reaches the reader")
 
     def _found(self, data: bytes, error: Exception) -> str:
         frames = [f for f in traceback.extract_tb(error.__traceback__) if "memdiag" in f.filename or "fuzz" in f.filename]

@@ -231,3 +231,26 @@ def test_sniff():
     assert sniff(b"\xef\xbb\xbf" + RECORDS.encode())
     assert not sniff(b"id,lower,upper,size\n")
     assert not sniff(b"\xff\xfea\x00")
+
+
+def test_the_trace_beside_tells_lines_and_steps(tmp_path):
+    file = write(tmp_path / "operator_memory.csv", OPERATORS, operator("aten::mm", "512", 10, 30), operator("aten::mm", "512", 50, 60))
+    calls = [
+        {"ph": "X", "name": "ProfilerStep#3", "ts": str(T), "dur": 40},
+        {"ph": "X", "name": "aten::mm", "ts": str(T + 9), "dur": "5.5", "args": {"Call stack": "m.py(7): forward;\r\nt.py(3): main"}},
+        {"ph": "X", "name": "aten::mm", "ts": "soon", "dur": 1, "args": {"Call stack": "m.py(8): nowhere"}},
+    ]
+    (tmp_path / "trace_view.json").write_text(json.dumps(calls))
+    trace = load(file)
+    device = trace.devices[0]
+    assert [[str(frame) for frame in trace.stacks[number]] for number in device.tensors.stack.tolist()] == [["aten::mm", "m.py:7 forward", "t.py:3 main"], ["aten::mm"]]
+    assert "MD911" not in codes(trace)
+    assert device.tensors.step_alloc.tolist()[0] == 0
+
+
+def test_a_damaged_trace_beside_costs_the_lines_only(tmp_path):
+    file = write(tmp_path / "operator_memory.csv", OPERATORS, operator("aten::mm", "512", 10, 30))
+    (tmp_path / "trace_view.json").write_text('[{"ph": "X", "na')
+    trace = load(file)
+    assert len(trace.devices[0].tensors.stack) == 1
+    assert "trace_view.json" in said(trace, "MD911")
