@@ -243,7 +243,8 @@ def test_the_trace_beside_tells_lines_and_steps(tmp_path):
     (tmp_path / "trace_view.json").write_text(json.dumps(calls))
     trace = load(file)
     device = trace.devices[0]
-    assert [[str(frame) for frame in trace.stacks[number]] for number in device.tensors.stack.tolist()] == [["aten::mm", "m.py:7 forward", "t.py:3 main"], ["aten::mm"]]
+    lines = [[str(frame) for frame in trace.stacks[stack]] for stack in device.tensors.stack.tolist()]
+    assert lines == [["aten::mm", "m.py:7 forward", "t.py:3 main"], ["aten::mm"]]
     assert "MD911" not in codes(trace)
     assert device.tensors.step_alloc.tolist()[0] == 0
 
