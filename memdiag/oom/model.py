@@ -1,0 +1,123 @@
+"""What is known of out-of-memory messages: as found by a dialect, and as reported."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from memdiag.findings import Finding, Fix
+
+SCHEMA_VERSION = 1
+
+Cause = Literal["fragmentation", "capacity", "other_process", "limit", "workspace_or_comm", "host", "unknown"]
+CAUSES: tuple[Cause, ...] = ("fragmentation", "capacity", "other_process", "limit", "workspace_or_comm", "host", "unknown")
+Confidence = Literal["high", "medium", "low"]
+
+# Bytes (``*_bytes``), numbers, pairs of (pid, bytes), shapes and names: only what is printed, under the names of docs/oom-json.md.
+Fields = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What caused the failure.
+
+    Attributes:
+        verdict: The most probable cause.
+        confidence: "high" where the numbers leave no other cause, "low" where the message alone cannot decide.
+        alternatives: Runners-up, the more probable first; never ``verdict`` itself.
+        reasons: The arithmetic, a sentence each, with the numbers in it; the decisive one first.
+    """
+
+    verdict: Cause
+    confidence: Confidence
+    alternatives: tuple[Cause, ...] = ()
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One message as a dialect reads it, at a place of a squeezed text.
+
+    Attributes:
+        start: Where it begins in the squeezed text.
+        end: Where it ends there (half open): everything in between belongs to it.
+        dialect: Name of the form ("torch_cuda_21"), one of the dialect's FORMATS.
+        framework: Whose message it is ("pytorch", "vllm", "jax", …).
+        backend: "cuda", "hip", "npu", "xpu", "mps", "hpu", "tpu", "metal" or "cpu".
+        fields: What is printed.
+        judgement: The cause, where the dialect knows better than the arithmetic of ``verdict``.
+        fixes: Remedies that only this dialect knows, ranked; shown before the general ones.
+        is_warning: The program goes on after it: reported only if nothing worse is found.
+        marks: Facts in the text for verdict and advice, such as "hint:max_split_size_mb" (what the message itself suggests).
+    """
+
+    start: int
+    end: int
+    dialect: str
+    framework: str
+    backend: str
+    fields: Fields = field(default_factory=dict)
+    judgement: Judgement | None = None
+    fixes: tuple[Fix, ...] = ()
+    is_warning: bool = False
+    marks: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """One line of the account of a device's memory.
+
+    Attributes:
+        what: "total", or a part of it in words ("allocated by PyTorch", "reserved but unallocated", "outside PyTorch in this
+            process", "process 4711", "free", "unknown").
+        bytes: Its size; None where the message does not tell and it cannot be computed.
+        owner: "this process", "other processes", "free", "unknown", or "total" for the sum.
+        basis: "printed", "computed" (from printed numbers) or "inferred" (with an assumption, which ``what`` names).
+    """
+
+    what: str
+    bytes: int | None
+    owner: Literal["this process", "other processes", "free", "unknown", "total"]
+    basis: Literal["printed", "computed", "inferred"]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One out-of-memory message, or several of a rank that are the same (``count``)."""
+
+    dialect: str
+    framework: str
+    backend: str
+    rank: int | None
+    count: int
+    line: int
+    text: str
+    fields: Mapping[str, object]
+    judgement: Judgement
+    ledger: tuple[LedgerEntry, ...]
+    findings: tuple[Finding, ...]
+    source: str = ""
+    is_warning: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OomReport:
+    """All messages of what was given, in the order in which they were printed.
+
+    Attributes:
+        messages: Those that count: without warnings if anything worse was found.
+        sources: Names of the files read; "text" for text, "-" for standard input.
+        num_lines: Lines read.
+        num_bytes: Bytes read.
+        num_warnings_left_out: Warnings ("not a failure") beside real failures.
+        first_rank: The rank whose message came first, where ranks are known.
+    """
+
+    messages: tuple[Message, ...]
+    sources: tuple[str, ...] = ()
+    num_lines: int = 0
+    num_bytes: int = 0
+    num_warnings_left_out: int = 0
+    first_rank: int | None = None
+    schema_version: int = SCHEMA_VERSION

@@ -1,0 +1,113 @@
+"""The text that dialects read: a few lines without any white space, so that no wrapping and no missing blank matters.
+
+Terminals wrap inside words and numbers ("4\\n0.30 GiB"), people wrap by hand, chats eat newlines. Without white space all of these
+are the same text. Patterns are written with blanks for the reader's sake; ``pattern`` takes them out as well.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
+
+from memdiag.oom.lines import Line
+from memdiag.oom.model import Fields
+from memdiag.units import KIB
+
+# Full-width punctuation of Chinese keyboards, typographic quotes; and characters without width, which are taken out.
+_PUNCTUATION = str.maketrans("，。；：（）【】％“”‘’｜", ",.;:()[]%\"\"''|", "\u200b\u200c\u200d\u2060\ufeff\u00ad")
+
+_NUMBER = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+[.,]\d*|\d+"
+_KINDS = {
+    "size": rf"(?:{_NUMBER})(?:[KMGTPE][il1|]?B|bytes?|B|[KMGT])",
+    "bytes": r"\d{1,3}(?:,\d{3})+|\d+",
+    "int": r"\d+",
+    "float": r"\d+(?:\.\d+)?",
+    "word": r"[A-Za-z_][A-Za-z_0-9]*",
+    "shape": r"[\[(][\d,]*[\])]",
+}
+_SLOT = re.compile(r"\{([a-z][a-z_]*):([a-z]+)\}")
+_SIZE = re.compile(rf"({_NUMBER})([A-Za-z|1]*)")
+_POWERS = {"k": 1, "m": 2, "g": 3, "t": 4, "p": 5, "e": 6}
+_ABSURD = 1 << 60  # -1 printed as unsigned ("17179869184.00 GiB"): it says that a number is not known
+
+
+def pattern(text: str) -> re.Pattern[str]:
+    """Compiles a regular expression for squeezed text: blanks in it mean nothing, letters match in either case.
+
+    ``{requested:size}`` is a slot: a group for a number with a unit. Kinds of slots: ``size`` ("1.50 GiB", "180 bytes", "3.4G"),
+    ``bytes`` (a whole number of bytes, no unit), ``int``, ``float``, ``word``, ``shape`` ("[16, 3]"). ``take`` reads them.
+    """
+
+    def slot(match: re.Match[str]) -> str:
+        return f"(?P<{match[1]}__{match[2]}>{_KINDS[match[2]]})"
+
+    return re.compile(_SLOT.sub(slot, re.sub(r"\s+", "", text)), re.IGNORECASE)
+
+
+def take(match: re.Match[str]) -> Fields:
+    """Returns what the slots of a match hold: sizes as ``<name>_bytes``, others under their names; what is absurd is left out."""
+    fields: Fields = {}
+    for group, text in match.groupdict().items():
+        name, _, kind = group.partition("__")
+        if text is None or not kind:
+            continue
+        if kind in {"size", "bytes"}:
+            value = size_of(text)
+            if value < _ABSURD:
+                fields[f"{name}_bytes"] = value
+        elif kind == "int":
+            fields[name] = int(text[:18])
+        elif kind == "float":
+            fields[name] = float(text)
+        elif kind == "shape":
+            fields[name] = [int(number) for number in re.findall(r"\d{1,18}", text)]
+        else:
+            fields[name] = text
+    return fields
+
+
+def size_of(text: str) -> int:
+    """Returns the bytes of "1.50GiB", "24", "3,635,267,072 bytes" or "1900,00MiB"; units are powers of 1024, whatever their spelling."""
+    match = _SIZE.match("".join(text.split()))
+    if match is None:
+        return 0
+    number, unit = match.groups()
+    if re.fullmatch(r"\d{1,3}(,\d{3})+(\.\d+)?", number):
+        number = number.replace(",", "")
+    power = _POWERS.get(unit[:1].lower(), 0)
+    return round(float(number.replace(",", ".")) * KIB**power)
+
+
+def squeeze(text: str) -> str:
+    """Returns ``text`` without white space and with plain punctuation."""
+    return "".join(text.translate(_PUNCTUATION).split())
+
+
+class Squeezed:
+    """Some lines as one text without white space.
+
+    Attributes:
+        text: That text, in its own case.
+        lines: The lines it came from.
+    """
+
+    def __init__(self, lines: Sequence[Line]) -> None:
+        self.lines = tuple(lines)
+        pieces = [squeeze(line.text) for line in self.lines]
+        self.text = "".join(pieces)
+        self._ends = list(accumulate(len(piece) for piece in pieces))
+
+    def line_index(self, position: int) -> int:
+        """Returns which of the lines a position of the text is in."""
+        return min(bisect_right(self._ends, position), len(self.lines) - 1)
+
+    def line_at(self, position: int) -> Line:
+        """Returns the line that a position of the text is in."""
+        return self.lines[self.line_index(position)]
+
+    def original(self, start: int, end: int) -> str:
+        """Returns the lines between two positions as they stood, without what a logger put before them."""
+        first, last = self.line_index(start), self.line_index(max(end - 1, start))
+        return "\n".join(line.text for line in self.lines[first : last + 1])
