@@ -6,8 +6,9 @@ from memdiag.findings import Finding
 from memdiag.oom.model import Found, Judgement
 
 
-def advise(found: Found, judgement: Judgement) -> tuple[Finding, ...]:
-    """Returns findings, the most useful first. No two of their fixes exclude each other across findings; within a finding they are
-    alternatives, ranked.
+def advise(found: Found, judgement: Judgement) -> tuple[Finding, ...]:  # noqa: ARG001
+    """Returns findings, the most useful first.
+
+    Within a finding the fixes are alternatives, ranked; no fix of one finding excludes the first of another.
     """
     return ()

@@ -7,4 +7,5 @@ from memdiag.oom.model import Found, LedgerEntry
 
 def account(found: Found) -> tuple[LedgerEntry, ...]:
     """Returns the ledger of a message: parts that add up to the total, which comes last; empty where nothing is printed."""
-    return ()
+    total = found.fields.get("total_bytes")
+    return (LedgerEntry("total", total, "total", "printed"),) if isinstance(total, int) else ()

@@ -1,6 +1,6 @@
-"""The text that dialects read: a few lines without any white space, so that no wrapping and no missing blank matters.
+r"""The text that dialects read: a few lines without any white space, so that no wrapping and no missing blank matters.
 
-Terminals wrap inside words and numbers ("4\\n0.30 GiB"), people wrap by hand, chats eat newlines. Without white space all of these
+Terminals wrap inside words and numbers ("4\n0.30 GiB"), people wrap by hand, chats eat newlines. Without white space all of these
 are the same text. Patterns are written with blanks for the reader's sake; ``pattern`` takes them out as well.
 """
 
@@ -16,7 +16,11 @@ from memdiag.oom.model import Fields
 from memdiag.units import KIB
 
 # Full-width punctuation of Chinese keyboards, typographic quotes; and characters without width, which are taken out.
-_PUNCTUATION = str.maketrans("，。；：（）【】％“”‘’｜", ",.;:()[]%\"\"''|", "\u200b\u200c\u200d\u2060\ufeff\u00ad")
+_PUNCTUATION = str.maketrans(
+    "\uff0c\u3002\uff1b\uff1a\uff08\uff09\u3010\u3011\uff05\u201c\u201d\u2018\u2019\uff5c",
+    ",.;:()[]%\"\"''|",
+    "\u200b\u200c\u200d\u2060\ufeff\u00ad",
+)
 
 _NUMBER = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+[.,]\d*|\d+"
 _KINDS = {
@@ -77,7 +81,8 @@ def size_of(text: str) -> int:
     if re.fullmatch(r"\d{1,3}(,\d{3})+(\.\d+)?", number):
         number = number.replace(",", "")
     power = _POWERS.get(unit[:1].lower(), 0)
-    return round(float(number.replace(",", ".")) * KIB**power)
+    factor: int = KIB**power
+    return round(float(number.replace(",", ".")) * factor)
 
 
 def squeeze(text: str) -> str:

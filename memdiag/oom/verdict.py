@@ -5,7 +5,7 @@ from __future__ import annotations
 from memdiag.oom.model import Found, Judgement
 
 
-def judge(found: Found, context: str) -> Judgement:
+def judge(found: Found, context: str = "") -> Judgement:  # noqa: ARG001
     """Returns the cause of a message.
 
     Args:
