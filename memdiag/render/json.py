@@ -36,10 +36,10 @@ def as_dict(report: Report) -> dict[str, Any]:
         "source": asdict(report.source),
         "devices": [_device(device) for device in report.devices],
         "settings": report.settings,
-        "findings": [_finding(finding) for finding in in_order(report.findings)],
+        "findings": [finding_dict(finding) for finding in in_order(report.findings)],
         "notes": [{"code": note.code, "text": note.text} for note in report.notes],
     }
-    result: dict[str, Any] = _json(shown)
+    result: dict[str, Any] = as_json(shown)
     return result
 
 
@@ -69,7 +69,8 @@ def _device(device: DeviceReport) -> dict[str, Any]:
     }
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
+def finding_dict(finding: Finding) -> dict[str, Any]:
+    """Returns a finding as every ``--json`` shows it."""
     return {
         "code": finding.code,
         "title": finding.title,
@@ -81,8 +82,8 @@ def _finding(finding: Finding) -> dict[str, Any]:
     }
 
 
-def _json(value: Any, depth: int = 0) -> Any:
-    """``value`` in the types of JSON: numpy numbers as numbers, what is no number (NaN) as null, text as valid Unicode."""
+def as_json(value: Any, depth: int = 0) -> Any:
+    """Returns ``value`` in the types of JSON: numpy numbers as numbers, what is no number (NaN) as null, text as valid Unicode."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -93,7 +94,7 @@ def _json(value: Any, depth: int = 0) -> Any:
         return float(value) if math.isfinite(value) else None
     if depth < _DEEPEST:
         if isinstance(value, Mapping):
-            return {_json(text_of(key)): _json(item, depth + 1) for key, item in value.items()}
+            return {as_json(text_of(key)): as_json(item, depth + 1) for key, item in value.items()}
         if isinstance(value, list | tuple | set | frozenset):
-            return [_json(item, depth + 1) for item in value]
-    return _json(text_of(value))
+            return [as_json(item, depth + 1) for item in value]
+    return as_json(text_of(value))

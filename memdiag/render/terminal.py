@@ -6,10 +6,9 @@ that is too narrow wraps them itself, and they still copy as one line.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Sequence
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -18,13 +17,12 @@ from memdiag.render import words
 from memdiag.render.bar import bar, stacked_bar
 from memdiag.render.chart import chart
 from memdiag.render.look import PLAIN, Look
+from memdiag.render.page import Page, indented, new_grid
 from memdiag.render.split import fit, no_split, split, split_title
 from memdiag.render.steps import next_steps
-from memdiag.render.text import in_ascii, plain
+from memdiag.render.text import plain
 from memdiag.units import format_bytes, plural
 
-NARROWEST, WIDEST = 60, 132
-WIDE = 110
 LONGEST, LONGEST_PLACE = 400, 90  # characters of a text, and of a place in the code
 MAX_EVIDENCE = 4  # of every finding but the worst
 _LABELS = {"critical": "CRITICAL", "warning": "WARNING", "info": "INFO", "ok": "OK"}
@@ -32,7 +30,7 @@ _LABELS = {"critical": "CRITICAL", "warning": "WARNING", "info": "INFO", "ok": "
 
 def render(report: Report, look: Look = PLAIN) -> str:
     """Returns the report as text for a terminal of ``look.width`` columns."""
-    page = _Page(look)
+    page = Page(look)
     _verdict(page, report)
     _source(page, report)
     idle = [device for device in report.devices if words.is_idle(device)]
@@ -49,90 +47,22 @@ def render(report: Report, look: Look = PLAIN) -> str:
     return page.finish()
 
 
-class _Page:
-    """Collects what is printed."""
-
-    def __init__(self, look: Look) -> None:
-        self.look = look
-        self.width = min(max(look.width, NARROWEST), WIDEST)
-        self._out = io.StringIO()
-        self._console = Console(
-            file=self._out,
-            width=self.width,
-            force_terminal=look.color,
-            color_system="standard" if look.color else None,
-            no_color=not look.color,
-            highlight=False,
-            markup=False,
-            emoji=False,
-            legacy_windows=False,
-            force_jupyter=False,
-            force_interactive=False,
-            _environ={},
-        )
-
-    @property
-    def wide(self) -> bool:
-        return self.width >= WIDE
-
-    def add(self, what: RenderableType) -> None:
-        self._console.print(what)
-
-    def text(self, line: str, style: str = "", indent: int = 0) -> None:
-        shown = Text(line, style=style, overflow="fold")
-        self.add(_indented(shown, indent) if indent else shown)
-
-    def paste(self, line: str, indent: int) -> None:
-        """One line to copy: never wrapped, never cut."""
-        self._console.print(Text(" " * indent + line, style="bold"), soft_wrap=True)
-
-    def gap(self) -> None:
-        self._console.print()
-
-    def title(self, title: str, after: str = "") -> None:
-        self.gap()
-        line = Text(title, style="bold underline" if self.look.color else "bold")
-        if after:
-            line.append("  " + after, style="not underline not bold dim")
-        self.add(line)
-
-    def finish(self) -> str:
-        shown = "\n".join(line.rstrip() for line in self._out.getvalue().splitlines()) + "\n"
-        return shown if self.look.unicode else in_ascii(shown)
-
-
-def _grid(*justify: str, padding: int = 2) -> Table:
-    """A table without lines; a column is "l", "r", or "w": it takes the rest and wraps."""
-    grid = Table.grid(padding=(0, padding, 0, 0))
-    for kind in justify:
-        grid.add_column(justify="right" if kind == "r" else "left", ratio=1 if kind == "w" else None, no_wrap=kind != "w", overflow="fold")
-    return grid
-
-
-def _indented(what: RenderableType, indent: int = 2) -> Table:
-    outer = Table.grid()
-    outer.add_column(width=indent)
-    outer.add_column(ratio=1)
-    outer.add_row("", what)
-    return outer
-
-
-def _verdict(page: _Page, report: Report) -> None:
+def _verdict(page: Page, report: Report) -> None:
     severity = words.worst(report.findings)
-    grid = _grid("l", "w")
+    grid = new_grid("l", "w")
     grid.add_row(Text(_LABELS[severity], style=words.SEVERITY_STYLE[severity]), Text(words.headline(report), style="bold"))
     page.add(grid)
 
 
-def _source(page: _Page, report: Report) -> None:
+def _source(page: Page, report: Report) -> None:
     page.gap()
-    grid = _grid("l", "w")
+    grid = new_grid("l", "w")
     for label, value in words.source_facts(report):
         grid.add_row(Text(label, style="dim"), Text(value, overflow="fold"))
-    page.add(_indented(grid))
+    page.add(indented(grid))
 
 
-def _device(page: _Page, device: DeviceReport, *, titled: bool) -> None:
+def _device(page: Page, device: DeviceReport, *, titled: bool) -> None:
     if titled:
         page.gap()
         page.add(Text(f"── Device {device.device} ".ljust(page.width, "─"), style="bold"))
@@ -147,53 +77,53 @@ def _device(page: _Page, device: DeviceReport, *, titled: bool) -> None:
     _holders(page, device)
 
 
-def _usage(page: _Page, device: DeviceReport) -> None:
+def _usage(page: Page, device: DeviceReport) -> None:
     columns = words.moments(device)
     page.title("How much", words.counts(device) if page.wide else "")
-    grid = _grid("l", *("r" for _ in columns))
+    grid = new_grid("l", *("r" for _ in columns))
     grid.add_row("", *(Text(title, style="bold") for title, _, _ in columns))
     grid.add_row("", *(Text(where, style="dim") for _, where, _ in columns))
     for name, meaning in words.USAGE_WORDS:
         label = Text(f"{name:<11}").append(meaning, style="dim")
         grid.add_row(label, *(Text(format_bytes(getattr(usage, f"{name}_bytes"))) for _, _, usage in columns))
     grid.add_row("reserved - allocated", *(Text(format_bytes(words.difference(usage))) for _, _, usage in columns))
-    page.add(_indented(grid))
+    page.add(indented(grid))
     if place := words.peak_place(device):
         page.text(f"The peak is in {place}.", indent=2)
     if not page.wide:
         page.text(f"{words.counts(device)}.", "dim", indent=2)
 
 
-def _split(page: _Page, device: DeviceReport) -> None:
+def _split(page: Page, device: DeviceReport) -> None:
     rows = split(device)
     page.title(split_title(device), words.moment(device))
     if not rows:
         page.text(no_split(device), indent=2)
         return
     page.add(Text("  ").append_text(stacked_bar([(row.glyph, row.style, row.bytes or 0) for row in rows], page.width - 4)))
-    grid = _grid("l", "l", "r", "r", "w")
+    grid = new_grid("l", "l", "r", "r", "w")
     for row in rows:
         grid.add_row(
             Text(row.glyph, style=row.style), row.name, format_bytes(row.bytes), words.percent(row.share), Text(row.meaning, style="dim")
         )
-    page.add(_indented(grid))
+    page.add(indented(grid))
     if sentence := fit(device):
         page.text(sentence, indent=2)
 
 
-def _holders(page: _Page, device: DeviceReport) -> None:
+def _holders(page: Page, device: DeviceReport) -> None:
     page.title(f"Who holds memory {words.holders_moment(device)}")
     width = 24 if page.wide else 8
-    page.add(_indented(_bars("what it is", words.holders(device.by_category), 24)))
+    page.add(indented(_bars("what it is", words.holders(device.by_category), 24)))
     page.gap()
-    page.add(_indented(_bars("how long it lives", words.holders(device.by_lifetime, words.LIFETIME_WORDS), width, explained=True)))
+    page.add(indented(_bars("how long it lives", words.holders(device.by_lifetime, words.LIFETIME_WORDS), width, explained=True)))
     page.gap()
     _sites(page, device)
 
 
 def _bars(title: str, rows: list[words.Row], width: int, *, explained: bool = False) -> Table:
     """One list of amounts with bars of ``width`` columns, with what each means if ``explained``."""
-    grid = _grid("l", "r", "r", "l", "w") if explained else _grid("l", "r", "r", "l")
+    grid = new_grid("l", "r", "r", "l", "w") if explained else new_grid("l", "r", "r", "l")
     grid.add_row(Text(title, style="bold"))
     for row in rows:
         cells: list[RenderableType] = [f"{row.name:<18}", format_bytes(row.bytes), words.percent(row.share), bar(row.share or 0, width)]
@@ -203,18 +133,18 @@ def _bars(title: str, rows: list[words.Row], width: int, *, explained: bool = Fa
     return grid
 
 
-def _sites(page: _Page, device: DeviceReport) -> None:
+def _sites(page: Page, device: DeviceReport) -> None:
     if not device.top_sites:
         page.text("Where tensors were made is unknown." if device.top_sites is None else "No tensor is live then.", indent=2)
         return
-    grid = _grid("r", "r", "l")
+    grid = new_grid("r", "r", "l")
     grid.add_row(Text("bytes", style="bold"), Text("tensors", style="bold"), Text("where it was made", style="bold"))
     for site in device.top_sites:
         grid.add_row(format_bytes(site.bytes), f"{site.num_tensors:,}", plain(site.name, page.width - 26) or "unknown")
-    page.add(_indented(grid))
+    page.add(indented(grid))
 
 
-def _findings(page: _Page, findings: list[Finding], *, several: bool) -> None:
+def _findings(page: Page, findings: list[Finding], *, several: bool) -> None:
     serious = [f for f in findings if f.severity != "info"]
     page.title("Findings", plural(len(serious), "problem") if serious else "no problem found")
     told: set[Fix] = set()
@@ -230,13 +160,13 @@ def _findings(page: _Page, findings: list[Finding], *, several: bool) -> None:
         return
     page.gap()
     page.text("Also noticed", "bold", indent=2)
-    grid = _grid("l", "w")
+    grid = new_grid("l", "w")
     for finding in rest:
         title = Text(_title(finding, several=several), overflow="fold")
         if where := next((item.where for item in finding.evidence if item.where), ""):
             title.append(f" · {plain(where, LONGEST_PLACE)}", style="dim")
         grid.add_row(Text(plain(finding.code), style="cyan"), title)
-    page.add(_indented(grid))
+    page.add(indented(grid))
 
 
 def _title(finding: Finding, *, several: bool) -> str:
@@ -244,16 +174,16 @@ def _title(finding: Finding, *, several: bool) -> str:
     return where + plain(finding.title, LONGEST)
 
 
-def _finding_head(page: _Page, finding: Finding, title: str) -> None:
+def _finding_head(page: Page, finding: Finding, title: str) -> None:
     page.gap()
-    head = _grid("l", "w")
+    head = new_grid("l", "w")
     label = f"{plain(finding.code)}  {_LABELS[finding.severity]}"
     head.add_row(Text(label, style=words.SEVERITY_STYLE[finding.severity]), Text(title, style="bold", overflow="fold"))
-    page.add(_indented(head))
+    page.add(indented(head))
 
 
-def _evidence(page: _Page, evidence: Sequence[Evidence], at_most: int) -> None:
-    grid = _grid("r", "w")
+def _evidence(page: Page, evidence: Sequence[Evidence], at_most: int) -> None:
+    grid = new_grid("r", "w")
     for item in evidence[:at_most]:
         what = Text(plain(item.what, LONGEST), overflow="fold")
         value = words.value_words(item)
@@ -263,12 +193,12 @@ def _evidence(page: _Page, evidence: Sequence[Evidence], at_most: int) -> None:
         if item.where:
             what.append(f" · {plain(item.where, LONGEST_PLACE)}", style="dim")
         grid.add_row(Text(plain(value, 24), style="bold"), what)
-    page.add(_indented(grid, 9))
+    page.add(indented(grid, 9))
     if len(evidence) > at_most:
         page.text(f"and {plural(len(evidence) - at_most, 'more fact')} (--json)", "dim", indent=11)
 
 
-def _fix(page: _Page, fix: Fix, *, again: bool) -> None:
+def _fix(page: Page, fix: Fix, *, again: bool) -> None:
     applies = f" ({plain(fix.applicability, LONGEST)})" if fix.applicability and not again else ""
     _labelled(page, "fix", plain(fix.title, LONGEST) + (" (as above)" if again else applies), "green")
     if again:
@@ -279,34 +209,34 @@ def _fix(page: _Page, fix: Fix, *, again: bool) -> None:
         _labelled(page, "but", plain(fix.caveat, LONGEST))
 
 
-def _saving(page: _Page, finding: Finding) -> None:
+def _saving(page: Page, finding: Finding) -> None:
     if finding.saving:
         _labelled(page, "saves", words.saving_words(finding.saving))
         if finding.saving.repro:
             page.paste(plain(finding.saving.repro), indent=16)
 
 
-def _labelled(page: _Page, label: str, text: str, style: str = "dim") -> None:
-    grid = _grid("l", "w")
+def _labelled(page: Page, label: str, text: str, style: str = "dim") -> None:
+    grid = new_grid("l", "w")
     grid.add_row(Text(f"{label:<5}", style=style), Text(text, overflow="fold"))
-    page.add(_indented(grid, 9))
+    page.add(indented(grid, 9))
 
 
-def _notes(page: _Page, report: Report) -> None:
+def _notes(page: Page, report: Report) -> None:
     if not report.notes:
         return
     page.title("What this file does not tell")
     _pairs(page, ((plain(note.code), plain(note.text)) for note in report.notes))
 
 
-def _pairs(page: _Page, pairs: Iterable[tuple[str, str]]) -> None:
-    grid = _grid("l", "w")
+def _pairs(page: Page, pairs: Iterable[tuple[str, str]]) -> None:
+    grid = new_grid("l", "w")
     for name, text in pairs:
         grid.add_row(Text(name, style="dim"), Text(text, overflow="fold"))
-    page.add(_indented(grid))
+    page.add(indented(grid))
 
 
-def _next(page: _Page, report: Report) -> None:
+def _next(page: Page, report: Report) -> None:
     page.title("Next")
     for purpose, line in next_steps(report):
         page.text(purpose + ":", indent=2)

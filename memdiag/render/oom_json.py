@@ -1,0 +1,58 @@
+"""Out-of-memory messages for programs: keys, order and units as documented in docs/oom-json.md, ``schema_version`` 1.
+
+Fields hold only what is printed; a ledger line that nobody knows is null. Plain ASCII JSON, as of ``memdiag analyze``.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from memdiag import __version__
+from memdiag.oom.model import Message, OomReport
+from memdiag.render.json import as_json, finding_dict
+from memdiag.render.look import PLAIN, Look
+
+
+def render(report: OomReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers are called alike
+    """Returns the report as one JSON object, indented, with a newline at its end. ``look`` is not used."""
+    return json.dumps(as_dict(report), indent=2, allow_nan=False) + "\n"
+
+
+def as_dict(report: OomReport) -> dict[str, Any]:
+    """Returns the report as ``memdiag oom --json`` shows it: dicts, lists, str, int, float, bool and None only."""
+    shown = {
+        "schema_version": report.schema_version,
+        "memdiag_version": __version__,
+        "sources": list(report.sources),
+        "num_lines": report.num_lines,
+        "num_bytes": report.num_bytes,
+        "first_rank": report.first_rank,
+        "num_warnings_left_out": report.num_warnings_left_out,
+        "messages": [_message(message) for message in report.messages],
+    }
+    result: dict[str, Any] = as_json(shown)
+    return result
+
+
+def _message(message: Message) -> dict[str, Any]:
+    judgement = message.judgement
+    return {
+        "dialect": message.dialect,
+        "framework": message.framework,
+        "backend": message.backend,
+        "rank": message.rank,
+        "count": message.count,
+        "source": message.source,
+        "line": message.line,
+        "text": message.text,
+        "fields": dict(message.fields),
+        "verdict": judgement.verdict,
+        "confidence": judgement.confidence,
+        "alternatives": list(judgement.alternatives),
+        "reasons": list(judgement.reasons),
+        "is_warning": message.is_warning,
+        "ledger": [asdict(entry) for entry in message.ledger],
+        "findings": [finding_dict(finding) for finding in message.findings],
+    }
