@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from memdiag.cli import analyze
+from memdiag.cli import analyze, oom
 from memdiag.cli.talk import say_error
 from memdiag.errors import COULD_NOT, DONE, MemdiagError
 
@@ -26,6 +26,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("analyze")(analyze.analyze)
+app.command("oom")(oom.oom)
 
 
 def _show_version(wanted: bool) -> None:

@@ -31,7 +31,7 @@ def test_nothing_heavy_is_loaded_for_help(arguments):
     modules = loaded(*arguments)
     assert not HEAVY & modules
     ours = {name for name in modules if name.startswith("memdiag")}
-    assert ours <= {"memdiag", "memdiag.cli", "memdiag.cli.main", "memdiag.cli.analyze", "memdiag.cli.talk", "memdiag.errors"}
+    assert ours <= {"memdiag", "memdiag.cli", "memdiag.cli.main", "memdiag.cli.analyze", "memdiag.cli.oom", "memdiag.cli.conf", "memdiag.cli.talk", "memdiag.errors"}
 
 
 def test_help_loads_no_more_than_typer_does():
