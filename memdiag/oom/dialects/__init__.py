@@ -18,6 +18,8 @@ from memdiag.registry import resolve
 
 DIALECTS: dict[str, str] = {
     "pytorch-cuda": "memdiag.oom.dialects.pytorch_cuda",
+    "pytorch-xpu": "memdiag.oom.dialects.pytorch_xpu",
+    "torch-npu": "memdiag.oom.dialects.torch_npu",
 }
 
 

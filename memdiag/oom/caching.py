@@ -1,0 +1,258 @@
+"""The grammar of caching-allocator messages: PyTorch on CUDA, HIP and XPU, and torch_npu, print the same clauses in two generations.
+
+The first puts them in brackets ("(GPU 0; 14.76 GiB total capacity; 8.77 GiB already allocated; …)"), the second into sentences ("GPU 0
+has a total capacity of …", since PyTorch 2.1). A message is its clauses, gathered: whatever was cut off, elided or put in another order
+costs only its own field. A clause that was there already, or one far behind the last, begins another message.
+
+Marks that a message may carry (``Found.marks``), for verdict and advice:
+
+* ``hint:max_split_size_mb``, ``hint:expandable_segments``, ``hint:empty_cache``, ``hint:task_queue_enable``: what it suggests itself;
+* ``conf-name:PYTORCH_ALLOC_CONF`` and the like: the environment variable that it names;
+* ``exception:OutOfMemoryError`` or ``exception:RuntimeError``: how it was raised;
+* ``generation:…``: the first release with this wording. Of PyTorch: ``0.4`` (cached), ``1.4`` (reserved), ``1.10`` (first hint),
+  ``2.1`` (sentences), ``2.2`` (hint at expandable segments), ``2.5`` (torch.OutOfMemoryError), ``2.9`` (PYTORCH_ALLOC_CONF). Of
+  torch_npu: ``npu-1.8`` (cached), ``npu-1.11`` (active, reserved), ``npu-26.0`` (").If" without a blank, or torch.OutOfMemoryError).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from memdiag.oom.model import Fields, Found
+from memdiag.oom.squeezed import Squeezed, pattern, take
+
+_DEVICE = r"(?P<word>GPU|NPU|XPU|HPU|device) (?:(?:cuda|hip|npu|xpu)? :)? {device_index:int}"
+
+# What begins a message. "Tried to allocate" also stands in messages of others (MPS, CPU, workspaces): those before it tell.
+_HEADS = {
+    "head": pattern(r"(?P<backend>CUDA|HIP|XPU|NPU) out of memory"),
+    "tried": pattern(r"(?<!Allocator)(?<!you)(?<!\)\.) Tried to allocated? :? {requested:size} (?!on(?:private|shared)pool)"),
+    "workspace": pattern(r"(?:NPU)? WorkspaceAllocator tried to allocated? :? {requested:size}"),
+}
+# Clauses that only such a message has, and may be found without a head.
+_STRONG = {
+    "total": pattern(r"{total:size} total capaci?ty"),
+    "allocated": pattern(r"{allocated:size} already allocated"),
+    "active": pattern(r"{active:size} current(?:ly)? activ(?:e|ate)d?"),
+    "reserved": pattern(r"{reserved:size} reserved in total by PyTorch"),
+    "capacity": pattern(_DEVICE + r" has a total capaci?ty of (?:{total:size})?"),
+    "this": pattern(r"this process has {process:size} memory in use"),
+    "process": pattern(r"Process {pid:int} has {process:size} memory in use"),
+    "by_pytorch": pattern(r"{allocated:size} is allocated by PyTorch"),
+    "unallocated": pattern(r"{unallocated:size} is reserved by PyTorch but unallocated"),
+    "private": pattern(r"{private_pool:size} allocated in private pools (?:\( e\.g\. , (?P<graphs>CUDA|HIP) Graphs)?"),
+}
+# Clauses whose words are too common to mean anything by themselves.
+_WEAK = {
+    "device": pattern(r"\(" + _DEVICE + r" (?!\d)"),
+    "free": pattern(r"{free:size} free (?![a-z])"),
+    "is_free": pattern(r"of which {free:size} is free"),
+    "allowed": pattern(r"{limit:size} allowed (?![a-z:])"),
+    "cached": pattern(r"{cached:size} cached (?![a-z])"),
+}
+# Words without a number: they lengthen a message and give its marks.
+_WORDS = {
+    "hint_reserved": pattern(r"If reserved memory is (?:>>|&gt;&gt;) allocated memory (?:try setting (?:\w+ = )? max_split_size_mb)?"),
+    "hint_unallocated": pattern(r"If reserved but unallocated memory is large (?:try setting \w{0,40} (?:=expandable_segments:True)?)?"),
+    "hint_empty": pattern(r"Please use `?'? empty_cache"),
+    "see": pattern(r"See documentation for Memory Management (?:and \w{0,40} | \(https?://[^\s)]{0,160}\)?)?"),
+}
+_PIECES = {**_HEADS, **_STRONG, **_WEAK, **_WORDS}
+_REACH = 700  # squeezed characters between two clauses of a message: a few lines of something else
+
+_CONF_NAME = re.compile(r"PYTORCH_(?:CUDA_|HIP_|NPU_)?ALLOC_CONF", re.IGNORECASE)
+_EXCEPTION = re.compile(r"(OutOfMemoryError|RuntimeError)[^A-Za-z0-9]{0,8}$", re.IGNORECASE)
+_ON_RANK = re.compile(r"onrank(\d{1,6})[:,]?\D{0,40}$", re.IGNORECASE)
+_BRACKETED = frozenset({"total", "allocated", "active", "reserved", "cached", "free", "device"})
+
+# How every exception of torch_npu ends: who raised it and the kind of failure.
+TRAILER = pattern(r"\(PID:{pid:int},Device:{device_index:int},RankID:(?P<rank>-?\d{1,9})\) ERR(?P<code>\d{5})")
+_TRAILER_REACH = 400
+_ERR_MEMORY = "00006"
+
+
+@dataclass(slots=True)
+class Gathered:
+    """The clauses of one message.
+
+    Attributes:
+        start: Where it begins in the squeezed text.
+        end: Where it ends.
+        kinds: Names of its clauses, in the order found.
+        matches: The clauses.
+    """
+
+    start: int
+    end: int
+    kinds: list[str] = field(default_factory=list)
+    matches: list[re.Match[str]] = field(default_factory=list)
+
+    def has(self, *kinds: str) -> bool:
+        """Returns whether one of these clauses is there."""
+        return any(kind in self.kinds for kind in kinds)
+
+    def first(self, kind: str) -> re.Match[str] | None:
+        """Returns a clause of a kind, if there is one."""
+        return self.matches[self.kinds.index(kind)] if kind in self.kinds else None
+
+    @property
+    def num_processes(self) -> int:
+        """How many processes it lists, the failing one included."""
+        return self.kinds.count("process") + self.kinds.count("this")
+
+    @property
+    def counts(self) -> bool:
+        """Whether it says enough: a head and a number, or two numbers in words that only these messages have."""
+        numbers = [kind for kind in self.kinds if kind not in _WORDS and kind != "head"]
+        if self.has("head"):
+            return bool(numbers)
+        return len(numbers) > 1 and any(kind in _STRONG or kind == "workspace" for kind in numbers)
+
+
+def messages(text: Squeezed, *backends: str) -> Iterator[tuple[Gathered, Found]]:
+    """Yields the messages of some backends in ``text``: the clauses, and what they say with an empty name of the form."""
+    for gathered in gather(text.text):
+        backend = _backend_of(gathered, text.text)
+        if backend in backends:
+            framework = "torch_npu" if backend == "npu" else "pytorch"
+            fields = _rank_of(gathered, text.text) | _fields_of(gathered)
+            marks = _marks_of(gathered, text.text, backend)
+            yield gathered, Found(gathered.start, gathered.end, "", framework, backend, fields, marks=marks)
+
+
+def gather(text: str) -> list[Gathered]:
+    """Finds the clauses in squeezed text and puts those together that make a message."""
+    pieces = sorted(
+        ((match.start(), -match.end(), kind, match) for kind, regex in _PIECES.items() for match in regex.finditer(text)),
+        key=lambda p: p[:3],
+    )
+    groups: list[Gathered] = []
+    for start, minus_end, kind, match in pieces:
+        last = groups[-1] if groups else None
+        if last is None or _begins(last, start, kind):
+            if kind in _WEAK or kind in _WORDS:
+                continue
+            last = Gathered(start, start)
+            groups.append(last)
+        last.kinds.append(kind)
+        last.matches.append(match)
+        last.end = max(last.end, -minus_end)
+    return [group for group in groups if group.counts]
+
+
+def trailer(text: Squeezed, end: int, *codes: str) -> tuple[Fields, int]:
+    """Returns what the line behind a message of torch_npu says of its process, and where that ends.
+
+    The line counts unless another speaker wrote it and, with ``codes``, where its error is one of them: failures of other
+    processes follow just as closely.
+    """
+    match = TRAILER.search(text.text, end, end + _TRAILER_REACH)
+    if match is None or (codes and match["code"] not in codes):
+        return {}, end
+    if text.line_at(match.start()).key not in {"", text.line_at(max(end - 1, 0)).key}:
+        return {}, end
+    fields = take(match)
+    if int(match["rank"]) >= 0:
+        fields["rank"] = int(match["rank"])
+    return fields, match.end()
+
+
+def memory_trailer(text: Squeezed, end: int) -> tuple[Fields, int]:
+    """Returns ``trailer`` where it says that memory was what failed."""
+    return trailer(text, end, _ERR_MEMORY)
+
+
+def _begins(last: Gathered, start: int, kind: str) -> bool:
+    """Whether a clause begins another message than the last one's."""
+    if kind == "head" or start - last.end > _REACH:
+        return True
+    if kind == "process":
+        return False
+    same = {kind, {"capacity": "total", "total": "capacity", "free": "is_free", "is_free": "free"}.get(kind, kind)}
+    return kind not in _WORDS and any(one in last.kinds for one in same)
+
+
+def _backend_of(gathered: Gathered, text: str) -> str:
+    """Returns the backend that the head names, else the one that another word gives away, else CUDA."""
+    head = gathered.first("head")
+    if head:
+        return str(head["backend"]).lower()
+    words = {str(match.groupdict().get("word") or "").upper() for match in gathered.matches}
+    graphs = gathered.first("private")
+    conf = _CONF_NAME.search(text, gathered.start, gathered.end)
+    if "NPU" in words or gathered.has("active", "workspace"):
+        return "npu"
+    if "XPU" in words:
+        return "xpu"
+    return "hip" if (graphs and str(graphs["graphs"]).upper() == "HIP") or (conf and "HIP" in conf[0].upper()) else "cuda"
+
+
+def _rank_of(gathered: Gathered, text: str) -> Fields:
+    """Returns the rank that the sentence before a message names: "Failed to initialize executor on rank 0: CUDA out of memory"."""
+    match = _ON_RANK.search(text, max(gathered.start - 60, 0), gathered.start)
+    return {"rank": int(match[1])} if match else {}
+
+
+def _fields_of(gathered: Gathered) -> Fields:
+    """Returns what the clauses print; processes beside a "this process" are others, a single one without it is the failing one."""
+    fields: Fields = {}
+    listed: list[list[object]] = []
+    for kind, match in zip(gathered.kinds, gathered.matches, strict=True):
+        taken = take(match)
+        if kind == "process":
+            if "process_bytes" in taken:
+                listed.append([taken["pid"], taken["process_bytes"]])
+        else:
+            fields = {**taken, **fields}
+    if gathered.has("this"):
+        return {**fields, "other_processes": listed} if listed else fields
+    if len(listed) == 1:
+        return {**fields, "pid": listed[0][0], "process_bytes": listed[0][1]}
+    return {**fields, "processes": listed} if listed else fields
+
+
+def _marks_of(gathered: Gathered, text: str, backend: str) -> frozenset[str]:
+    """Returns what the wording says besides numbers."""
+    own = text[gathered.start : gathered.end]
+    marks = {f"conf-name:{name.upper()}" for name in _CONF_NAME.findall(own)}
+    if gathered.has("hint_empty"):
+        marks.add("hint:empty_cache")
+    marks |= {f"hint:{key}" for key in ("max_split_size_mb", "expandable_segments") if key in own.lower()}
+    raised = _EXCEPTION.search(text, max(gathered.start - 60, 0), gathered.start)
+    if raised:
+        marks.add("exception:OutOfMemoryError" if raised[1].lower() == "outofmemoryerror" else "exception:RuntimeError")
+    generation = _npu_generation(gathered, own, marks) if backend == "npu" else _generation(gathered, text, marks)
+    return frozenset(marks | ({f"generation:{generation}"} if generation else set()))
+
+
+def _generation(gathered: Gathered, text: str, marks: set[str]) -> str:
+    """Returns the first release of PyTorch whose messages read like this, "" where the words left do not tell."""
+    if "conf-name:PYTORCH_ALLOC_CONF" in marks:
+        return "2.9"
+    if gathered.has("capacity", "this", "process", "by_pytorch", "unallocated", "private"):
+        if "torch.outofmemoryerror" in text[max(gathered.start - 40, 0) : gathered.start].lower():
+            return "2.5"
+        return "2.2" if "hint:expandable_segments" in marks else "2.1"
+    if gathered.has("cached"):
+        return "0.4"
+    if "hint:max_split_size_mb" in marks:
+        return "1.10"
+    return "1.4" if gathered.has("reserved") else ""
+
+
+def _npu_generation(gathered: Gathered, own: str, marks: set[str]) -> str:
+    """Returns the first release of torch_npu whose messages read like this."""
+    if ").ifreserved" in own.lower() or "exception:OutOfMemoryError" in marks:
+        return "npu-26.0"
+    if gathered.has("active", "reserved"):
+        return "npu-1.11"
+    return "npu-1.8" if gathered.has("cached") else ""
+
+
+def is_bracketed(gathered: Gathered) -> bool:
+    """Returns whether the clauses are those of the first generation, in brackets."""
+    return any(kind in _BRACKETED for kind in gathered.kinds) and not gathered.has(
+        "capacity", "this", "process", "by_pytorch", "unallocated"
+    )

@@ -1,0 +1,132 @@
+"""torch_npu on Ascend: the caching allocator of every release, the workspaces of operators, refusals in advance, pinned host memory.
+
+Its numbers are those of the segment that was wanted, 2 MiB rounded up, not of the tensor. Documents quote the message loosely ("Tried to
+allocated", "current activate").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from memdiag.findings import Fix
+from memdiag.oom.caching import memory_trailer, messages
+from memdiag.oom.model import Fields, Found, Judgement
+from memdiag.oom.squeezed import Squeezed, pattern, take
+from memdiag.units import format_bytes
+
+FORMATS = ("torch_npu", "torch_npu_workspace")
+ANCHORS = (
+    "npuoutofmemory",
+    "workspaceallocatortriedtoallocate",
+    "currentactiv",
+    "(npu",
+    "reservedintotalbypytorch",
+    "mallocpinmemoryfailed",
+)
+_HEAD = "NPU out of memory. Tried to allocate 96.00 MiB (NPU 1; 60.97 GiB total capacity; 55.80 GiB already allocated; "
+_HINT = "If reserved memory is >> allocated memory try setting max_split_size_mb to avoid fragmentation."
+_FRACTION = "Allocation was preemptively rejected because it would exceed per_process_memory_fraction limit."
+_SCRATCH = "NPUWorkspaceAllocator tried to allocate 240.00 MiB(NPU 2; 60.97 GiB total capacity; 101.25 MiB free)."
+_TRY = "If you want to reduce memory usage, take a try to set the environment variable TASK_QUEUE_ENABLE=1."
+EXAMPLES = (
+    ("torch_npu", f"RuntimeError: {_HEAD}61.50 MiB free; 301.25 MiB cached)"),
+    ("torch_npu", f"RuntimeError: {_HEAD}55.80 GiB current active; 61.50 MiB free; 58.10 GiB reserved in total by PyTorch) {_HINT}"),
+    ("torch_npu", "NPU out of memory. device id: 3"),
+    ("torch_npu", f"NPU out of memory. {_FRACTION} Requested size: 1.50 GiB"),
+    ("torch_npu", "Malloc pin memory failed, host out of memory, Rried to allocate size: 8589934592, total_allocated_memory: 17179869184"),
+    (
+        "torch_npu_workspace",
+        f"NPU out of memory. {_SCRATCH} {_TRY}",
+    ),
+)
+
+_DEVICE_ID = pattern(r"NPU out of memory [.,:;]{0,3} device [_]? id [:=]? {device_index:int}")
+_PINNED = pattern(r"Malloc pin(?:ned)? memory failed [.,:;]{0,2} (?:host out of memory)?")
+_PINNED_CLAUSES = (
+    pattern(r"[RT]ried to allocate size [:=]? {requested:bytes}"),
+    pattern(r"total_allocated_memory [:=]? {allocated:bytes}"),
+    pattern(r"total_reserved_memory [:=]? {reserved:bytes}"),
+)
+_REACH = 300
+
+_TASK_QUEUE = Fix(
+    "Let operators share their scratch memory",
+    "env",
+    "export TASK_QUEUE_ENABLE=1",
+    "torch_npu, where TASK_QUEUE_ENABLE=2 is set",
+    "Level 2 prepares operators on another thread and keeps their workspaces beside PyTorch's pool; level 1 launches somewhat slower.",
+)
+_LESS_POOL = Fix(
+    "Leave memory outside PyTorch's pool: workspaces and HCCL take theirs there",
+    "code",
+    "torch_npu.npu.set_per_process_memory_fraction(0.92)",
+    "training with torch_npu",
+    "The pool gets smaller by as much; choose the share so that what is named here fits beside it.",
+)
+_LESS_UTILIZATION = Fix(
+    "Leave memory outside the pool of vLLM",
+    "flag",
+    "--gpu-memory-utilization 0.85",
+    "vLLM on Ascend",
+    "Fewer tokens fit the KV cache.",
+)
+_PINNED_LESS = Fix(
+    "Pin less host memory",
+    "code",
+    "DataLoader(..., pin_memory=False, num_workers=2)",
+    "where loaders or offloading pin host memory",
+    "Copies to the device become slower; offloaded optimizer state is pinned too.",
+)
+
+
+def find(text: Squeezed) -> Iterator[Found]:
+    """Yields the messages in ``text``."""
+    for gathered, found in messages(text, "npu"):
+        fields, end = memory_trailer(text, found.end)
+        found = replace(found, end=end, fields={**fields, **found.fields})
+        if gathered.has("workspace"):
+            yield _workspace(found)
+        else:
+            yield replace(found, dialect="torch_npu")
+    for match in _DEVICE_ID.finditer(text.text):
+        fields, end = memory_trailer(text, match.end())
+        judgement = Judgement(
+            "workspace_or_comm",
+            "low",
+            ("capacity", "other_process"),
+            ("An operator could not be loaded or launched for lack of device memory: that memory is taken outside PyTorch's pool.",),
+        )
+        yield Found(
+            match.start(), end, "torch_npu", "torch_npu", "npu", {**fields, **take(match)}, judgement, (_LESS_POOL, _LESS_UTILIZATION)
+        )
+    for match in _PINNED.finditer(text.text):
+        yield _pinned(text, match.start(), match.end(), take(match))
+
+
+def _workspace(found: Found) -> Found:
+    """Judges a message of the workspace allocator: its memory is asked of the driver, beside PyTorch's pool."""
+    requested, free = found.fields.get("requested_bytes"), found.fields.get("free_bytes")
+    numbers = ""
+    if isinstance(requested, int) and isinstance(free, int):
+        numbers = f": {format_bytes(requested)} asked, {format_bytes(free)} free on the card"
+    reasons = (
+        f"An operator's workspace did not fit beside PyTorch's pool{numbers}.",
+        "Workspaces come from the driver, not from the caching allocator: memory that PyTorch reserves is lost to them.",
+    )
+    judgement = Judgement("workspace_or_comm", "high", ("capacity", "other_process"), reasons)
+    return replace(
+        found, dialect="torch_npu_workspace", judgement=judgement, fixes=(_TASK_QUEUE, _LESS_POOL, _LESS_UTILIZATION),
+        marks=found.marks | {"hint:task_queue_enable"},
+    )  # fmt: skip
+
+
+def _pinned(text: Squeezed, start: int, end: int, fields: Fields) -> Found:
+    """Reads the message of pinned host memory behind its head."""
+    limit = end + _REACH
+    for clause in _PINNED_CLAUSES:
+        match = clause.search(text.text, end, limit)
+        if match:
+            fields, end = {**fields, **take(match)}, match.end()
+    judgement = Judgement("host", "high", (), ("Pinned memory of the host ran out, not memory of the device.",))
+    return Found(start, end, "torch_npu", "torch_npu", "npu", fields, judgement, (_PINNED_LESS,))
