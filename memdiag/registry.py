@@ -38,6 +38,13 @@ RENDERERS: dict[str, str] = {
     "md": "memdiag.render.markdown:render",
 }
 
+# The same forms, of what ``memdiag oom`` found.
+OOM_RENDERERS: dict[str, str] = {
+    "terminal": "memdiag.render.oom_terminal:render",
+    "json": "memdiag.render.oom_json:render",
+    "md": "memdiag.render.oom_markdown:render",
+}
+
 
 def resolve(target: str) -> Any:
     """Imports ``"module"`` or ``"module:attribute"`` and returns it."""

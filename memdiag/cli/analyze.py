@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 
 _CODE = re.compile(r"MD[0-9]{3}")
 _SEVERITIES = {"warning": ("critical", "warning"), "critical": ("critical",)}
-_SUFFIXES = {".json": "json", ".md": "md"}
 
 
 def analyze(
@@ -52,15 +52,20 @@ def analyze(
     """
     moment = _moment(at)
     budgets = _budgets(fail_on or [])
-    form = _form(as_json, as_md, output)
 
     from memdiag.cli.choose import choose_trace, is_same
+    from memdiag.cli.emit import emit, form_of
+
+    form = form_of(as_json=as_json, as_md=as_md, output=output)
 
     path = choose_trace(trace)
     if output is not None and is_same(output, path):
         raise MemdiagError(f"--output {output}: this is the trace itself", "name another file")
     report = _report(path, moment, top, device)
-    _emit(report, form, output)
+
+    from memdiag.registry import RENDERERS, resolve
+
+    emit(partial(resolve(RENDERERS[form]), report), output)
     if hit := _hits(report, budgets):
         from memdiag.cli.talk import say
 
@@ -88,16 +93,6 @@ def _budgets(given: list[str]) -> list[str]:
     return budgets
 
 
-def _form(as_json: bool, as_md: bool, output: Path | None) -> str:
-    if as_json and as_md:
-        raise MemdiagError("--json and --md exclude each other", "run it twice, with -o report.json and -o report.md")
-    if as_json:
-        return "json"
-    if as_md:
-        return "md"
-    return _SUFFIXES.get(output.suffix.lower(), "terminal") if output else "terminal"
-
-
 def _report(path: Path, at: str | int, top: int, device: int | None) -> Report:
     from memdiag.cli.talk import busy, say
 
@@ -113,25 +108,6 @@ def _report(path: Path, at: str | int, top: int, device: int | None) -> Report:
         trace = load(path)
     with busy(f"diagnosing {trace.num_events:,} events …"):
         return build_report(trace, at=at, top=top, device=device)
-
-
-def _emit(report: Report, form: str, output: Path | None) -> None:
-    import sys
-
-    from memdiag.cli.talk import look_of, say, write_out
-    from memdiag.registry import RENDERERS, resolve
-    from memdiag.render.look import Look
-
-    render = resolve(RENDERERS[form])
-    if output is None:
-        write_out(render(report, look_of(sys.stdout)))
-        return
-    text: str = render(report, Look(width=100))
-    try:
-        output.write_text(text, encoding="utf-8", errors="backslashreplace")
-    except OSError as error:
-        raise MemdiagError(f"{output}: cannot be written: {error.strerror or error}", "check the directory and its mode") from None
-    say(f"wrote {output}")
 
 
 def _hits(report: Report, budgets: list[str]) -> list[str]:

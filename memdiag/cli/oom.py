@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from memdiag.errors import BUDGET_HIT, MemdiagError
+from memdiag.errors import BUDGET_HIT, COULD_NOT, MemdiagError
 
 if TYPE_CHECKING:
+    from memdiag.cli.choose_logs import Chosen
     from memdiag.oom.model import OomReport
 
-_SUFFIXES = {".json": "json", ".md": "md"}
-_FORMS = {"terminal": "oom-terminal", "json": "oom-json", "md": "oom-md"}
+_CODE = re.compile(r"MD[0-9]{3}")
+_SEVERITIES = {"warning": ("critical", "warning"), "critical": ("critical",)}
 
 
 def oom(
-    message: Annotated[
+    given: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[FILE... | - | TEXT]", help="Logs, folders of logs, - for a pipe, or the message itself.", show_default=False
-        ),
+        typer.Argument(metavar="FILE|TEXT", help="Logs, folders of logs, - for a pipe, or the message itself.", show_default=False),
     ] = None,
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts (docs/oom-json.md).")] = False,
@@ -30,29 +30,118 @@ def oom(
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Write there; .json and .md choose the form.", show_default=False),
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="A row for every rank and message, rather than for groups.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="A row for every message and rank, not for groups of them.")] = False,
     top: Annotated[int, typer.Option("--top", metavar="N", min=1, help="Rows in each list.")] = 10,
+    from_trace: Annotated[
+        Path | None,
+        typer.Option("--from-trace", metavar="TRACE", help="Say also what the memory held, from this trace.", show_default=False),
+    ] = None,
+    fail_on: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fail-on",
+            metavar="any|CAUSE|CODE",
+            help="Exit with 1 if there is any message, one of this cause, or such a finding; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
-    """Explain an out-of-memory message: its cause, where the memory was, and what to do.
+    """Explain an out-of-memory message: what caused it, where the memory was, what to do.
 
-    Give it logs, folders, a pipe, or the message itself in quotes:
+    Give it logs of any length, folders of logs, - for a pipe, or the message itself, in quotes.
 
-    memdiag oom "CUDA out of memory. Tried to allocate 1.50 GiB. …"
+    It knows the messages of PyTorch on every backend, JAX, TensorFlow, vLLM and others, of libraries, and of Linux.
 
-    Exit code: 0 done (also where no message is found), 2 it could not be done.
+    Exit code: 0 done, also if there is no message; 1 a --fail-on was hit; 2 it could not be done.
     """
+    budgets = _budgets(fail_on or [])
+
+    from memdiag.cli.choose_logs import USAGE, choose
+    from memdiag.cli.emit import emit, form_of
+
+    form = form_of(as_json=as_json, as_md=as_md, output=output)
+    chosen = choose(given or [], has_message=_has_message)
+    if not chosen and from_trace is None:
+        typer.echo(USAGE, err=True, nl=False)
+        raise typer.Exit(COULD_NOT)
+    _check_output(output, chosen, from_trace)
+    report = _joined(_report(chosen) if chosen else None, from_trace)
+
+    from memdiag.registry import OOM_RENDERERS, resolve
+
+    render = resolve(OOM_RENDERERS[form])
+    emit(lambda look: render(report, look, every=every, top=top), output)
+    if hit := _hits(report, budgets):
+        from memdiag.cli.talk import say
+
+        say(f"--fail-on: {', '.join(hit)}")
+        raise typer.Exit(BUDGET_HIT)
+
+
+def _budgets(given: list[str]) -> list[str]:
+    if not given:
+        return []
+    from memdiag.oom.model import CAUSES
+
+    words = [word.strip() for item in given for word in item.split(",")]
+    known = {"any", *CAUSES, *_SEVERITIES}
+    budgets = [word.upper() if _CODE.fullmatch(word.upper()) else word.lower().replace("-", "_") for word in words]
+    for word, budget in zip(words, budgets, strict=True):
+        if budget not in known and not _CODE.fullmatch(budget):
+            raise MemdiagError(
+                f"--fail-on {word}: neither any, a cause nor a code", f"causes are {', '.join(CAUSES)}; for example --fail-on any"
+            )
+    return budgets
+
+
+def _hits(report: OomReport, budgets: list[str]) -> list[str]:
+    """What of the report is over budget, in the order of the messages."""
+    severities = {severity for budget in budgets for severity in _SEVERITIES.get(budget, ())}
+    hits: list[str] = []
+    for message in report.messages:
+        hits += [word for word in ("any", message.judgement.verdict) if word in budgets]
+        hits += [finding.code for finding in message.findings if finding.severity in severities or finding.code in budgets]
+    return list(dict.fromkeys(hits))
+
+
+def _check_output(output: Path | None, chosen: list[Chosen], from_trace: Path | None) -> None:
+    from memdiag.cli.choose import is_same
+
+    read = [item.path for item in chosen if item.path] + ([from_trace] if from_trace else [])
+    if output is not None and any(is_same(output, path) for path in read):
+        raise MemdiagError(f"--output {output}: this is what is read", "name another file")
+
+
+def _has_message(text: str) -> bool:
     from memdiag.oom.read import read_text
 
-    report = read_text(" ".join(message or []))
-    _emit(report, "json" if as_json else "terminal", output)
+    return bool(read_text(text).messages)
 
 
-def _emit(report: OomReport, form: str, output: Path | None) -> None:
-    import sys
+def _report(chosen: list[Chosen]) -> OomReport:
+    from dataclasses import replace
 
-    from memdiag.cli.talk import look_of, say, write_out
-    from memdiag.registry import RENDERERS, resolve
-    from memdiag.render.look import Look
+    from memdiag.oom.model import OomReport
+    from memdiag.oom.read import read_text
 
-    render = resolve({"json": "memdiag.render.oom_json:render", "terminal": "memdiag.render.oom_terminal:render"}[form])
-    write_out(render(report, look_of(sys.stdout)))
+    reports = []
+    for item in chosen:
+        text = (
+            item.text if item.text is not None else item.path.read_text(errors="replace") if item.path else __import__("sys").stdin.read()
+        )
+        part = read_text(text)
+        reports.append(replace(part, messages=tuple(replace(m, source=item.name) for m in part.messages)))
+    return OomReport(
+        tuple(m for r in reports for m in r.messages),
+        tuple(item.name for item in chosen),
+        sum(r.num_lines for r in reports),
+        sum(r.num_bytes for r in reports),
+    )
+
+
+def _joined(report: OomReport | None, trace: Path | None) -> OomReport:
+    if trace is not None:
+        raise MemdiagError("--from-trace: not yet")
+    from memdiag.oom.model import OomReport
+
+    return report or OomReport(())

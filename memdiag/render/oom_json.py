@@ -15,8 +15,8 @@ from memdiag.render.json import as_json, finding_dict
 from memdiag.render.look import PLAIN, Look
 
 
-def render(report: OomReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers are called alike
-    """Returns the report as one JSON object, indented, with a newline at its end. ``look`` is not used."""
+def render(report: OomReport, look: Look = PLAIN, *, every: bool = False, top: int = 10) -> str:  # noqa: ARG001 - all are called alike
+    """Returns the report as one JSON object, indented, with a newline at its end. All messages are there, whatever else was asked for."""
     return json.dumps(as_dict(report), indent=2, allow_nan=False) + "\n"
 
 

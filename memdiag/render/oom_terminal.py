@@ -52,7 +52,7 @@ def _overview(page: Page, report: OomReport, found: list[words.Group], *, every:
     grid.add_row(*(Text(title, style="bold") for title in ("times", "ranks", "cause", "wanted", "first")))
     for group in rows if every else rows[:top]:
         members = group.messages
-        cells = (f"{group.count:,}", words.ranks(m.rank for m in members), words.cause_name(group.first.judgement.verdict))
+        cells = (f"{group.times:,}", words.ranks(m.rank for m in members), words.cause_name(group.first.judgement.verdict))
         grid.add_row(*cells, words.wanted_range(members), words.place(group.first))
     page.add(indented(grid))
     page.gap()

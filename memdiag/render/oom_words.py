@@ -63,7 +63,7 @@ class Group(NamedTuple):
         return self.messages[0]
 
     @property
-    def count(self) -> int:
+    def times(self) -> int:
         """How many messages there are, repetitions included."""
         return sum(message.count for message in self.messages)
 
@@ -194,7 +194,7 @@ def wanted_range(messages: Sequence[Message]) -> str:
 def summary(report: OomReport) -> str:
     """Returns how many messages there are, of how many causes, and which rank was first."""
     found = groups(report.messages)
-    count = sum(group.count for group in found)
+    count = sum(group.times for group in found)
     causes = len({group.first.judgement.verdict for group in found})
     failed = {message.rank for message in report.messages if message.rank is not None}
     text = f"{plural(count, 'out-of-memory message')}, {plural(causes, 'cause')}"

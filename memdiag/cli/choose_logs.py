@@ -1,0 +1,128 @@
+"""What ``memdiag oom`` was given: logs, folders of logs, a pipe, or a message as it stands.
+
+An argument that exists is a file or a folder; any other is text. A name that was mistyped looks like text too, so that one that has
+no message in it and looks like a file is an error, not "nothing found".
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from memdiag.cli.talk import say
+from memdiag.errors import MemdiagError
+from memdiag.units import plural
+
+STDIN, TEXT = "-", "text"
+EXAMPLE = 'memdiag oom "CUDA out of memory. Tried to allocate 1.50 GiB. …"'
+USAGE = f"""Give me an out-of-memory message, or the log that has it:
+
+  memdiag oom train.log              a log, of any length; several, or a folder, too
+  python train.py 2>&1 | memdiag oom -
+  {EXAMPLE}
+
+memdiag oom --help says more.
+"""
+_NAME = re.compile(r"[^\n]{1,500}")
+_NAME_LIKE = re.compile(r"[/\\*]|\.[A-Za-z][A-Za-z0-9]{0,5}$")
+_HEAD = 4096
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+
+
+class Chosen(NamedTuple):
+    """One thing to read: ``path`` is None for standard input and for text, ``text`` for the others."""
+
+    name: str
+    path: Path | None = None
+    text: str | None = None
+
+
+def choose(given: Sequence[str], *, has_message: Callable[[str], bool]) -> list[Chosen]:
+    """Returns what to read, in the order given; nothing if nothing was given and standard input is a terminal.
+
+    Args:
+        given: The arguments.
+        has_message: Tells whether there is an out-of-memory message in a text.
+
+    Raises:
+        MemdiagError: A file does not exist, or a folder has no logs.
+    """
+    if not given:
+        return [] if _is_terminal() else [Chosen(STDIN)]
+    chosen: list[Chosen] = []
+    words: list[str] = []
+    for argument in given:
+        if argument == STDIN:
+            chosen.append(Chosen(STDIN))
+        elif _exists(argument):
+            chosen += _files(Path(argument))
+        else:
+            words.append(argument)
+    if not words:
+        return _once(chosen)
+    text = " ".join(words)  # a message whose quotes were forgotten comes as many words
+    missing = next((word for word in words if looks_like_a_file(word)), None)
+    if missing is not None and (chosen or len(words) < 3 or not has_message(text)) and not has_message(missing):
+        raise MemdiagError(f"{missing}: no such file", f"check the name; a message goes in quotes: {EXAMPLE}")
+    return _once([*chosen, Chosen(TEXT, text=text)])
+
+
+def looks_like_a_file(word: str) -> bool:
+    """Whether a text may well be the name of a file: one short line with a slash or a suffix."""
+    return bool(_NAME.fullmatch(word) and _NAME_LIKE.search(word)) and ": " not in word
+
+
+def is_binary(head: bytes) -> bool:
+    """Whether a file that begins with ``head`` is no text: it has a NUL, and is not UTF-16."""
+    return b"\0" in head[:_HEAD] and not head.startswith(_UTF16)
+
+
+def _is_terminal() -> bool:
+    try:
+        return sys.stdin is None or sys.stdin.closed or sys.stdin.isatty()
+    except (OSError, ValueError):
+        return True
+
+
+def _exists(argument: str) -> bool:
+    try:
+        return Path(argument).exists()
+    except (OSError, ValueError):  # too long for a name, or a NUL in it: text
+        return False
+
+
+def _once(chosen: list[Chosen]) -> list[Chosen]:
+    return list(dict.fromkeys(chosen))
+
+
+def _files(path: Path) -> list[Chosen]:
+    """The file itself, or the logs in a folder."""
+    if not path.is_dir():
+        return [Chosen(str(path), path)]
+    found, num_binary, unread = [], 0, 0
+    for folder, folders, names in os.walk(path):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(names):
+            file = Path(folder) / name
+            if name.startswith(".") or not file.is_file():
+                continue
+            try:
+                with file.open("rb") as stream:
+                    head = stream.read(_HEAD)
+            except OSError:
+                unread += 1
+                continue
+            if is_binary(head):
+                num_binary += 1
+            elif head:
+                found.append(Chosen(str(file), file))
+    left = [plural(count, "file") + why for count, why in ((num_binary, " that are no text"), (unread, " that cannot be read")) if count]
+    if not found:
+        raise MemdiagError(f"{path}: no logs in this folder" + (f" ({' and '.join(left)})" if left else ""), "name the log itself")
+    if left:
+        say(f"{path}: left out {' and '.join(left)}")
+    return found

@@ -1,0 +1,50 @@
+"""Where a report goes and in which form: to stdout or a file, as text, JSON or markdown."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from memdiag.errors import MemdiagError
+
+if TYPE_CHECKING:
+    from memdiag.render.look import Look
+
+_SUFFIXES = {".json": "json", ".md": "md"}
+
+
+def form_of(*, as_json: bool, as_md: bool, output: Path | None) -> str:
+    """Returns ``json``, ``md`` or ``terminal``: as asked for, else as the suffix of the file says.
+
+    Raises:
+        MemdiagError: Both were asked for.
+    """
+    if as_json and as_md:
+        raise MemdiagError("--json and --md exclude each other", "run it twice, with -o report.json and -o report.md")
+    if as_json:
+        return "json"
+    if as_md:
+        return "md"
+    return _SUFFIXES.get(output.suffix.lower(), "terminal") if output else "terminal"
+
+
+def emit(draw: Callable[[Look], str], output: Path | None) -> None:
+    """Writes what ``draw`` returns for the place it goes to: a file, in 100 columns without colours, or stdout.
+
+    Raises:
+        MemdiagError: It cannot be written.
+    """
+    from memdiag.cli.talk import look_of, say, write_out
+    from memdiag.render.look import Look
+
+    if output is None:
+        write_out(draw(look_of(sys.stdout)))
+        return
+    text = draw(Look(width=100))
+    try:
+        output.write_text(text, encoding="utf-8", errors="backslashreplace")
+    except OSError as error:
+        raise MemdiagError(f"{output}: cannot be written: {error.strerror or error}", "check the directory and its mode") from None
+    say(f"wrote {output}")
