@@ -186,7 +186,7 @@ def _incomplete(found: Found, numbers: Numbers, requested: int) -> Judgement | N
         return _cut(numbers, "how much this process has allocated", ("capacity", "other_process"))
     allocated = f"{format_bytes(numbers.allocated)} is allocated"
     if numbers.total is None:
-        if numbers.free is None and found.framework == "pytorch":
+        if numbers.free is None and found.framework in {"pytorch", "torch_npu"}:
             return _cut(numbers, "how large the card is and what is free", ("capacity", "fragmentation"))
         left = f", {free} is free" if numbers.free is not None else ""
         return Judgement("capacity", "low", ("other_process", "unknown"), (f"{allocated}{left}, and {size} more was asked for.",))
