@@ -1,0 +1,256 @@
+"""Requests that ran out of memory, as a trace has them, and whether an out-of-memory message is about one of them.
+
+A message prints the size that the driver was asked for (a whole segment: "14.00 MiB"), the entry of the trace holds the rounded request
+behind it (13 MiB), and both hold what the driver had left. Messages print two decimals of a unit: numbers agree if they are the same
+as far as that goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from memdiag.analyzers.allocator_settings import AllocatorSettings
+from memdiag.analyzers.context import Context, DeviceView
+from memdiag.analyzers.fit import Fit, would_fit
+from memdiag.analyzers.moments import Look, look
+from memdiag.trace import schema
+from memdiag.trace.layout import SMALL_LIMIT
+from memdiag.trace.model import DeviceTrace, Topology, Trace
+from memdiag.trace.topology import Split, split_at
+from memdiag.units import GIB, KIB, MIB
+
+NEAR = 0.1  # a moment this close to a message's numbers can stand for that of the failure
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A request that failed, and the moment at which it did.
+
+    Attributes:
+        here: The device at that moment.
+        request_bytes: The rounded request; where it is not exact, what the driver was asked for, which is at least as much.
+        group: Its pool and stream (a row of Groups); -1: none.
+        exact: The trace has the failure itself; else the moment is the one that is most like the message.
+        count: How many times the same place asked for the same size in vain.
+    """
+
+    here: Look
+    request_bytes: int
+    group: int
+    exact: bool = True
+    count: int = 1
+
+    @property
+    def view(self) -> DeviceView:
+        """The device at that moment."""
+        return self.here.view
+
+    @property
+    def device(self) -> DeviceTrace:
+        """The device."""
+        return self.here.device
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """Device and event."""
+        return self.device.device, self.here.at
+
+    @property
+    def usage(self) -> dict[str, int]:
+        """Reserved, allocated, active and requested bytes then; -1: unknown."""
+        return self.here.usage
+
+    @property
+    def free_bytes(self) -> int:
+        """Bytes that were free inside the allocator, wherever; -1: unknown."""
+        return self.usage["reserved"] - self.usage["active"] if min(self.usage["reserved"], self.usage["active"]) >= 0 else -1
+
+    @property
+    def segment_bytes(self) -> int:
+        """What the driver was asked for."""
+        return self.here.segment_bytes if self.exact else self.request_bytes
+
+    @cached_property
+    def topology(self) -> Topology:
+        """Segments and blocks then."""
+        return self.device.topology(self.here.at)
+
+    @cached_property
+    def fit(self) -> Fit | None:
+        """Whether the request fits into what is free, and what stands in the way; None: places are not known."""
+        return would_fit(self.topology, self.group, self.request_bytes) if self.device.has_addresses else None
+
+    @cached_property
+    def split(self) -> Split | None:
+        """The free bytes as the request sees them; None: places are not known."""
+        if not self.device.has_addresses:
+            return None
+        return split_at(self.device, self.here.at, self.request_bytes, self.group, self.here.settings.page_bytes(small=False))
+
+    @property
+    def num_free(self) -> int:
+        """Pieces that the free bytes lie in, of all pools and streams."""
+        return int((self.topology.blocks["tensor"] < 0).sum())
+
+    @property
+    def private_bytes(self) -> int:
+        """Bytes held from the driver by private pools (CUDA graphs, MemPools)."""
+        group, groups = self.topology.segments["group"], self.device.groups
+        if not self.device.has_addresses or not len(groups):
+            return 0
+        private = ((groups.pool_major != 0) | (groups.pool_minor != 0))[group] & (group >= 0)
+        return int(self.topology.segments["size"][private].sum())
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The numbers of a message beside those of a trace.
+
+    Attributes:
+        agreeing: Those that are the same, as (name, bytes in the trace).
+        differing: Those that are not, as (name, bytes printed, bytes in the trace).
+    """
+
+    agreeing: tuple[tuple[str, int], ...]
+    differing: tuple[tuple[str, int, int], ...]
+
+
+def failures(trace: Trace, device: int) -> list[Failure]:
+    """Returns the requests of a device that failed, in order; the same one again and again counts as one, at its last."""
+    found: dict[tuple[int, int, int], list[int]] = {}
+    chosen = next(d for d in trace.devices if d.device == device)
+    events = chosen.events
+    for at in np.flatnonzero(events.action == schema.OOM).tolist():
+        found.setdefault((int(events.size[at]), int(events.stream[at]), int(events.stack[at])), []).append(at)
+    return [_failure_at(trace, device, at[-1], len(at)) for at in found.values()]
+
+
+def every_failure(trace: Trace, device: int) -> list[Failure]:
+    """Returns the requests of a device that failed, one for each entry of the trace, in order."""
+    chosen = next(d for d in trace.devices if d.device == device)
+    return [_failure_at(trace, device, at) for at in np.flatnonzero(chosen.events.action == schema.OOM).tolist()]
+
+
+def _failure_at(trace: Trace, device: int, at: int, count: int = 1) -> Failure:
+    here = _look_at(trace, device, at)
+    return Failure(here, here.request_bytes, here.group, count=count)
+
+
+def _look_at(trace: Trace, device: int, at: int) -> Look:
+    context = Context(at, device=device)
+    return look(next(context.views(trace)), context, AllocatorSettings.of(trace))
+
+
+def nearest(trace: Trace, device: int, fields: Mapping[str, object]) -> Failure:
+    """Returns the moment of a trace without failure that is most like a message: its end, or one of its peaks."""
+    chosen = next(d for d in trace.devices if d.device == device)
+    moments = [chosen.num_events - 1, chosen.peak("reserved"), chosen.peak("allocated")]
+    printed = numbers(fields)
+
+    def distance(at: int) -> float:
+        usage = chosen.usage_at(at)
+        return sum(abs(printed[name].bytes - usage[name]) for name in ("reserved", "allocated") if name in printed and usage[name] >= 0)
+
+    here = _look_at(trace, device, min(moments, key=distance))
+    request = printed["requested"].bytes if "requested" in printed else 0
+    return Failure(here, request, _roomiest(chosen, here.at, small=request <= SMALL_LIMIT), exact=False)
+
+
+def _roomiest(device: DeviceTrace, at: int, *, small: bool) -> int:
+    """Returns the pool and stream (of small or of large blocks) that holds most memory: where a request most probably came from."""
+    topology = device.topology(at) if device.has_addresses else None
+    if topology is None or not len(topology.segments["group"]):
+        return -1
+    held = np.bincount(np.maximum(topology.segments["group"], 0), weights=topology.segments["size"], minlength=len(device.groups))
+    held = np.where(device.groups.small == small, held, -1)
+    return int(np.argmax(held)) if held.max(initial=-1) >= 0 else -1
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number of a message in bytes, and how far it may be off, as two decimals of its unit were printed."""
+
+    bytes: int
+    slack: int
+
+    @classmethod
+    def printed(cls, value: int) -> Number:
+        """Returns a number as it was printed."""
+        unit = next((unit for unit in (GIB, MIB, KIB) if value >= unit), 1)
+        return cls(value, unit // 200 + 1)
+
+    def plus(self, other: Number, sign: int = 1) -> Number:
+        """Returns the sum (or the difference) of two printed numbers."""
+        return Number(self.bytes + sign * other.bytes, self.slack + other.slack)
+
+
+def numbers(fields: Mapping[str, object]) -> dict[str, Number]:
+    """Returns what a message says of the allocator: requested, allocated, reserved, active, free, as far as it does.
+
+    What PyTorch prints as allocated has the free blocks of private pools in it, which it prints too; the trace does not count them.
+    """
+    names = ("requested", "allocated", "reserved", "active", "free", "unallocated", "cached", "private_pool")
+    given = {name: fields.get(f"{name}_bytes") for name in names}
+    known = {name: Number.printed(value) for name, value in given.items() if isinstance(value, int)}
+    unallocated, cached, private = (known.pop(name, None) for name in ("unallocated", "cached", "private_pool"))
+    unallocated = unallocated or cached
+    if "allocated" in known:
+        if unallocated:
+            known.setdefault("reserved", known["allocated"].plus(unallocated))
+        if private:
+            known["allocated"] = known["allocated"].plus(private, -1)
+    return known
+
+
+def compare(fields: Mapping[str, object], failure: Failure) -> Comparison:
+    """Compares the numbers of a message with those of a failure."""
+    agreeing, differing = [], []
+    recorded = {**failure.usage, "free": -1 if failure.here.device_free_bytes is None else failure.here.device_free_bytes}
+    for name, printed in numbers(fields).items():
+        highest = failure.segment_bytes if name == "requested" else recorded[name]
+        lowest = failure.request_bytes if name == "requested" else highest  # which of the two is printed depends on the allocator
+        if highest < 0:
+            continue
+        if lowest - printed.slack <= printed.bytes <= highest + printed.slack:
+            agreeing.append((name, highest))
+        else:
+            differing.append((name, printed.bytes, highest))
+    return Comparison(tuple(agreeing), tuple(differing))
+
+
+def is_near(fields: Mapping[str, object], failure: Failure) -> bool:
+    """Whether the moment could be that of the message, or one shortly before or after."""
+    printed = numbers(fields)
+    pairs = [
+        (printed[name].bytes, failure.usage[name]) for name in ("allocated", "reserved") if name in printed and failure.usage[name] >= 0
+    ]
+    return all(abs(one - other) <= max(NEAR * one, 32 * MIB) for one, other in pairs)
+
+
+def best_match(fields: Mapping[str, object], candidates: list[Failure], used: set[tuple[int, int]]) -> tuple[Failure, Comparison] | None:
+    """Returns the failure that a message is about: the first that agrees in most numbers and in what matters; None: none does.
+
+    Args:
+        fields: The message's.
+        candidates: Failures of its device, in order.
+        used: Those that messages before it were about, as (device, event): they come last.
+    """
+    matching = [(candidate, compared) for candidate, compared in _compared(fields, candidates) if _is_same(compared)]
+    if not matching:
+        return None
+    return min(matching, key=lambda pair: (len(pair[1].differing), -len(pair[1].agreeing), pair[0].key in used, pair[0].here.at))
+
+
+def _compared(fields: Mapping[str, object], candidates: list[Failure]) -> Iterator[tuple[Failure, Comparison]]:
+    for candidate in candidates:
+        yield candidate, compare(fields, candidate)
+
+
+def _is_same(compared: Comparison) -> bool:
+    """What the driver has left is not the allocator's: only its own numbers decide."""
+    own = [name for name, *_ in compared.differing if name != "free"]
+    return not own and any(name != "free" for name, _ in compared.agreeing)

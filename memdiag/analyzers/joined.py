@@ -1,0 +1,176 @@
+"""An out-of-memory message and a trace of the same run, together: the trace knows what the message leaves open, and the other way round.
+
+Snapshots that were dumped at the failure or after it hold an entry for each request that failed. The message it belongs to is found by
+device and numbers; then the cause is no longer judged but counted. Without such an entry the moment most like the message stands in
+for it, and the report says so. A message that the trace does not fit keeps its own verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from memdiag.analyzers.failure_cause import cause, ledger
+from memdiag.analyzers.failures import Comparison, Failure, best_match, every_failure, failures, is_near, nearest, numbers
+from memdiag.analyzers.report import build_report
+from memdiag.findings import Finding
+from memdiag.oom.advice import advise
+from memdiag.oom.ledger import account
+from memdiag.oom.model import Cause, Found, Judgement, Message, OomReport
+from memdiag.oom.verdict import judge
+from memdiag.trace.model import Trace
+from memdiag.units import format_bytes, format_count, plural
+
+MOST_LOOKED_AT = 4  # moments that all analyzers run on: each takes as long as `memdiag analyze`
+
+# Findings that bear on a cause; others are about the rest of the trace.
+_ARRANGEMENT = frozenset({"MD113", "MD201", "MD202", "MD203", "MD204", "MD207", "MD301", "MD403"})
+_AMOUNT = frozenset({"MD101", "MD102", "MD103", "MD104", "MD105", "MD111", "MD112", "MD203", "MD206", "MD301", "MD302"})
+_OUTSIDE = frozenset({"MD206", "MD301"})
+_RELEVANT: dict[Cause, frozenset[str]] = {"fragmentation": _ARRANGEMENT, "capacity": _AMOUNT, "limit": _AMOUNT | {"MD201"}}
+_UNCOUNTED = "_workspace"  # in the names of dialects whose memory is not the caching allocator's
+
+
+@dataclass
+class _Joiner:
+    """What is shared by the messages of one report."""
+
+    trace: Trace
+    used: set[tuple[int, int]] = field(default_factory=set)
+    analyzed: dict[tuple[int, int], tuple[Finding, ...]] = field(default_factory=dict)
+
+    def join(self, message: Message) -> Message:
+        """Returns a message with what the trace knows of it."""
+        if not numbers(message.fields) or _UNCOUNTED in message.dialect:
+            return _alone(message, "it names no numbers of the caching allocator that could be compared")
+        if self.trace.backend and {self.trace.backend, message.backend} in ({"cuda", "npu"}, {"hip", "npu"}):
+            return _alone(message, f"the trace is of {self.trace.backend}, the message of {message.backend}")
+        have = [device.device for device in self.trace.devices]
+        index = message.fields.get("device_index")
+        devices = [index] if isinstance(index, int) else have
+        if not set(devices) & set(have):
+            listed = ", ".join(map(str, have)) or "nothing"
+            return _alone(message, f"the trace holds device {listed}, the message is of device {devices[0] if devices else 'unknown'}")
+        candidates = [failure for device in devices for failure in every_failure(self.trace, device)]
+        if not candidates:
+            return self._approximate(message, devices)
+        match = best_match(message.fields, candidates, self.used)
+        if match is None:
+            return _alone(message, _why_not(message, candidates))
+        failure, compared = match
+        self.used.add(failure.key)
+        return self.told(message, failure, _agreement(failure, compared))
+
+    def _approximate(self, message: Message, devices: list[int]) -> Message:
+        """Joins a message with a trace that has no failure: by the moment most like it."""
+        moments = [nearest(self.trace, device, message.fields) for device in devices]
+        close = [moment for moment in moments if is_near(message.fields, moment)]
+        if not close or "requested_bytes" not in message.fields:
+            why = "its numbers are far from those of the trace" if not close else "it does not say how much was asked for"
+            return _alone(message, f"the trace has no out-of-memory event, and {why}")
+        note = f"An approximation: the trace has no out-of-memory event; this is {close[0].here.name}, the moment most like the message."
+        return self.told(message, close[0], note)
+
+    def told(self, message: Message, failure: Failure, note: str) -> Message:
+        """Returns a message with cause, ledger and findings of a failure."""
+        judgement = cause(failure, message)
+        if failure.count > 1:
+            note = f"{note} The same request failed {plural(failure.count, 'time')}; this is the last."
+        judgement = replace(judgement, reasons=(*judgement.reasons, note.strip())) if note else judgement
+        kept = message.findings
+        if judgement.verdict != message.judgement.verdict:  # advice for another cause
+            kept = advise(Found(0, 0, message.dialect, message.framework, message.backend, dict(message.fields)), judgement)
+        special = tuple(finding for finding in self._findings(failure) if finding.code in _RELEVANT.get(judgement.verdict, _OUTSIDE))
+        return replace(message, judgement=judgement, ledger=ledger(failure, message), findings=_merged(special, kept))
+
+    def _findings(self, failure: Failure) -> tuple[Finding, ...]:
+        """What `memdiag analyze` finds at that moment."""
+        key = failure.key
+        if key not in self.analyzed:
+            if len(self.analyzed) >= MOST_LOOKED_AT:
+                return ()
+            self.analyzed[key] = build_report(self.trace, at=failure.here.at, device=failure.device.device).findings
+        return self.analyzed[key]
+
+
+def join(report: OomReport | None, trace: Trace) -> OomReport:
+    """Returns a report in which a trace has its say.
+
+    Args:
+        report: What was found in text; None or without messages: every request that failed in the trace makes one (dialect "trace").
+        trace: A trace of the same run.
+    """
+    joiner = _Joiner(trace)
+    if report is not None and report.messages:
+        return replace(report, messages=tuple(joiner.join(message) for message in report.messages))
+    messages = tuple(_from_failure(joiner, failure) for device in trace.devices for failure in failures(trace, device.device))
+    base = report or OomReport(())
+    return replace(base, messages=messages, sources=(*base.sources, trace.path))
+
+
+def _from_failure(joiner: _Joiner, failure: Failure) -> Message:
+    """Returns a failure as a message."""
+    trace, device, usage = joiner.trace, failure.device, failure.usage
+    backend = trace.backend or "cuda"
+    fields: dict[str, object] = {"requested_bytes": failure.request_bytes, "device_index": device.device}
+    left = failure.here.device_free_bytes
+    known = {"free_bytes": left, "total_bytes": device.capacity_bytes}
+    known |= {f"{name}_bytes": usage[name] if usage[name] >= 0 else None for name in ("allocated", "reserved", "active")}
+    fields |= {name: value for name, value in known.items() if value is not None}
+    found = Found(0, 0, "trace", "torch_npu" if backend == "npu" else "pytorch", backend, fields)
+    judgement = judge(found)
+    text = f"{failure.here.name[:1].upper()}{failure.here.name[1:]}: out of memory on device {device.device}. "
+    text += f"{format_bytes(failure.request_bytes)} could not be had" + (f" at {failure.here.site}" if failure.here.site else "")
+    shown = [(name, usage[name]) for name in ("allocated", "reserved") if usage[name] >= 0] + [("free on the device", left or 0)] * (
+        left is not None
+    )
+    text += (" with " + ", ".join(f"{format_bytes(size)} {name}" for name, size in shown) if shown else "") + "."
+    message = Message(
+        "trace", found.framework, backend, None, failure.count, 0, text, fields, judgement, account(found), advise(found, judgement),
+        trace.path,
+    )  # fmt: skip
+    return joiner.told(message, failure, "")
+
+
+def _alone(message: Message, why: str) -> Message:
+    """Returns a message that the trace says nothing of, with the reason."""
+    judgement: Judgement = message.judgement
+    return replace(message, judgement=replace(judgement, reasons=(*judgement.reasons, f"Judged without the trace: {why}.")))
+
+
+def _agreement(failure: Failure, compared: Comparison) -> str:
+    same = ", ".join(f"{name} ({format_bytes(size)})" for name, size in compared.agreeing)
+    text = f"The trace has this failure: {failure.here.name}, where {format_bytes(failure.request_bytes)} (rounded) was asked for; "
+    text += f"its numbers are those of the message: {same}."
+    differing = [
+        f"{name}: {format_bytes(printed)} printed, {format_bytes(size)} in the trace" for name, printed, size in compared.differing
+    ]
+    return text + (f" Not so {'; '.join(differing)}." if differing else "")
+
+
+def _why_not(message: Message, candidates: list[Failure]) -> str:
+    """Says how the numbers of the message and of the trace's failures differ."""
+    printed = numbers(message.fields)
+    last = candidates[-1]
+    seen = {**last.usage, "requested": last.segment_bytes}
+    pairs = [
+        f"{format_bytes(printed[n].bytes)} {n} against {format_bytes(seen[n])}"
+        for n in ("requested", "allocated", "reserved")
+        if n in printed
+    ]
+    failed = plural(len(candidates), "out-of-memory event")
+    event = f"event {format_count(last.here.at)}"
+    return f"it is not among the trace's {failed}, another run or another moment ({', '.join(pairs)} at {event})"
+
+
+def _merged(first: tuple[Finding, ...], others: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """Returns both lists; a remedy that the first has offered is not offered again."""
+    offered = {fix.change or fix.title for finding in first for fix in finding.fixes}
+    return (*first, *_without(others, offered))
+
+
+def _without(findings: tuple[Finding, ...], offered: set[str]) -> Iterator[Finding]:
+    for finding in findings:
+        fixes = tuple(fix for fix in finding.fixes if (fix.change or fix.title) not in offered)
+        if fixes or not finding.fixes:
+            yield replace(finding, fixes=fixes)
