@@ -1,18 +1,21 @@
-"""One line of a log: what the program said, and who said it as loggers and launchers write it around."""
+r"""One line of a log: what the program said, and who said it as loggers and launchers write it around.
+
+Messages come through torchrun, srun, mpirun, Ray, docker, Kubernetes, half a dozen logging libraries, a terminal and somebody's
+clipboard, each of which puts something in front, in any order. ``read_lines`` takes pieces off the front as long as it knows them.
+What could be part of a message stays: CANN's "[ERROR] 2025-12-03-12:16:41 (PID:10652, Device:0, RankID:-1)" is one, with a dash
+between date and time that loggers do not write, and so are quotation marks and numbers at the start of a wrapped line.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
-
-_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\[(?:\d{1,3}(?:;\d{1,3})*)?m")
-_RANK = re.compile(r"\[rank\s*(\d+)\]:?")
-_PID = re.compile(r"\((\w[\w.-]*)\s+(?:rank=(\d+)\s+)?pid=(\d+)[^)]*\)")
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line.
+    """One line, or a part of one.
 
     Attributes:
         number: From 1, in its file.
@@ -33,10 +36,198 @@ class Line:
     repeats: int = 0
 
 
+# ESC as it is, as JSON, Python, C and terminals spell it, or lost on the way to the clipboard (then only colours are certain).
+_ANSI = re.compile(
+    r"(?:\x1b|\\u001[bB]|\\x1[bB]|\\033|\\e|\^\[|\u241b)(?:\[[0-9;:?]{0,40}[A-Za-z]|\][^\x07\x1b\\]{0,200}(?:\x07|\x1b\\)|\([AB0])"
+    r"|\[(?:\d{1,2}|10[0-7])(?:;\d{1,3}){0,4}m"
+)
+# Newlines that JSON or repr wrote as two characters. "D:\nets\x" is a path: a word and another backslash follow.
+_BREAK = re.compile(r"\r\n?|(?<![A-Za-z]:)(?:\\+r)?\\+n(?![A-Za-z0-9_.-]{1,60}\\[A-Za-z0-9_])")
+# tqdm's bar: it ends without a newline, so what a program says next stands behind it.
+_BAR = re.compile(
+    r"(?:^[^|%\[\]]{0,60}:)?\s{0,3}\d{1,3}%\|[^|]{0,250}\|"
+    r"(?:\s{0,3}[\d.,kMGT?]{1,20}/[\d.,kMGT?]{1,20}[^\[\r\n]{0,12}\[[^\]]{0,160}\]?)?"
+)
+_REPEATED = re.compile(r"\s*\[repeated (\d{1,9})x across (?:the )?\w{1,20}\](?:\s*\(Ray dedup.{0,400})?\s*$")
+
+_CLOCK = r"\d\d:\d\d:\d\d(?:[.,:]\d{1,9})?"
+_DATE = r"(?:\d{4}[-/.]\d\d[-/.]\d\d|\d\d/\d\d/\d{2,4}|\d\d-\d\d-\d{4})"
+_ZONE = r"(?:\s?Z|\s?[+-]\d\d:?\d\d|\s?UTC|\s[AP]M)?"
+_MONTH = r"(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),?\s)?(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\s+\d{1,2}"
+_PROGRAM = r"\s[\w.-]{1,64}\s[\w./@-]{1,64}(?:\[\d{1,9}\])?:"
+_LEVEL = r"(?:TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|ERR|CRITICAL|FATAL|EXCEPTION)"
+
+# What stands before a message, as regular expressions for the start of a line. They are tried in turn until none takes anything.
+# Groups: rank, local (rank), pid, who (another name of the speaker).
+_SPEAKERS = (
+    r"\[rank\s?(?P<rank_a>\d{1,7})\]:?",  # PyTorch
+    r"[\[(]rank[\s:=_-]{0,2}(?P<rank_b>\d{1,7})(?:/\d{1,7})?[\])]:?",  # everybody's own: [Rank 3], (rank=3), [RANK:3]
+    r"rank\s?(?P<rank_c>\d{1,7})\]?:(?=\s)",  # PyTorch's without its brackets
+    r"\[(?P<rank_d>\d{1,7})\]:(?=\s)",
+    r"\[[a-z_]{1,20}(?P<local_a>\d{1,5})(?:\|(?P<rank_e>\d{1,7}))?\](?::<std(?:out|err)>:?|<std(?:out|err)>:|:)",  # torchrun: [default3]:
+    r"\[\d{1,6},(?P<rank_f>\d{1,7})\]<std(?:out|err|diag)>:",  # Open MPI: job and rank
+    # Ray and vLLM: (Worker pid=123, ip=10.0.0.1), (VllmWorker rank=3 pid=1090), (Actor(1, 2) pid=3)
+    r"\((?P<who_ray>[^()\n]{0,120}(?:\([^()\n]{0,60}\)[^()\n]{0,40})?)\bpid=(?P<pid>\d{1,9})(?:[,\s][^()\n]{0,160})?\)",
+    r"\((?P<who_service>raylet|gcs_server|autoscaler[^()]{0,20}|dashboard|raylet,[^()]{1,60})\)(?=\s|$)",
+    r"\[(?P<who_pod>pod/[^\]\s]{1,200})\]",  # kubectl logs --prefix
+    r"\[(?P<who_index>\d{1,5})\](?=\s+(?:\d{4}-|\[|(?!NCCL)[A-Z]))",  # mpiexec -l of MPICH: the rank, but others write other numbers so
+)
+_STAMPS = (
+    rf"\[{_DATE}[T _:-]{_CLOCK}{_ZONE}(?:\s(?P<who_stamp>[^\[\]]{{1,80}}))?\]",  # [2025-04-23 19:23:11 TP0], Ray's "E 9751 9751"
+    rf"{_DATE}(?:[T _:]|,\s){_CLOCK}{_ZONE}:?(?=[\s\[(|]|$)(?:\s(?:stdout|stderr)\s[FP](?=\s|$))?",  # Kubernetes among them
+    rf"\[?{_MONTH}\s(?:\d{{4}}\s)?{_CLOCK}{_ZONE}(?:\s\d{{4}})?\]?(?:{_PROGRAM})?(?=[\s\[]|$)",  # syslog, with host and program
+    rf"\[?{_CLOCK}\]?(?=\s)",
+    r"\[\s{0,8}\d{1,9}\.\d{6}\](?:\[\s{0,6}[TC]\d{1,9}\])?",  # dmesg
+    rf"{_LEVEL}\s+\d\d-\d\d\s{_CLOCK}\s+(?:\[[^\[\]\s]{{1,100}}\]|[\w./-]{{1,80}}:\d{{1,6}}\])",  # vLLM
+    rf"\[?[IWEFCVD]\d{{2,8}}\s+{_CLOCK}\s+(?:\d{{1,9}}\s+)?[\w./+-]{{1,100}}:\d{{1,6}}\]",  # glog, klog, absl, c10
+    r"\[[IWEFC]\s[\w./+-]{1,100}:\d{1,6}\]",  # c10 before 2.2
+    r"\[[\w./-]{1,80}\.py:\d{1,6}(?::[\w<>.]{1,60})?\]",  # DeepSpeed, and vLLM's cut off
+    r"##\[\w{1,20}\]|::(?:error|warning|notice|debug)(?:\s[^:]{0,120})?::",  # GitHub Actions
+)
+# What logging libraries put between a timestamp and the text: " - name - ERROR - ", "| ERROR | module:function:3 - ".
+_PLACE = r"\[?[\w./<>-]{1,80}(?::[\w<>]{1,60})?:\d{1,6}(?::[\w<>]{1,60})?\]?"
+_LOGGING = (
+    rf"[-|:]?\s*(?:[^\s|]{{1,80}}\s+[-|]\s+){{0,3}}\[?{_LEVEL}\]?(?:\s*[-|:]\s*|\s+(?=\[?[\w.<>]{{1,80}}(?:\.py)?:\d))"
+    rf"(?:{_PLACE}\s*[-|:]?\s+)?"
+)
+# Marks of quoted mail, comments and lists. "10513462067 > 1369702144" and ">> allocated memory" wrapped before ">" are none.
+_MARKS = r">(?!\s*\d(?!\d{0,3}[-/:]\d))(?!>?\s*allocated)|#+(?=[\s\[(]|$)|//+(?=\s)|[-*+|](?=\s)|[`\"']{1,3}(?=[\[(]\w)"
+_FIRST = (
+    r"[a-z0-9][\w.-]{0,60}\s{1,40}\|(?=\s)",  # docker compose
+    r"\d{1,7}:(?=\s)(?!\s*\d+\s+Killed)",  # srun --label
+)
+
+_PREFIX = re.compile(r"\s*(?:" + "|".join((*_SPEAKERS, *_STAMPS, _MARKS)) + ")")
+_SERVICE = re.compile(rf"\s*(?:(?P<who_compose>{_FIRST[0]})|(?P<rank_srun>{_FIRST[1]}))")
+_AFTER_STAMP = re.compile(r"\s*" + _LOGGING)
+_HOST = re.compile(r"\s*([\w.-]{1,64}):\s+(?=\[rank\d|\[[a-z]{1,20}\d+\]|\(\w[^()]{0,80}pid=)")  # pdsh, DeepSpeed's launcher
+_RANK_IN_ACTOR = re.compile(r"\brank=(\d{1,7})")
+_TENSOR_PARALLEL = re.compile(r"(?:[A-Z]{2}\d{1,5}\s?)+$")
+_MOST_PREFIXES = 16
+_LONGEST_PREFIX = 1000
+
+
+class _Speaker:
+    """What the prefixes of a line say of its speaker, collected piece by piece."""
+
+    def __init__(self) -> None:
+        self.rank: int | None = None
+        self.local_rank: int | None = None
+        self.log_pid: int | None = None
+        self.place = ""
+        self.other = ""
+
+    def take(self, match: re.Match[str]) -> None:
+        for group, text in match.groupdict().items():
+            if text is None:
+                continue
+            kind = group.partition("_")[0]
+            if kind == "rank" and self.rank is None:
+                self.rank = int(text.strip(" :"))
+            elif kind == "local":
+                self.local_rank = int(text)
+            elif kind == "pid":
+                self.log_pid = int(text)
+            else:
+                self._name(group, text)
+
+    def _name(self, group: str, text: str) -> None:
+        if group == "who_ray":
+            rank = _RANK_IN_ACTOR.search(text)
+            if rank and self.rank is None:
+                self.rank = int(rank[1])
+        elif group in {"who_compose", "who_pod"}:
+            self.place = text.strip(" |")
+        elif group != "who_stamp" or _TENSOR_PARALLEL.search(text):
+            self.other = text
+
+    @property
+    def key(self) -> str:
+        who = next(
+            (
+                f"{kind}{value}"
+                for kind, value in (("pid", self.log_pid), ("rank", self.rank), ("local", self.local_rank), ("", self.other or None))
+                if value is not None
+            ),
+            "",
+        )
+        return f"{self.place}/{who}" if self.place else who
+
+
+def read_lines(number: int, raw: str) -> list[Line]:
+    r"""Takes a line of a log apart: into several where carriage returns or "\n" written as two characters divide it.
+
+    Args:
+        number: Its number in the file.
+        raw: The line, without its newline.
+    """
+    text = raw.replace("\0", "")
+    if "[" in text:
+        text = _ANSI.sub("", text)
+    parts = _BREAK.split(text) if "\r" in text or "\\" in text else [text]
+    lines = [_read(number, part) for part in parts]
+    return [line for line in lines if line.text or line.key] or lines[:1]
+
+
 def read_line(number: int, raw: str) -> Line:
-    """Takes a line of a log apart."""
-    text = _ANSI.sub("", raw)
-    rank, pid = _RANK.search(text), _PID.search(text)
-    number_of_rank = int(rank[1]) if rank else int(pid[2]) if pid and pid[2] else None
-    text = re.sub(r"^[\s#>`-]+", "", _PID.sub("", _RANK.sub("", text)))
-    return Line(number, text, number_of_rank, None, int(pid[3]) if pid else None, (rank or pid or [""])[0])
+    """Takes a line of a log apart; the parts of a divided one are joined by blanks, and the first that names a speaker counts."""
+    lines = read_lines(number, raw)
+    speaker = next((line for line in lines if line.key), lines[0])
+    text = " ".join(line.text for line in lines)
+    repeats = max(line.repeats for line in lines)
+    return Line(number, text, speaker.rank, speaker.local_rank, speaker.log_pid, speaker.key, repeats)
+
+
+def _read(number: int, text: str) -> Line:
+    repeats = 0
+    if "[repeated " in text:
+        match = _REPEATED.search(text, max(0, len(text) - 500))
+        if match:
+            repeats, text = int(match[1]), text[: match.start()]
+    if "%|" in text:
+        text = _BAR.sub(" ", text).strip()
+    speaker = _Speaker()
+    position, quoted = _prefix(text, speaker)
+    text = text[position:]
+    # Blanks before the text are its indentation, except for the one that the prefix itself ends with.
+    if position and text.startswith(" "):
+        text = text[1:]
+    if quoted:
+        text = text.rstrip().removesuffix(quoted)
+    return Line(number, text.rstrip(), speaker.rank, speaker.local_rank, speaker.log_pid, speaker.key, repeats)
+
+
+def _prefix(text: str, speaker: _Speaker) -> tuple[int, str]:
+    """Returns where the text begins behind all prefixes, and the quotation mark that was opened on the way."""
+    position, quoted, stamped = 0, "", False
+    match: re.Match[str] | None
+    for _ in range(_MOST_PREFIXES):
+        if position > _LONGEST_PREFIX:
+            break
+        match = _PREFIX.match(text, position)
+        if match is None and stamped:
+            match, stamped = _AFTER_STAMP.match(text, position), False
+        if match is None and not speaker.key:
+            match = _SERVICE.match(text, position)
+        if match is None:
+            match = _HOST.match(text, position)
+            speaker.place = speaker.place or (match[1] if match else "")
+        if match is None or match.end() == position:
+            break
+        taken = match[0].strip()
+        if taken[:1] in {"`", '"', "'"}:
+            quoted = taken
+        stamped = stamped or taken[:1].isdigit() or taken[:1] == "["
+        speaker.take(match)
+        position = match.end()
+    return position, quoted
+
+
+def by_speaker(lines: Iterable[Line]) -> dict[str, list[Line]]:
+    """Returns the lines by speaker, in order of first appearance; a line that names nobody goes with the speaker before it."""
+    groups: dict[str, list[Line]] = {}
+    last = ""
+    for line in lines:
+        last = line.key or last
+        groups.setdefault(last, []).append(line)
+    return groups
