@@ -60,7 +60,7 @@ def oom(
     from memdiag.cli.emit import emit, form_of
 
     form = form_of(as_json=as_json, as_md=as_md, output=output)
-    chosen = choose(given or [], has_message=_has_message)
+    chosen = [] if from_trace and not given else choose(given or [], has_message=_has_message)
     if not chosen and from_trace is None:
         typer.echo(USAGE, err=True, nl=False)
         raise typer.Exit(COULD_NOT)
@@ -139,9 +139,20 @@ def _report(chosen: list[Chosen]) -> OomReport:
     )
 
 
-def _joined(report: OomReport | None, trace: Path | None) -> OomReport:
-    if trace is not None:
-        raise MemdiagError("--from-trace: not yet")
+def _joined(report: OomReport | None, given: Path | None) -> OomReport:
+    """The report with what a trace knows of its messages; without a message, what the trace says of its own failures."""
     from memdiag.oom.model import OomReport
 
-    return report or OomReport(())
+    if given is None:
+        return report or OomReport(())
+    from memdiag.cli.choose import choose_trace
+    from memdiag.cli.talk import busy
+
+    path = choose_trace(given)
+    with busy(f"reading {path} …"):
+        from memdiag.analyzers.joined import join
+        from memdiag.sources import load
+
+        trace = load(path)
+    with busy(f"looking at {trace.num_events:,} events …"):
+        return join(report, trace)

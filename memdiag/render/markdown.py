@@ -21,7 +21,7 @@ from memdiag.units import format_bytes
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<#|~$&])")
 _PING = re.compile(r"@(?=\w)|(?<=\\#)(?=\d)")
-_WIDTH = 78  # what fits a code block of an issue without scrolling
+WIDTH = 78  # what fits a code block of an issue without scrolling
 
 
 def escape(text: object) -> str:
@@ -48,7 +48,7 @@ def cell(text: object) -> str:
 def render(report: Report, look: Look = PLAIN) -> str:
     """Returns the report as markdown; of ``look`` only ``unicode`` counts."""
     lines = [f"## memdiag: {words.worst(report.findings).upper()}", "", f"**{escape(words.headline(report))}**", ""]
-    lines += _table(("source", ""), ((escape(label), cell(value)) for label, value in words.source_facts(report)))
+    lines += table(("source", ""), ((escape(label), cell(value)) for label, value in words.source_facts(report)))
     idle = [device for device in report.devices if words.is_idle(device)]
     for device in report.devices:
         if device not in idle:
@@ -65,18 +65,20 @@ def render(report: Report, look: Look = PLAIN) -> str:
         lines += [f"- {code(note.code)} {escape(note.text)}" for note in report.notes] + [""]
     lines += ["### Next", ""]
     for purpose, line in next_steps(report):
-        lines += [f"{escape(purpose)}:", "", *_fence([plain(line)], "sh" if line.startswith("memdiag") else "python"), ""]
+        lines += [f"{escape(purpose)}:", "", *fence([plain(line)], "sh" if line.startswith("memdiag") else "python"), ""]
     lines.append(f"<sub>memdiag {escape(__version__)}</sub>")
     text = "\n".join(lines) + "\n"
     return text if look.unicode else in_ascii(text)
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> list[str]:
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> list[str]:
+    """Returns a table and an empty line; columns in ``right`` are set to the right."""
     rule = ["---:" if i in right else "---" for i in range(len(head))]
     return ["| " + " | ".join(cells) + " |" for cells in (head, rule, *rows)] + [""]
 
 
-def _fence(lines: Sequence[str], language: str = "") -> list[str]:
+def fence(lines: Sequence[str], language: str = "") -> list[str]:
+    """Returns a code block, with a fence longer than any run of backticks in it."""
     longest = max((len(run) for line in lines for run in re.findall("`{3,}", line)), default=2)
     fence = "`" * (longest + 1)
     return [fence + language, *lines, fence]
@@ -84,8 +86,8 @@ def _fence(lines: Sequence[str], language: str = "") -> list[str]:
 
 def _device(device: DeviceReport, *, titled: bool) -> list[str]:
     lines = [f"### Device {device.device}", ""] if titled else []
-    if curve := chart(device, _WIDTH):
-        lines += ["#### Memory over the trace", "", *_fence([line.plain.rstrip() for line in curve], "text"), ""]
+    if curve := chart(device, WIDTH):
+        lines += ["#### Memory over the trace", "", *fence([line.plain.rstrip() for line in curve], "text"), ""]
     return [*lines, *_usage(device), *_split(device), *_holders(device)]
 
 
@@ -97,7 +99,7 @@ def _usage(device: DeviceReport) -> list[str]:
     ]
     rows.append(("reserved - allocated", *(format_bytes(words.difference(usage)) for _, _, usage in columns)))
     head = ("", *(f"{title} ({where})" if where else title for title, where, _ in columns))
-    lines = ["#### How much", "", *_table(head, rows, range(1, len(head)))]
+    lines = ["#### How much", "", *table(head, rows, range(1, len(head)))]
     place = words.peak_place(device)
     return [*lines, f"{words.counts(device)}." + (f" The peak is in {escape(place)}." if place else ""), ""]
 
@@ -107,10 +109,10 @@ def _split(device: DeviceReport) -> list[str]:
     rows = split(device)
     if not rows:
         return [*lines, no_split(device), ""]
-    bar = stacked_bar([(row.glyph, row.style, row.bytes or 0) for row in rows], _WIDTH)
-    lines += [*_fence([bar.plain], "text"), ""]
+    bar = stacked_bar([(row.glyph, row.style, row.bytes or 0) for row in rows], WIDTH)
+    lines += [*fence([bar.plain], "text"), ""]
     cells = ((f"`{row.glyph}` {row.name}", format_bytes(row.bytes), words.percent(row.share), row.meaning) for row in rows)
-    lines += _table(("", "bytes", "share", "meaning"), cells, (1, 2))
+    lines += table(("", "bytes", "share", "meaning"), cells, (1, 2))
     return [*lines, escape(fit(device)), ""] if fit(device) else lines
 
 
@@ -119,14 +121,14 @@ def _holders(device: DeviceReport) -> list[str]:
     kinds, lives = words.holders(device.by_category), words.holders(device.by_lifetime, words.LIFETIME_WORDS)
     for title, rows in (("what it is", kinds), ("how long it lives", lives)):
         cells = [(escape(row.name), format_bytes(row.bytes), words.percent(row.share), row.meaning) for row in rows]
-        lines += _table((title, "bytes", "share", ""), cells or [("unknown", "", "", "")], (1, 2))
+        lines += table((title, "bytes", "share", ""), cells or [("unknown", "", "", "")], (1, 2))
     if not device.top_sites:
         return [*lines, "Where tensors were made is unknown." if device.top_sites is None else "No tensor is live then.", ""]
     sites = ((format_bytes(site.bytes), f"{site.num_tensors:,}", cell(site.name) or "unknown") for site in device.top_sites)
-    lines += _table(("bytes", "tensors", "where it was made"), sites, (0, 1))
+    lines += table(("bytes", "tensors", "where it was made"), sites, (0, 1))
     stacks = [f"{plain(site.name)}\n" + "\n".join(f"    {plain(frame)}" for frame in site.stack) for site in device.top_sites if site.stack]
     if stacks:
-        block = _fence([line for stack in stacks for line in stack.split("\n")], "text")
+        block = fence([line for stack in stacks for line in stack.split("\n")], "text")
         lines += ["<details><summary>call stacks</summary>", "", *block, "", "</details>", ""]
     return lines
 
@@ -136,11 +138,11 @@ def _finding(finding: Finding) -> list[str]:
     lines = [f"#### {escape(finding.code)} {escape(finding.title)} ({finding.severity}{where})", ""]
     if finding.evidence:
         cells = ((escape(e.what), escape(words.value_words(e)), cell(e.where)) for e in finding.evidence)
-        lines += _table(("evidence", "", "where"), cells)
+        lines += table(("evidence", "", "where"), cells)
     for fix in finding.fixes:
         lines += [f"**Fix:** {escape(fix.title)}" + (f" ({escape(fix.applicability)})" if fix.applicability else ""), ""]
         if fix.change:
-            lines += [*_fence([plain(fix.change)]), ""]
+            lines += [*fence([plain(fix.change)]), ""]
         if fix.caveat:
             lines += [f"*But:* {escape(fix.caveat)}", ""]
     if finding.saving:

@@ -5,51 +5,68 @@ The terminal and markdown renderers lay out the same rows; this is where the row
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from memdiag.oom.model import Confidence, LedgerEntry, Message, OomReport
+from memdiag.oom.model import Message, OomReport
+from memdiag.render.steps import record_lines
 from memdiag.render.text import plain, shorten
-from memdiag.render.words import Row, percent
+from memdiag.render.words import Row
 from memdiag.units import MIB, format_bytes, format_count, plural
 
-# What each cause means, as a sentence without its full stop.
+# What each cause means, in a sentence.
 CAUSES = {
-    "fragmentation": "the allocator held enough free memory, but in pieces that this request could not use",
-    "capacity": "the program needs more memory than the device has",
-    "other_process": "other programs hold the memory of this device",
-    "limit": "a limit that was set stopped the program, not the device",
-    "workspace_or_comm": "a library (communication, workspace) found no memory beside what the framework holds",
-    "host": "the memory of the computer (RAM) ran out, not that of the device",
-    "unknown": "the message does not say enough to tell the cause",
+    "fragmentation": "Enough memory was free inside the program, but in pieces that this request could not use.",
+    "capacity": "The program needs more memory than is there.",
+    "other_process": "Other programs hold the memory of this device.",
+    "limit": "A limit that was set stopped the program; the device itself has more.",
+    "workspace_or_comm": "A library (communication, workspace, CUDA graphs) found no room beside what the framework holds.",
+    "host": "The memory of the computer (RAM) ran out, not that of the device.",
+    "unknown": "The message does not say enough to tell the cause.",
 }
-# The same in a few words, for lists.
+# The same in a few words, for lists and alternatives.
 SHORT_CAUSES = {
     "fragmentation": "free memory in unusable pieces",
-    "capacity": "more needed than the device has",
+    "capacity": "more needed than there is",
     "other_process": "other programs hold the memory",
     "limit": "a limit that was set",
-    "workspace_or_comm": "no room for a library's workspace",
+    "workspace_or_comm": "no room for a library",
     "host": "the computer's RAM ran out",
     "unknown": "cannot be told",
 }
-CAUSE_STYLES = {"unknown": "bold yellow"}
-SURE = {
-    "high": "the numbers leave little doubt",
-    "medium": "the numbers fit, but do not prove it",
-    "low": "a guess: the message does not decide it",
-}
+SURE = {"high": "the numbers leave little doubt", "medium": "the numbers fit, but do not prove it", "low": "the message does not decide it"}
 _FRAMEWORKS = {
-    "pytorch": "PyTorch", "torch_npu": "torch_npu", "jax": "JAX", "tensorflow": "TensorFlow", "vllm": "vLLM", "sglang": "SGLang",
+    "pytorch": "PyTorch", "torch_npu": "PyTorch (torch_npu)", "jax": "JAX", "tensorflow": "TensorFlow", "vllm": "vLLM", "sglang": "SGLang",
     "mindspore": "MindSpore", "paddle": "PaddlePaddle", "onnxruntime": "ONNX Runtime", "cupy": "CuPy", "triton": "Triton",
     "ggml": "ggml (llama.cpp)", "ollama": "Ollama", "mlx": "MLX", "nccl": "NCCL", "tensorrt": "TensorRT", "cann": "CANN", "hccl": "HCCL",
     "ray": "Ray", "cuda": "CUDA", "linux": "Linux", "numpy": "NumPy",
 }  # fmt: skip
-_BACKENDS = {"cuda": "CUDA", "hip": "HIP (AMD)", "npu": "Ascend NPU", "xpu": "XPU (Intel)", "mps": "MPS (Apple)", "hpu": "HPU (Gaudi)",
-             "tpu": "TPU", "metal": "Metal (Apple)", "cpu": "host memory"}  # fmt: skip
+_BACKENDS = {
+    "cuda": "CUDA", "hip": "ROCm", "npu": "Ascend NPU", "xpu": "XPU", "mps": "MPS", "hpu": "Gaudi", "tpu": "TPU", "metal": "Metal",
+    "cpu": "the host",
+}  # fmt: skip
+_CARDS = {"cuda": "GPU", "hip": "GPU", "npu": "NPU", "tpu": "TPU", "hpu": "HPU", "xpu": "XPU"}
 _MINE = (("█", "green"), ("▒", "red"), ("▓", "blue"), ("▚", "yellow"))
 _DRAWN = {"other processes": ("░", "magenta"), "free": ("·", "cyan"), "unknown": ("?", "dim")}
-_BASIS = {"printed": "", "computed": "computed", "inferred": "inferred"}
+_BASIS = {"computed": "computed", "inferred": "inferred"}
+# Sizes that a message prints, for those that have no ledger.
+_SIZES = {
+    "requested_bytes": "wanted", "free_bytes": "free", "limit_bytes": "the limit", "total_bytes": "in all", "allocated_bytes": "allocated",
+    "reserved_bytes": "reserved", "process_bytes": "held by this process", "anon_rss_bytes": "held in RAM by the killed process",
+    "total_vm_bytes": "address space of the killed process", "program_bytes": "needed by the program", "static_bytes": "static",
+}  # fmt: skip
+_WHO = {
+    "cuda": "nvidia-smi --query-compute-apps=gpu_bus_id,pid,used_memory,name --format=csv",
+    "hip": "rocm-smi --showpids",
+    "npu": "npu-smi info",
+}
+EXAMPLES = (
+    "CUDA out of memory. Tried to allocate …",
+    "NPU out of memory. Tried to allocate …",
+    "RESOURCE_EXHAUSTED: Out of memory while trying to allocate … bytes",
+    "Out of memory: Killed process … (python)",
+)
 
 
 class Group(NamedTuple):
@@ -94,9 +111,8 @@ def cause_name(verdict: str) -> str:
 
 
 def sentence(message: Message) -> str:
-    """Returns the verdict in a sentence: what happened, in plain words."""
-    said = CAUSES.get(message.judgement.verdict, CAUSES["unknown"])
-    return said[0].upper() + said[1:] + "."
+    """Returns what the verdict means."""
+    return CAUSES.get(message.judgement.verdict, CAUSES["unknown"])
 
 
 def reasons(message: Message) -> list[str]:
@@ -108,78 +124,78 @@ def sureness(message: Message) -> str:
     """Returns how sure the verdict is, and what else it may be."""
     judgement = message.judgement
     others = [f"{cause_name(other)} ({SHORT_CAUSES.get(other, '')})" for other in judgement.alternatives]
-    return f"{confidence(judgement.confidence)}" + (f". Otherwise: {', then '.join(others)}" if others else "") + "."
+    return f"{judgement.confidence}, {SURE[judgement.confidence]}." + (f" If not that: {', or '.join(others)}." if others else "")
 
 
-def confidence(level: Confidence) -> str:
-    """Returns ``high: the numbers leave little doubt``."""
-    return f"{level}: {SURE[level]}"
+def card(message: Message) -> str:
+    """Returns ``GPU 3``, ``the NPU``, ``the device``."""
+    name, device = _CARDS.get(message.backend, "device"), message.fields.get("device_index")
+    return f"{name} {device}" if isinstance(device, int) else f"the {name}"
 
 
 def place(message: Message) -> str:
-    """Returns where a message stands: ``train.log line 10,412``."""
-    line = f"line {format_count(message.line)}"
-    return line if message.source in {"", "text"} else f"{'standard input' if message.source == '-' else plain(message.source)}, {line}"
+    """Returns where a message stands: ``train.log line 10,412``; for text of one line, and what comes from a trace, less."""
+    name = {"-": "standard input", "text": ""}.get(message.source, plain(message.source))
+    return " ".join(part for part in (name, f"line {format_count(message.line)}" if message.line > 0 else "") if part)
 
 
 def facts(message: Message) -> str:
-    """Returns what a message is about, on one line."""
+    """Returns whose message it is, on one line."""
     framework = _FRAMEWORKS.get(message.framework, plain(message.framework))
     backend = _BACKENDS.get(message.backend, plain(message.backend))
-    parts = [framework if framework == backend else f"{framework} on {backend}"]
-    device = message.fields.get("device_index")
-    if isinstance(device, int):
-        parts.append(f"device {device}")
+    parts = [framework if backend in framework or message.framework == "torch_npu" else f"{framework} on {backend}"]
+    if isinstance(message.fields.get("device_index"), int):
+        parts.append(card(message))
     if message.rank is not None:
         parts.append(f"rank {message.rank}")
-    pid = message.fields.get("pid") or message.fields.get("log_pid")
+    pid = message.fields.get("pid", message.fields.get("log_pid"))
     if isinstance(pid, int):
         parts.append(f"process {pid}")
     parts.append(place(message))
     if message.count > 1:
-        parts.append(f"seen {plural(message.count, 'time')}")
-    return " · ".join(parts)
+        parts.append(f"printed {plural(message.count, 'time')}")
+    return " · ".join(part for part in parts if part)
 
 
 def ledger_title(message: Message) -> str:
     """Returns what the ledger is an account of."""
-    device = message.fields.get("device_index")
-    where = f"device {device}" if isinstance(device, int) else "the device"
-    return f"Where the memory of {where} was"
+    return "What the message says" if not message.ledger else f"Where the memory of {card(message)} was"
 
 
-def ledger_rows(ledger: Sequence[LedgerEntry]) -> tuple[list[Row], LedgerEntry | None]:
-    """Returns the parts of a ledger in the order of the bar, and the total if there is one.
+def ledger_rows(message: Message) -> tuple[list[Row], int | None]:
+    """Returns the parts of a device's memory in the order of the bar, and their total if it is known.
 
-    ``meaning`` says how a number is known, where it is not simply printed.
+    ``meaning`` says how a number is known where it is not simply printed. Without a ledger, the rows are the sizes that are printed.
     """
-    total = next((entry for entry in ledger if entry.owner == "total"), None)
-    whole = total.bytes if total else None
+    whole = next((entry.bytes for entry in message.ledger if entry.owner == "total"), None)
     rows: list[Row] = []
     mine = 0
-    for entry in ledger:
-        if entry is total:
+    for entry in message.ledger:
+        if entry.owner == "total":
             continue
         glyph, style = _DRAWN.get(entry.owner) or _MINE[min(mine, len(_MINE) - 1)]
         mine += entry.owner == "this process"
         share = entry.bytes / whole if whole and entry.bytes is not None else None
-        rows.append(Row(plain(entry.what), entry.bytes, share, _BASIS.get(entry.basis, ""), glyph, style))
-    return rows, total
+        rows.append(Row(plain(entry.what, 120), entry.bytes, share, _BASIS.get(entry.basis, ""), glyph, style))
+    if not message.ledger:
+        sizes = ((what, message.fields.get(name)) for name, what in _SIZES.items())
+        rows = [Row(what, size, None, "", " ") for what, size in sizes if isinstance(size, int)]
+    return rows, whole
 
 
 def tried(message: Message) -> str:
     """Returns what "Tried to allocate" is in this message; "" where nothing of the kind is printed."""
     wanted = message.fields.get("requested_bytes")
-    if not isinstance(wanted, int):
+    if not isinstance(wanted, int) or not wanted:
         return ""
     size = format_bytes(wanted)
     if message.framework not in {"pytorch", "torch_npu"} or message.backend not in {"cuda", "hip", "npu", "xpu"}:
-        return f"The {size} wanted is the one request that failed, not what the program needs in all."
-    if wanted <= 2 * MIB:
-        return f"The {size} wanted is not the size of a tensor: for any tensor up to 1 MiB, PyTorch asks the driver for 2 MiB."
+        return f"{size} is the one request that failed, not what the program needs in all."
+    if wanted == 2 * MIB:
+        return f"{size} is no tensor's size: for any tensor of up to 1 MiB, PyTorch asks the driver for 2 MiB."
     if wanted == 20 * MIB:
-        return f"The {size} wanted is not the size of a tensor: for any tensor of 1 to 10 MiB, PyTorch asks the driver for 20 MiB."
-    return f"The {size} wanted is one tensor (rounded up to 2 MiB), not what the program needs in all."
+        return f"{size} is probably no tensor's size: for any tensor of 1 to 10 MiB, PyTorch asks the driver for 20 MiB."
+    return f"{size} is the size of one tensor, the one that failed (rounded up); not what the program needs in all."
 
 
 def wanted_range(messages: Sequence[Message]) -> str:
@@ -192,17 +208,46 @@ def wanted_range(messages: Sequence[Message]) -> str:
 
 
 def summary(report: OomReport) -> str:
-    """Returns how many messages there are, of how many causes, and which rank was first."""
-    found = groups(report.messages)
-    count = sum(group.times for group in found)
-    causes = len({group.first.judgement.verdict for group in found})
-    failed = {message.rank for message in report.messages if message.rank is not None}
-    text = f"{plural(count, 'out-of-memory message')}, {plural(causes, 'cause')}"
-    if len(failed) > 1:
-        text += f", {plural(len(failed), 'rank')}"
-    first = report.messages[0]
-    which = f"rank {report.first_rank} " if report.first_rank is not None and len(failed) > 1 else ""
-    return f"{text}. First failed: {which}({place(first)})." if which else f"{text}. The first: {place(first)}."
+    """Returns how many messages there are, of how many causes, and which was first."""
+    first, found = report.messages[0], groups(report.messages)
+    count, failed = sum(group.times for group in found), {message.rank for message in report.messages if message.rank is not None}
+    causes = {group.first.judgement.verdict for group in found}
+    parts = [plural(count, "out-of-memory message"), f"from {plural(len(failed), 'rank')}" if len(failed) > 1 else ""]
+    parts.append("all of one cause" if len(causes) == 1 else f"of {len(causes)} causes")
+    who = f"rank {report.first_rank}, " if report.first_rank is not None and len(failed) > 1 else ""
+    return f"{' '.join(part for part in parts if part)}. The first: {who}{place(first)}."
+
+
+def overview(report: OomReport, *, every: bool, top: int) -> tuple[list[str], list[list[str]], str]:
+    """Returns the head and the rows of a table of many messages, and a sentence on what it leaves out.
+
+    Args:
+        report: The messages.
+        every: A row for each message, rather than for groups of them.
+        top: Rows, at most; every message has its row with ``every``.
+    """
+    rows = [Group((message,)) for message in report.messages] if every else groups(report.messages)
+    shown = rows if every else rows[:top]
+    head = ["times", "rank" if every else "ranks", "cause", "wanted", "whose", "first at"]
+    cells = [
+        [
+            format_count(group.times), ranks(message.rank for message in group.messages), cause_name(group.first.judgement.verdict),
+            wanted_range(group.messages), _FRAMEWORKS.get(group.first.framework, plain(group.first.framework)), place(group.first),
+        ]
+        for group in shown
+    ]  # fmt: skip
+    if not any(row[1] for row in cells):
+        head, cells = [head[0], *head[2:]], [[row[0], *row[2:]] for row in cells]
+    left = len(rows) - len(shown)
+    return head, cells, f"and {plural(left, 'more kind')} (--top {len(rows)})" if left else ""
+
+
+def nothing(report: OomReport) -> list[str]:
+    """Returns what to say where no message was found: what was looked at, and what such messages look like."""
+    said = [f"Looked at {looked_at(report)}."]
+    if not report.num_bytes:
+        said = [f"Looked at {looked_at(report)}: it is empty. Did the program write to stderr? Then: python train.py > train.log 2>&1"]
+    return [*said, "Such a message says that memory ran out, in words like these:"]
 
 
 def looked_at(report: OomReport) -> str:
@@ -217,6 +262,21 @@ def excerpt(message: Message, limit: int) -> str:
     return shorten(plain(" ".join(message.text.split())), limit)
 
 
-def share(row: Row) -> str:
-    """Returns the share of a row as text."""
-    return percent(row.share)
+def next_steps(message: Message) -> list[tuple[str, str]]:
+    """Returns pairs of what it is good for and the line to paste."""
+    verdict = message.judgement.verdict
+    steps: list[tuple[str, str]] = []
+    if verdict == "other_process" and message.backend in _WHO:
+        steps.append(("see who holds the memory", _WHO[message.backend]))
+    if verdict == "host":
+        steps.append(
+            ("see whom the kernel killed, and how much there is", "sudo dmesg -T | grep -iE 'out of memory|killed process'; free -h")
+        )
+    if message.framework in {"pytorch", "torch_npu"} and message.backend in {"cuda", "hip", "npu"} and message.dialect != "trace":
+        begin, end = record_lines(message.backend)
+        steps.append(("see what filled the memory, line by line of your code: before training", begin))
+        steps.append(("…where it fails (except, or finally)", end))
+        log = plain(message.source)
+        given = shlex.quote(log) + " " if log not in {"", "-", "text"} else ""
+        steps.append(("…and then", f"memdiag oom {given}--from-trace trace.pkl"))
+    return steps
