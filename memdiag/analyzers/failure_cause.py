@@ -7,24 +7,25 @@ lies outside the allocator, no trace says: there the numbers of the message (all
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from memdiag.analyzers.failures import Failure
 from memdiag.analyzers.places import group_name
 from memdiag.analyzers.sites import by_category, by_place
-from memdiag.oom.model import Cause, Confidence, Judgement, LedgerEntry, Message
+from memdiag.oom.ledger import account
+from memdiag.oom.model import Cause, Confidence, Found, Judgement, LedgerEntry, Message
 from memdiag.units import format_bytes, plural
 
 # What a perfect arrangement could use, as a part of the device (of what is reserved, where that is unknown). Below the first a better
 # arrangement helps this request and hardly the next; below the second the device is simply full.
 SCARCE, DUST = 0.1, 0.03
 HALF = 0.5  # of the device, or of what is reserved: who has it is the cause
-LARGE = 0.25  # of the device outside the allocator: more than contexts and libraries
+SET_ASIDE = 0.15  # of reserved memory free in private pools: more than any run has
 NUM_PLACES = 3
 _ELSEWHERE: tuple[Cause, ...] = ("other_process", "workspace_or_comm")
-_REPLACED = ("allocated by", "reserved but unallocated", "reserved by", "reserved,", "cached", "private pool")
+_TAKEN_APART = ("allocated by PyTorch", "reserved but unallocated")  # of a ledger, by the parts of what is reserved
 
 
 @dataclass(frozen=True)
@@ -67,81 +68,97 @@ class _Account:
 
 def cause(failure: Failure, message: Message) -> Judgement:
     """Returns what caused a failure; ``message`` is what was printed, or what the trace says in its place."""
-    account = _Account.of(failure, message)
-    verdict, alternatives, sure, decisive = _decide(failure, account, message)
+    if failure.free_bytes < 0:
+        unknown = "The trace has the failure, but does not tell what was reserved and in use then."
+        return replace(message.judgement, reasons=(*message.judgement.reasons, unknown))
+    known = _Account.of(failure, message)
+    verdict, alternatives, sure, decisive = _decide(failure, known, message)
     confidence: Confidence = "medium" if not failure.exact or not sure else "high"
-    reasons = (*decisive, *_pieces(failure, account), *_whereabouts(failure), *_live(failure), *_retries(failure))
-    return Judgement(verdict, confidence, tuple(cause for cause in alternatives if cause != verdict), reasons)
+    reasons = (*decisive, *_pieces(failure, known), *_whereabouts(failure), *_live(failure), *_retries(failure))
+    return Judgement(verdict, confidence, tuple(dict.fromkeys(other for other in alternatives if other != verdict)), reasons)
 
 
 _Decision = tuple[Cause, tuple[Cause, ...], bool, tuple[str, ...]]
 
 
-def _decide(failure: Failure, account: _Account, message: Message) -> _Decision:
+def _decide(failure: Failure, known: _Account, message: Message) -> _Decision:
     """Returns the cause, what else it may be, whether the numbers leave no doubt, and the reason."""
-    asked = format_bytes(account.request)
-    if account.total is not None and account.request > account.total:
-        return "capacity", (), True, (f"{asked} was asked for, more than the whole device has ({format_bytes(account.total)}).",)
-    in_pieces: tuple[Cause, ...] = ("fragmentation",) if account.missing <= 0 else ()
-    if account.was_refused:
-        return _refused(failure, account, in_pieces)
-    half = account.total is not None and account.outside is not None and account.outside >= HALF * account.total
-    if account.missing > 0 or half:
-        return _short(failure, account, message, in_pieces)
-    inside, beside = format_bytes(account.free), f" and {format_bytes(account.left)} on the device" if account.left else ""
-    lay = f"{inside} lay free inside the allocator" + (beside if account.free < account.request else "")
-    rest = account.usable - account.request
-    text = f"{lay}: {'enough for' if account.free >= account.request else 'together enough for'} the {asked} asked for"
+    asked = format_bytes(known.request)
+    if known.total is not None and known.request > known.total:
+        return "capacity", (), True, (f"{asked} was asked for, more than the whole device has ({format_bytes(known.total)}).",)
+    in_pieces: tuple[Cause, ...] = ("fragmentation",) if known.missing <= 0 else ()
+    if known.was_refused:
+        return _refused(failure, known, message, in_pieces)
+    if known.missing > 0 or (known.outside is not None and known.total is not None and known.outside >= HALF * known.total):
+        return _short(failure, known, message, in_pieces)
+    private = 0 if failure.is_private else failure.private_bytes(free=True)
+    if known.missing + private > 0 and private >= SET_ASIDE * failure.usage["reserved"]:
+        text = f"{format_bytes(private)} lies free in private pools (CUDA graphs, MemPool), where this request could not use it."
+        return "workspace_or_comm", ("fragmentation", "capacity"), True, (text,)
+    text = _enough(known)
     if failure.fit is not None and failure.fit.fits:
         text += f", and a piece of {format_bytes(failure.fit.largest_free_bytes)} in its own pool and stream was large enough: "
         return "fragmentation", ("unknown",), False, (text + "it came free while the request was failing, or was kept for larger ones.",)
-    share = account.usable / max(account.total or failure.usage["reserved"], 1)
+    share = known.usable / max(known.total or failure.usage["reserved"], 1)
     if share >= SCARCE:
         return "fragmentation", (), True, (f"{text}, but in pieces.",)
-    scarce = f"Packed without a gap, {format_bytes(rest)} would have been left beside it: nearly all of the memory is in use."
+    scarce = f"Packed without a gap, {format_bytes(-known.missing)} would have been left beside it: nearly all of the memory is in use."
     if share < DUST:
         return "capacity", ("fragmentation",), False, (scarce, f"{text}, but in pieces.")
-    return "fragmentation", ("capacity",), account.free >= account.request, (f"{text}, but in pieces.", scarce)
+    return "fragmentation", ("capacity",), known.free >= known.request, (f"{text}, but in pieces.", scarce)
 
 
-def _refused(failure: Failure, account: _Account, in_pieces: tuple[Cause, ...]) -> _Decision:
-    reserved, left, wanted = failure.usage["reserved"], format_bytes(account.left), format_bytes(account.segment)
-    if account.limit is not None and reserved >= 0:
-        text = f"{format_bytes(reserved)} reserved + {wanted} is more than the {format_bytes(account.limit)} allowed"
-        if reserved + account.segment > account.limit:
-            return "limit", (*in_pieces, "capacity"), True, (f"{text}, while {left} was free on the device.",)
-    text = f"{left} was free on the device, enough for the {wanted} that the driver was asked for: a limit stood in the way."
-    return "limit", (*in_pieces, "unknown"), False, (text,)
+def _enough(known: _Account) -> str:
+    """Says that the free bytes would do."""
+    alone = known.free >= known.request
+    lay = f"{format_bytes(known.free)} lay free inside the allocator" + ("" if alone else f" and {format_bytes(known.left)} on the device")
+    return f"{lay}: {'' if alone else 'together '}enough for the {format_bytes(known.request)} asked for"
 
 
-def _short(failure: Failure, account: _Account, message: Message, in_pieces: tuple[Cause, ...]) -> _Decision:
+def _refused(failure: Failure, known: _Account, message: Message, in_pieces: tuple[Cause, ...]) -> _Decision:
+    """The device had room for the whole segment."""
+    reserved, left, wanted = failure.usage["reserved"], format_bytes(known.left), format_bytes(known.segment)
+    within = (f"Within that, {_enough(known)}, but in pieces.",) if in_pieces else ()
+    if known.limit is not None and reserved + known.segment > known.limit:
+        text = f"{format_bytes(reserved)} reserved + {wanted} is more than the {format_bytes(known.limit)} allowed"
+        return "limit", (*in_pieces, "capacity"), True, (f"{text}, while {left} was free on the device.", *within)
+    text = f"{left} was free on the device, enough for the {wanted} that the driver was asked for"
+    if message.dialect != "trace" and message.backend in {"cuda", "hip"}:  # there a limit would have been printed
+        reason = f"{text}: others held it a moment before, or the driver keeps it for itself."
+        return message.judgement.verdict, (*in_pieces, "limit", *message.judgement.alternatives), False, (reason, *within)
+    return "limit", (*in_pieces, "unknown"), False, (f"{text}: a limit on this process stood in the way.", *within)
+
+
+def _short(failure: Failure, known: _Account, message: Message, in_pieces: tuple[Cause, ...]) -> _Decision:
     """The free bytes are too few, or most of the device is somebody else's."""
-    left = "" if account.left is None else f" and {format_bytes(account.left)} on the device"
-    short = f"Even in one piece, the {format_bytes(account.free)} free inside the allocator{left} would not hold the "
-    text = f"{short}{format_bytes(account.request)} asked for: {format_bytes(account.missing)} are missing."
-    reasons = [text] if account.missing > 0 else []
-    printed = message.judgement.verdict
-    if account.outside is not None and account.total is not None and account.outside >= max(account.missing, LARGE * account.total):
-        who: Cause = printed if printed in _ELSEWHERE else "other_process"
-        held = f"{format_bytes(account.outside)} of the device's {format_bytes(account.total)} lie outside this allocator, "
-        reasons.insert(0, f"{held}which reserves {format_bytes(failure.usage['reserved'])}.")
-        others = tuple(other for other in _ELSEWHERE if other != who)
-        return who, (*in_pieces, *others, "capacity"), account.outside >= HALF * account.total, tuple(reasons)
-    private = failure.private_bytes
-    if private >= HALF * failure.usage["reserved"] > 0:
-        reasons.append(f"{format_bytes(private)} of the {format_bytes(failure.usage['reserved'])} reserved belong to private pools.")
+    left = "" if known.left is None else f" and {format_bytes(known.left)} on the device"
+    short = f"Even in one piece, the {format_bytes(known.free)} free inside the allocator{left} would not hold the "
+    text = f"{short}{format_bytes(known.request)} asked for: {format_bytes(known.missing)} are missing."
+    reasons = [f"{_enough(known)}, but in pieces." if in_pieces else text]
+    printed, reserved, total = message.judgement.verdict, failure.usage["reserved"], known.total
+    # Who has it where it is not this allocator, only the message tells.
+    if total is not None and known.outside is not None and known.outside >= known.missing:
+        most = known.outside >= HALF * total
+        if most or printed in _ELSEWHERE:
+            who: Cause = printed if printed in _ELSEWHERE else "other_process"
+            held = f"{format_bytes(known.outside)} of the device's {format_bytes(total)} lie outside this allocator, "
+            reasons.insert(0, f"{held}which reserves {format_bytes(reserved)}.")
+            others = tuple(other for other in _ELSEWHERE if other != who)
+            return who, (*in_pieces, *others, "capacity"), most, tuple(reasons)
+    private = failure.private_bytes()
+    if private >= HALF * reserved > 0:
+        reasons.append(f"{format_bytes(private)} of the {format_bytes(reserved)} reserved belong to private pools.")
         return "workspace_or_comm", ("capacity",), False, tuple(reasons)
-    known = printed in _ELSEWHERE and (account.outside or 0) >= account.missing
-    return "capacity", (printed,) if known else (), account.left is not None, tuple(reasons)
+    return "capacity", (), known.left is not None, tuple(reasons)
 
 
-def _pieces(failure: Failure, account: _Account) -> Iterator[str]:
+def _pieces(failure: Failure, known: _Account) -> Iterator[str]:
     """How the free bytes lie, and what stands between them."""
     fit = failure.fit
-    if fit is None or not account.free or fit.fits:
+    if fit is None or not known.free or fit.fits:
         return
     where = group_name(failure.device, failure.group)
-    elsewhere = account.free - fit.free_bytes
+    elsewhere = known.free - fit.free_bytes
     if not fit.num_free:
         yield f"None of the {plural(failure.num_free, 'free piece')} is of its pool and stream ({where})."
         return
@@ -149,7 +166,7 @@ def _pieces(failure: Failure, account: _Account) -> Iterator[str]:
     text += f"{format_bytes(fit.largest_free_bytes)}: {format_bytes(fit.missing_bytes)} too small"
     others = plural(failure.num_free - fit.num_free, "piece")
     yield text + (f"; {format_bytes(elsewhere)} ({others}) lie in other pools or streams." if elsewhere > 0 else ".")
-    if account.missing > 0:
+    if known.missing > 0:
         return
     if not fit.range_bytes:
         yield "No segment there is as long as the request: no tensor's going would make room in one."
@@ -208,33 +225,20 @@ def _retries(failure: Failure) -> Iterator[str]:
 
 
 def ledger(failure: Failure, message: Message) -> tuple[LedgerEntry, ...]:
-    """Returns the account of the device with what is reserved taken apart; what is not in the trace stays as the message has it."""
+    """Returns the account of the device by the numbers of the trace, with what is reserved taken apart; the rest as the message has it."""
+    reserved, allocated = failure.usage["reserved"], failure.usage["allocated"]
     parts = [LedgerEntry(what, size, "this process", "computed") for what, size in _parts(failure) if size]
-    kept = [entry for entry in message.ledger if entry.owner != "total" and not _is_replaced(entry)]
-    whole = next((entry for entry in message.ledger if entry.owner == "total"), None)
-    account = _Account.of(failure, message)
-    if not kept:
-        outside, left = account.outside, account.left
-        kept = [LedgerEntry("outside the allocator: contexts, libraries, other processes", outside, "unknown", "computed")]
-        kept = [*(kept if outside != 0 else []), LedgerEntry("free", left, "free", "computed")]
-    rest = (account.total or 0) - sum(entry.bytes or 0 for entry in (*parts, *kept))
-    if account.total is not None and rest and all(entry.bytes is not None for entry in kept):
-        kept = _absorb(kept, rest)
-    return (*parts, *kept, whole or LedgerEntry("total", account.total, "total", "computed"))
-
-
-def _is_replaced(entry: LedgerEntry) -> bool:
-    return entry.owner == "this process" and any(entry.what.lower().startswith(words) for words in _REPLACED)
-
-
-def _absorb(kept: list[LedgerEntry], rest: int) -> list[LedgerEntry]:
-    """Puts what two-decimal rounding left over to the largest entry that was worked out and not printed."""
-    own = [index for index, entry in enumerate(kept) if entry.basis != "printed" and (entry.bytes or 0) + rest >= 0]
-    if not own:
-        return [*kept, LedgerEntry("rounding of printed numbers", rest, "unknown", "computed")] if rest > 0 else kept
-    best = max(own, key=lambda index: kept[index].bytes or 0)
-    entry = kept[best]
-    return [*kept[:best], LedgerEntry(entry.what, (entry.bytes or 0) + rest, entry.owner, entry.basis), *kept[best + 1 :]]
+    if not parts:
+        return message.ledger
+    known = _Account.of(failure, message)
+    sizes = {"allocated": allocated, "unallocated": reserved - allocated, "reserved": reserved, "free": known.left, "total": known.total}
+    fields = {name: value for name, value in message.fields.items() if name not in {"private_pool_bytes", "cached_bytes"}}
+    fields |= {f"{name}_bytes": size for name, size in sizes.items() if size is not None}
+    entries = account(Found(0, 0, message.dialect, message.framework, message.backend, fields))
+    own = [entry for entry in entries if entry.what in _TAKEN_APART]
+    if sum(entry.bytes or 0 for entry in own) != reserved:  # part of it is not on the card
+        return entries
+    return (*parts, *(entry for entry in entries if entry not in own))
 
 
 def _size(value: object) -> int | None:

@@ -96,14 +96,22 @@ class Failure:
         """Pieces that the free bytes lie in, of all pools and streams."""
         return int((self.topology.blocks["tensor"] < 0).sum())
 
-    @property
-    def private_bytes(self) -> int:
-        """Bytes held from the driver by private pools (CUDA graphs, MemPools)."""
-        group, groups = self.topology.segments["group"], self.device.groups
+    def private_bytes(self, *, free: bool = False) -> int:
+        """Returns the bytes held from the driver by private pools (CUDA graphs, MemPools); with ``free`` those in no one's use."""
+        groups = self.device.groups
         if not self.device.has_addresses or not len(groups):
             return 0
-        private = ((groups.pool_major != 0) | (groups.pool_minor != 0))[group] & (group >= 0)
-        return int(self.topology.segments["size"][private].sum())
+        topology = self.topology
+        private = ((groups.pool_major != 0) | (groups.pool_minor != 0))[topology.segments["group"]] & (topology.segments["group"] >= 0)
+        blocks = topology.blocks
+        chosen = private[blocks["segment"]] & ((blocks["tensor"] < 0) if free else True)
+        return int(blocks["size"][chosen].sum())
+
+    @property
+    def is_private(self) -> bool:
+        """Whether the request was made in a private pool."""
+        groups = self.device.groups
+        return self.group >= 0 and bool(groups.pool_major[self.group] or groups.pool_minor[self.group])
 
 
 @dataclass(frozen=True)

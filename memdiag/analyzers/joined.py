@@ -119,17 +119,23 @@ def _from_failure(joiner: _Joiner, failure: Failure) -> Message:
     fields |= {name: value for name, value in known.items() if value is not None}
     found = Found(0, 0, "trace", "torch_npu" if backend == "npu" else "pytorch", backend, fields)
     judgement = judge(found)
-    text = f"{failure.here.name[:1].upper()}{failure.here.name[1:]}: out of memory on device {device.device}. "
-    text += f"{format_bytes(failure.request_bytes)} could not be had" + (f" at {failure.here.site}" if failure.here.site else "")
-    shown = [(name, usage[name]) for name in ("allocated", "reserved") if usage[name] >= 0] + [("free on the device", left or 0)] * (
-        left is not None
-    )
-    text += (" with " + ", ".join(f"{format_bytes(size)} {name}" for name, size in shown) if shown else "") + "."
+    text = _sentence(failure)
     message = Message(
         "trace", found.framework, backend, None, failure.count, 0, text, fields, judgement, account(found), advise(found, judgement),
         trace.path,
     )  # fmt: skip
     return joiner.told(message, failure, "")
+
+
+def _sentence(failure: Failure) -> str:
+    """Says what failed, as a message would."""
+    usage, left = failure.usage, failure.here.device_free_bytes
+    shown = [f"{format_bytes(usage[name])} {name}" for name in ("allocated", "reserved") if usage[name] >= 0]
+    shown += [f"{format_bytes(left)} free on the device"] if left is not None else []
+    where = f" at {failure.here.site}" if failure.here.site else ""
+    name, asked = failure.here.name, format_bytes(failure.request_bytes)
+    with_these = f" with {', '.join(shown)}" if shown else ""
+    return f"Out of memory on device {failure.device.device} in {name}: {asked} (rounded) could not be had{where}{with_these}."
 
 
 def _alone(message: Message, why: str) -> Message:
@@ -156,7 +162,7 @@ def _why_not(message: Message, candidates: list[Failure]) -> str:
     pairs = [
         f"{format_bytes(printed[n].bytes)} {n} against {format_bytes(seen[n])}"
         for n in ("requested", "allocated", "reserved")
-        if n in printed
+        if n in printed and seen[n] >= 0
     ]
     failed = plural(len(candidates), "out-of-memory event")
     event = f"event {format_count(last.here.at)}"
