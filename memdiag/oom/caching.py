@@ -67,11 +67,6 @@ _EXCEPTION = re.compile(r"(OutOfMemoryError|RuntimeError)[^A-Za-z0-9]{0,8}$", re
 _ON_RANK = re.compile(r"onrank(\d{1,6})[:,]?\D{0,40}$", re.IGNORECASE)
 _BRACKETED = frozenset({"total", "allocated", "active", "reserved", "cached", "free", "device"})
 
-# How every exception of torch_npu ends: who raised it and the kind of failure.
-TRAILER = pattern(r"\(PID:{pid:int},Device:{device_index:int},RankID:(?P<rank>-?\d{1,9})\) ERR(?P<code>\d{5})")
-_TRAILER_REACH = 400
-_ERR_MEMORY = "00006"
-
 
 @dataclass(slots=True)
 class Gathered:
@@ -114,6 +109,8 @@ class Gathered:
 def messages(text: Squeezed, *backends: str) -> Iterator[tuple[Gathered, Found]]:
     """Yields the messages of some backends in ``text``: the clauses, and what they say with an empty name of the form."""
     for gathered in gather(text.text):
+        if text.is_code(gathered.start):
+            continue
         backend = _backend_of(gathered, text.text)
         if backend in backends:
             framework = "torch_npu" if backend == "npu" else "pytorch"
@@ -140,28 +137,6 @@ def gather(text: str) -> list[Gathered]:
         last.matches.append(match)
         last.end = max(last.end, -minus_end)
     return [group for group in groups if group.counts]
-
-
-def trailer(text: Squeezed, end: int, *codes: str) -> tuple[Fields, int]:
-    """Returns what the line behind a message of torch_npu says of its process, and where that ends.
-
-    The line counts unless another speaker wrote it and, with ``codes``, where its error is one of them: failures of other
-    processes follow just as closely.
-    """
-    match = TRAILER.search(text.text, end, end + _TRAILER_REACH)
-    if match is None or (codes and match["code"] not in codes):
-        return {}, end
-    if text.line_at(match.start()).key not in {"", text.line_at(max(end - 1, 0)).key}:
-        return {}, end
-    fields = take(match)
-    if int(match["rank"]) >= 0:
-        fields["rank"] = int(match["rank"])
-    return fields, match.end()
-
-
-def memory_trailer(text: Squeezed, end: int) -> tuple[Fields, int]:
-    """Returns ``trailer`` where it says that memory was what failed."""
-    return trailer(text, end, _ERR_MEMORY)
 
 
 def _begins(last: Gathered, start: int, kind: str) -> bool:

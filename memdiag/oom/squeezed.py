@@ -37,8 +37,9 @@ _SIZE = re.compile(rf"({_NUMBER})([A-Za-z|1]*)")
 _POWERS = {"k": 1, "m": 2, "g": 3, "t": 4, "p": 5, "e": 6}
 # Lines of a program that hold a message without being one: 'if "out of memory" in str(error):'.
 _CODE = re.compile(
-    r"\s*(?:\d{1,6}\s*:?\s+|-+>\s*\d{1,6}\s+)?(?:(?:if|elif|while|assert|raise|except|return|case|throw|#\s?define)\b|(?:with )?pytest\.raises\("
-    r"|(?:with )?self\.assert\w{0,40}\(|print\(|printf\(|log(?:ger|ging)?\.\w{1,20}\(|[\w.]{1,60} = )[^\"'`]{0,200}[\"'`]"
+    r"\s*(?:\d{1,6}\s*:?\s+|-+>\s*\d{1,6}\s+)?"
+    r"(?:(?:if|elif|while|assert|raise|except|return|case|throw|#\s?define)\b|(?:with )?pytest\.raises\(|(?:with )?self\.assert\w{0,40}\("
+    r"|print\(|printf\(|log(?:ger|ging)?\.\w{1,20}\(|[\w.]{1,60} = )[^\"'`]{0,200}[\"'`]"
 )
 _ABSURD = 1 << 60  # -1 printed as unsigned ("17179869184.00 GiB"): it says that a number is not known
 

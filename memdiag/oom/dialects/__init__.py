@@ -20,6 +20,8 @@ DIALECTS: dict[str, str] = {
     "pytorch-cuda": "memdiag.oom.dialects.pytorch_cuda",
     "pytorch-xpu": "memdiag.oom.dialects.pytorch_xpu",
     "torch-npu": "memdiag.oom.dialects.torch_npu",
+    "hccl": "memdiag.oom.dialects.hccl",
+    "cann": "memdiag.oom.dialects.cann",
 }
 
 

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from memdiag.findings import Fix
-from memdiag.oom.caching import memory_trailer, messages
+from memdiag.oom.ascend import blocks, tail, trailer
+from memdiag.oom.caching import messages
 from memdiag.oom.model import Fields, Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern, take
 from memdiag.units import format_bytes
@@ -82,15 +83,17 @@ _PINNED_LESS = Fix(
 
 def find(text: Squeezed) -> Iterator[Found]:
     """Yields the messages in ``text``."""
+    lines = list(blocks(text))
     for gathered, found in messages(text, "npu"):
-        fields, end = memory_trailer(text, found.end)
-        found = replace(found, end=end, fields={**fields, **found.fields})
+        fields, end = trailer(text, found.end)
+        found = replace(found, end=tail(text, end, lines), fields={**fields, **found.fields})
         if gathered.has("workspace"):
             yield _workspace(found)
         else:
             yield replace(found, dialect="torch_npu")
     for match in _DEVICE_ID.finditer(text.text):
-        fields, end = memory_trailer(text, match.end())
+        fields, end = trailer(text, match.end())
+        end = tail(text, end, lines)
         judgement = Judgement(
             "workspace_or_comm",
             "low",

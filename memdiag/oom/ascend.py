@@ -1,0 +1,151 @@
+"""What CANN, the software under every framework on Ascend, prints when the device is full: error codes, driver lines, and who failed.
+
+One failure is told by several layers, each in its own words and most of them at once: the operator library (207001), the runtime
+(EL0004), HCCL (EI0011, EI0007), the driver (devmm, errno 12), and the framework's trailer with process, device and rank. ``blocks``
+puts the lines of one failure together.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from memdiag.oom.model import Fields
+from memdiag.oom.squeezed import Squeezed, pattern, take
+
+# How every exception of torch_npu ends: who raised it and the kind of failure.
+TRAILER = pattern(r"\( PID:{pid:int},Device:{device_index:int},RankID:(?P<rank>-?\d{1,9})\) ERR(?P<code>\d{5})")
+_ERR_MEMORY = "00006"  # "PTA memory error"
+
+# What says that memory was what failed.
+_SAYS = {
+    "el0004": pattern(r"(?:Memory_Allocation_Failure \( EL0004\) | EL0004 \)? : (?=.{0,80}Failed to allocate)) :? (?:\[PID:{pid:int}\])?"),
+    "hccl_code": pattern(r"EI(?:0011|0007) \)? : (?:\[PID:{pid:int}\])? (?=.{0,80}Failed to allocate)"),
+    "hccl_resource": pattern(r"Failed to allocate resource\[\w{1,40}\] with info"),
+    "hccl_size": pattern(r"Failed to allocate \[ size: .{1,120} bytes of NPU memory"),
+    "code": pattern(
+        r"(?:error code (?:is)? :? | (?:runtime)? result = | failed [:,]? (?:error)? (?:code)? [:=]? | ret \[? [=:]? ) 207001 (?!\d)"
+    ),
+    "malloc": pattern(r"(?:aclrt|rt)Malloc\w{0,20} (?:fail(?:ed)? | execute failed)"),
+    "device_malloc": pattern(r"alloc(?:ate)? device memory failed"),
+    "driver": pattern(r"driver error : out of memory"),
+    "devmm": pattern(r"\[drv\]\[devmm\]\[ \w{1,60} \d{1,6} \] <errno:12,"),
+    "module": pattern(r"reason=\[ module new memory error"),
+}
+# What tells more about it.
+_TELLS = {
+    "trailer": TRAILER,
+    "pid": pattern(r"\[PID:{pid:int}\]"),
+    "size": pattern(r"(?:\bsize|count|alloc_size|with info \[ size) [:=] {requested:bytes} (?![\d.]|[KMG])"),
+    "device": pattern(r"(?:device_id|deviceid|devid|device) [:=] {device_index:int} (?!\d)"),
+    "opened": pattern(r"open device {device_index:int} failed"),
+    "rank": pattern(r"NPU function error | HCCL function error"),
+}
+_PIECES = {**_SAYS, **_TELLS}
+_REACH = 700  # squeezed characters between two lines of a failure
+_BEFORE = 250  # between what tells more and the first line that says it is about memory
+
+_HCCL = re.compile(
+    r"hccl(?:function|alloc|all|comm|broadcast|send|recv|reduce|group|get|create|init|scatter|gather|barrier)", re.IGNORECASE
+)
+_NO_CONTEXT = re.compile(
+    r"aclrtSetDevice|rtSetDevice|opendevice\d+failed|FailtoinitMemoryPoolManager|aclInit|deviceretainerror", re.IGNORECASE
+)
+_LAUNCH = re.compile(r"KernelLaunch|modulenewmemory|rtRegisterAllKernel|rtDevBinary|rtBinaryLoad|loadmodelfail", re.IGNORECASE)
+_OPERATOR = re.compile(r"ExecuteOp|Executeopfailed|purpose:pagecaching|requestedbyGEmodule", re.IGNORECASE)
+
+
+@dataclass(slots=True)
+class Block:
+    """The lines of one failure.
+
+    Attributes:
+        start: Where they begin in the squeezed text.
+        end: Where they end.
+        key: Who wrote them ("" if no line says).
+        fields: What they print.
+        kinds: Which pieces they have.
+    """
+
+    start: int
+    end: int
+    key: str
+    fields: Fields = field(default_factory=dict)
+    kinds: set[str] = field(default_factory=set)
+
+    def is_hccl(self, text: str) -> bool:
+        """Whether the memory was to be HCCL's."""
+        return bool({"hccl_code", "hccl_resource", "hccl_size"} & self.kinds or _HCCL.search(text, max(self.start - 200, 0), self.end))
+
+    def stage(self, text: str) -> str:
+        """Returns what failed: "device" (it could not be opened), "launch" (of a kernel), "operator" (its own memory), or ""."""
+        start = max(self.start - _BEFORE, 0)
+        for name, words in (("device", _NO_CONTEXT), ("launch", _LAUNCH), ("operator", _OPERATOR)):
+            if words.search(text, start, self.end + 150):
+                return name
+        return ""
+
+
+def blocks(text: Squeezed) -> Iterator[Block]:
+    """Yields the failures of device memory that CANN tells of in ``text``."""
+    pieces = sorted(
+        ((match.start(), kind, match) for kind, regex in _PIECES.items() for match in regex.finditer(text.text)), key=lambda p: p[:2]
+    )
+    block: Block | None = None
+    for start, kind, match in pieces:
+        key = text.line_at(start).key
+        taken = _taken(kind, match)
+        if block is None or _is_another(block, start, key, taken):
+            if block and _counts(block) and not text.is_code(block.start):
+                yield block
+            block = Block(start, start, key)
+        block.key = block.key or key
+        block.end = max(block.end, match.end())
+        block.kinds.add(kind)
+        block.fields = taken | block.fields
+    if block and _counts(block) and not text.is_code(block.start):
+        yield block
+
+
+def trailer(text: Squeezed, end: int, reach: int = 400) -> tuple[Fields, int]:
+    """Returns what the line behind a message of torch_npu says of its process, and where that ends.
+
+    It counts where its error is one of memory and no other speaker wrote it: failures of other processes follow just as closely.
+    """
+    match = TRAILER.search(text.text, end, end + reach)
+    if match is None or match["code"] != _ERR_MEMORY:
+        return {}, end
+    if text.line_at(match.start()).key not in {"", text.line_at(max(end - 1, 0)).key}:
+        return {}, end
+    return _taken("trailer", match), match.end()
+
+
+def tail(text: Squeezed, end: int, following: Iterable[Block], reach: int = 500) -> int:
+    """Returns where a message ends that CANN's lines about the same failure follow, of the same speaker or of nobody."""
+    key = text.line_at(max(end - 1, 0)).key
+    for block in following:
+        if end <= block.start <= end + reach and block.key in {"", key}:
+            end = block.end
+    return end
+
+
+def _taken(kind: str, match: re.Match[str]) -> Fields:
+    """Returns the fields of a piece; a rank of -1 is none, a size of 0 neither."""
+    fields = {name: value for name, value in take(match).items() if name != "requested_bytes" or value}
+    if kind == "trailer" and int(match["rank"]) >= 0:
+        fields["rank"] = int(match["rank"])
+    return fields
+
+
+def _is_another(block: Block, start: int, key: str, taken: Fields) -> bool:
+    """Whether a piece belongs to another failure than the block's."""
+    says = bool(block.kinds & set(_SAYS))
+    if start - block.end > (_REACH if says else _BEFORE) or (key and block.key and key != block.key):
+        return True
+    return any(block.fields.get(name, taken[name]) != taken[name] for name in ("pid",) if name in taken)
+
+
+def _counts(block: Block) -> bool:
+    """Whether the pieces say that memory failed."""
+    return bool(block.kinds & set(_SAYS))
