@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from rich.text import Text
+if TYPE_CHECKING:
+    from rich.text import Text
 
 
 def bar(share: float, width: int) -> Text:
     """Returns a bar for ``share`` (0 to 1) of ``width`` columns; whatever is above 0 shows."""
+    from rich.text import Text
+
     return Text("█" * max(round(share * width), 1 if share > 0 else 0), style="green")
 
 
@@ -17,6 +21,8 @@ def stacked_bar(parts: Sequence[tuple[str, str, int]], width: int) -> Text:
 
     Every part above 0 gets at least one column, taken from the largest; the rest is divided as exactly as columns allow.
     """
+    from rich.text import Text
+
     total = sum(max(amount, 0) for _, _, amount in parts)
     line = Text()
     if total <= 0:

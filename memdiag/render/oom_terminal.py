@@ -5,14 +5,12 @@ One message takes about a screen. Many are grouped by cause; the first one, wher
 
 from __future__ import annotations
 
-from rich.text import Text
-
 from memdiag.findings import Finding, Fix
 from memdiag.oom.model import Message, OomReport
 from memdiag.render import oom_words as words
-from memdiag.render.bar import stacked_bar
+from memdiag.render.bar import share_out
+from memdiag.render.lightpage import Cell, LightPage
 from memdiag.render.look import PLAIN, Look
-from memdiag.render.page import Page, indented, new_grid
 from memdiag.render.text import plain
 from memdiag.render.words import percent
 from memdiag.units import format_bytes
@@ -29,7 +27,7 @@ def render(report: OomReport, look: Look = PLAIN, *, every: bool = False, top: i
         every: A row for each message, rather than for groups of them.
         top: Rows in each list.
     """
-    page = Page(look)
+    page = LightPage(look)
     if not report.messages:
         _nothing(page, report)
         return page.finish()
@@ -39,7 +37,7 @@ def render(report: OomReport, look: Look = PLAIN, *, every: bool = False, top: i
     return page.finish()
 
 
-def _nothing(page: Page, report: OomReport) -> None:
+def _nothing(page: LightPage, report: OomReport) -> None:
     page.text("No out-of-memory message was found.", "bold")
     for line in words.nothing(report):
         page.gap()
@@ -48,29 +46,27 @@ def _nothing(page: Page, report: OomReport) -> None:
         page.text(example, "dim", indent=2)
 
 
-def _overview(page: Page, report: OomReport, *, every: bool, top: int) -> None:
+def _overview(page: LightPage, report: OomReport, *, every: bool, top: int) -> None:
     page.text(words.summary(report), "bold")
     page.gap()
     head, rows, rest = words.overview(report, every=every, top=top)
-    grid = new_grid("r", *("l" for _ in head[1:]))
-    grid.add_row(*(Text(title, style="bold") for title in head))
-    for row in rows:
-        grid.add_row(*row[:-1], Text(row[-1], style="dim"))
-    page.add(indented(grid))
+    kinds = "r" + "l" * (len(head) - 2) + "w"
+    table: list[list[Cell]] = [[(title, "bold") for title in head]]
+    table += [[*row[:-1], (row[-1], "dim")] for row in rows]
+    page.grid(kinds, table)
     if rest:
         page.text(rest, "dim", indent=2)
     page.gap()
 
 
-def _message(page: Page, message: Message) -> None:
-    grid = new_grid("l", "w")
+def _message(page: LightPage, message: Message) -> None:
     style = "bold yellow" if message.judgement.verdict == "unknown" or message.is_warning else "bold red"
-    grid.add_row(Text(words.cause_name(message.judgement.verdict).upper(), style=style), Text(words.sentence(message), style="bold"))
-    for reason in words.reasons(message):
-        grid.add_row("", reason)
-    grid.add_row(Text("how sure", style="dim"), Text(words.sureness(message)))
-    grid.add_row(Text("message", style="dim"), Text(words.facts(message)))
-    page.add(grid)
+    name = words.cause_name(message.judgement.verdict).upper()
+    rows = [((name, style), (words.sentence(message), "bold"))]
+    rows += [(("", ""), (reason, "")) for reason in words.reasons(message)]
+    rows.append((("how sure", "dim"), (words.sureness(message), "")))
+    rows.append((("message", "dim"), (words.facts(message), "")))
+    page.grid("lw", rows, indent=0)
     _ledger(page, message)
     if message.findings:
         page.title("What to do")
@@ -79,57 +75,53 @@ def _message(page: Page, message: Message) -> None:
     _next(page, message)
 
 
-def _ledger(page: Page, message: Message) -> None:
+def _ledger(page: LightPage, message: Message) -> None:
     rows, total = words.ledger_rows(message)
     if not rows:
         page.gap()
     else:
         page.title(words.ledger_title(message))
-    if rows and total:
+    sizes = [row.bytes or 0 for row in rows]
+    if total and sum(sizes) > 0:
         width = page.width - 4
-        page.add(Text("  ").append_text(stacked_bar([(row.glyph, row.style, row.bytes or 0) for row in rows], width)))
+        page.spans(((row.glyph * num, row.style) for row, num in zip(rows, share_out(sizes, width), strict=True)), indent=2)
         _wanted(page, message, total, width)
-    grid = new_grid("l", "r", "r", "w")
+    table: list[tuple[Cell, ...]] = []
     for row in rows:
-        name = Text(row.name, overflow="fold").append(f" · {row.meaning}" if row.meaning else "", style="dim")
-        grid.add_row(Text(row.glyph, style=row.style), format_bytes(row.bytes), percent(row.share), name)
+        name = f"{row.name} · {row.meaning}" if row.meaning else row.name
+        table.append(((row.glyph, row.style), (format_bytes(row.bytes), ""), (percent(row.share), ""), (name, "")))
     if rows and total is not None:
-        grid.add_row("", Text(format_bytes(total), style="bold"), "", Text("total", style="bold"))
-    page.add(indented(grid))
+        table.append((("", ""), (format_bytes(total), "bold"), ("", ""), ("total", "bold")))
+    page.grid("lrrw", table)
     if said := words.tried(message):
         page.text(said, indent=2)
 
 
-def _wanted(page: Page, message: Message, total: int, width: int) -> None:
+def _wanted(page: LightPage, message: Message, total: int, width: int) -> None:
     """The request on the scale of the bar above it."""
     wanted = message.fields.get("requested_bytes")
     if isinstance(wanted, int) and 0 < wanted <= total:
         columns = max(round(wanted * width / total), 1)
-        said = f"{format_bytes(wanted)} wanted"
-        before = columns + 1 + len(said) <= width
-        page.add(Text("  ").append("=" * columns, style="bold").append(f" {said}" if before else "", style="bold"))
+        said = f" {format_bytes(wanted)} wanted"
+        page.spans([("=" * columns, "bold"), (said if columns + len(said) <= width else "", "bold")], indent=2)
 
 
-def _finding(page: Page, finding: Finding) -> None:
-    head = new_grid("l", "w")
-    head.add_row(Text(plain(finding.code), style="cyan"), Text(plain(finding.title, LONGEST), style="bold", overflow="fold"))
-    page.add(indented(head))
+def _finding(page: LightPage, finding: Finding) -> None:
+    page.grid("lw", [((plain(finding.code), "cyan"), (plain(finding.title, LONGEST), "bold"))])
     for number, fix in enumerate(finding.fixes, 1):
         _fix(page, number, fix)
 
 
-def _fix(page: Page, number: int, fix: Fix) -> None:
-    grid = new_grid("l", "w")
+def _fix(page: LightPage, number: int, fix: Fix) -> None:
     applies = f" ({plain(fix.applicability, LONGEST)})" if fix.applicability else ""
-    grid.add_row(Text(f"{number}.", style="green"), Text(plain(fix.title, LONGEST) + applies, overflow="fold"))
-    page.add(indented(grid, 4))
+    page.grid("lw", [((f"{number}.", "green"), plain(fix.title, LONGEST) + applies)], indent=4)
     if fix.change:
-        page.paste(plain(fix.change), indent=7)
+        page.paste(plain(fix.change), indent=8)
     if fix.caveat:
-        page.text(f"but {plain(fix.caveat, LONGEST)}", "dim", indent=7)
+        page.text(f"but {plain(fix.caveat, LONGEST)}", "dim", indent=8)
 
 
-def _next(page: Page, message: Message) -> None:
+def _next(page: LightPage, message: Message) -> None:
     steps = words.next_steps(message)
     if steps:
         page.title("Next")

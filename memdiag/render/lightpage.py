@@ -1,0 +1,132 @@
+"""A page of text for a terminal, as render/page.py makes it, but without rich: for commands that must be there at once.
+
+rich takes longer to load than such a command takes to do its work. What it is needed for here is little: wrapped paragraphs, columns,
+a few colours, and characters that are two columns wide.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Sequence
+
+from memdiag.render.look import Look
+from memdiag.render.text import in_ascii
+
+NARROWEST, WIDEST = 60, 132
+_CODES = {
+    "bold": "1", "dim": "2", "underline": "4", "red": "31", "green": "32", "yellow": "33", "blue": "34", "magenta": "35", "cyan": "36",
+}  # fmt: skip
+
+Cell = str | tuple[str, str]  # text, or text and its style ("bold red")
+
+
+class LightPage:
+    """Collects what is printed.
+
+    Args:
+        look: Of the place it goes to; its width is kept between 60 and 132 columns.
+    """
+
+    def __init__(self, look: Look) -> None:
+        self.look = look
+        self.width = min(max(look.width, NARROWEST), WIDEST)
+        self._lines: list[str] = []
+
+    def text(self, text: str, style: str = "", indent: int = 0) -> None:
+        """Adds a paragraph, wrapped."""
+        self._lines += [" " * indent + self._styled(line, style) for line in wrap(text, self.width - indent)]
+
+    def paste(self, line: str, indent: int) -> None:
+        """Adds one line to copy: never wrapped, never cut."""
+        self._lines.append(" " * indent + self._styled(line, "bold"))
+
+    def gap(self) -> None:
+        """Adds an empty line."""
+        self._lines.append("")
+
+    def title(self, title: str) -> None:
+        """Adds the title of a section."""
+        self.gap()
+        self.text(title, "bold underline" if self.look.color else "bold")
+
+    def spans(self, parts: Iterable[tuple[str, str]], indent: int = 0) -> None:
+        """Adds one line of pieces (text, style), as they are."""
+        self._lines.append(" " * indent + "".join(self._styled(text, style) for text, style in parts))
+
+    def grid(self, kinds: str, rows: Sequence[Sequence[Cell]], indent: int = 2) -> None:
+        """Adds a table without lines.
+
+        Args:
+            kinds: A letter for each column: "l", "r", or "w" for the one that takes the rest of the width and wraps.
+            rows: The cells.
+            indent: Columns to its left.
+        """
+        texts = [[cell if isinstance(cell, str) else cell[0] for cell in row] for row in rows]
+        widths = [max((cells(row[column]) for row in texts), default=0) for column in range(len(kinds))]
+        if "w" in kinds:
+            rest = kinds.index("w")
+            widths[rest] = max(self.width - indent - sum(widths) + widths[rest] - 2 * (len(kinds) - 1), 20)
+        for row, plain_row in zip(rows, texts, strict=True):
+            styles = ["" if isinstance(cell, str) else cell[1] for cell in row]
+            columns = [wrap(text, width) if kind == "w" else [text] for text, width, kind in zip(plain_row, widths, kinds, strict=True)]
+            for number in range(max(map(len, columns))):
+                line = [column[number] if number < len(column) else "" for column in columns]
+                self._row(line, styles, kinds, widths, indent)
+
+    def _row(self, line: list[str], styles: list[str], kinds: str, widths: list[int], indent: int) -> None:
+        shown = ""
+        for text, style, kind, width in zip(line, styles, kinds, widths, strict=True):
+            space = " " * (width - cells(text))
+            shown += (space + self._styled(text, style) if kind == "r" else self._styled(text, style) + space) + "  "
+        self._lines.append(" " * indent + shown.rstrip())
+
+    def _styled(self, text: str, style: str) -> str:
+        if not self.look.color or not style or not text:
+            return text
+        return f"\x1b[{';'.join(_CODES[word] for word in style.split())}m{text}\x1b[0m"
+
+    def finish(self) -> str:
+        """Returns the page."""
+        shown = "\n".join(line.rstrip() for line in self._lines) + "\n"
+        return shown if self.look.unicode else _in_ascii(shown)
+
+
+def _in_ascii(shown: str) -> str:
+    # The escapes that colour is made of stay.
+    return "\x1b".join(in_ascii(part) for part in shown.split("\x1b"))
+
+
+def cells(text: str) -> int:
+    """Returns how many columns of a terminal ``text`` takes."""
+    if text.isascii():
+        return len(text)
+    return sum(0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text)
+
+
+def wrap(text: str, width: int) -> list[str]:
+    """Returns ``text`` in lines of at most ``width`` columns, broken at blanks; a word that is longer is cut."""
+    lines, line, used = [], "", 0
+    for word in text.split(" "):
+        size = cells(word)
+        if line and used + 1 + size > width:
+            lines.append(line)
+            line, used = "", 0
+        elif line:
+            line, used = line + " ", used + 1
+        while size > width:
+            head = _head(word, width - used)
+            lines.append(line + head)
+            word, line, used = word[len(head) :], "", 0
+            size = cells(word)
+        line, used = line + word, used + size
+    return [*lines, line]
+
+
+def _head(word: str, width: int) -> str:
+    """The first characters of a word that take at most ``width`` columns, one at least."""
+    taken = 0
+    for index, char in enumerate(word):
+        taken += cells(char)
+        if taken > width:
+            return word[: max(index, 1)]
+    return word
