@@ -112,6 +112,7 @@ class OomReport:
         num_bytes: Bytes read.
         num_warnings_left_out: Warnings ("not a failure") beside real failures.
         first_rank: The rank whose message came first, where ranks are known.
+        num_left_out: Messages beyond the first 20,000 that differ, which are only counted.
     """
 
     messages: tuple[Message, ...]
@@ -120,4 +121,5 @@ class OomReport:
     num_bytes: int = 0
     num_warnings_left_out: int = 0
     first_rank: int | None = None
+    num_left_out: int = 0
     schema_version: int = SCHEMA_VERSION

@@ -1,32 +1,183 @@
-"""The whole way: from text or files to a report."""
+"""The whole way: from text or files to a report.
+
+Whatever a dialect, the arithmetic or the advice does with a message nobody has seen yet, the others are still reported, and so is
+that message, without the part that failed. ``MEMDIAG_DEBUG=1`` lets such an error through instead.
+"""
 
 from __future__ import annotations
 
-from memdiag.oom.advice import advise
-from memdiag.oom.dialects import dialects
-from memdiag.oom.ledger import account
-from memdiag.oom.lines import read_line
-from memdiag.oom.model import Message, OomReport
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import TypeVar
+
+from memdiag.findings import Finding
+from memdiag.oom.anchors import ANCHORS, WORDS
+from memdiag.oom.dialects import DIALECTS
+from memdiag.oom.incidents import Sighting, join_kills, sightings
+from memdiag.oom.lines import by_speaker, read_lines
+from memdiag.oom.model import Fields, Found, Judgement, LedgerEntry, Message, OomReport
+from memdiag.oom.scan import Gate, Tally, Window, windows
 from memdiag.oom.squeezed import Squeezed
-from memdiag.oom.verdict import judge
+from memdiag.oom.streams import Progress, chunks_of_file, chunks_of_text
+from memdiag.registry import resolve
+
+MOST_MESSAGES = 20_000
+LONGEST_TEXT = 8_000
+_UNKNOWN = Judgement("unknown", "low")
+_Result = TypeVar("_Result")
 
 
 def read_text(text: str) -> OomReport:
-    """Returns what is found in ``text``."""
-    lines = [read_line(number, raw) for number, raw in enumerate(text.splitlines(), 1)]
-    squeezed = Squeezed(lines)
-    messages = []
-    for dialect in dialects():
-        for found in dialect.find(squeezed):
-            line = squeezed.line_at(found.start)
-            judgement = judge(found, text)
-            fields = dict(found.fields)
-            if line.rank is not None:
-                fields["rank"] = line.rank
-            messages.append(
-                Message(
-                    found.dialect, found.framework, found.backend, line.rank, 1, line.number,
-                    squeezed.original(found.start, found.end), fields, judgement, account(found), advise(found, judgement), "text",
-                )
-            )  # fmt: skip
-    return OomReport(tuple(messages), ("text",), len(lines), len(text.encode()))
+    """Returns what is found in ``text``: a message, a traceback, a log."""
+    reader = _Reader()
+    reader.read(chunks_of_text(text), "text")
+    return reader.report()
+
+
+def read_files(names: Sequence[str | Path], progress: Callable[[str, int, int | None], None] | None = None) -> OomReport:
+    """Returns what is found in files, in their order.
+
+    Args:
+        names: Paths; "-" is standard input. Packed files (gzip, xz, bzip2, zstd) are unpacked on the way.
+        progress: Called now and then with the name, the bytes of it read so far, and its size (None if not known).
+
+    Raises:
+        MemdiagError: One of them cannot be read.
+    """
+    reader = _Reader()
+    for name in map(str, names):
+        reader.read(chunks_of_file(name, _progress_of(name, progress)), name)
+    return reader.report()
+
+
+def _progress_of(name: str, progress: Callable[[str, int, int | None], None] | None) -> Progress | None:
+    return None if progress is None else lambda done, total: progress(name, done, total)
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self._strict = bool(os.environ.get("MEMDIAG_DEBUG"))
+        self._table = _anchors()
+        self._gate = Gate((anchor for anchors in self._table.values() for anchor in anchors), WORDS)
+        self._tally = Tally()
+        self._sources: list[str] = []
+        self._messages: dict[object, Message] = {}
+        self._counts: dict[object, int] = {}
+        self._first_rank: int | None = None
+        self._num_left_out = 0
+
+    def read(self, chunks: Iterable[bytes], source: str) -> None:
+        """Adds what is found in one text."""
+        self._sources.append(source)
+        for window in windows(chunks, self._gate, self._tally):
+            for sighting in self._seen(window):
+                self._add(sighting, source)
+
+    def report(self) -> OomReport:
+        """Returns all messages; warnings only if there is nothing else."""
+        messages = [self._counted(key, message) for key, message in self._messages.items()]
+        failures = [message for message in messages if not message.is_warning]
+        shown = failures or messages
+        first_rank = next((message.rank for message in shown if message.rank is not None), None)
+        return OomReport(
+            tuple(shown), tuple(self._sources), self._tally.num_lines, self._tally.num_bytes, len(messages) - len(shown), first_rank,
+            num_left_out=self._num_left_out,
+        )  # fmt: skip
+
+    def _counted(self, key: object, message: Message) -> Message:
+        return replace(message, count=self._counts[key])
+
+    def _seen(self, window: Window) -> list[Sighting]:
+        lines = [(index, line) for index, (number, raw) in enumerate(window.lines) for line in read_lines(number, raw)]
+        places = {id(line): index for index, line in lines}
+        seen: list[Sighting] = []
+        for spoken in by_speaker(line for _index, line in lines).values():
+            text = Squeezed(spoken)
+            found = list(self._found(text))
+            if found:
+                seen += sightings(text, found, lambda line: places[id(line)])
+        seen = [sighting for sighting in seen if window.first <= sighting.order < window.end]
+        seen.sort(key=lambda sighting: sighting.order)
+        return join_kills(seen)
+
+    def _found(self, text: Squeezed) -> Iterator[Found]:
+        lowered = text.text.lower()
+        for name, anchors in self._table.items():
+            if any(anchor in lowered for anchor in anchors):
+                yield from self._try(partial(_find, name, text), ())
+
+    def _add(self, sighting: Sighting, source: str) -> None:
+        key = (source, sighting.rank, sighting.found.dialect, _frozen(sighting.fields))
+        count = 1 + sighting.repeats
+        if key in self._messages:
+            self._counts[key] += count
+            return
+        if len(self._messages) >= MOST_MESSAGES:
+            self._num_left_out += count
+            return
+        found = sighting.found
+        judged = Found(
+            found.start, found.end, found.dialect, found.framework, found.backend, sighting.fields,
+            found.judgement, found.fixes, found.is_warning, found.marks,
+        )  # fmt: skip
+        judgement = self._try(lambda: _judge(judged, sighting.context), _UNKNOWN)
+        accounts: tuple[LedgerEntry, ...] = self._try(lambda: _account(judged), ())
+        findings: tuple[Finding, ...] = self._try(lambda: _advise(judged, judgement), ())
+        self._counts[key] = count
+        self._messages[key] = Message(
+            found.dialect, found.framework, found.backend, sighting.rank, 1, sighting.line.number, sighting.text[:LONGEST_TEXT],
+            sighting.fields, judgement, accounts, findings, source, found.is_warning,
+        )  # fmt: skip
+
+    def _try(self, make: Callable[[], _Result], instead: _Result) -> _Result:
+        try:
+            return make()
+        except Exception:  # any message may be the first of its kind, and the rest of the report is good
+            if self._strict:
+                raise
+            return instead
+
+
+# Imported when there is a message to judge: most logs have none.
+def _judge(found: Found, context: str) -> Judgement:
+    from memdiag.oom.verdict import judge
+
+    return judge(found, context)
+
+
+def _account(found: Found) -> tuple[LedgerEntry, ...]:
+    from memdiag.oom.ledger import account
+
+    return account(found)
+
+
+def _advise(found: Found, judgement: Judgement) -> tuple[Finding, ...]:
+    from memdiag.oom.advice import advise
+
+    return advise(found, judgement)
+
+
+def _find(name: str, text: Squeezed) -> Sequence[Found]:
+    return tuple(_module(name).find(text))
+
+
+def _frozen(fields: Fields) -> str:
+    return repr(sorted(fields.items()))
+
+
+_MODULES: dict[str, ModuleType] = {}
+
+
+def _module(name: str) -> ModuleType:
+    if name not in _MODULES:
+        _MODULES[name] = resolve(DIALECTS[name])
+    return _MODULES[name]
+
+
+def _anchors() -> dict[str, tuple[str, ...]]:
+    """Returns the anchors of each dialect; those that are not in the table yet are asked of the module."""
+    return {name: ANCHORS[name] if name in ANCHORS else tuple(_module(name).ANCHORS) for name in DIALECTS}

@@ -1,0 +1,114 @@
+"""Where text comes from: files, compressed or not, standard input and strings, as chunks of UTF-8 in bounded memory.
+
+Whatever is no text is read all the same: logs hold half-written bytes, and people pass the wrong file. A compressed file that ends
+too early, as one does that is still being written, or that is damaged further on, is read as far as it goes.
+"""
+
+from __future__ import annotations
+
+import bz2
+import codecs
+import gzip
+import lzma
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from io import BufferedReader
+from pathlib import Path
+from typing import IO, cast
+
+from memdiag.errors import MemdiagError
+
+CHUNK_BYTES = 1 << 18
+Progress = Callable[[int, int | None], None]
+
+_MARKS = (
+    (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16, whose mark it begins with
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+    (codecs.BOM_UTF8, ""),
+)
+_ZSTD = b"\x28\xb5\x2f\xfd"
+_BROKEN = (EOFError, OSError, zlib.error, lzma.LZMAError)
+
+
+def chunks_of_text(text: str) -> Iterator[bytes]:
+    """Yields a string as UTF-8."""
+    step = CHUNK_BYTES
+    for start in range(0, len(text), step):
+        yield text[start : start + step].encode("utf-8", "replace")
+
+
+def chunks_of_file(name: str, progress: Progress | None = None) -> Iterator[bytes]:
+    """Yields the text of a file, decompressed, as UTF-8.
+
+    Args:
+        name: Its path; "-" is standard input.
+        progress: Called now and then with the bytes read so far and the size of the file (compressed; None if not known).
+
+    Raises:
+        MemdiagError: It cannot be opened.
+    """
+    if name == "-":
+        yield from _chunks(cast(BufferedReader, sys.stdin.buffer), progress, None)
+        return
+    path = Path(name)
+    try:
+        with path.open("rb") as file:
+            status = path.stat()
+            yield from _chunks(file, progress, status.st_size or None)
+    except IsADirectoryError as error:
+        raise MemdiagError(f"{name} is a folder", "give the log files in it, for example memdiag oom logs/*.log") from error
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise MemdiagError(
+            f"cannot read {name}: {reason}", "check the path; to read a message itself, pass it in quotation marks"
+        ) from error
+
+
+def _chunks(file: BufferedReader, progress: Progress | None, total: int | None) -> Iterator[bytes]:
+    done = 0
+    decode: codecs.IncrementalDecoder | None = None
+    for number, chunk in enumerate(_unpacked(file)):
+        if number == 0:
+            mark, encoding = next(((mark, name) for mark, name in _MARKS if chunk.startswith(mark)), (b"", ""))
+            chunk = chunk[len(mark) :]
+            decode = codecs.getincrementaldecoder(encoding)("replace") if encoding else None
+        if decode is not None:
+            chunk = decode.decode(chunk).encode("utf-8", "replace")
+        yield chunk
+        done += len(chunk)
+        if progress is not None:
+            progress(file.tell() if total is not None else done, total)
+
+
+def _unpacked(file: BufferedReader) -> Iterator[bytes]:
+    head = file.peek(16)
+    packed: IO[bytes] | None = None
+    if head.startswith(b"\x1f\x8b"):
+        packed = gzip.GzipFile(fileobj=file)
+    elif head.startswith(b"\xfd7zXZ\0"):
+        packed = lzma.LZMAFile(file)  # noqa: SIM115 - holds nothing but the file that the caller closes
+    elif head.startswith(b"BZh") and head[4:10] in {b"1AY&SY", b"\x17rE8P\x90"}:
+        packed = bz2.BZ2File(file)
+    elif head.startswith(_ZSTD):
+        packed = _zstd(file)
+    if packed is None:
+        while chunk := file.read(CHUNK_BYTES):
+            yield chunk
+        return
+    try:
+        while chunk := packed.read(CHUNK_BYTES):
+            yield chunk
+    except _BROKEN:
+        return
+
+
+def _zstd(file: BufferedReader) -> IO[bytes]:
+    try:
+        from compression import zstd  # type: ignore[import-not-found, unused-ignore]  # Python 3.14
+    except ImportError as error:
+        raise MemdiagError("zstd needs Python 3.14 or later", "unpack it on the way: zstd -dc FILE | memdiag oom -") from error
+    opened: IO[bytes] = zstd.ZstdFile(file)
+    return opened
