@@ -108,7 +108,8 @@ class _Reader:
         lowered = text.text.lower()
         for name, anchors in self._table.items():
             if any(anchor in lowered for anchor in anchors):
-                yield from self._try(partial(_find, name, text), ())
+                nothing: Sequence[Found] = ()
+                yield from self._try(partial(_find, name, text), nothing)
 
     def _add(self, sighting: Sighting, source: str) -> None:
         key = (source, sighting.rank, sighting.found.dialect, _frozen(sighting.fields))

@@ -85,7 +85,7 @@ def _chunks(file: BufferedReader, progress: Progress | None, total: int | None) 
 
 def _unpacked(file: BufferedReader) -> Iterator[bytes]:
     head = file.peek(16)
-    packed: IO[bytes] | None = None
+    packed: IO[bytes] | gzip.GzipFile | None = None
     if head.startswith(b"\x1f\x8b"):
         packed = gzip.GzipFile(fileobj=file)
     elif head.startswith(b"\xfd7zXZ\0"):
