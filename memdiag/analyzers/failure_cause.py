@@ -56,6 +56,11 @@ class _Account:
         return self.left is not None and self.left >= self.segment
 
     @property
+    def is_elsewhere(self) -> bool:
+        """Whether most of the device is neither free nor this allocator's."""
+        return self.total is not None and self.outside is not None and self.outside >= HALF * self.total
+
+    @property
     def usable(self) -> int:
         """Bytes that would serve the request, were they in one piece."""
         return self.free + (0 if self.was_refused else self.left or 0)
@@ -89,7 +94,8 @@ def _decide(failure: Failure, known: _Account, message: Message) -> _Decision:
     in_pieces: tuple[Cause, ...] = ("fragmentation",) if known.missing <= 0 else ()
     if known.was_refused:
         return _refused(failure, known, message, in_pieces)
-    if known.missing > 0 or (known.outside is not None and known.total is not None and known.outside >= HALF * known.total):
+    share = known.usable / max(known.total or failure.usage["reserved"], 1)
+    if known.missing > 0 or (known.is_elsewhere and (share < SCARCE or message.judgement.verdict in _ELSEWHERE)):
         return _short(failure, known, message, in_pieces)
     private = 0 if failure.is_private else failure.private_bytes(free=True)
     if known.missing + private > 0 and private >= SET_ASIDE * failure.usage["reserved"]:
@@ -99,9 +105,9 @@ def _decide(failure: Failure, known: _Account, message: Message) -> _Decision:
     if failure.fit is not None and failure.fit.fits:
         text += f", and a piece of {format_bytes(failure.fit.largest_free_bytes)} in its own pool and stream was large enough: "
         return "fragmentation", ("unknown",), False, (text + "it came free while the request was failing, or was kept for larger ones.",)
-    share = known.usable / max(known.total or failure.usage["reserved"], 1)
+    others: tuple[Cause, ...] = ("other_process",) if known.is_elsewhere else ()
     if share >= SCARCE:
-        return "fragmentation", (), True, (f"{text}, but in pieces.",)
+        return "fragmentation", others, True, (f"{text}, but in pieces.",)
     scarce = f"Packed without a gap, {format_bytes(-known.missing)} would have been left beside it: nearly all of the memory is in use."
     if share < DUST:
         return "capacity", ("fragmentation",), False, (scarce, f"{text}, but in pieces.")
@@ -135,16 +141,15 @@ def _short(failure: Failure, known: _Account, message: Message, in_pieces: tuple
     short = f"Even in one piece, the {format_bytes(known.free)} free inside the allocator{left} would not hold the "
     text = f"{short}{format_bytes(known.request)} asked for: {format_bytes(known.missing)} are missing."
     reasons = [f"{_enough(known)}, but in pieces." if in_pieces else text]
-    printed, reserved, total = message.judgement.verdict, failure.usage["reserved"], known.total
+    printed, reserved = message.judgement.verdict, failure.usage["reserved"]
     # Who has it where it is not this allocator, only the message tells.
-    if total is not None and known.outside is not None and known.outside >= known.missing:
-        most = known.outside >= HALF * total
-        if most or printed in _ELSEWHERE:
-            who: Cause = printed if printed in _ELSEWHERE else "other_process"
-            held = f"{format_bytes(known.outside)} of the device's {format_bytes(total)} lie outside this allocator, "
-            reasons.insert(0, f"{held}which reserves {format_bytes(reserved)}.")
-            others = tuple(other for other in _ELSEWHERE if other != who)
-            return who, (*in_pieces, *others, "capacity"), most, tuple(reasons)
+    others_have_it = known.outside is not None and known.outside >= known.missing
+    if others_have_it and (known.is_elsewhere or printed in _ELSEWHERE):
+        who: Cause = printed if printed in _ELSEWHERE else "other_process"
+        held = f"{format_bytes(known.outside)} of the device's {format_bytes(known.total)} lie outside this allocator"
+        reasons.insert(0, f"{held}, which reserves {format_bytes(reserved)}.")
+        rivals = tuple(other for other in _ELSEWHERE if other != who)
+        return who, (*in_pieces, *rivals, "capacity"), known.is_elsewhere and not in_pieces, tuple(reasons)
     private = failure.private_bytes()
     if private >= HALF * reserved > 0:
         reasons.append(f"{format_bytes(private)} of the {format_bytes(reserved)} reserved belong to private pools.")
@@ -170,6 +175,9 @@ def _pieces(failure: Failure, known: _Account) -> Iterator[str]:
         return
     if not fit.range_bytes:
         yield "No segment there is as long as the request: no tensor's going would make room in one."
+        return
+    if fit.between_bytes >= known.request:
+        yield f"Nowhere there would less than {format_bytes(known.request)} of live tensors have to go to make room."
         return
     tensors = f"{plural(len(fit.between), 'live tensor')} of {format_bytes(fit.between_bytes)}"
     places = by_place(failure.view, fit.between)[:NUM_PLACES]

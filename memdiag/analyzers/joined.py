@@ -37,6 +37,7 @@ class _Joiner:
 
     trace: Trace
     used: set[tuple[int, int]] = field(default_factory=set)
+    failed: dict[int, list[Failure]] = field(default_factory=dict)
     analyzed: dict[tuple[int, int], tuple[Finding, ...]] = field(default_factory=dict)
 
     def join(self, message: Message) -> Message:
@@ -51,7 +52,7 @@ class _Joiner:
         if not set(devices) & set(have):
             listed = ", ".join(map(str, have)) or "nothing"
             return _alone(message, f"the trace holds device {listed}, the message is of device {devices[0] if devices else 'unknown'}")
-        candidates = [failure for device in devices for failure in every_failure(self.trace, device)]
+        candidates = [failure for device in devices for failure in self._failed(device)]
         if not candidates:
             return self._approximate(message, devices)
         match = best_match(message.fields, candidates, self.used)
@@ -60,6 +61,11 @@ class _Joiner:
         failure, compared = match
         self.used.add(failure.key)
         return self.told(message, failure, _agreement(failure, compared))
+
+    def _failed(self, device: int) -> list[Failure]:
+        if device not in self.failed:
+            self.failed[device] = every_failure(self.trace, device)
+        return self.failed[device]
 
     def _approximate(self, message: Message, devices: list[int]) -> Message:
         """Joins a message with a trace that has no failure: by the moment most like it."""

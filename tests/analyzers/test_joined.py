@@ -1,0 +1,291 @@
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from memdiag.analyzers.failures import every_failure, numbers
+from memdiag.analyzers.joined import join
+from memdiag.oom.model import OomReport
+from memdiag.oom.read import read_text
+from memdiag.sources import load
+from memdiag.trace import schema
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+OOM_GOLDENS = [
+    "cuda-2.11.0-oom", "cuda-2.13.0-oom", "cuda-2.13.0-oom-dump", "cuda-2.14.1-oom", "cuda-2.15.0-oom", "npu-2.13.0-oom",
+]  # fmt: skip
+
+NPU_MESSAGE = (
+    "RuntimeError: NPU out of memory. Tried to allocate 50.00 MiB (NPU 0; 1.00 GiB total capacity; 40.00 MiB already allocated; "
+    "40.00 MiB current active; 4.00 MiB free; 160.00 MiB reserved in total by PyTorch)"
+)
+NPU_WORKSPACE_MESSAGE = (
+    "RuntimeError: NPU out of memory. NPUWorkspaceAllocator tried to allocate 50.00 MiB(NPU 0; 1.00 GiB total capacity; 4.00 MiB free)."
+)
+
+
+def printed(size):
+    """A size as PyTorch prints it."""
+    for limit, unit in ((1024, ""), (MIB, "KiB"), (GIB, "MiB")):
+        if size <= limit:
+            return f"{size} bytes" if not unit else f"{size / (limit // 1024):.2f} {unit}"
+    return f"{size / GIB:.2f} GiB"
+
+
+def message(requested, allocated, reserved, free, total=GIB, device=0, limit=None, others=(), pool=0):
+    """The message of PyTorch 2.5 and later for these numbers."""
+    text = f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {printed(requested)}. GPU {device} has a total capacity of "
+    text += f"{printed(total)} of which {printed(free)} is free. "
+    text += "".join(f"Process {pid} has {printed(size)} memory in use. " for pid, size in others)
+    text += f"{printed(limit)} allowed; " if limit else ""
+    text += f"Of the allocated memory {printed(allocated + pool)} is allocated by PyTorch, "
+    text += f"with {printed(pool)} allocated in private pools (e.g., CUDA Graphs), " if pool else ""
+    return text + f"and {printed(reserved - allocated - pool)} is reserved by PyTorch but unallocated."
+
+
+def joined(text, trace):
+    return join(read_text(text), trace).messages
+
+
+def told(heap, **options):
+    """The one message that a heap's trace makes by itself."""
+    [only] = join(None, heap.trace(**options)).messages
+    return only
+
+
+def says(message, *words):
+    text = "\n".join(message.judgement.reasons)
+    return all(word in text for word in words)
+
+
+def parts(message):
+    return {entry.what: entry.bytes for entry in message.ledger}
+
+
+@pytest.fixture
+def pieces(heap):
+    """Four segments of 40 MiB, the first 30 MiB of each free: 120 MiB in pieces, 40 MiB in use."""
+    for i in range(4):
+        heap.segment(100 * i, 40 * MIB)
+        heap.alloc(100 * i, 30 * MIB, where="f1")
+        heap.alloc(100 * i + 30, 10 * MIB, where="keep2")
+    for i in range(4):
+        heap.free(100 * i, 30 * MIB)
+    return heap
+
+
+def test_free_bytes_in_pieces_are_fragmentation(pieces):
+    pieces.oom(50 * MIB, device_free=4 * MIB, where="big3")
+    only = told(pieces)
+    assert (only.dialect, only.framework, only.backend, only.source) == ("trace", "pytorch", "cuda", "heap")
+    assert dict(only.fields) == {
+        "requested_bytes": 50 * MIB, "device_index": 0, "free_bytes": 4 * MIB, "allocated_bytes": 40 * MIB, "reserved_bytes": 160 * MIB,
+        "active_bytes": 40 * MIB,
+    }  # fmt: skip
+    assert "50.00 MiB (rounded) could not be had at train.py:3 big3 with 40.00 MiB allocated, 160.00 MiB reserved" in only.text
+    assert (only.judgement.verdict, only.judgement.confidence) == ("fragmentation", "high")
+    assert says(only, "120.00 MiB lay free", "50.00 MiB asked for", "in 4 pieces", "the largest of 30.00 MiB: 20.00 MiB too small")
+    assert says(only, "160.00 MiB reserved = 40.00 MiB asked for by live tensors + 120.00 MiB free in pieces too small")
+    assert says(only, "Most of it: 40.00 MiB from train.py:2 keep2")
+    assert "MD201" in {finding.code for finding in only.findings}
+
+
+def test_what_stands_between_the_pieces_is_named(heap):
+    heap.segment(0, 100 * MIB)
+    for at, size, name in ((0, 40, "f1"), (40, 10, "keep2"), (50, 50, "f1")):
+        heap.alloc(at, size * MIB, where=name)
+    heap.free(0, 40 * MIB)
+    heap.free(50, 50 * MIB)
+    heap.oom(60 * MIB, device_free=MIB)
+    only = told(heap)
+    assert only.judgement.verdict == "fragmentation"
+    assert says(only, "least used range of 100.00 MiB: 1 live tensor of 10.00 MiB, made at train.py:2 keep2")
+
+
+def test_too_few_free_bytes_are_capacity(pieces):
+    pieces.oom(200 * MIB, device_free=30 * MIB)
+    only = told(pieces)
+    assert (only.judgement.verdict, only.judgement.confidence) == ("capacity", "high")
+    assert says(only, "120.00 MiB free inside the allocator and 30.00 MiB on the device", "50.00 MiB are missing")
+    assert "MD206" in {finding.code for finding in only.findings}
+    assert "MD201" not in {finding.code for finding in only.findings}
+
+
+def test_what_the_device_has_left_counts_as_a_piece(pieces):
+    pieces.oom(140 * MIB, device_free=30 * MIB)
+    only = told(pieces)
+    assert only.judgement.verdict == "fragmentation"
+    assert says(only, "120.00 MiB lay free inside the allocator and 30.00 MiB on the device: together enough for the 140.00 MiB")
+
+
+def test_dust_is_not_fragmentation(heap):
+    heap.segment(0, 1000 * MIB)
+    heap.alloc(0, 970 * MIB)
+    heap.alloc(980, 10 * MIB)
+    heap.oom(15 * MIB, device_free=0)
+    only = told(heap)
+    assert (only.judgement.verdict, only.judgement.alternatives) == ("capacity", ("fragmentation",))
+    assert says(only, "20.00 MiB lay free inside the allocator: enough", "Packed without a gap, 5.00 MiB would have been left")
+
+
+def test_a_device_that_had_room_means_a_limit(pieces):
+    pieces.oom(50 * MIB, device_free=500 * MIB)
+    only = told(pieces)
+    assert (only.judgement.verdict, only.judgement.confidence) == ("limit", "medium")
+    assert "fragmentation" in only.judgement.alternatives
+    [one] = joined(message(50 * MIB, 40 * MIB, 160 * MIB, 500 * MIB, limit=200 * MIB), pieces.trace())
+    assert (one.judgement.verdict, one.judgement.confidence) == ("limit", "high")
+    assert says(one, "160.00 MiB reserved + 50.00 MiB is more than the 200.00 MiB allowed")
+
+
+def test_memory_of_others_is_theirs(pieces):
+    pieces.oom(200 * MIB, device_free=4 * MIB)
+    text = message(200 * MIB, 40 * MIB, 160 * MIB, 4 * MIB, others=((4711, 860 * MIB),))
+    [one] = joined(text, pieces.trace())
+    assert one.judgement.verdict == "other_process"
+    assert says(one, "860.00 MiB of the device's 1.00 GiB lie outside this allocator, which reserves 160.00 MiB", "76.00 MiB are missing")
+    assert sum(entry.bytes for entry in one.ledger if entry.owner != "total") == parts(one)["total"] == GIB
+
+
+def test_free_memory_of_private_pools_is_out_of_reach(heap):
+    heap.segment(0, 200 * MIB)
+    heap.alloc(0, 200 * MIB)
+    heap.free(0, 200 * MIB)
+    heap.alloc(0, 20 * MIB)
+    heap.segment(500, 100 * MIB)
+    heap.alloc(500, 100 * MIB)
+    heap.oom(50 * MIB, device_free=0)
+    pools = [(1, 0) if index < 5 else (0, 0) for index in range(len(heap.entries))]
+    only = told(heap, pools=pools)
+    assert only.judgement.verdict == "workspace_or_comm"
+    assert says(only, "180.00 MiB lies free in private pools")
+
+
+def test_more_than_the_device_is_capacity(pieces):
+    pieces.oom(2 * GIB, device_free=800 * MIB)
+    [one] = joined(message(2 * GIB, 40 * MIB, 160 * MIB, 800 * MIB), pieces.trace())
+    assert (one.judgement.verdict, one.judgement.confidence) == ("capacity", "high")
+    assert says(one, "more than the whole device has (1.00 GiB)")
+
+
+def test_a_message_finds_its_own_failure_among_several(pieces):
+    pieces.oom(50 * MIB, device_free=4 * MIB)
+    pieces.segment(1000, 60 * MIB)
+    pieces.alloc(1000, 60 * MIB)
+    pieces.oom(50 * MIB, device_free=2 * MIB)
+    trace = pieces.trace()
+    first = message(50 * MIB, 40 * MIB, 160 * MIB, 4 * MIB)
+    second = message(50 * MIB, 100 * MIB, 220 * MIB, 2 * MIB)
+    events = [failure.here.at for failure in every_failure(trace, 0)]
+    for texts, order in (((first, second), events), ((second, first), events[::-1])):
+        for one, at in zip(joined("\n".join(texts), trace), order, strict=True):
+            assert says(one, f"event {at}, where 50.00 MiB (rounded) was asked for", "its numbers are those of the message")
+
+
+def test_the_same_failure_again_and_again_is_one_message(pieces):
+    for _ in range(5):
+        pieces.oom(50 * MIB, device_free=4 * MIB, where="big3")
+    pieces.oom(60 * MIB, device_free=4 * MIB, where="big3")
+    messages = join(None, pieces.trace()).messages
+    assert [(one.count, one.fields["requested_bytes"]) for one in messages] == [(5, 50 * MIB), (1, 60 * MIB)]
+    assert says(messages[0], "The same request failed 5 times; this is the last")
+
+
+def test_the_printed_size_is_that_of_the_segment(heap):
+    heap.segment(0, 100 * MIB)
+    heap.alloc(0, 90 * MIB)
+    heap.oom(3 * MIB, device_free=MIB)
+    [one] = joined(message(20 * MIB, 90 * MIB, 100 * MIB, MIB), heap.trace())
+    assert says(one, "where 3.00 MiB (rounded) was asked for")
+    [other] = joined(message(40 * MIB, 90 * MIB, 100 * MIB, MIB), heap.trace())
+    assert says(other, "Judged without the trace")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (message(50 * MIB, 40 * MIB, 160 * MIB, 4 * MIB, device=3), "the trace holds device 0, the message is of device 3"),
+        (message(50 * MIB, 70 * MIB, 160 * MIB, 4 * MIB), "another run or another moment (50.00 MiB requested against"),
+        ("RuntimeError: CUDA error: out of memory", "names no numbers"),
+        (NPU_MESSAGE, "the trace is of cuda, the message of npu"),
+        (NPU_WORKSPACE_MESSAGE, "names no numbers"),
+    ],
+)
+def test_a_message_that_does_not_fit_keeps_its_verdict(pieces, text, why):
+    pieces.oom(50 * MIB, device_free=4 * MIB)
+    alone = read_text(text).messages
+    if not alone:
+        pytest.skip("this message is not read yet")
+    [one] = joined(text, pieces.trace())
+    assert says(one, "Judged without the trace", why)
+    assert replace(one, judgement=alone[0].judgement) == alone[0]
+    assert (one.judgement.verdict, one.judgement.confidence) == (alone[0].judgement.verdict, alone[0].judgement.confidence)
+
+
+def test_without_a_failure_in_the_trace_a_like_moment_stands_in(pieces):
+    trace = pieces.trace()
+    [one] = joined(message(50 * MIB, 44 * MIB, 164 * MIB, 4 * MIB, total=200 * MIB), trace)
+    assert says(one, "An approximation: the trace has no out-of-memory event; this is event", "120.00 MiB lay free", "in 4 pieces")
+    assert (one.judgement.verdict, one.judgement.confidence) == ("fragmentation", "medium")
+    [far] = joined(message(50 * MIB, 400 * MIB, 640 * MIB, 4 * MIB), trace)
+    assert says(far, "Judged without the trace: the trace has no out-of-memory event, and its numbers are far")
+
+
+def test_what_is_free_in_private_pools_is_printed_as_allocated():
+    [one] = read_text(message(50 * MIB, 300 * MIB, 500 * MIB, 4 * MIB, pool=120 * MIB)).messages
+    found = {name: number.bytes for name, number in numbers(one.fields).items()}
+    assert (found["allocated"], found["reserved"]) == (300 * MIB, 500 * MIB)
+
+
+def test_sizes_agree_as_far_as_they_are_printed():
+    size = 50 * GIB // 7
+    [one] = read_text(message(size, size, 2 * size, size, total=64 * GIB)).messages
+    for name, number in numbers(one.fields).items():
+        exact = 2 * size if name == "reserved" else size
+        assert abs(number.bytes - exact) <= number.slack < 12 * MIB
+
+
+def test_nothing_fails_where_there_is_nothing(heap, pieces):
+    assert join(None, heap.trace()).messages == ()
+    report = join(OomReport((), ("a.log",), 3, 99), pieces.trace())
+    assert (report.messages, report.sources, report.num_lines) == ((), ("a.log", "heap"), 3)
+
+
+@pytest.mark.parametrize("name", OOM_GOLDENS)
+def test_recorded_failures(goldens, name):
+    folder = goldens / name
+    trace = load(folder / "snapshot.pickle")
+    [alone] = join(None, trace).messages
+    device = trace.devices[0]
+    at = int(np.flatnonzero(device.events.action == schema.OOM)[0])
+    usage = device.usage_at(at)
+    # the ledger takes what is reserved apart to the byte
+    mine = [entry.bytes for entry in alone.ledger if entry.owner == "this process"]
+    assert sum(mine) == usage["reserved"]
+    assert alone.judgement.verdict == "fragmentation"
+    if not (folder / "message.txt").exists():
+        return
+    [both] = joined((folder / "message.txt").read_text(), trace)
+    assert says(both, f"The trace has this failure: event {at}", "its numbers are those of the message: ")
+    assert both.judgement.verdict == alone.judgement.verdict
+    assert sum(entry.bytes for entry in both.ledger if entry.owner != "total") == parts(both)["total"] == 512 * MIB
+    assert both.text.startswith(("CUDA out of memory", "NPU out of memory"))
+
+
+def test_numbers_of_a_recorded_failure(goldens):
+    """Counted by hand in the snapshot: 8 pieces of 3 MiB, behind blocks of 17 MiB or less in segments of 20 MiB."""
+    [one] = join(None, load(goldens / "cuda-2.13.0-oom" / "snapshot.pickle")).messages
+    assert says(one, "24.00 MiB lay free", "13.00 MiB asked for", "free in 8 pieces, the largest of 3.00 MiB: 10.00 MiB too small")
+    assert says(one, "510.00 MiB reserved = 472.00 MiB asked for by live tensors + 14.00 MiB lost to rounding + 24.00 MiB free")
+
+
+def test_a_dump_written_at_the_failure(shared):
+    folder = Path(shared) / "data" / "npu-samples" / "oom"
+    files = sorted(folder.glob("*.pickle"))
+    if not files:
+        pytest.skip("needs npu-samples/oom in ../shared/data")
+    for file in files:
+        [one] = join(None, load(file)).messages
+        assert (one.framework, one.judgement.verdict, one.judgement.confidence) == ("torch_npu", "capacity", "high")
+        assert says(one, "100.00 MiB asked for: 76.01 MiB are missing")
