@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from memdiag.cli import analyze, oom
+from memdiag.cli.quick import QuickCommand, QuickGroup
 from memdiag.cli.talk import say_error
 from memdiag.errors import COULD_NOT, DONE, MemdiagError
 
@@ -19,14 +20,15 @@ INTERRUPTED = 130
 
 app = typer.Typer(
     name="memdiag",
+    cls=QuickGroup,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("analyze")(analyze.analyze)
-app.command("oom")(oom.oom)
+app.command("analyze", cls=QuickCommand)(analyze.analyze)
+app.command("oom", cls=QuickCommand)(oom.oom)
 
 
 def _show_version(wanted: bool) -> None:

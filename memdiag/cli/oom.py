@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from memdiag.cli.choose_logs import Chosen
     from memdiag.oom.model import OomReport
 
+MOST_ROWS = 10
 _CODE = re.compile(r"MD[0-9]{3}")
 _SEVERITIES = {"warning": ("critical", "warning"), "critical": ("critical",)}
 
@@ -31,7 +32,9 @@ def oom(
         typer.Option("--output", "-o", metavar="FILE", help="Write there; .json and .md choose the form.", show_default=False),
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="A row for every message and rank, not for groups of them.")] = False,
-    top: Annotated[int, typer.Option("--top", metavar="N", min=1, help="Rows in each list.")] = 10,
+    top: Annotated[
+        int | None, typer.Option("--top", metavar="N", min=1, help="Rows in each list; 10 if left out.", show_default=False)
+    ] = None,
     from_trace: Annotated[
         Path | None,
         typer.Option("--from-trace", metavar="TRACE", help="Say also what the memory held, from this trace.", show_default=False),
@@ -70,7 +73,7 @@ def oom(
     from memdiag.registry import OOM_RENDERERS, resolve
 
     render = resolve(OOM_RENDERERS[form])
-    emit(lambda look: render(report, look, every=every, top=top), output)
+    emit(lambda look: render(report, look, every=every, top=top or MOST_ROWS), output)
     if hit := _hits(report, budgets):
         from memdiag.cli.talk import say
 

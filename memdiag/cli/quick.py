@@ -1,0 +1,49 @@
+"""Commands that are there at once: typer loads pydantic (60 ms) to check each value, also of options that nobody gave.
+
+Newer versions of typer build that check on first use and keep it with the parameter. Here a stand-in takes its place that knows two
+answers, "not given" and "texts as they are", and asks typer for any other. With versions that do not work like this, nothing changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from typer.core import TyperCommand, TyperGroup
+
+
+class QuickCommand(TyperCommand):
+    """A typer command that loads what checks values only when there is one to check."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Reads its part of the command line."""
+        _quicken(self.get_params(ctx))
+        return super().parse_args(ctx, args)
+
+
+class QuickGroup(TyperGroup):
+    """The same for the options before the name of a command."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Reads its part of the command line."""
+        _quicken(self.get_params(ctx))
+        return super().parse_args(ctx, args)
+
+
+class _WhenGiven:
+    """Stands in for typer's check of a value."""
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        many = param.multiple or param.nargs == -1
+        if value is None:
+            return () if many else None
+        if param.nargs == -1 and param.type_descriptor.annotation == list[str]:
+            return list(value)
+        param._runtime_param = None  # noqa: SLF001 - as below
+        return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
+
+
+def _quicken(params: Iterable[Any]) -> None:
+    for param in params:
+        if getattr(param, "_runtime_param", params) is None:
+            param._runtime_param = _WhenGiven()  # noqa: SLF001 - there is no public place for it
