@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from memdiag.oom.model import Fields, Found
-from memdiag.oom.squeezed import Squeezed, pattern, take
+from memdiag.oom.squeezed import Squeezed, pattern, squeeze, take
 
 _DEVICE = r"(?P<word>GPU|NPU|XPU|HPU|device) (?:(?:cuda|hip|npu|xpu)? :)? {device_index:int}"
 
@@ -62,6 +62,10 @@ _WORDS = {
 _PIECES = {**_HEADS, **_STRONG, **_WEAK, **_WORDS}
 _REACH = 700  # squeezed characters between two clauses of a message: a few lines of something else
 
+_BARE = pattern(
+    r"(?P<backend>CUDA|HIP|XPU|NPU) out of memory [.!]? (?![:,.]? (?:Tried to allocate more than|device _?id|Allocation was|NPUWorkspace))"
+)
+_RAISED = re.compile(r"(?:Error|Exception|error)['\"]?[:(]{1,2}['\"]?$")
 _CONF_NAME = re.compile(r"PYTORCH_(?:CUDA_|HIP_|NPU_)?ALLOC_CONF", re.IGNORECASE)
 _EXCEPTION = re.compile(r"(OutOfMemoryError|RuntimeError)[^A-Za-z0-9]{0,8}$", re.IGNORECASE)
 _ON_RANK = re.compile(r"onrank(\d{1,6})[:,]?\D{0,40}$", re.IGNORECASE)
@@ -137,6 +141,21 @@ def gather(text: str) -> list[Gathered]:
         last.matches.append(match)
         last.end = max(last.end, -minus_end)
     return [group for group in groups if group.counts]
+
+
+def bare_heads(text: Squeezed, *backends: str) -> Iterator[tuple[int, int]]:
+    """Yields where messages stand that are a head and nothing else ("RuntimeError: CUDA out of memory.").
+
+    A sentence about running out of memory is none: the head must be what an exception says, or a line of its own.
+    """
+    heads = [head for head in _BARE.finditer(text.text) if head["backend"].lower() in backends]
+    starts = {group.start for group in gather(text.text)} if heads else set()
+    for head in heads:
+        if head.start() in starts or text.is_code(head.start()):
+            continue
+        line = squeeze(text.line_at(head.start()).text)
+        if _RAISED.search(text.text, max(head.start() - 40, 0), head.start()) or line.rstrip(".!") == head[0].rstrip(".!"):
+            yield head.start(), head.end()
 
 
 def _begins(last: Gathered, start: int, kind: str) -> bool:

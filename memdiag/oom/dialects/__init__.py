@@ -22,6 +22,21 @@ DIALECTS: dict[str, str] = {
     "torch-npu": "memdiag.oom.dialects.torch_npu",
     "hccl": "memdiag.oom.dialects.hccl",
     "cann": "memdiag.oom.dialects.cann",
+    "pytorch-mps": "memdiag.oom.dialects.pytorch_mps",
+    "pytorch-hpu": "memdiag.oom.dialects.pytorch_hpu",
+    "pytorch-malloc-async": "memdiag.oom.dialects.pytorch_malloc_async",
+    "pytorch-eb": "memdiag.oom.dialects.pytorch_eb",
+    "torch-thc": "memdiag.oom.dialects.torch_thc",
+    "nccl": "memdiag.oom.dialects.nccl",
+    "cublas-cudnn": "memdiag.oom.dialects.cublas_cudnn",
+    "cuda-bare": "memdiag.oom.dialects.cuda_bare",
+    "jax-xla": "memdiag.oom.dialects.jax_xla",
+    "xla-tpu": "memdiag.oom.dialects.xla_tpu",
+    "tensorflow": "memdiag.oom.dialects.tensorflow",
+    "host-cpu-alloc": "memdiag.oom.dialects.host_cpu_alloc",
+    "oom-killer": "memdiag.oom.dialects.oom_killer",
+    "host-killed": "memdiag.oom.dialects.host_killed",
+    "ray-host": "memdiag.oom.dialects.ray_host",
 }
 
 

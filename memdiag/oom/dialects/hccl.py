@@ -30,7 +30,7 @@ _BUFFER_FIX = Fix(
     "env",
     "export HCCL_BUFFSIZE=100",
     "CANN; in MB, of every rank alike",
-    f"A communicator takes 2 x HCCL_BUFFSIZE ({2 * _BUFFER_MB} MB where unset). Large collectives get slower; MoE kernels (MC2) need it large.",
+    f"A communicator takes 2 x HCCL_BUFFSIZE ({2 * _BUFFER_MB} MB where unset). Large collectives get slower; MC2 kernels need much.",
 )
 _FEWER = Fix(
     "Make fewer communicators",

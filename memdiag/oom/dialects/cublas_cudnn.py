@@ -1,0 +1,100 @@
+"""cuBLAS, cuDNN and their kind: handles and workspaces that did not fit beside the framework's pool."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from memdiag.findings import Fix
+from memdiag.oom.model import Found, Judgement
+from memdiag.oom.squeezed import Squeezed, pattern
+
+FORMATS = ("cublas_cudnn",)
+ANCHORS = ("_alloc_failed", "_allocation_failed", "cudnnalgorithmtorun", "findwasunabletofindanengine")
+EXAMPLES = (
+    ("cublas_cudnn", "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    ("cublas_cudnn", "RuntimeError: cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
+    ("cublas_cudnn", "RuntimeError: Unable to find a valid cuDNN algorithm to run convolution"),
+)
+
+_LIBRARY = r"(?P<library>CU|HIP|ROC) (?:BLAS|BLASLT|DNN|SOLVER|SPARSE|FFT|RAND) (?:_STATUS)? _ALLOC(?:ATION)? _FAILED"
+# The name of a constant by itself is documentation or source code: a message says that something failed with it.
+_FAILED = (
+    r"(?:error|failed|failure|exception|handle|status|fatal|reason|returned|code \d?) \w{0,24} \\? [:=('\"`,\[\])]{1,4} (?:\d{1,3}[:,])?"
+)
+_CODE = pattern(
+    rf"(?: {_FAILED} {_LIBRARY} | {_LIBRARY.replace('library', 'called')} (?: when calling | \( cu | , \) )) (?: when calling [`'\"]? \w{{1,60}} )?"
+)
+_CONVOLUTION = pattern(
+    r"Unable to find a valid cuDNN algorithm to run (?:the)? convolution | FIND was unable to find an engine to execute this computation"
+)
+
+_CUDNN = Judgement(
+    "workspace_or_comm",
+    "medium",
+    ("capacity", "unknown"),
+    (
+        "cuDNN found no algorithm whose workspace fits in what is free: workspaces are tried out beside what the model holds.",
+        "The message has no numbers; a mismatch of cuDNN and driver can end the same way.",
+    ),
+)
+_HANDLE = Judgement(
+    "workspace_or_comm",
+    "medium",
+    ("capacity", "unknown"),
+    (
+        "A library could not get memory for its handle or workspace, which it takes from the driver beside the framework's pool.",
+        "The message has no numbers. An index out of range in an earlier kernel can end the same way: CUDA_LAUNCH_BLOCKING=1 would show it.",
+    ),
+)
+_BENCHMARK = Fix(
+    "Do not try out algorithms",
+    "code",
+    "torch.backends.cudnn.benchmark = False",
+    "PyTorch with convolutions",
+    "The fastest algorithm may no longer be found.",
+)
+_WORKSPACE = Fix(
+    "Make cuBLAS's workspaces smaller",
+    "env",
+    "export CUBLAS_WORKSPACE_CONFIG=:16:8",
+    "PyTorch on CUDA",
+    "Each handle and stream has one; some matrix products get slower.",
+)
+_ROOM = Fix(
+    "Leave room beside PyTorch's pool",
+    "code",
+    "torch.cuda.set_per_process_memory_fraction(0.95)",
+    "PyTorch",
+    "The pool gets smaller by as much.",
+)
+_GROWTH = Fix(
+    "Let TensorFlow take memory as it needs it",
+    "env",
+    "export TF_FORCE_GPU_ALLOW_GROWTH=true",
+    "TensorFlow, which otherwise takes nearly the whole card at the start",
+    "Memory taken is not given back either.",
+)
+
+
+def find(text: Squeezed) -> Iterator[Found]:
+    """Yields the messages in ``text``."""
+    for match in _CODE.finditer(text.text):
+        if not text.is_code(match.start()):
+            cudnn = "dnn" in match[0].lower()
+            framework = _framework(text, match.start())
+            fixes = (_GROWTH,) if framework == "tensorflow" else (_BENCHMARK, _ROOM) if cudnn else (_ROOM, _WORKSPACE)
+            backend = "cuda" if (match["library"] or match["called"]).upper() == "CU" else "hip"
+            yield Found(match.start(), match.end(), "cublas_cudnn", framework, backend, {}, _CUDNN if cudnn else _HANDLE, fixes)
+    for match in _CONVOLUTION.finditer(text.text):
+        if not text.is_code(match.start()):
+            yield Found(
+                match.start(), match.end(), "cublas_cudnn", _framework(text, match.start()), "cuda", {}, _CUDNN, (_BENCHMARK, _ROOM)
+            )
+
+
+def _framework(text: Squeezed, position: int) -> str:
+    """Returns whose call failed, as far as the lines around tell."""
+    around = text.text[max(position - 300, 0) : position + 200].lower()
+    if "tensorflow" in around or "stream_executor" in around or "cuda_blas.cc" in around or "cuda_dnn.cc" in around:
+        return "tensorflow"
+    return "torch7" if ".lua" in around else "pytorch"

@@ -1,0 +1,107 @@
+"""CUDA's and HIP's own "out of memory", without a number: raised where memory is asked of the driver, not of PyTorch's pool.
+
+What was being done then stands in the traceback above: a CUDA graph being captured, a sleeping pool being woken, host memory being
+pinned, a device being opened.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from memdiag.findings import Fix
+from memdiag.oom.caching import bare_heads
+from memdiag.oom.model import Found, Judgement
+from memdiag.oom.squeezed import Squeezed, pattern
+
+FORMATS = ("cuda_bare",)
+ANCHORS = ("error:outofmemory", "error(2):outofmemory", "cumem_allocator", "cudaoutofmemory")
+EXAMPLES = (
+    ("cuda_bare", "RuntimeError: CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported at some other API call"),
+    ("cuda_bare", "CUDA Error: out of memory at /workspace/csrc/cumem_allocator.cpp:139"),
+    ("cuda_bare", "RuntimeError: CUDA out of memory."),
+)
+
+_HEAD = pattern(
+    r"(?P<backend>CUDA|HIP) (?:driver|runtime)? error (?: : | \( 2 \) : ) out of memory (?: at (?P<place>[\w./\\:<>+-]{1,200}) : \d{1,6} )?"
+    r" (?: Search for [`'\" ]{0,2} cudaErrorMemoryAllocation .{0,120} for more information )?"
+    r" (?: [.]? (?:CUDA|HIP) kernel errors might be asynchronously reported at some other API call )?"
+)
+_BEFORE = 2500  # squeezed characters of traceback above
+_OTHERS = re.compile(r"ggml|llama_|whisper_", re.IGNORECASE)  # their messages have numbers, and dialects of their own
+_THC = re.compile(r"THC")
+
+_WAKING = re.compile(r"cumem_allocator|wake_up\(|create_and_map", re.IGNORECASE)
+_CAPTURE = re.compile(r"capture_end|capture_begin|capture_model|graph_capture|CUDAGraph|cuda_graph|torch/cuda/graphs", re.IGNORECASE)
+_PINNING = re.compile(r"pin_memory|cudaHostAlloc|HostAllocator|pinned_memory", re.IGNORECASE)
+_OPENING = re.compile(r"set_device\(|_cuda_init|cuda/__init__\.py.{0,60}_lazy_init|CUDAinitialization", re.IGNORECASE)
+_VLLM = re.compile(r"vllm", re.IGNORECASE)
+
+_UTILIZATION = Fix(
+    "Leave more of the card outside vLLM's pool",
+    "flag",
+    "--gpu-memory-utilization 0.80",
+    "vLLM; gpu_memory_utilization in verl, OpenRLHF and the like",
+    "Fewer tokens fit the KV cache.",
+)
+_EMPTY = Fix(
+    "Give back what the trainer has cached before the pool is woken",
+    "code",
+    "torch.cuda.empty_cache()",
+    "trainer and vLLM on the same cards",
+    "The next step has to take it again, which costs time.",
+)
+_EAGER = Fix("Do not capture graphs", "flag", "--enforce-eager", "vLLM", "Decoding gets slower.")
+_GRAPHS = Fix(
+    "Capture fewer sizes, all in one pool",
+    "code",
+    "torch.cuda.graph(graph, pool=pool)",
+    "graphs that are never replayed at the same time",
+    "Outputs of one graph may be overwritten by another's replay.",
+)
+_UNPINNED = Fix("Pin less host memory", "code", "DataLoader(..., pin_memory=False)", "PyTorch", "Copies to the card become slower.")
+_WHO = Fix("See who holds the card", "code", "nvidia-smi", "CUDA", "In a container only its own processes are listed.")
+
+
+def find(text: Squeezed) -> Iterator[Found]:
+    """Yields the messages in ``text``."""
+    for match in _HEAD.finditer(text.text):
+        around = text.text[max(match.start() - 300, 0) : match.end() + 200]
+        if text.is_code(match.start()) or _OTHERS.search(around) or _THC.search(text.text, match.start(), match.end()):
+            continue
+        yield _message(text, match.start(), match.end(), match["backend"].lower())
+    for start, end in bare_heads(text, "cuda"):
+        yield _message(text, start, end, "cuda")
+
+
+def _message(text: Squeezed, start: int, end: int, backend: str) -> Found:
+    above = max(start - _BEFORE, 0)
+    line = text.line_at(start)
+    # vLLM's workers name rank and process in front of each line.
+    waking = _WAKING.search(text.text, above, end + 60)
+    vllm = bool(waking or _VLLM.search(text.text, above, end) or (line.rank is not None and line.log_pid is not None))
+    judgement, fixes = _cause(text.text, above, end, vllm=vllm, waking=bool(waking))
+    return Found(start, end, "cuda_bare", "vllm" if vllm else "pytorch", backend, {}, judgement, fixes)
+
+
+def _cause(text: str, above: int, end: int, *, vllm: bool, waking: bool) -> tuple[Judgement, tuple[Fix, ...]]:
+    """Returns the cause that what was being done makes likely."""
+    if waking:
+        reasons = ("vLLM could not map its sleeping pool again: the share it was given no longer fits beside what others now hold.",)
+        return Judgement("limit", "medium", ("unknown", "other_process"), reasons), (_UTILIZATION, _EMPTY)
+    if _CAPTURE.search(text, above, end):
+        if vllm:
+            reasons = ("It failed while CUDA graphs were captured, after vLLM's pool had taken its share: too little was left for graphs.",)
+            return Judgement("limit", "medium", ("workspace_or_comm", "unknown"), reasons), (_UTILIZATION, _EAGER)
+        reasons = (
+            "It failed while a CUDA graph was captured: graphs keep their memory in pools of their own, and need some of the driver's.",
+        )
+        return Judgement("workspace_or_comm", "medium", ("capacity", "unknown"), reasons), (_GRAPHS,)
+    if _PINNING.search(text, max(above, end - 1000), end):
+        reasons = ("It failed while memory of the host was pinned: the host's memory or its limit on locked pages ran out, not the card.",)
+        return Judgement("host", "medium", ("unknown",), reasons), (_UNPINNED,)
+    if _OPENING.search(text, max(above, end - 800), end):
+        reasons = ("It failed when the device was opened, before this process held anything there: others had filled it.",)
+        return Judgement("other_process", "medium", ("unknown", "capacity"), reasons), (_WHO,)
+    reasons = ("CUDA's bare error: neither what was asked for nor what was free is printed, and kernels report late.",)
+    return Judgement("unknown", "low", ("capacity", "other_process"), reasons), (_WHO,)

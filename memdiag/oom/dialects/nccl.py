@@ -1,0 +1,108 @@
+"""NCCL: device memory for its channels and buffers, taken beside the framework's pool; and the shared memory of the host it needs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from memdiag.findings import Fix
+from memdiag.oom.dialects.parts import number, shown
+from memdiag.oom.model import Fields, Found, Judgement
+from memdiag.oom.squeezed import Squeezed, pattern, take
+
+FORMATS = ("nccl",)
+ANCHORS = ("cudafailure", "failedtocuda", "sharedmemorysegment", "failedtoextend/dev/shm")
+_LINE = "node7:4711:4713 [3] include/alloc.h"
+EXAMPLES = (
+    (
+        "nccl",
+        f"{_LINE}:178 NCCL WARN Cuda failure 2 'out of memory'\n{_LINE}:185 NCCL WARN Failed to CUDA calloc 10485760 bytes",
+    ),
+    ("nccl", "ncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\nCuda failure 'out of memory'"),
+)
+
+# Process, thread and device before each line: "node7:4711:4713 [3] transport/net.cc:12 NCCL WARN".
+_WHERE = r"(?: : {pid:int} : \d{1,12} \[ {device_index:int} \] (?:[\w./+-]{1,120}:\d{1,6})? )? (?:NCCL WARN)? "
+_DEVICE = (
+    pattern(_WHERE + r"Cuda failure \d{0,4} :? \\{0,2} ['\"]? out of memory"),
+    pattern(_WHERE + r"Failed to CUDA (?:host)? (?:c|m) alloc (?:async)? {requested:bytes} bytes"),
+)
+_SHARED = (
+    pattern(_WHERE + r"Error : failed to extend /dev/shm/nccl-\w{1,20} to {requested:bytes} bytes"),
+    pattern(_WHERE + r"Error while creating shared memory segment /dev/shm/nccl-\w{1,20} \( size {requested:bytes} \)"),
+)
+_REACH = 300
+_HOST_CALLOC = re.compile(r"CUDAhost", re.IGNORECASE)
+
+_BUFFERS = Fix(
+    "Make NCCL's buffers smaller",
+    "env",
+    "export NCCL_BUFFSIZE=1048576",
+    "NCCL; on every rank alike (4 MiB a channel and peer where unset)",
+    "Large collectives get slower.",
+)
+_CHANNELS = Fix(
+    "Use fewer channels",
+    "env",
+    "export NCCL_MAX_NCHANNELS=8",
+    "NCCL; each channel has its own buffers",
+    "Less bandwidth between cards joined by NVLink.",
+)
+_ROOM = Fix(
+    "Leave room beside PyTorch's pool",
+    "code",
+    "torch.cuda.set_per_process_memory_fraction(0.95)",
+    "PyTorch",
+    "PyTorch does not give back what it has cached when NCCL asks. Communicating once before the model is built shows what NCCL needs.",
+)
+_SHM = Fix(
+    "Give the container more shared memory",
+    "flag",
+    "docker run --shm-size=16g",
+    "containers; in Kubernetes an emptyDir of medium Memory at /dev/shm",
+    "It counts towards the memory of the host.",
+)
+
+
+def find(text: Squeezed) -> Iterator[Found]:
+    """Yields the messages in ``text``."""
+    pieces = sorted(
+        (
+            (match.start(), match, host)
+            for host, patterns in ((False, _DEVICE), (True, _SHARED))
+            for one in patterns
+            for match in one.finditer(text.text)
+        ),
+        key=lambda piece: piece[0],
+    )
+    found: tuple[int, int, Fields, bool] | None = None
+    for start, match, host in pieces:
+        taken = take(match)
+        host = host or bool(_HOST_CALLOC.search(match[0]))
+        if (
+            found
+            and start - found[1] <= _REACH
+            and found[3] == host
+            and all(found[2].get(name, value) == value for name, value in taken.items())
+        ):
+            found = (found[0], match.end(), found[2] | taken, host)
+            continue
+        if found:
+            yield _message(*found)
+        found = None if text.is_code(start) else (start, match.end(), taken, host)
+    if found:
+        yield _message(*found)
+
+
+def _message(start: int, end: int, fields: Fields, host: bool) -> Found:
+    requested = number(fields, "requested_bytes")
+    asked = f" {shown(requested)}" if requested is not None else " memory"
+    if host:
+        judgement = Judgement("host", "medium", (), (f"NCCL could not get{asked} of the host, for shared or pinned buffers.",))
+        return Found(start, end, "nccl", "nccl", "cuda", fields, judgement, (_SHM,))
+    reasons = (
+        f"NCCL could not get{asked} on the device for its channels and buffers.",
+        "NCCL's memory comes from the driver: what PyTorch has reserved, used or not, is lost to it.",
+    )
+    judgement = Judgement("workspace_or_comm", "high", ("capacity", "other_process"), reasons)
+    return Found(start, end, "nccl", "nccl", "cuda", fields, judgement, (_ROOM, _BUFFERS, _CHANNELS))

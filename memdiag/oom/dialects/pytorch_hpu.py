@@ -1,0 +1,38 @@
+"""PyTorch on Intel Gaudi (HPU): the bridge says what it could not get, and nothing of what there is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from memdiag.findings import Fix
+from memdiag.oom.dialects.parts import number, shown
+from memdiag.oom.model import Found, Judgement
+from memdiag.oom.squeezed import Squeezed, pattern, take
+
+FORMATS = ("hpu",)
+ANCHORS = ("pt_devmem", "allocationfailedforsize::")
+EXAMPLES = (("hpu", "RuntimeError: [Rank:3] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::536870912 (512)MB"),)
+
+_HEAD = pattern(
+    r"(?: \[ Rank : {rank:int} \] )? (?: FATAL ERROR :{1,2} )? (?: MODULE : PT_DEVMEM )? :{0,2}"
+    r" Allocation failed for size :{1,2} {requested:bytes} (?: \( [\d.]{1,20} \) MB )?"
+)
+_LESS = Fix(
+    "Hold less on each card",
+    "flag",
+    "--gradient_checkpointing",
+    "Optimum Habana; DeepSpeed ZeRO-3 spreads model state instead",
+    "Recomputing makes a step slower; the first steps of lazy mode also need memory for compiling each new shape.",
+)
+
+
+def find(text: Squeezed) -> Iterator[Found]:
+    """Yields the messages in ``text``."""
+    for match in _HEAD.finditer(text.text):
+        if text.is_code(match.start()):
+            continue
+        fields = take(match)
+        asked = shown(number(fields, "requested_bytes"))
+        reasons = (f"{asked} were not to be had on the device; the message does not say what holds the rest.",)
+        judgement = Judgement("capacity", "low", ("unknown", "fragmentation"), reasons)
+        yield Found(match.start(), match.end(), "hpu", "pytorch", "hpu", fields, judgement, (_LESS,))

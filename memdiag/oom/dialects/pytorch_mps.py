@@ -1,0 +1,43 @@
+"""PyTorch on Apple's GPUs: memory is shared with the system, and PyTorch stops at a share of it, the high watermark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from memdiag.oom.dialects.parts import gather, number, shown, stretches
+from memdiag.oom.model import Found, Judgement
+from memdiag.oom.squeezed import Squeezed, pattern, take
+
+FORMATS = ("torch_mps",)
+ANCHORS = ("mpsbackendoutofmemory", "mpsallocated:", "invalidbuffersize:")
+_ALLOCATED = "MPS allocated: 15.20 GiB, other allocations: 310.50 MiB, max allowed: 18.13 GiB"
+EXAMPLES = (
+    ("torch_mps", f"RuntimeError: MPS backend out of memory ({_ALLOCATED}). Tried to allocate 3.00 GiB on private pool."),
+    ("torch_mps", "RuntimeError: Invalid buffer size: 24.00 GiB"),
+)
+
+_HEAD = pattern(r"MPS backend out of memory | (?<!memory\()MPS allocated : (?=\d)")
+_CLAUSES = (
+    pattern(r"MPS allocated : {allocated:size}"),
+    pattern(r"other allocations : {other_alloc:size}"),
+    pattern(r"max allowed : {limit:size}"),
+    pattern(r"Tried to allocate {requested:size}"),
+)
+_HINT = pattern(r"PYTORCH_MPS_HIGH_WATERMARK_RATIO")
+_REACH = 500
+_BUFFER = pattern(r"Invalid buffer size : {requested:size}")
+
+
+def find(text: Squeezed) -> Iterator[Found]:
+    """Yields the messages in ``text``."""
+    for head, stop in stretches(text, _HEAD, _REACH):
+        fields, end = gather(text, head.start(), stop, _CLAUSES)
+        if fields and not text.is_code(head.start()):
+            hint = _HINT.search(text.text, head.start(), stop)
+            marks = frozenset({"hint:high_watermark_ratio"}) if hint else frozenset[str]()
+            yield Found(head.start(), hint.end() if hint else end, "torch_mps", "pytorch", "mps", fields, marks=marks)
+    for match in _BUFFER.finditer(text.text):
+        fields = take(match)
+        asked = shown(number(fields, "requested_bytes"))
+        reasons = (f"One buffer of {asked} is larger than Metal allows for a single one, however much memory is free.",)
+        yield Found(match.start(), match.end(), "torch_mps", "pytorch", "mps", fields, Judgement("limit", "medium", ("capacity",), reasons))

@@ -1,0 +1,49 @@
+"""Torch 7 and PyTorch until 0.4: the THC library reports CUDA's error 2, once as a check that failed and once as an exception."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from memdiag.oom.model import Found, Judgement
+from memdiag.oom.squeezed import Squeezed, pattern
+
+FORMATS = ("torch_thc_old",)
+ANCHORS = ("thcudacheckfail", "cudaruntimeerror(2)")
+_FILE = "/pytorch/aten/src/THC/THCGeneral.cpp"
+EXAMPLES = (
+    (
+        "torch_thc_old",
+        f"THCudaCheck FAIL file={_FILE} line=70 error=2 : out of memory\nRuntimeError: cuda runtime error (2) : out of memory at {_FILE}:70",
+    ),
+)
+
+_CHECK = pattern(r"THCudaCheck FAIL file= [^=\s]{1,300} line=\d{1,7} error=2 : (?:CUDA)? out of memory")
+_RAISED = pattern(r"cuda runtime error \( 2 \) : out of memory (?: at (?=.{0,200}THC) [\w./\\:+-]{1,300} : \d{1,7} )")
+_REACH = 4000  # a traceback lies between the check and the exception
+_JUDGEMENT = Judgement(
+    "unknown",
+    "low",
+    ("capacity", "other_process"),
+    ("CUDA's error 2 without a number: this generation prints neither what was asked for nor what was there.",),
+)
+
+
+def find(text: Squeezed) -> Iterator[Found]:
+    """Yields the messages in ``text``: a check and the exception that follows it are one."""
+    raised = [match for match in _RAISED.finditer(text.text) if not text.is_code(match.start())]
+    used = set()
+    for check in _CHECK.finditer(text.text):
+        end = check.end()
+        for match in raised:
+            if match.start() not in used and end <= match.start() <= end + _REACH:
+                used.add(match.start())
+                end = match.end()
+                break
+        yield _found(check.start(), end)
+    for match in raised:
+        if match.start() not in used:
+            yield _found(match.start(), match.end())
+
+
+def _found(start: int, end: int) -> Found:
+    return Found(start, end, "torch_thc_old", "pytorch", "cuda", {}, _JUDGEMENT, marks=frozenset({"generation:0.1"}))
