@@ -195,8 +195,9 @@ def _whereabouts(failure: Failure) -> Iterator[str]:
 
 def _parts(failure: Failure) -> Iterator[tuple[str, int]]:
     """What reserved memory consists of, as far as the trace tells; the parts add up to it."""
-    reserved, allocated, active, requested = (failure.usage[name] for name in ("reserved", "allocated", "active", "requested"))
-    if min(reserved, allocated, active) < 0:
+    reserved, allocated, requested = (failure.usage[name] for name in ("reserved", "allocated", "requested"))
+    active = failure.active_bytes
+    if min(reserved, allocated) < 0:
         return
     if requested >= 0:
         yield "asked for by live tensors", requested

@@ -65,14 +65,26 @@ class Failure:
         return self.here.usage
 
     @property
+    def site(self) -> str:
+        """Place in the code that asked; "" unknown."""
+        return self.view.label(int(self.device.events.stack[self.here.at])) if self.exact else ""
+
+    @property
     def free_bytes(self) -> int:
         """Bytes that were free inside the allocator, wherever; -1: unknown."""
-        return self.usage["reserved"] - self.usage["active"] if min(self.usage["reserved"], self.usage["active"]) >= 0 else -1
+        return self.usage["reserved"] - self.active_bytes if min(self.usage["reserved"], self.active_bytes) >= 0 else -1
+
+    @property
+    def active_bytes(self) -> int:
+        """Bytes of blocks in use or waiting for a stream; of files that do not tell those, allocated; -1: unknown."""
+        return self.usage["active"] if self.usage["active"] >= 0 else self.usage["allocated"]
 
     @property
     def segment_bytes(self) -> int:
-        """What the driver was asked for."""
-        return self.here.segment_bytes if self.exact else self.request_bytes
+        """What the driver was asked for; of files that do not tell pools, at most."""
+        if not self.exact:
+            return self.request_bytes
+        return self.here.segment_bytes if self.here.failed else max(self.request_bytes, self.here.settings.page_bytes(small=False))
 
     @cached_property
     def topology(self) -> Topology:
@@ -145,7 +157,7 @@ def every_failure(trace: Trace, device: int) -> list[Failure]:
 
 def _failure_at(trace: Trace, device: int, at: int, count: int = 1) -> Failure:
     here = _look_at(trace, device, at)
-    return Failure(here, here.request_bytes, here.group, count=count)
+    return Failure(here, int(here.device.events.size[at]), here.group if here.failed else -1, count=count)
 
 
 def _look_at(trace: Trace, device: int, at: int) -> Look:

@@ -7,13 +7,13 @@ for it, and the report says so. A message that the trace does not fit keeps its 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
 from dataclasses import dataclass, field, replace
 
 from memdiag.analyzers.failure_cause import cause, ledger
 from memdiag.analyzers.failures import Comparison, Failure, best_match, every_failure, failures, is_near, nearest, numbers
 from memdiag.analyzers.report import build_report
-from memdiag.findings import Finding
+from memdiag.findings import Finding, Fix
 from memdiag.oom.advice import advise
 from memdiag.oom.ledger import account
 from memdiag.oom.model import Cause, Found, Judgement, Message, OomReport
@@ -87,6 +87,8 @@ class _Joiner:
         if judgement.verdict != message.judgement.verdict:  # advice for another cause
             kept = advise(Found(0, 0, message.dialect, message.framework, message.backend, dict(message.fields)), judgement)
         special = tuple(finding for finding in self._findings(failure) if finding.code in _RELEVANT.get(judgement.verdict, _OUTSIDE))
+        if failure.exact:  # it is recorded
+            kept = tuple(replace(finding, fixes=tuple(fix for fix in finding.fixes if fix.kind != "record")) for finding in kept)
         return replace(message, judgement=judgement, ledger=ledger(failure, message), findings=_merged(special, kept))
 
     def _findings(self, failure: Failure) -> tuple[Finding, ...]:
@@ -138,7 +140,7 @@ def _sentence(failure: Failure) -> str:
     usage, left = failure.usage, failure.here.device_free_bytes
     shown = [f"{format_bytes(usage[name])} {name}" for name in ("allocated", "reserved") if usage[name] >= 0]
     shown += [f"{format_bytes(left)} free on the device"] if left is not None else []
-    where = f" at {failure.here.site}" if failure.here.site else ""
+    where = f" at {failure.site}" if failure.site else ""
     name, asked = failure.here.name, format_bytes(failure.request_bytes)
     with_these = f" with {', '.join(shown)}" if shown else ""
     return f"Out of memory on device {failure.device.device} in {name}: {asked} (rounded) could not be had{where}{with_these}."
@@ -176,13 +178,12 @@ def _why_not(message: Message, candidates: list[Failure]) -> str:
 
 
 def _merged(first: tuple[Finding, ...], others: tuple[Finding, ...]) -> tuple[Finding, ...]:
-    """Returns both lists; a remedy that the first has offered is not offered again."""
-    offered = {fix.change or fix.title for finding in first for fix in finding.fixes}
-    return (*first, *_without(others, offered))
+    """Returns both lists; a remedy that the first has offered is not offered again, nor a finding that has none left."""
+    offered = {_remedy(fix) for finding in first for fix in finding.fixes}
+    rest = [replace(finding, fixes=tuple(fix for fix in finding.fixes if _remedy(fix) not in offered)) for finding in others]
+    return (*first, *(finding for finding in rest if finding.fixes))
 
 
-def _without(findings: tuple[Finding, ...], offered: set[str]) -> Iterator[Finding]:
-    for finding in findings:
-        fixes = tuple(fix for fix in finding.fixes if (fix.change or fix.title) not in offered)
-        if fixes or not finding.fixes:
-            yield replace(finding, fixes=fixes)
+def _remedy(fix: Fix) -> str:
+    """Returns what a remedy changes: the same setting with another number is the same remedy."""
+    return re.sub(r"[0-9]+", "", fix.change or fix.title)
