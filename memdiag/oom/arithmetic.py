@@ -131,10 +131,12 @@ def _pairs(value: object) -> tuple[tuple[int, int], ...]:
     return tuple((pid, size) for pid, size in pairs if isinstance(pid, int) and isinstance(size, int) and size >= 0)
 
 
-def request_behind(segment: int) -> str:
-    """Returns what tensor may stand behind a segment that the caching allocator wanted from the driver, in words; "" if that is open."""
-    if segment == 2 * MIB:
-        return "2 MiB is the segment that requests of up to 1 MiB are cut from"
-    if segment == LARGE_SEGMENT:
-        return "20 MiB is the segment that requests of 1 to 10 MiB are cut from, though one of 18 to 20 MiB looks the same"
+def segment_behind(size: int) -> str:
+    """Returns what tensor stands behind a segment that the caching allocator wanted from the driver, in words; "" if that is open."""
+    if size == 2 * MIB:
+        return "a segment: the tensor itself takes 1 MiB or less"
+    if size == LARGE_SEGMENT:
+        return "a segment: the tensor itself takes 1 to 10 MiB, or 18 to 20 MiB"
+    if size > 10 * MIB:
+        return "a segment: what the tensor takes, rounded up to 2 MiB"
     return ""

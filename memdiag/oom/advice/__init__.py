@@ -1,0 +1,121 @@
+"""What to do about an out-of-memory message: remedies for its cause, on its backend and version, with what each is expected to do.
+
+``systems`` knows how things are called on each backend; ``device``, ``elsewhere`` and ``rest`` make the findings of one cause each.
+What only a dialect knows (``Found.fixes``) comes first. Within a finding fixes are alternatives, ranked; the first fixes of different
+findings can be used together, which ``EXCLUSIVE`` sees to.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from memdiag.findings import Finding, Fix
+from memdiag.oom.advice.case import Case
+from memdiag.oom.advice.device import capacity, fragmentation
+from memdiag.oom.advice.elsewhere import limit, other_process, workspace_or_comm
+from memdiag.oom.advice.rest import hint, host, unknown
+from memdiag.oom.arithmetic import numbers_of
+from memdiag.oom.model import Cause, Found, Judgement
+
+CODES = {
+    "MD701": "out of memory: free memory lies in pieces",
+    "MD702": "out of memory: the device is too small for what is asked",
+    "MD703": "out of memory: other processes hold the device",
+    "MD704": "out of memory: a limit was reached, not the end of the device",
+    "MD705": "out of memory: libraries, communication or private pools hold what is missing",
+    "MD706": "out of memory of the host",
+    "MD707": "out of memory, and the message does not tell why",
+    "MD708": "the hint in the message does not help here",
+}
+_MAKERS = {
+    "fragmentation": fragmentation,
+    "capacity": capacity,
+    "other_process": other_process,
+    "limit": limit,
+    "workspace_or_comm": workspace_or_comm,
+    "host": host,
+    "unknown": unknown,
+}
+
+# What a line turns on, and which of these refuse or undo each other, on which backends ("" for all).
+_FEATURES = {
+    "expandable segments": r"expandable_segments:True",
+    "max_split_size_mb": r"max_split_size_mb:\d",
+    "garbage collection": r"garbage_collection_threshold:",
+    "lifetime pools": r"MEMORY_FRAGMENTATION=1|--memory-fragmentation",
+    "1 GiB pages": r"page_size:1g",
+    "async allocator": r"backend:cudaMallocAsync",
+}
+# What the second of two lines would overwrite.
+_ASSIGNED = re.compile(r"\b[A-Z][A-Z0-9_]+(?==)|set_per_process_memory_fraction|--[a-z][a-z-]+")
+EXCLUSIVE: tuple[tuple[str, frozenset[str]], ...] = (
+    ("npu", frozenset({"expandable segments", "max_split_size_mb"})),
+    ("npu", frozenset({"expandable segments", "garbage collection"})),
+    ("", frozenset({"expandable segments", "lifetime pools"})),
+    ("", frozenset({"lifetime pools", "max_split_size_mb"})),
+    ("", frozenset({"async allocator", "expandable segments"})),
+    ("", frozenset({"async allocator", "max_split_size_mb"})),
+    ("", frozenset({"async allocator", "garbage collection"})),
+)
+
+
+def advise(found: Found, judgement: Judgement) -> tuple[Finding, ...]:
+    """Returns findings, the most useful first.
+
+    Within a finding the fixes are alternatives, ranked; no fix of one finding excludes the first of another.
+    """
+    case = Case(found, judgement, numbers_of(found.fields, found.backend))
+    findings = [_MAKERS[judgement.verdict](case)]
+    second = _second(case)
+    if second is not None:
+        findings.append(replace(_MAKERS[second](case), severity="info"))
+    wrong = hint(case)
+    if wrong is not None:
+        findings.append(wrong)
+    main = findings[0]
+    findings[0] = replace(main, severity="warning" if found.is_warning else main.severity, fixes=_ranked(found.fixes, main.fixes))
+    return _compatible(found.backend, findings)
+
+
+def features(change: str) -> frozenset[str]:
+    """Returns what a line to paste turns on, as named in ``EXCLUSIVE``."""
+    return frozenset(name for name, expression in _FEATURES.items() if re.search(expression, change))
+
+
+def exclude(backend: str, one: str, other: str) -> bool:
+    """Returns whether two lines to paste exclude each other on a backend: by what they turn on, or by overwriting each other."""
+    if one != other and {*_ASSIGNED.findall(one)} & {*_ASSIGNED.findall(other)}:
+        return True
+    both = features(one) | features(other)
+    return any(pair <= both for where, pair in EXCLUSIVE if where in {"", backend})
+
+
+def _second(case: Case) -> Cause | None:
+    """A runner-up whose own numbers are large enough to be worth a finding."""
+    numbers, short = case.numbers, max((case.numbers.requested or 0) - (case.numbers.free or 0), 1)
+    if case.judgement.confidence == "high":
+        return None
+    for cause in case.judgement.alternatives[:2]:
+        if cause == "fragmentation" and (numbers.slack or 0) >= max(short, 0.02 * (numbers.total or 0)):
+            return cause
+        if cause == "other_process" and numbers.foreign_excess >= max(short, 0.05 * (numbers.total or 0)):
+            return cause
+    return None
+
+
+def _ranked(first: tuple[Fix, ...], general: tuple[Fix, ...]) -> tuple[Fix, ...]:
+    """Puts a dialect's fixes before the general ones, each line once."""
+    seen = {fix.change for fix in first if fix.change}
+    return (*first, *(fix for fix in general if not fix.change or fix.change not in seen))
+
+
+def _compatible(backend: str, findings: list[Finding]) -> tuple[Finding, ...]:
+    """Leaves out fixes of later findings that exclude the first fix of an earlier one."""
+    chosen: list[str] = []
+    result = []
+    for finding in findings:
+        fixes = tuple(fix for fix in finding.fixes if not any(exclude(backend, fix.change, change) for change in chosen))
+        chosen += [fix.change for fix in fixes[:1]]
+        result.append(replace(finding, fixes=fixes))
+    return tuple(result)

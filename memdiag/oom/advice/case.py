@@ -1,0 +1,71 @@
+"""One message to advise on: what was found, the cause, the numbers, and what remedies need to know of version and place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from memdiag.findings import Evidence
+from memdiag.oom.arithmetic import Numbers, segment_behind
+from memdiag.oom.model import Found, Judgement
+
+# Frameworks whose tensors PyTorch's allocators serve.
+_ON_TORCH = frozenset(
+    {"pytorch", "torch_npu", "vllm", "sglang", "deepspeed", "transformers", "cublas", "cudnn", "cublas_cudnn", "nccl", "hccl"}
+)
+_ALLOCATORS = frozenset({"cuda", "hip", "xpu", "npu"})
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A message with its cause and its numbers."""
+
+    found: Found
+    judgement: Judgement
+    numbers: Numbers
+
+    @property
+    def backend(self) -> str:
+        """Of the message."""
+        return self.found.backend
+
+    @property
+    def device(self) -> int | None:
+        """Index of the device, if printed."""
+        index = self.found.fields.get("device_index")
+        return index if isinstance(index, int) else None
+
+    @property
+    def on_torch(self) -> bool:
+        """Whether settings and functions of PyTorch apply."""
+        return self.found.framework in _ON_TORCH
+
+    @property
+    def caching(self) -> bool:
+        """Whether PyTorch's caching allocator printed the message: its requests to the driver are segments."""
+        mine = self.found.framework in {"pytorch", "torch_npu"} and self.backend in _ALLOCATORS
+        return mine and "mallocasync" not in self.found.dialect and "workspace" not in self.found.dialect
+
+    @property
+    def generation(self) -> str:
+        """The first release that prints such messages ("2.1", "npu-1.11"), "" if that is open."""
+        return next((mark.removeprefix("generation:") for mark in sorted(self.found.marks) if mark.startswith("generation:")), "")
+
+    @property
+    def short(self) -> int | None:
+        """Bytes that were missing: requested beyond what is free; None where either is not printed."""
+        numbers = self.numbers
+        if numbers.requested is None or numbers.free is None:
+            return None
+        return max(numbers.requested - numbers.free, 0)
+
+    def evidence(self, *extra: Evidence) -> tuple[Evidence, ...]:
+        """Returns the numbers of the message that matter for any cause, after those given."""
+        numbers = self.numbers
+        where = segment_behind(numbers.requested) if self.caching and numbers.requested else ""
+        common = (
+            Evidence("asked for", numbers.requested, "bytes", where),
+            Evidence("free on the device" if self.backend != "cpu" else "free", numbers.free, "bytes"),
+            Evidence("size of the device" if self.backend != "cpu" else "memory of the host", numbers.total, "bytes"),
+        )
+        known = {item.what for item in extra}
+        return (*(item for item in extra if item.value is not None), *(e for e in common if e.value is not None and e.what not in known))

@@ -1,0 +1,204 @@
+"""Where the device itself is the matter: its free memory lies in pieces (MD701), or there is too little of it (MD702)."""
+
+from __future__ import annotations
+
+from memdiag.findings import Evidence, Finding, Fix, Saving
+from memdiag.oom.advice.case import Case
+from memdiag.oom.advice.systems import expandable, max_split, newer, present, snapshot, system
+from memdiag.oom.arithmetic import Numbers
+from memdiag.units import GIB, MIB, format_bytes
+
+_POOLS_FROM = GIB  # MindSpeed's own rule of thumb: consider its pools where more than this is reserved but not allocated
+_HCCL = 400 * MIB  # one communicator: 2 x HCCL_BUFFSIZE, 200 MB by default
+_WAITING = 256 * MIB
+
+_POOLS_CAVEAT = (
+    "needs expandable_segments:False, without adaptive recomputation, smart swap and fused rotary embedding; it takes new memory rather "
+    "than cutting up what is cached, so HCCL may run out instead: set the memory fraction as well"
+)
+
+
+def fragmentation(case: Case) -> Finding:
+    """Returns MD701."""
+    numbers = case.numbers
+    slack, requested = numbers.slack or 0, numbers.requested or 0
+    asleep = numbers.oversubscribed and numbers.pool > 0
+    fixes = present(
+        _cache_before_waking(case) if asleep else None,
+        None if asleep else expandable(case),
+        *_lifetime_pools(case),
+        max_split(case),
+        newer(case),
+        _own_stream(case),
+        _steady_sizes(case),
+        snapshot(case),
+    )
+    saving = Saving(0, min(slack, requested), slack, "estimated") if slack else None
+    title = f"{format_bytes(slack)} is free in the allocator, but in pieces too small for {format_bytes(requested)}"
+    if slack < requested and numbers.free:
+        both = f"{format_bytes(slack)} is free in the allocator and {format_bytes(numbers.free)} outside"
+        title = f"{both}, but not {format_bytes(requested)} in one piece"
+    return Finding(
+        "MD701",
+        title,
+        "critical",
+        case.device,
+        case.evidence(
+            Evidence("reserved but unallocated", numbers.slack, "bytes"),
+            Evidence("part of the reserved memory that is unused", _ratio(slack, numbers.reserved), "ratio"),
+            _pending(case),
+        ),
+        fixes,
+        saving,
+        slack,
+    )
+
+
+def capacity(case: Case) -> Finding:
+    """Returns MD702."""
+    numbers = case.numbers
+    requested = numbers.requested or 0
+    alone = numbers.total is not None and requested > numbers.total
+    used = numbers.live if numbers.live is not None else numbers.process
+    missing = _missing(numbers)
+    title = f"{format_bytes(requested)} more does not fit the device" if requested else "The program needs more memory than the device has"
+    if alone:
+        title = f"One request of {format_bytes(requested)} is larger than the whole device"
+    elif numbers.total is not None and used is not None:
+        title = f"{format_bytes(used)} of {format_bytes(numbers.total)} is in use, and {format_bytes(requested)} more does not fit"
+    return Finding(
+        "MD702",
+        title,
+        "critical",
+        case.device,
+        case.evidence(
+            Evidence("allocated", numbers.live, "bytes"),
+            Evidence("missing, even if all free memory were in one piece", missing, "bytes"),
+            Evidence("missing beyond what is free", case.short or None, "bytes"),
+            Evidence("reserved but unallocated, all that settings of the allocator could win", numbers.slack, "bytes"),
+        ),
+        _less(case, alone=alone),
+        None,
+        missing or requested,
+    )
+
+
+def _ratio(part: int, whole: int | None) -> float | None:
+    return round(part / whole, 3) if whole else None
+
+
+def _pending(case: Case) -> Evidence:
+    active, allocated = case.found.fields.get("active_bytes"), case.numbers.allocated
+    waiting = active - allocated if isinstance(active, int) and allocated is not None else 0
+    return Evidence("freed, but waiting for another stream", waiting if waiting > 0 else None, "bytes")
+
+
+def _missing(numbers: Numbers) -> int | None:
+    """Bytes that no packing could find."""
+    used = numbers.live if numbers.live is not None else numbers.process
+    if numbers.total is None or numbers.requested is None or numbers.oversubscribed:
+        return None
+    beyond = (used or 0) + numbers.requested - numbers.total
+    return beyond if beyond > 0 else None
+
+
+def _lifetime_pools(case: Case) -> tuple[Fix, ...]:
+    """MindSpeed's pools by lifetime, and the room that HCCL then needs."""
+    numbers = case.numbers
+    if case.backend != "npu" or case.found.framework != "torch_npu" or (numbers.slack or 0) <= _POOLS_FROM:
+        return ()
+    title = "In MindSpeed and AscendSpeed: keep long-lived tensors in pools of their own, instead of expandable segments"
+    pools = (
+        Fix(
+            title, "flag", "--memory-fragmentation",
+            "MindSpeed 1.0.RC2 (July 2024) to 2.1.0_core_r0.8.0, legacy (not mcore) models; removed in mid 2025: no core_r0.12.1 has it",
+            _POOLS_CAVEAT,
+        ),
+        Fix(title, "env", "export MEMORY_FRAGMENTATION=1", "AscendSpeed and MindSpeed up to 1.0.RC1", _POOLS_CAVEAT),
+    )  # fmt: skip
+    room = hccl_room(numbers)
+    return (*pools, room) if room else pools
+
+
+def hccl_room(numbers: Numbers) -> Fix | None:
+    """Returns the limit under which HCCL keeps what it has, and gets what one more communicator needs; None where that is not sensible."""
+    if not numbers.total or numbers.outside is None or numbers.reserved is None:
+        return None
+    hundredths = (numbers.total - numbers.outside - _HCCL) * 100 // numbers.total
+    if not 50 <= hundredths < 100:
+        return None
+    return Fix(
+        f"Keep {format_bytes(numbers.total - numbers.total * hundredths // 100)} out of PyTorch's reach, for HCCL and workspaces", "code",
+        f"torch_npu.npu.set_per_process_memory_fraction(0.{hundredths:02d})",
+        "torch_npu, where HCCL or an operator runs out of memory after PyTorch was given more freedom",
+        f"PyTorch then stops at {format_bytes(numbers.total * hundredths // 100)}: it does not make the program need less",
+    )  # fmt: skip
+
+
+def _own_stream(case: Case) -> Fix | None:
+    waiting = _pending(case).value
+    if case.backend != "npu" or not isinstance(waiting, int) or waiting < _WAITING:
+        return None
+    return Fix(
+        "Let blocks be used again as soon as the other stream's work is waited for", "env", "export MULTI_STREAM_MEMORY_REUSE=1",
+        "torch_npu, where it is set to 0 or 2", "1 is the default",
+    )  # fmt: skip
+
+
+def _cache_before_waking(case: Case) -> Fix:
+    return Fix(
+        "Give cached memory back before sleeping pools are woken", "code", f"{system(case).module}.empty_cache()",
+        "engines with a sleep mode", "expandable segments do not go with most sleep modes",
+    )  # fmt: skip
+
+
+def _steady_sizes(case: Case) -> Fix:
+    return Fix(
+        "Make what lives long before what lives short, and pad inputs to a few sizes", "code", "",
+        "every backend" if not case.on_torch else "every backend and version",
+        "empty_cache() does not help: pieces between live tensors cannot be given back",
+    )  # fmt: skip
+
+
+def _less(case: Case, *, alone: bool) -> tuple[Fix, ...]:
+    """Ways to need less, by what they cost."""
+    numbers = case.numbers
+    fixes: list[Fix | None] = []
+    if alone or (numbers.total and (numbers.requested or 0) > numbers.total // 2):
+        fixes.append(Fix(
+            "Look at the line that asked: make this one tensor smaller, in chunks or not at all", "code",
+            "torch.nn.functional.scaled_dot_product_attention(q, k, v)" if case.on_torch else "",
+            "attention weights (the line shown), logits of a long sequence, a batch that was joined by mistake",
+            "no setting and no other program's end can make room for it" if alone else "",
+        ))  # fmt: skip
+    if case.found.framework in {"vllm", "sglang"}:
+        fixes.append(Fix("Serve shorter sequences, or fewer at a time", "flag", "--max-model-len 8192 --max-num-seqs 64",
+                         "vLLM; SGLang: --context-length 8192 --max-running-requests 64", "longer requests are refused"))  # fmt: skip
+    nothing = (
+        f"empty_cache() and allocator settings do not help: only {format_bytes(numbers.slack)} is unused"
+        if numbers.slack is not None
+        else ""
+    )
+    fixes.append(Fix(
+        "Use a smaller batch, and collect gradients over several", "code", "",
+        "training and inference; the first thing to try", nothing,
+    ))  # fmt: skip
+    if case.on_torch:
+        if case.backend == "npu":
+            fixes.append(Fix("Recompute activations instead of keeping them", "flag",
+                             "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1",
+                             "MindSpeed and Megatron training", "steps take up to a third longer"))  # fmt: skip
+        fixes.append(Fix(
+            "Recompute activations instead of keeping them", "code",
+            "x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)", "training", "steps take up to a third longer",
+        ))  # fmt: skip
+        fixes.append(Fix("Without training: keep nothing for a backward pass", "code", "with torch.inference_mode():", "inference", ""))
+        fixes.append(Fix(
+            "Share parameters, gradients and optimizer state among devices, or keep some on the host", "code",
+            "torch.distributed.fsdp.fully_shard(model)", "torch >= 2.6, more than one device; DeepSpeed: ZeRO 2, 3 or offloading",
+            "more communication",
+        ))  # fmt: skip
+        fixes.append(snapshot(case))
+    else:
+        fixes.append(Fix("Use a smaller model, a narrower number format, or a larger device", "code", "", "every framework", ""))
+    return present(*fixes)

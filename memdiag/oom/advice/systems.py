@@ -1,0 +1,152 @@
+"""What the same thing is called on each backend: environment variables, tools, functions; and what each version understands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from memdiag.findings import Fix
+from memdiag.oom.advice.case import Case
+from memdiag.units import MIB
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """Names of one backend.
+
+    Attributes:
+        variable: Environment variable with the settings of PyTorch's allocator; "" if there is none.
+        module: PyTorch's module for the device; "" if there is none.
+        processes: Command that lists the processes on the devices.
+        visible: Environment variable that chooses devices.
+        freest: Value of it that picks the device with the most free memory; "" where that takes looking.
+        comm: What its communication library takes, in words.
+    """
+
+    variable: str
+    module: str
+    processes: str
+    visible: str
+    freest: str = ""
+    comm: str = "NCCL"
+
+
+_NVIDIA = "nvidia-smi --query-gpu=memory.free,index --format=csv,noheader,nounits"
+SYSTEMS = {
+    "cuda": System(
+        "PYTORCH_CUDA_ALLOC_CONF", "torch.cuda", "nvidia-smi --query-compute-apps=pid,process_name,used_memory --format=csv",
+        "CUDA_VISIBLE_DEVICES", f"$({_NVIDIA} | sort -rn | head -n 1 | cut -d, -f2 | tr -d ' ')",
+    ),
+    "hip": System("PYTORCH_HIP_ALLOC_CONF", "torch.cuda", "rocm-smi --showpids", "HIP_VISIBLE_DEVICES", comm="RCCL"),
+    "npu": System("PYTORCH_NPU_ALLOC_CONF", "torch_npu.npu", "npu-smi info", "ASCEND_RT_VISIBLE_DEVICES", comm="HCCL"),
+    "xpu": System("", "torch.xpu", "xpu-smi ps", "ZE_AFFINITY_MASK", comm="oneCCL"),
+    "mps": System("", "torch.mps", "top -o mem", ""),
+    "hpu": System("", "", "hl-smi", "HABANA_VISIBLE_MODULES", comm="HCCL"),
+    "metal": System("", "", "top -o mem", ""),
+    "tpu": System("", "", "sudo lsof -w /dev/accel*", ""),
+    "cpu": System("", "", "ps aux --sort=-rss | head", ""),
+}  # fmt: skip
+_NOTHING = System("", "", "", "")
+
+# Wordings that are older than a setting. Those not listed, and messages whose version is open, understand all.
+_BEFORE_SETTINGS = frozenset({"0.4", "1.4", "npu-1.8"})
+_BEFORE_EXPANDABLE = _BEFORE_SETTINGS | {"1.10"}
+
+_SMALLEST_SPLIT_MB = 21  # early versions refuse 20, and all of them what is below
+
+
+def system(case: Case) -> System:
+    """Returns the names of a case's backend."""
+    return SYSTEMS.get(case.backend, _NOTHING)
+
+
+def variable(case: Case) -> str:
+    """Returns the environment variable of the allocator's settings: the one that the message itself names, else the backend's."""
+    named = sorted(mark.removeprefix("conf-name:") for mark in case.found.marks if mark.startswith("conf-name:"))
+    if not case.on_torch or not SYSTEMS.get(case.backend, _NOTHING).variable:
+        return ""
+    if named:
+        return "PYTORCH_ALLOC_CONF" if "PYTORCH_ALLOC_CONF" in named else named[0]
+    return "PYTORCH_ALLOC_CONF" if case.generation == "2.9" else system(case).variable
+
+
+def setting(case: Case, key: str, value: object) -> str:
+    """Returns the line that sets a key of the allocator."""
+    return f"export {variable(case)}={key}:{value}"
+
+
+def has_settings(case: Case) -> bool:
+    """Returns whether the allocator that printed this can be set at all."""
+    return bool(variable(case)) and case.generation not in _BEFORE_SETTINGS
+
+
+def expandable(case: Case) -> Fix | None:
+    """Returns how to turn on expandable segments; None where the version does not know them."""
+    if not has_settings(case) or case.generation in _BEFORE_EXPANDABLE:
+        return None
+    applicability = {
+        "npu": "torch_npu, where driver and CANN support virtual memory",
+        "hip": "recent ROCm builds; older ones say that the platform does not support it, and go on without",
+    }.get(case.backend, "torch >= 2.1 on Linux (not on Windows)")
+    caveat = {
+        "npu": "refused together with max_split_size_mb or garbage_collection_threshold; not with MindSpeed's own pools",
+    }.get(case.backend, "some versions clash with CUDA IPC, CUDA graphs, sleep modes of serving engines and MemPools of their own")
+    return Fix(
+        "Use expandable segments: free pieces at their ends join", "env", setting(case, "expandable_segments", "True"), applicability,
+        f"set it before the device is first used; {caveat}; if it is set already, the pieces lie between live tensors",
+    )  # fmt: skip
+
+
+def max_split(case: Case) -> Fix | None:
+    """Returns how to keep blocks that could serve the request from being cut; None where no allowed value would."""
+    requested = case.numbers.requested
+    if not has_settings(case) or requested is None:
+        return None
+    size = requested // MIB - 2  # the segment is the request rounded up to 2 MiB: the request itself must stay above
+    if size < _SMALLEST_SPLIT_MB:
+        return None
+    return Fix(
+        "Where expandable segments are no option: do not cut blocks as large as this request", "env",
+        setting(case, "max_split_size_mb", min(size, 1 << 20)), "without expandable segments",
+        "smaller requests can then not use large free blocks: reserved memory may rise and steps may get slower",
+    )  # fmt: skip
+
+
+def newer(case: Case) -> Fix | None:
+    """Returns the upgrade that brings expandable segments; None where they are there."""
+    if case.generation not in _BEFORE_EXPANDABLE or not case.on_torch:
+        return None
+    if case.backend == "npu":
+        return Fix("Use a newer torch_npu: it has expandable segments", "version", "pip install --upgrade torch torch_npu",
+                   "torch_npu up to 1.8", "torch, torch_npu and CANN must match")  # fmt: skip
+    return Fix("Use PyTorch 2.1 or newer: it has expandable segments", "version", 'pip install --upgrade "torch>=2.1"',
+               "older than 2.1, by the words of the message", "CUDA and libraries built against torch must match")  # fmt: skip
+
+
+def snapshot(case: Case) -> Fix | None:
+    """Returns how to record what happened, for ``memdiag analyze``."""
+    module = system(case).module
+    if not case.on_torch or case.backend not in {"cuda", "hip", "npu", "xpu"}:
+        return None
+    if case.backend == "npu":
+        return Fix(
+            "Let torch_npu write what it held at the failure", "record",
+            "export OOM_SNAPSHOT_ENABLE=1 OOM_SNAPSHOT_PATH=.  # then: memdiag analyze oom_snapshot_*.pickle --at oom",
+            "torch_npu 6.0.rc3 and newer", "the folder must exist; a file for each process that fails",
+        )  # fmt: skip
+    if case.backend == "xpu" or case.generation in _BEFORE_EXPANDABLE:
+        return Fix(
+            "Print what the allocator holds at the failure", "record", f"print({module}.memory_stats())",
+            "where the error is caught", "histories of allocations need PyTorch 2.1 or newer, on CUDA or HIP",
+        )  # fmt: skip
+    lines = (
+        f"{module}.memory._record_memory_history(max_entries=1_000_000)  # before the model is made\n"
+        f'{module}.memory._dump_snapshot("trace.pkl")  # where the error is caught; then: memdiag analyze trace.pkl --at oom'
+    )
+    return Fix(
+        "Record the run: it shows which tensors and which pieces", "record", lines, "every rank that fails", "steps get a little slower"
+    )
+
+
+def present(*fixes: Fix | None) -> tuple[Fix, ...]:
+    """Returns the fixes that apply."""
+    return tuple(fix for fix in fixes if fix is not None)
