@@ -30,7 +30,7 @@ memdiag oom --help says more.
 _NAME = re.compile(r"[^\n]{1,500}")
 _NAME_LIKE = re.compile(r"[/\\*]|\.[A-Za-z][A-Za-z0-9]{0,5}$")
 _HEAD = 4096
-_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_WITH_NULS = (b"\xff\xfe", b"\xfe\xff", b"\x1f\x8b", b"\xfd7zXZ\0", b"BZh", b"\x28\xb5\x2f\xfd")  # UTF-16, and packed files
 
 
 class Chosen(NamedTuple):
@@ -77,8 +77,18 @@ def looks_like_a_file(word: str) -> bool:
 
 
 def is_binary(head: bytes) -> bool:
-    """Whether a file that begins with ``head`` is no text: it has a NUL, and is not UTF-16."""
-    return b"\0" in head[:_HEAD] and not head.startswith(_UTF16)
+    """Whether a file that begins with ``head`` is no text: it has a NUL, and is neither UTF-16 nor packed."""
+    return b"\0" in head[:_HEAD] and not head.startswith(_WITH_NULS)
+
+
+def check_text(chosen: Sequence[Chosen]) -> None:
+    """Raises MemdiagError if one of the files, none of which has a message, is no text at all."""
+    for item in chosen:
+        if item.path is not None and item.path.is_file():
+            with item.path.open("rb") as file:
+                if is_binary(file.read(_HEAD)):
+                    hint = "for a memory trace: memdiag analyze FILE; here goes what the program printed"
+                    raise MemdiagError(f"{item.name}: this is no text", hint)
 
 
 def _is_terminal() -> bool:

@@ -122,23 +122,30 @@ def _has_message(text: str) -> bool:
 
 
 def _report(chosen: list[Chosen]) -> OomReport:
-    from dataclasses import replace
-
+    """What is found in all that was given."""
+    from memdiag.cli.choose_logs import check_text
+    from memdiag.cli.progress import Progress
     from memdiag.oom.model import OomReport
-    from memdiag.oom.read import read_text
+    from memdiag.oom.read import read_files, read_text
 
-    reports = []
-    for item in chosen:
-        text = (
-            item.text if item.text is not None else item.path.read_text(errors="replace") if item.path else __import__("sys").stdin.read()
-        )
-        part = read_text(text)
-        reports.append(replace(part, messages=tuple(replace(m, source=item.name) for m in part.messages)))
+    texts = [item.text for item in chosen if item.text is not None]
+    files = [item.name for item in chosen if item.text is None]
+    reports = [read_text(text) for text in texts]
+    if files:
+        with Progress() as progress:
+            reports.insert(0, read_files(files, progress))
+    if not any(report.messages for report in reports):
+        check_text(chosen)
+    if len(reports) == 1:
+        return reports[0]
     return OomReport(
-        tuple(m for r in reports for m in r.messages),
-        tuple(item.name for item in chosen),
-        sum(r.num_lines for r in reports),
-        sum(r.num_bytes for r in reports),
+        tuple(message for report in reports for message in report.messages),
+        tuple(source for report in reports for source in report.sources),
+        sum(report.num_lines for report in reports),
+        sum(report.num_bytes for report in reports),
+        sum(report.num_warnings_left_out for report in reports),
+        next((report.first_rank for report in reports if report.first_rank is not None), None),
+        num_left_out=sum(report.num_left_out for report in reports),
     )
 
 

@@ -30,6 +30,7 @@ def as_dict(report: OomReport) -> dict[str, Any]:
         "num_bytes": report.num_bytes,
         "first_rank": report.first_rank,
         "num_warnings_left_out": report.num_warnings_left_out,
+        "num_left_out": report.num_left_out,
         "messages": [_message(message) for message in report.messages],
     }
     result: dict[str, Any] = as_json(shown)

@@ -80,10 +80,10 @@ def _finding(finding: Finding) -> list[str]:
 
 
 def _fix(number: int, fix: Fix) -> list[str]:
-    applies = f" ({escape(fix.applicability)})" if fix.applicability else ""
+    applies = f" · {escape(fix.applicability)}" if fix.applicability else ""
     lines = [f"{number}. {escape(fix.title)}{applies}", ""]
     if fix.change:
-        lines += [*("   " + line for line in fence([plain(fix.change)])), ""]
+        lines += [*("   " + line for line in fence([plain(line) for line in fix.change.splitlines()])), ""]
     if fix.caveat:
         lines += [f"   *But:* {escape(fix.caveat)}", ""]
     return lines

@@ -113,10 +113,10 @@ def _finding(page: LightPage, finding: Finding) -> None:
 
 
 def _fix(page: LightPage, number: int, fix: Fix) -> None:
-    applies = f" ({plain(fix.applicability, LONGEST)})" if fix.applicability else ""
+    applies = f" · {plain(fix.applicability, LONGEST)}" if fix.applicability else ""
     page.grid("lw", [((f"{number}.", "green"), plain(fix.title, LONGEST) + applies)], indent=4)
-    if fix.change:
-        page.paste(plain(fix.change), indent=8)
+    for line in fix.change.splitlines():
+        page.paste(plain(line), indent=8)
     if fix.caveat:
         page.text(f"but {plain(fix.caveat, LONGEST)}", "dim", indent=8)
 

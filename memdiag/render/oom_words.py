@@ -273,10 +273,13 @@ def next_steps(message: Message) -> list[tuple[str, str]]:
             ("see whom the kernel killed, and how much there is", "sudo dmesg -T | grep -iE 'out of memory|killed process'; free -h")
         )
     if message.framework in {"pytorch", "torch_npu"} and message.backend in {"cuda", "hip", "npu"} and message.dialect != "trace":
-        begin, end = record_lines(message.backend)
-        steps.append(("see what filled the memory, line by line of your code: before training", begin))
-        steps.append(("…where it fails (except, or finally)", end))
+        if not any(fix.kind == "record" for finding in message.findings for fix in finding.fixes):
+            begin, end = record_lines(message.backend)
+            steps.append(("see what filled the memory, line by line of your code: before training", begin))
+            steps.append(("…where it fails (except, or finally)", end))
         log = plain(message.source)
         given = shlex.quote(log) + " " if log not in {"", "-", "text"} else ""
-        steps.append(("…and then", f"memdiag oom {given}--from-trace trace.pkl"))
+        steps.append(
+            ("with a recorded trace of the run: what held the memory when it failed", f"memdiag oom {given}--from-trace trace.pkl")
+        )
     return steps
