@@ -104,6 +104,12 @@ class Failure:
         return split_at(self.device, self.here.at, self.request_bytes, self.group, self.here.settings.page_bytes(small=False))
 
     @property
+    def could_be_served(self) -> bool:
+        """Whether memory that a retry gives back would have made room: then the failure was at another moment."""
+        left = self.here.device_free_bytes or 0
+        return self.split is not None and self.split.cache + left >= self.request_bytes
+
+    @property
     def num_free(self) -> int:
         """Pieces that the free bytes lie in, of all pools and streams."""
         return int((self.topology.blocks["tensor"] < 0).sum())
@@ -166,16 +172,16 @@ def _look_at(trace: Trace, device: int, at: int) -> Look:
 
 
 def nearest(trace: Trace, device: int, fields: Mapping[str, object]) -> Failure:
-    """Returns the moment of a trace without failure that is most like a message: its end, or one of its peaks."""
+    """Returns the moment of a trace without failure that is most like a message, the last of several; the end if nothing is comparable."""
     chosen = next(d for d in trace.devices if d.device == device)
-    moments = [chosen.num_events - 1, chosen.peak("reserved"), chosen.peak("allocated")]
     printed = numbers(fields)
-
-    def distance(at: int) -> float:
-        usage = chosen.usage_at(at)
-        return sum(abs(printed[name].bytes - usage[name]) for name in ("reserved", "allocated") if name in printed and usage[name] >= 0)
-
-    here = _look_at(trace, device, min(moments, key=distance))
+    # One column a moment: before the first event, then after each.
+    curves = {name: np.concatenate(([chosen.start[name]], chosen.usage[name])) for name in ("reserved", "allocated")}
+    distance = np.zeros(chosen.num_events + 1)
+    for name, curve in curves.items():
+        if name in printed:
+            distance += np.where(curve >= 0, np.abs(curve - printed[name].bytes), 0)
+    here = _look_at(trace, device, chosen.num_events - 1 - int(np.argmin(distance[::-1])))
     request = printed["requested"].bytes if "requested" in printed else 0
     return Failure(here, request, _roomiest(chosen, here.at, small=request <= SMALL_LIMIT), exact=False)
 

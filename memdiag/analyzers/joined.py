@@ -74,6 +74,10 @@ class _Joiner:
         if not close or "requested_bytes" not in message.fields:
             why = "its numbers are far from those of the trace" if not close else "it does not say how much was asked for"
             return _alone(message, f"the trace has no out-of-memory event, and {why}")
+        if close[0].could_be_served:
+            cache = format_bytes(close[0].split.cache) if close[0].split else ""
+            why = f"at the moment most like it, {close[0].here.name}, {cache} of cache could have been given back to make room"
+            return _alone(message, f"the trace has no out-of-memory event, and {why}")
         note = f"An approximation: the trace has no out-of-memory event; this is {close[0].here.name}, the moment most like the message."
         return self.told(message, close[0], note)
 

@@ -242,6 +242,9 @@ def test_without_a_failure_in_the_trace_a_like_moment_stands_in(pieces):
     [one] = joined(message(50 * MIB, 44 * MIB, 164 * MIB, 4 * MIB, total=200 * MIB), trace)
     assert says(one, "An approximation: the trace has no out-of-memory event; this is event", "120.00 MiB lay free", "in 4 pieces")
     assert (one.judgement.verdict, one.judgement.confidence) == ("fragmentation", "medium")
+    pieces.free(30, 10 * MIB)
+    [served] = joined(message(38 * MIB, 30 * MIB, 160 * MIB, 4 * MIB), pieces.trace())
+    assert says(served, "Judged without the trace", "40.00 MiB of cache could have been given back to make room")
     [far] = joined(message(50 * MIB, 400 * MIB, 640 * MIB, 4 * MIB), trace)
     assert says(far, "Judged without the trace: the trace has no out-of-memory event, and its numbers are far")
 
