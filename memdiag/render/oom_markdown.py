@@ -8,7 +8,7 @@ from memdiag.oom.model import Message, OomReport
 from memdiag.render import oom_words as words
 from memdiag.render.bar import stacked_bar
 from memdiag.render.look import PLAIN, Look
-from memdiag.render.markdown import WIDTH, cell, escape, fence, table
+from memdiag.render.markdown import WIDTH, escape, fence, table
 from memdiag.render.text import in_ascii, plain
 from memdiag.render.words import percent
 from memdiag.units import format_bytes
@@ -41,9 +41,12 @@ def _messages(report: OomReport, *, every: bool, top: int) -> list[str]:
     if len(report.messages) > 1:
         head, rows, rest = words.overview(report, every=every, top=top)
         lines += [f"**{escape(words.summary(report))}**", "", *table(head, [[escape(part) for part in row] for row in rows], (0,))]
-        lines += [f"{escape(rest)}", ""] if rest else []
+        lines += [f"{escape(line)}\n" for line in (rest, words.left_out(report)) if line]
         lines += ["### The first one", ""]
-    return [*lines, *_message(first)]
+    lines += _message(first)
+    if others := words.others(report.messages):
+        lines += ["### Other causes", "", *(f"- **{escape(name)}**: {escape(reason)}" for name, reason in others), ""]
+    return lines
 
 
 def _message(message: Message) -> list[str]:
@@ -55,7 +58,15 @@ def _message(message: Message) -> list[str]:
         if total is not None:
             drawn = stacked_bar([(row.glyph, row.style, row.bytes or 0) for row in rows], WIDTH)
             lines += [*fence([drawn.plain], "text"), ""]
-        cells = [(f"`{row.glyph}` {cell(row.name)}", format_bytes(row.bytes), percent(row.share), escape(row.meaning)) for row in rows]
+        cells = [
+            (
+                f"`{row.glyph}` {escape(row.name)}" if message.ledger else escape(row.name),
+                format_bytes(row.bytes),
+                percent(row.share),
+                escape(row.meaning),
+            )
+            for row in rows
+        ]
         if total is not None:
             cells.append(("**total**", f"**{format_bytes(total)}**", "", ""))
         lines += table(("", "bytes", "share", ""), cells, (1, 2))
@@ -65,8 +76,10 @@ def _message(message: Message) -> list[str]:
         lines += ["### What to do", ""]
     for finding in message.findings:
         lines += _finding(finding)
-    lines += ["### Next", ""]
-    for purpose, line in words.next_steps(message):
+    recorded = any(fix.kind == "record" for finding in message.findings for fix in finding.fixes)
+    steps = words.next_steps(message, recorded=recorded)
+    lines += ["### Next", ""] if steps else []
+    for purpose, line in steps:
         lines += [f"{escape(purpose)}:", "", *fence([plain(line)]), ""]
     text = [plain(line) for line in message.text.splitlines()[:MOST_LINES]]
     return [*lines, "<details><summary>the message</summary>", "", *fence(text, "text"), "", "</details>", ""]

@@ -13,9 +13,10 @@ from memdiag.render.lightpage import Cell, LightPage
 from memdiag.render.look import PLAIN, Look
 from memdiag.render.text import plain
 from memdiag.render.words import percent
-from memdiag.units import format_bytes
+from memdiag.units import format_bytes, plural
 
 LONGEST = 400  # characters of a text
+MOST_FIXES = 4  # of a finding
 
 
 def render(report: OomReport, look: Look = PLAIN, *, every: bool = False, top: int = 10) -> str:
@@ -33,7 +34,10 @@ def render(report: OomReport, look: Look = PLAIN, *, every: bool = False, top: i
         return page.finish()
     if len(report.messages) > 1:
         _overview(page, report, every=every, top=top)
-    _message(page, report.messages[0])
+    _message(page, report.messages[0], MOST_FIXES if not every else LONGEST)
+    if others := words.others(report.messages):
+        page.title("Other causes")
+        page.grid("lw", [((name.upper(), "bold"), reason) for name, reason in others])
     return page.finish()
 
 
@@ -54,12 +58,12 @@ def _overview(page: LightPage, report: OomReport, *, every: bool, top: int) -> N
     table: list[list[Cell]] = [[(title, "bold") for title in head]]
     table += [[*row[:-1], (row[-1], "dim")] for row in rows]
     page.grid(kinds, table)
-    if rest:
-        page.text(rest, "dim", indent=2)
+    for line in filter(None, (rest, words.left_out(report))):
+        page.text(line, "dim", indent=2)
     page.gap()
 
 
-def _message(page: LightPage, message: Message) -> None:
+def _message(page: LightPage, message: Message, most_fixes: int) -> None:
     style = "bold yellow" if message.judgement.verdict == "unknown" or message.is_warning else "bold red"
     name = words.cause_name(message.judgement.verdict).upper()
     rows = [((name, style), (words.sentence(message), "bold"))]
@@ -71,8 +75,8 @@ def _message(page: LightPage, message: Message) -> None:
     if message.findings:
         page.title("What to do")
     for finding in message.findings:
-        _finding(page, finding)
-    _next(page, message)
+        _finding(page, finding, most_fixes)
+    _next(page, message, most_fixes)
 
 
 def _ledger(page: LightPage, message: Message) -> None:
@@ -89,10 +93,11 @@ def _ledger(page: LightPage, message: Message) -> None:
     table: list[tuple[Cell, ...]] = []
     for row in rows:
         name = f"{row.name} · {row.meaning}" if row.meaning else row.name
-        table.append(((row.glyph, row.style), (format_bytes(row.bytes), ""), (percent(row.share), ""), (name, "")))
-    if rows and total is not None:
+        shown: tuple[Cell, ...] = (format_bytes(row.bytes), name)
+        table.append(((row.glyph, row.style), shown[0], percent(row.share), name) if message.ledger else shown)
+    if total is not None:
         table.append((("", ""), (format_bytes(total), "bold"), ("", ""), ("total", "bold")))
-    page.grid("lrrw", table)
+    page.grid("lrrw" if message.ledger else "rw", table)
     if said := words.tried(message):
         page.text(said, indent=2)
 
@@ -100,16 +105,22 @@ def _ledger(page: LightPage, message: Message) -> None:
 def _wanted(page: LightPage, message: Message, total: int, width: int) -> None:
     """The request on the scale of the bar above it."""
     wanted = message.fields.get("requested_bytes")
-    if isinstance(wanted, int) and 0 < wanted <= total:
-        columns = max(round(wanted * width / total), 1)
-        said = f" {format_bytes(wanted)} wanted"
-        page.spans([("=" * columns, "bold"), (said if columns + len(said) <= width else "", "bold")], indent=2)
+    if not isinstance(wanted, int) or wanted <= 0:
+        return
+    columns = min(max(round(wanted * width / total), 1), width)
+    drawn = "=" * columns if wanted <= total else "=" * (width - 1) + ">"
+    said = f" {format_bytes(wanted)} wanted "
+    if columns + len(said) > width:  # no room behind it
+        drawn, said = f"=={said}{drawn[2 + len(said) :]}", ""
+    page.spans([(drawn, "bold"), (said, "bold")], indent=2)
 
 
-def _finding(page: LightPage, finding: Finding) -> None:
+def _finding(page: LightPage, finding: Finding, most_fixes: int) -> None:
     page.grid("lw", [((plain(finding.code), "cyan"), (plain(finding.title, LONGEST), "bold"))])
-    for number, fix in enumerate(finding.fixes, 1):
+    for number, fix in enumerate(finding.fixes[:most_fixes], 1):
         _fix(page, number, fix)
+    if len(finding.fixes) > most_fixes:
+        page.text(f"and {plural(len(finding.fixes) - most_fixes, 'more remedy', 'more remedies')} (--all)", "dim", indent=4)
 
 
 def _fix(page: LightPage, number: int, fix: Fix) -> None:
@@ -121,8 +132,9 @@ def _fix(page: LightPage, number: int, fix: Fix) -> None:
         page.text(f"but {plain(fix.caveat, LONGEST)}", "dim", indent=8)
 
 
-def _next(page: LightPage, message: Message) -> None:
-    steps = words.next_steps(message)
+def _next(page: LightPage, message: Message, most_fixes: int) -> None:
+    recorded = any(fix.kind == "record" for finding in message.findings for fix in finding.fixes[:most_fixes])
+    steps = words.next_steps(message, recorded=recorded)
     if steps:
         page.title("Next")
     for purpose, line in steps:

@@ -56,11 +56,6 @@ _SIZES = {
     "reserved_bytes": "reserved", "process_bytes": "held by this process", "anon_rss_bytes": "held in RAM by the killed process",
     "total_vm_bytes": "address space of the killed process", "program_bytes": "needed by the program", "static_bytes": "static",
 }  # fmt: skip
-_WHO = {
-    "cuda": "nvidia-smi --query-compute-apps=gpu_bus_id,pid,used_memory,name --format=csv",
-    "hip": "rocm-smi --showpids",
-    "npu": "npu-smi info",
-}
 EXAMPLES = (
     "CUDA out of memory. Tried to allocate …",
     "NPU out of memory. Tried to allocate …",
@@ -117,7 +112,12 @@ def sentence(message: Message) -> str:
 
 def reasons(message: Message) -> list[str]:
     """Returns the arithmetic, a sentence each."""
-    return [plain(reason) for reason in message.judgement.reasons]
+    return [_as_sentence(plain(reason)) for reason in message.judgement.reasons if reason.strip()]
+
+
+def _as_sentence(text: str) -> str:
+    head, end = text[:1], "" if text.endswith((".", "!", "?", ":", "…")) else "."
+    return (head.upper() if text.split(" ", 1)[0].isalpha() else head) + text[1:] + end
 
 
 def sureness(message: Message) -> str:
@@ -134,9 +134,13 @@ def card(message: Message) -> str:
 
 
 def place(message: Message) -> str:
-    """Returns where a message stands: ``train.log line 10,412``; for text of one line, and what comes from a trace, less."""
-    name = {"-": "standard input", "text": ""}.get(message.source, plain(message.source))
-    return " ".join(part for part in (name, f"line {format_count(message.line)}" if message.line > 0 else "") if part)
+    """Returns where a message stands: ``train.log:10412``; "" for the first line of a text, and for what comes from a trace."""
+    name, line = plain(message.source), message.line
+    if name == "-":
+        return f"standard input, line {format_count(line)}"
+    if name in {"", "text"}:
+        return f"line {format_count(line)}" if line > 1 else ""
+    return f"{name}:{line}" if line > 0 else name
 
 
 def facts(message: Message) -> str:
@@ -214,8 +218,9 @@ def summary(report: OomReport) -> str:
     causes = {group.first.judgement.verdict for group in found}
     parts = [plural(count, "out-of-memory message"), f"from {plural(len(failed), 'rank')}" if len(failed) > 1 else ""]
     parts.append("all of one cause" if len(causes) == 1 else f"of {len(causes)} causes")
-    who = f"rank {report.first_rank}, " if report.first_rank is not None and len(failed) > 1 else ""
-    return f"{' '.join(part for part in parts if part)}. The first: {who}{place(first)}."
+    who = f"rank {first.rank}" if first.rank is not None and len(failed) > 1 else ""
+    where = ", ".join(part for part in (who, place(first)) if part)
+    return " ".join(part for part in parts if part) + "." + (f" First: {where}." if where else "")
 
 
 def overview(report: OomReport, *, every: bool, top: int) -> tuple[list[str], list[list[str]], str]:
@@ -250,6 +255,24 @@ def nothing(report: OomReport) -> list[str]:
     return [*said, "Such a message says that memory ran out, in words like these:"]
 
 
+def others(messages: Sequence[Message]) -> list[tuple[str, str]]:
+    """Returns name and decisive reason of the causes that the first message does not have."""
+    first = messages[0].judgement.verdict
+    found = [group.first for group in groups(messages)]
+    named: dict[str, Message] = {}
+    for message in found:
+        named.setdefault(message.judgement.verdict, message)
+    rows = [(cause_name(verdict), message) for verdict, message in named.items() if verdict != first]
+    return [(name, " ".join([*reasons(message)[:1], f"({place(message)})" if place(message) else ""]).strip()) for name, message in rows]
+
+
+def left_out(report: OomReport) -> str:
+    """Returns what the report does not show, as a sentence; "" if that is nothing."""
+    parts = [plural(report.num_warnings_left_out, "warning") + " after which the program went on"] if report.num_warnings_left_out else []
+    parts += [plural(report.num_left_out, "message") + " more"] if report.num_left_out else []
+    return f"Left out: {' and '.join(parts)}." if parts else ""
+
+
 def looked_at(report: OomReport) -> str:
     """Returns what was read: ``text, 3 lines``, ``4 files, 120,402 lines``."""
     names = ["standard input" if name == "-" else plain(name) for name in report.sources]
@@ -262,24 +285,18 @@ def excerpt(message: Message, limit: int) -> str:
     return shorten(plain(" ".join(message.text.split())), limit)
 
 
-def next_steps(message: Message) -> list[tuple[str, str]]:
-    """Returns pairs of what it is good for and the line to paste."""
-    verdict = message.judgement.verdict
-    steps: list[tuple[str, str]] = []
-    if verdict == "other_process" and message.backend in _WHO:
-        steps.append(("see who holds the memory", _WHO[message.backend]))
-    if verdict == "host":
-        steps.append(
-            ("see whom the kernel killed, and how much there is", "sudo dmesg -T | grep -iE 'out of memory|killed process'; free -h")
-        )
-    if message.framework in {"pytorch", "torch_npu"} and message.backend in {"cuda", "hip", "npu"} and message.dialect != "trace":
-        if not any(fix.kind == "record" for finding in message.findings for fix in finding.fixes):
-            begin, end = record_lines(message.backend)
-            steps.append(("see what filled the memory, line by line of your code: before training", begin))
-            steps.append(("…where it fails (except, or finally)", end))
-        log = plain(message.source)
-        given = shlex.quote(log) + " " if log not in {"", "-", "text"} else ""
-        steps.append(
-            ("with a recorded trace of the run: what held the memory when it failed", f"memdiag oom {given}--from-trace trace.pkl")
-        )
-    return steps
+def next_steps(message: Message, *, recorded: bool) -> list[tuple[str, str]]:
+    """Returns pairs of what it is good for and the line to paste: how to see what filled the memory, where that would help.
+
+    Args:
+        message: The message.
+        recorded: Whether the remedies that are shown say already how to record a trace.
+    """
+    allocator = message.framework in {"pytorch", "torch_npu"} and message.backend in {"cuda", "hip", "npu"}
+    if not allocator or message.dialect == "trace" or message.judgement.verdict in {"other_process", "host"}:
+        return []
+    log = plain(message.source)
+    given = shlex.quote(log) + " " if log not in {"", "-", "text"} else ""
+    begin, end = record_lines(message.backend)
+    steps = [] if recorded else [("see what filled the memory: record it, from before the model is made", begin), ("…to the failure", end)]
+    return [*steps, ("then, with that trace: what held the memory when it failed", f"memdiag oom {given}--from-trace trace.pkl")]
