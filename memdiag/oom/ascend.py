@@ -28,7 +28,7 @@ _SAYS = {
         r"(?:error code (?:is)? :? | (?:runtime)? result = | failed [:,]? (?:error)? (?:code)? [:=]? | ret \[? [=:]? ) 207001 (?!\d)"
     ),
     "malloc": pattern(r"(?:aclrt|rt)Malloc\w{0,20} (?:fail(?:ed)? | execute failed)"),
-    "device_malloc": pattern(r"alloc(?:ate)? device memory failed"),
+    "device_malloc": pattern(r"(?<!M) alloc(?:ate)? device memory failed"),
     "driver": pattern(r"driver error : out of memory"),
     "devmm": pattern(r"\[drv\]\[devmm\]\[ \w{1,60} \d{1,6} \] <errno:12,"),
     "module": pattern(r"reason=\[ module new memory error"),

@@ -20,8 +20,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from memdiag.oom.model import Fields, Found
+from memdiag.oom.model import Fields, Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern, squeeze, take
+from memdiag.units import format_bytes
 
 _DEVICE = r"(?P<word>GPU|NPU|XPU|HPU|device) (?:(?:cuda|hip|npu|xpu)? :)? {device_index:int}"
 
@@ -41,6 +42,7 @@ _STRONG = {
     "this": pattern(r"this process has {process:size} memory in use"),
     "process": pattern(r"Process {pid:int} has {process:size} memory in use"),
     "by_pytorch": pattern(r"{allocated:size} is allocated by PyTorch"),
+    "rejected": pattern(r"Allocation was preemptively rejected (?: .{0,80}? Requested size : {requested:size} )?"),
     "unallocated": pattern(r"{unallocated:size} is reserved by PyTorch but unallocated"),
     "private": pattern(r"{private_pool:size} allocated in private pools (?:\( e\.g\. , (?P<graphs>CUDA|HIP) Graphs)?"),
 }
@@ -60,6 +62,10 @@ _WORDS = {
     "see": pattern(r"See documentation for Memory Management (?:and \w{0,40} | \(https?://[^\s)]{0,160}\)?)?"),
 }
 _PIECES = {**_HEADS, **_STRONG, **_WEAK, **_WORDS}
+# Of a message that is its head and nothing more.
+BARE = Judgement(
+    "unknown", "low", ("capacity", "other_process"), ("The message has no numbers: neither what was asked for nor what was free.",)
+)
 _REACH = 700  # squeezed characters between two clauses of a message: a few lines of something else
 
 _BARE = pattern(
@@ -154,6 +160,8 @@ def bare_heads(text: Squeezed, *backends: str) -> Iterator[tuple[int, int]]:
         if head.start() in starts or text.is_code(head.start()):
             continue
         line = squeeze(text.line_at(head.start()).text)
+        if line.partition(head[0])[2][:1].isalpha():
+            continue  # "CUDA out of memory occurred when …": somebody's sentence about it
         if _RAISED.search(text.text, max(head.start() - 40, 0), head.start()) or line.rstrip(".!") == head[0].rstrip(".!"):
             yield head.start(), head.end()
 
@@ -243,6 +251,16 @@ def _npu_generation(gathered: Gathered, own: str, marks: set[str]) -> str:
     if gathered.has("active", "reserved"):
         return "npu-1.11"
     return "npu-1.8" if gathered.has("cached") else ""
+
+
+def rejection(found: Found) -> Judgement:
+    """Returns the cause of a refusal in advance: the request would have gone over the share that this process may take."""
+    requested = found.fields.get("requested_bytes")
+    asked = f"{format_bytes(requested)} " if isinstance(requested, int) else "The request "
+    reason = (
+        f"{asked}would have exceeded per_process_memory_fraction: refused before the device was asked, and before the cache was emptied."
+    )
+    return Judgement("limit", "high", ("capacity", "fragmentation"), (reason,))
 
 
 def is_bracketed(gathered: Gathered) -> bool:

@@ -22,6 +22,7 @@ DIALECTS: dict[str, str] = {
     "torch-npu": "memdiag.oom.dialects.torch_npu",
     "hccl": "memdiag.oom.dialects.hccl",
     "cann": "memdiag.oom.dialects.cann",
+    "mindspore": "memdiag.oom.dialects.mindspore",
     "pytorch-mps": "memdiag.oom.dialects.pytorch_mps",
     "pytorch-hpu": "memdiag.oom.dialects.pytorch_hpu",
     "pytorch-malloc-async": "memdiag.oom.dialects.pytorch_malloc_async",

@@ -30,6 +30,9 @@ EXAMPLES = (
     ("cann_el0004", f"{_GRAPH} Out of memory:current var size[2147484160] exceeds total var size[2147483648]"),
 )
 
+# Messages of frameworks for which CANN's lines are only the reason: their own dialects report them.
+_FRAMEWORK = pattern(r"NPU out of memory | Malloc device memory failed | Out of Memory!!! | Memory not enough :")
+_BESIDE = 700
 _VARIABLES = pattern(r"(?:Out of memory :)? current var size\[{requested:bytes}\] exceeds total var size\[{limit:bytes}\]")
 _GE_LOG = pattern(r"GE\({pid:int},")
 _GE_REACH = 400
@@ -53,7 +56,7 @@ _FRACTION = Fix(
 def find(text: Squeezed) -> Iterator[Found]:
     """Yields the messages in ``text``."""
     for block in blocks(text):
-        if block.is_hccl(text.text):
+        if block.is_hccl(text.text) or _is_told_of(text, block):
             continue
         stage = block.stage(text.text)
         yield Found(
@@ -83,6 +86,14 @@ def find(text: Squeezed) -> Iterator[Found]:
         yield Found(
             start, match.end(), "cann_el0004", "tensorflow-ge", "npu", fields, Judgement("limit", "high", ("capacity",), reasons), (fix,)
         )
+
+
+def _is_told_of(text: Squeezed, block: Block) -> bool:
+    """Whether a framework's own message, which says more, stands beside these lines and is about the same failure."""
+    for match in _FRAMEWORK.finditer(text.text, max(block.start - _BESIDE, 0), block.end + _BESIDE):
+        if not block.key or text.line_at(match.start()).key in {"", block.key}:
+            return True
+    return False
 
 
 def _judge(block: Block, stage: str) -> Judgement:

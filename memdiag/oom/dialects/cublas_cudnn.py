@@ -21,9 +21,8 @@ _LIBRARY = r"(?P<library>CU|HIP|ROC) (?:BLAS|BLASLT|DNN|SOLVER|SPARSE|FFT|RAND) 
 _FAILED = (
     r"(?:error|failed|failure|exception|handle|status|fatal|reason|returned|code \d?) \w{0,24} \\? [:=('\"`,\[\])]{1,4} (?:\d{1,3}[:,])?"
 )
-_CODE = pattern(
-    rf"(?: {_FAILED} {_LIBRARY} | {_LIBRARY.replace('library', 'called')} (?: when calling | \( cu | , \) )) (?: when calling [`'\"]? \w{{1,60}} )?"
-)
+_NAMED = _LIBRARY.replace("library", "called") + r" (?: when calling | \( cu | , \) )"
+_CODE = pattern(rf"(?: {_FAILED} {_LIBRARY} | {_NAMED} ) (?: when calling [`'\"]? \w{{1,60}} )?")
 _CONVOLUTION = pattern(
     r"Unable to find a valid cuDNN algorithm to run (?:the)? convolution | FIND was unable to find an engine to execute this computation"
 )
@@ -43,7 +42,7 @@ _HANDLE = Judgement(
     ("capacity", "unknown"),
     (
         "A library could not get memory for its handle or workspace, which it takes from the driver beside the framework's pool.",
-        "The message has no numbers. An index out of range in an earlier kernel can end the same way: CUDA_LAUNCH_BLOCKING=1 would show it.",
+        "No numbers are printed. An index out of range in an earlier kernel can end the same way: CUDA_LAUNCH_BLOCKING=1 would show it.",
     ),
 )
 _BENCHMARK = Fix(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from memdiag.oom.caching import Gathered, is_bracketed, messages
+from memdiag.oom.caching import BARE, Gathered, bare_heads, is_bracketed, messages, rejection
 from memdiag.oom.model import Found
 from memdiag.oom.squeezed import Squeezed
 
@@ -52,7 +52,10 @@ EXAMPLES = (
 def find(text: Squeezed) -> Iterator[Found]:
     """Yields the messages in ``text``."""
     for gathered, found in messages(text, "cuda", "hip"):
-        yield replace(found, dialect="torch_hip" if found.backend == "hip" else _form(gathered, found))
+        dialect = "torch_hip" if found.backend == "hip" else _form(gathered, found)
+        yield replace(found, dialect=dialect, judgement=rejection(found) if gathered.has("rejected") else None)
+    for start, end in bare_heads(text, "hip"):
+        yield Found(start, end, "torch_hip", "pytorch", "hip", judgement=BARE)
 
 
 def _form(gathered: Gathered, found: Found) -> str:
@@ -61,7 +64,7 @@ def _form(gathered: Gathered, found: Found) -> str:
         if gathered.has("cached"):
             return "torch_cuda_cached"
         return "torch_cuda_reserved_hint" if gathered.has("hint_reserved") else "torch_cuda_reserved"
-    if gathered.has("allowed"):
+    if gathered.has("allowed", "rejected"):
         return "torch_cuda_allowed"
     if gathered.has("private"):
         return "torch_cuda_private_pool"

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from memdiag.findings import Fix
 from memdiag.oom.ascend import blocks, tail, trailer
-from memdiag.oom.caching import messages
+from memdiag.oom.caching import BARE, bare_heads, messages, rejection
 from memdiag.oom.model import Fields, Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern, take
 from memdiag.units import format_bytes
@@ -90,7 +90,9 @@ def find(text: Squeezed) -> Iterator[Found]:
         if gathered.has("workspace"):
             yield _workspace(found)
         else:
-            yield replace(found, dialect="torch_npu")
+            yield replace(found, dialect="torch_npu", judgement=rejection(found) if gathered.has("rejected") else None)
+    for start, end in bare_heads(text, "npu"):
+        yield Found(start, tail(text, end, lines), "torch_npu", "torch_npu", "npu", judgement=BARE)
     for match in _DEVICE_ID.finditer(text.text):
         fields, end = trailer(text, match.end())
         end = tail(text, end, lines)

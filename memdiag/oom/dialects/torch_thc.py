@@ -9,11 +9,11 @@ from memdiag.oom.squeezed import Squeezed, pattern
 
 FORMATS = ("torch_thc_old",)
 ANCHORS = ("thcudacheckfail", "cudaruntimeerror(2)")
-_FILE = "/pytorch/aten/src/THC/THCGeneral.cpp"
+_FILE = "/pytorch/THC/THCGeneral.cpp"
 EXAMPLES = (
     (
         "torch_thc_old",
-        f"THCudaCheck FAIL file={_FILE} line=70 error=2 : out of memory\nRuntimeError: cuda runtime error (2) : out of memory at {_FILE}:70",
+        f"THCudaCheck FAIL file={_FILE} line=70 error=2 : out of memory\ncuda runtime error (2) : out of memory at {_FILE}:70",
     ),
 )
 

@@ -1,0 +1,207 @@
+"""MindSpore on Ascend and GPU: the static pool of graph mode, the check at start-up, and the dynamic pool of 2.x.
+
+MindSpore takes its pool (max_device_memory) from the driver at the start: "used" below is the size of that pool, not of what is in it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from memdiag.findings import Fix
+from memdiag.oom.dialects.parts import gather, number, shown, stretches
+from memdiag.oom.model import Fields, Found, Judgement
+from memdiag.oom.squeezed import Squeezed, pattern, take
+from memdiag.units import GIB
+
+FORMATS = ("mindspore_pool", "mindspore_malloc", "mindspore_misc")
+ANCHORS = (
+    "outofmemory!!!",
+    "mallocdevicememoryfailed",
+    "memorynotenough:",
+    "totalusedmemstatistics",
+    "allocdevicemembyeagerfree",
+    "ismorethantotalmemsize",
+    "memoryisn'tenoughandallocfailed",
+    "memorymallocfailed",
+)
+_STATISTIC = "Memory Statistic:\nDevice HBM memory size: 62432M\nMindSpore Used memory size: 60384M\nTotal Static Memory size: 412M"
+_SIZES = "Device 3 Device HBM total size:34359738368 Device HBM free size:5368709120"
+_LOG = "[ERROR] PRE_ACT(4711,fffd12345678,python):2024-03-04-05:06:07.008.009 [mindspore/ccsrc/x.cc:39] AddMemBlock]"
+_SUM = "TotalUsedMemStatistics : 28991029248 plus TotalUsedByEventMemStatistics : 0 and plus alloc size : 1073741824"
+EXAMPLES = (
+    ("mindspore_pool", f"Out of Memory!!! Request memory size: 64424509440B, {_STATISTIC}"),
+    ("mindspore_malloc", f"Malloc device memory failed, free memory size is less than half of total memory size.{_SIZES}"),
+    ("mindspore_misc", f"{_LOG} {_SUM} is more than total mem size : 29464985600."),
+    ("mindspore_misc", "Memory not enough: current free memory size[1048576] is smaller than required size[268435456B]"),
+    ("mindspore_misc", "Device(id:2) memory isn't enough and alloc failed, kernel name: Default/MatMul-op1, alloc size: 536870912B."),
+)
+
+_POOL = pattern(r"Out of Memory !{1,3} (?:Request memory size : {requested:bytes} B?)?")
+_POOL_CLAUSES = (
+    pattern(r"Device (?:HBM|MOC|DDR)? memory size : {total:size}"),
+    pattern(r"MindSpore Used memory size : {limit:size}"),
+    pattern(r"Total Static Memory size : {static:size}"),
+)
+_MALLOC = pattern(r"Malloc device memory failed")
+_MALLOC_CLAUSES = (
+    pattern(r"size \[ {requested:bytes} \]"),
+    pattern(r"(?<!\w) Device {device_index:int} (?: Device | Available | may | [.,;] )"),
+    pattern(r"total size : {total:bytes}"),
+    pattern(r"free size : {free:bytes}"),
+)
+_MISC = {
+    "sum": pattern(
+        r"TotalUsedMemStatistics : {allocated:bytes} (?:plus TotalUsedByEventMemStatistics : \d{1,24})? (?:and)?"
+        r" plus alloc size : {requested:bytes} is more than total mem size : {limit:bytes}"
+    ),
+    "eager": pattern(r"AllocDeviceMemByEagerFree failed [,.]? (?: alloc size : {requested:bytes} )?"),
+    "enough": pattern(r"Memory not enough : (?:\#umsg\#)?"),
+    "free": pattern(r"current free memory size \[ {free:bytes} B? \] is smaller than required size \[ {requested:bytes} B? \]"),
+    "device": pattern(r"Device \( id : {device_index:int} \) memory isn't enough and alloc failed"),
+    "size": pattern(r"(?<!plus) alloc size : {requested:bytes} B? (?!is)"),
+    "reserve": pattern(r"Reserve memory address failed"),
+    "host": pattern(r"cudaHostAlloc failed , ret\[2\] | Out of memory \. Memory malloc failed"),
+}
+_TELLING = frozenset({"sum", "eager", "enough", "free", "device", "host"})
+_PROCESS = pattern(r"\b [A-Z_]{2,20} \( {pid:int} ,[0-9a-f]{6,16}[,.]")
+_REACH = 600
+_GPU = re.compile(r"device/gpu|GPUMemory|cuda", re.IGNORECASE)
+_NEARLY = 0.85  # of the card: a pool as large as this leaves only what the runtime itself needs
+_RUNTIME = 2  # GiB of a card that MindSpore leaves to the runtime when nothing is set
+
+
+def find(text: Squeezed) -> Iterator[Found]:
+    """Yields the messages in ``text``."""
+    for head, stop in stretches(text, _POOL, _REACH):
+        fields, end = gather(text, head.end(), stop, _POOL_CLAUSES)
+        fields = take(head) | fields
+        if fields:
+            yield _pool(head.start(), end, fields | _process(text, head.start()))
+    for head, stop in stretches(text, _MALLOC, _REACH):
+        fields, end = gather(text, head.end(), stop, _MALLOC_CLAUSES)
+        if not text.is_code(head.start()):
+            yield _malloc(head.start(), end, fields | _process(text, head.start()))
+    yield from _misc(text)
+
+
+def _pool(start: int, end: int, fields: Fields) -> Found:
+    """Judges a graph's request of the static pool: is the pool small, or the card?"""
+    requested, limit, total = number(fields, "requested_bytes"), number(fields, "limit_bytes"), number(fields, "total_bytes")
+    asked = f"The graph asks for {shown(requested)}"
+    if limit is None or total is None:
+        judgement = Judgement("capacity", "low", ("limit",), (f"{asked}; how large the pool is was cut off.",))
+    elif limit < _NEARLY * total and (requested is None or requested < total):
+        judgement = Judgement(
+            "limit", "high", ("capacity",), (f"{asked} of a pool set to {shown(limit)}, on a card of {shown(total)}: the rest lies idle.",)
+        )
+    else:
+        reasons = (f"{asked}; the pool of {shown(limit)} is all that the card of {shown(total)} has to give.",)
+        judgement = Judgement("capacity", "high" if requested and requested > limit else "medium", ("limit",), reasons)
+    fixes = (_memory_fix(total, "Let MindSpore use the whole card"),) if judgement.verdict == "limit" else (_OFFLOAD, _O0)
+    return Found(start, end, "mindspore_pool", "mindspore", "npu", fields, judgement, fixes)
+
+
+def _malloc(start: int, end: int, fields: Fields) -> Found:
+    """Judges the start-up: the pool is taken before anything runs, so what is missing is somebody else's."""
+    free, total = number(fields, "free_bytes"), number(fields, "total_bytes")
+    if free is not None and total:
+        held = shown(max(total - free, 0))
+        outside = f"{shown(free)} of {shown(total)} were free before MindSpore had taken anything: {held} are held by others."
+        sure = free < total / 2
+        judgement = Judgement("other_process", "high" if sure else "medium", () if sure else ("limit", "capacity"), (outside,))
+    else:
+        reasons = (
+            "The pool could not be taken at the start, before anything ran: other processes hold the card, or it is larger than the card.",
+        )
+        judgement = Judgement("other_process", "medium", ("limit", "capacity"), reasons)
+    fixes = (_WHO, _memory_fix(free, "Or take no more than is free")) if free and free > (_RUNTIME + 1) * GIB else (_WHO,)
+    return Found(start, end, "mindspore_malloc", "mindspore", "npu", fields, judgement, fixes)
+
+
+def _misc(text: Squeezed) -> Iterator[Found]:
+    """Yields failures of the dynamic pool, whose lines of one failure are put together."""
+    pieces = sorted(
+        ((match.start(), kind, match) for kind, regex in _MISC.items() for match in regex.finditer(text.text)), key=lambda piece: piece[:2]
+    )
+    group: list[tuple[str, re.Match[str]]] = []
+    for start, kind, match in pieces:
+        if group and (start - group[-1][1].end() > _REACH or kind in {name for name, _ in group}):
+            yield from _misc_message(text, group)
+            group = []
+        group.append((kind, match))
+    yield from _misc_message(text, group)
+
+
+def _misc_message(text: Squeezed, group: list[tuple[str, re.Match[str]]]) -> Iterator[Found]:
+    kinds = {kind for kind, _ in group}
+    if not kinds & _TELLING or text.is_code(group[0][1].start()):
+        return
+    fields: Fields = {}
+    for _, match in group:
+        fields = {name: value for name, value in take(match).items() if name != "requested_bytes" or value} | fields
+    start, end = group[0][1].start(), max(match.end() for _, match in group)
+    fields |= _process(text, start)
+    gpu = bool("free" in kinds or _GPU.search(text.text, max(start - 300, 0), end))
+    judgement = _misc_judgement(kinds, fields)
+    fixes = (_WORKERS,) if judgement.verdict == "host" else (_memory_fix(None, "Give the pool more of the card"), _OFFLOAD, _O0)
+    yield Found(start, end, "mindspore_misc", "mindspore", "cuda" if gpu else "npu", fields, judgement, fixes)
+
+
+def _misc_judgement(kinds: set[str], fields: Fields) -> Judgement:
+    requested, allocated, limit = (number(fields, name) for name in ("requested_bytes", "allocated_bytes", "limit_bytes"))
+    if "host" in kinds:
+        return Judgement("host", "medium", (), ("The data pipeline could not pin memory of the host for its queue.",))
+    if requested is not None and allocated is not None and limit is not None:
+        needed = allocated + requested
+        over = f"{shown(needed - limit)} more than the pool of {shown(limit)}"
+        reasons = (f"{shown(allocated)} in use + {shown(requested)} asked for = {shown(needed)}, {over}.",)
+        return Judgement("capacity", "high", ("limit",), reasons)
+    if requested is not None:
+        free = number(fields, "free_bytes")
+        rest = f"; the pool has {shown(free)} free" if free is not None else "; the pool had no room"
+        return Judgement("capacity", "medium", ("other_process", "limit"), (f"{shown(requested)} asked for{rest}.",))
+    return Judgement("unknown", "low", ("capacity", "limit"), ("MindSpore's pool could not grow; no number is printed.",))
+
+
+def _process(text: Squeezed, start: int) -> Fields:
+    """Returns the process that MindSpore's log names before a message: "[ERROR] PRE_ACT(4711,ffff12345678,python)"."""
+    names = list(_PROCESS.finditer(text.text, max(start - 400, 0), start))
+    return take(names[-1]) if names else {}
+
+
+def _memory_fix(available: int | None, title: str) -> Fix:
+    """Returns how to set the pool's size, leaving the runtime what it needs."""
+    size = f"{max(available // GIB - _RUNTIME, 1)}GB" if available else "60GB"
+    card = "MindSpore" if available else "MindSpore on a card of 64 GB; 30GB on one of 32 GB"
+    return Fix(
+        title,
+        "code",
+        f'mindspore.set_context(max_device_memory="{size}")',
+        f'{card}; mindspore.runtime.set_memory(max_size="{size}") since 2.5',
+        f"The runtime and HCCL need about {_RUNTIME} GB beside the pool.",
+    )
+
+
+_WHO = Fix("See who holds the card", "code", "npu-smi info", "Ascend", "In a container, processes of others are listed on the host only.")
+_OFFLOAD = Fix(
+    "Recompute instead of keeping activations",
+    "code",
+    "cell.recompute()",
+    "MindSpore, for the largest cells",
+    "The backward pass takes longer; a smaller batch_size is the other way.",
+)
+_O0 = Fix(
+    "Keep parameters in host memory",
+    "code",
+    'mindspore.set_offload_context({"offload_param": "cpu", "auto_offload": True})',
+    "MindSpore in graph mode with jit_level O0, until 2.5",
+    "Copies to and from the host may become the slowest part.",
+)
+_WORKERS = Fix(
+    "Prefetch less",
+    "code",
+    "mindspore.dataset.config.set_prefetch_size(2)",
+    "MindSpore's data pipeline",
+    "The device may wait for data.",
+)
