@@ -1,0 +1,242 @@
+"""CPU: allocations of PyTorch's CPU allocator, from the memory events of PyTorch's own profiler.
+
+The profiler runs with everything else turned off: no operators are recorded (its scope is that of user annotations), only memory
+events, and Python calls for their stacks. What it cannot see: memory that is not PyTorch's (NumPy, the interpreter, oneDNN's
+scratch), what other threads of the program allocate, and what happens while the program runs a profiler itself.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from ..guard import contained, warn
+from ..marks import NOWHERE, Position
+
+_HARVEST_SECONDS = 2.0  # how often the profiler's events are taken over: they take 100 bytes and more each
+_Frames = list[dict[str, Any]]
+
+
+class Cpu:
+    """The history of the CPU allocator."""
+
+    name = "cpu"
+    has_times = True
+
+    def __init__(self) -> None:
+        self.is_active = False
+        self.unknown_frees = 0
+        self.paused_seconds = 0.0
+        self._torch: Any = None
+        self._running = False
+        self._entries: Any = deque()
+        self._live: dict[int, tuple[int, _Frames]] = {}
+        self._allocs = 0
+        self._frees = 0
+        self._last = 0.0
+        self._frames: dict[tuple[str, int, str], dict[str, Any]] = {}
+        self._replaced: list[tuple[str, Any, Any]] = []
+        self._paused_at: float | None = None
+
+    def is_alone(self, torch: Any) -> bool:
+        """Whether no accelerator is to be expected; asked without initialising one."""
+        if "torch_npu" in sys.modules:
+            return False
+        if torch.version.cuda is None and torch.version.hip is None:
+            return True
+        if os.environ.get("MEMDIAG_PHANTOM") or any(os.path.exists(path) for path in ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")):
+            return os.environ.get("CUDA_VISIBLE_DEVICES") == ""
+        return True
+
+    def watch(self, torch: Any, started: Callable[[Any], None]) -> None:
+        """The CPU is there from the start."""
+        self._torch = torch
+        started(self)
+
+    def start(self, max_events: int) -> None:
+        """Starts recording."""
+        self._entries = deque(maxlen=max_events)
+        self.is_active = True
+        self._give_way()
+        self._run()
+
+    def stop(self) -> None:
+        """Stops recording."""
+        self._pause()
+        self.is_active = False
+        profiler = self._torch.autograd.profiler
+        for name, mine, original in self._replaced:
+            if getattr(profiler, name, None) is mine:
+                setattr(profiler, name, original)
+        self._replaced = []
+
+    def position(self) -> Position:
+        """The profiler's events have times: nothing is counted."""
+        return NOWHERE
+
+    def on_oom(self, callback: Callable[[int, int, int, int], None]) -> None:
+        """The CPU allocator tells nobody."""
+
+    def facts(self) -> dict[str, Any]:
+        """Returns what could not be seen."""
+        return {
+            "capacity_bytes": {},
+            "counts": {0: {"allocs": self._allocs, "frees": self._frees, "retries": -1, "ooms": -1}},
+            "fraction": None,
+            "settings": {},
+            "unknown_frees": self.unknown_frees,
+            "paused_seconds": self.paused_seconds,
+        }
+
+    # --------------------------------------------------------------------------------------------------------- profiler
+
+    def _run(self) -> None:
+        from torch._C._autograd import _enable_profiler, _prepare_profiler
+        from torch._C._profiler import ProfilerConfig, ProfilerState, RecordScope, _ExperimentalConfig
+        from torch.autograd import ProfilerActivity
+
+        level = os.environ.get("KINETO_LOG_LEVEL")
+        os.environ["KINETO_LOG_LEVEL"] = "99"  # or every start would print a line
+        try:
+            config = ProfilerConfig(ProfilerState.KINETO, False, True, True, False, False, _ExperimentalConfig())
+            _prepare_profiler(config, {ProfilerActivity.CPU})
+            _enable_profiler(config, {ProfilerActivity.CPU}, {RecordScope.USER_SCOPE})
+        finally:
+            if level is None:
+                del os.environ["KINETO_LOG_LEVEL"]
+            else:
+                os.environ["KINETO_LOG_LEVEL"] = level
+        self._running = True
+        self._last = time.monotonic()
+
+    def _pause(self) -> None:
+        if not self._running:
+            return
+        from torch._C._autograd import _disable_profiler
+
+        self._running = False
+        self._take(_disable_profiler().experimental_event_tree())
+
+    def harvest(self) -> None:
+        """Takes over what the profiler has, if it is time to."""
+        if self._running and time.monotonic() - self._last > _HARVEST_SECONDS:
+            self._pause()
+            self._run()
+
+    def _give_way(self) -> None:
+        """Stops for as long as the program runs a profiler itself: there can be only one."""
+        profiler = self._torch.autograd.profiler
+
+        def away() -> None:
+            if self._running:
+                warn("the program starts a profiler itself: CPU memory is not recorded while it runs")
+                self._pause()
+                self._paused_at = time.monotonic()
+
+        def back() -> None:
+            if self.is_active and not self._running and self._paused_at is not None:
+                self.paused_seconds += time.monotonic() - self._paused_at
+                self._paused_at = None
+                self._run()
+
+        for name, before, after in (
+            ("_prepare_profiler", away, None),
+            ("_enable_profiler", away, None),
+            ("_disable_profiler", None, back),
+        ):
+            original = getattr(profiler, name, None)
+            if original is not None:
+                mine = _around(original, before, after)
+                setattr(profiler, name, mine)
+                self._replaced.append((name, mine, original))
+
+    # ----------------------------------------------------------------------------------------------------------- events
+
+    def _take(self, tree: Any) -> None:
+        """Appends the allocations in the profiler's tree of events, in order of time."""
+        found: list[tuple[int, int, int, int, Any]] = []
+        todo: list[tuple[Any, Any]] = [(event, None) for event in tree]
+        while todo:
+            event, outer = todo.pop()
+            kind = event.tag.name
+            if kind == "Allocation":
+                fields = event.extra_fields
+                if str(fields.device.type if hasattr(fields.device, "type") else fields.device) == "cpu" and fields.ptr:
+                    found.append((event.start_time_ns, len(found), int(fields.ptr), int(fields.alloc_size), outer))
+                continue
+            if kind in {"PyCall", "PyCCall"}:
+                outer = (self._frame(event.extra_fields.caller), outer)
+            todo.extend((child, outer) for child in event.children)
+        found.sort()
+        lists: dict[int, _Frames] = {}
+        for time_ns, _, addr, size, link in found:
+            frames = lists.get(id(link))
+            if frames is None:
+                frames = lists[id(link)] = _unfold(link)
+            self._add(time_ns // 1000, addr, size, frames)
+
+    def _frame(self, caller: Any) -> dict[str, Any]:
+        try:
+            key = (caller.file_name, caller.line_number, caller.function_name)
+        except UnicodeDecodeError:  # the profiler keeps a pointer to names, and the code that had them is gone
+            key = ("??", 0, "??")
+        frame = self._frames.get(key)
+        if frame is None:
+            frame = self._frames[key] = {"filename": key[0], "line": key[1], "name": key[2]}
+        return frame
+
+    def _add(self, time_us: int, addr: int, size: int, frames: _Frames) -> None:
+        entry = {"addr": addr, "size": abs(size), "stream": 0, "time_us": time_us, "frames": frames}
+        if size > 0:
+            self._allocs += 1
+            self._live[addr] = (size, frames)
+            self._entries.append({"action": "alloc", **entry})
+        elif self._live.pop(addr, None) is None:
+            self.unknown_frees += 1
+        else:
+            self._frees += 1
+            self._entries.append({"action": "free_requested", **entry})
+            self._entries.append({"action": "free_completed", **entry})
+
+    def snapshot(self) -> dict[str, Any] | None:
+        """Returns the history in the format of PyTorch's snapshots; each live allocation is a segment of one block."""
+        if not self.is_active:
+            return None
+        if self._running:
+            self._pause()
+            self._run()
+        segments = [_segment(addr, size, frames) for addr, (size, frames) in sorted(self._live.items())]
+        return {"segments": segments, "device_traces": [list(self._entries)], "allocator_settings": {}, "external_annotations": []}
+
+
+def _around(original: Callable[..., Any], before: Callable[[], None] | None, after: Callable[[], None] | None) -> Callable[..., Any]:
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        if before is not None:
+            contained(before)()
+        result = original(*args, **kwargs)
+        if after is not None:
+            contained(after)()
+        return result
+
+    return wrapped
+
+
+def _unfold(link: Any) -> _Frames:
+    """Returns the frames of a chain, innermost first."""
+    frames = []
+    while link is not None:
+        frames.append(link[0])
+        link = link[1]
+    return frames
+
+
+def _segment(addr: int, size: int, frames: _Frames) -> dict[str, Any]:
+    block = {"address": addr, "size": size, "requested_size": size, "state": "active_allocated", "frames": frames}
+    return {
+        "device": 0, "address": addr, "total_size": size, "allocated_size": size, "active_size": size, "requested_size": size,
+        "stream": 0, "segment_type": "large", "segment_pool_id": (0, 0), "is_expandable": False, "frames": frames, "blocks": [block],
+    }  # fmt: skip

@@ -1,0 +1,130 @@
+"""Remembers what tensors are: parameters and buffers by their place in the model, gradients, optimizer states, inputs.
+
+A tensor is known by the address of its storage at a moment (a mark); which of the allocator's blocks that is, the reader finds out.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+from .marks import GRADIENT, INPUT, OPTIMIZER_STATE, PARAMETER, Marks
+
+# Wrappers that put themselves into the path of every module.
+_WRAPPERS = {"module", "_fsdp_wrapped_module", "_orig_mod", "_checkpoint_wrapped_module", "_forward_module"}
+_MOST_INPUTS = 64
+
+
+def clean(path: str) -> str:
+    """Returns a path in a model without the wrappers of DDP, FSDP, torch.compile and checkpointing."""
+    parts = path.split(".")
+    return ".".join(part for part in parts if part not in _WRAPPERS) or path
+
+
+class Naming:
+    """What is known of the tensors of one process.
+
+    Args:
+        torch: The module torch.
+        marks: Where what is seen goes.
+        devices: Device types that are recorded ("cuda").
+    """
+
+    def __init__(self, torch: Any, marks: Marks, devices: tuple[str, ...]) -> None:
+        self.devices = devices
+        self._torch = torch
+        self._marks = marks
+        self._modules: dict[int, int] = {}
+        self._parameters: dict[int, str] = {}
+        self._roots: dict[int, Any] = {}  # weak: a model that the program lets go must go
+        self._optimizers: dict[int, tuple[int, int]] = {}  # size of the state, how often seen
+
+    def module(self, module: Any) -> int:
+        """Returns the number of a module's name."""
+        number = self._modules.get(id(module))
+        if number is None:
+            number = self._modules[id(module)] = self._marks.name(type(module).__name__)
+        return number
+
+    def root(self, module: Any, args: Any, mark: int) -> None:
+        """Learns the names of a model that is called; its parameters are looked at when it is new, and its inputs every time."""
+        if id(module) not in self._roots:
+            key = id(module)
+            self._roots[key] = weakref.ref(module, lambda _: self._roots.pop(key, None))
+            for path, part in module.named_modules():
+                name = clean(path) if path else type(module).__name__
+                self._modules[id(part)] = self._marks.name(name)
+            self.look(mark)
+        for tensor in _tensors(args, _MOST_INPUTS):
+            self._see(tensor, INPUT, "input of " + type(module).__name__, mark)
+
+    def look(self, mark: int) -> None:
+        """Looks at the parameters and buffers of all models, wherever they are now."""
+        for reference in list(self._roots.values()):
+            root = reference()
+            if root is None:
+                continue
+            for path, parameter in root.named_parameters():
+                name = self._parameters[id(parameter)] = clean(path)
+                self._see(parameter, PARAMETER, name, mark)
+            for path, buffer in root.named_buffers():
+                self._see(buffer, PARAMETER, clean(path), mark)
+
+    def gradients(self, optimizer: Any, mark: int) -> None:
+        """Looks at the gradients that an optimizer is about to use."""
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                gradient = parameter.grad
+                if gradient is not None:
+                    self._see(gradient, GRADIENT, "grad of " + self._name(parameter), mark)
+
+    def states(self, optimizer: Any, mark: int) -> None:
+        """Looks at the state of an optimizer, if there is more of it than last time."""
+        state = optimizer.state
+        size = len(state)
+        seen = self._optimizers.get(id(optimizer), (-1, 0))
+        if seen[0] == size and seen[1] >= 2:  # the second time too: some make it in two steps
+            return
+        self._optimizers[id(optimizer)] = (size, seen[1] + 1 if seen[0] == size else 1)
+        for parameter, values in state.items():
+            if not isinstance(values, dict):
+                continue
+            of = " of " + self._name(parameter)
+            for key, value in values.items():
+                for tensor in _tensors((value,), 4):
+                    self._see(tensor, OPTIMIZER_STATE, str(key) + of, mark)
+
+    def _name(self, parameter: Any) -> str:
+        name = self._parameters.get(id(parameter))
+        return name if name is not None else "a parameter of " + str(tuple(getattr(parameter, "shape", ())))
+
+    def _see(self, tensor: Any, category: int, name: str, mark: int) -> None:
+        local = getattr(tensor, "_local_tensor", None)  # DTensor
+        tensor = tensor if local is None else local
+        device = tensor.device
+        if device.type not in self.devices:
+            return
+        try:
+            addr = tensor.untyped_storage().data_ptr()
+        except (RuntimeError, NotImplementedError, AttributeError):  # fake, meta, sparse, functional tensors have no storage
+            return
+        if addr:
+            self._marks.see(device.index or 0, addr, category, self._marks.name(name), mark)
+
+
+def _tensors(values: Iterable[Any], most: int) -> list[Any]:
+    """Returns the tensors in nested lists, tuples and dicts, at most so many."""
+    found: list[Any] = []
+    rest = list(values)
+    looked = 0
+    while rest and len(found) < most and looked < 10 * most:
+        looked += 1
+        value = rest.pop()
+        if hasattr(value, "untyped_storage"):
+            found.append(value)
+        elif isinstance(value, (list, tuple)):
+            rest.extend(value[:most])
+        elif isinstance(value, dict):
+            rest.extend(list(value.values())[:most])
+    return found

@@ -1,0 +1,275 @@
+"""The recording of one process, from the import of torch to its last file."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import sys
+import threading
+import time
+from typing import Any
+
+from . import config as configuration
+from .backends.cpu import Cpu
+from .backends.cuda import Cuda
+from .backends.npu import Npu
+from .files import Place, write_json, write_pickle
+from .guard import contained
+from .marks import MARK, NOWHERE, Marks, Position
+from .naming import Naming
+from .training import Training
+
+FORMAT = 1
+_session: Session | None = None
+
+
+def current() -> Session | None:
+    """Returns the recording of this process; None: there is none."""
+    return _session
+
+
+@contained
+def imported(module: Any) -> None:
+    """Begins to record: called when the program has imported torch, or torch_npu."""
+    global _session  # noqa: PLW0603 - one recording a process, by nature
+    chosen = configuration.from_environment()
+    torch = sys.modules.get("torch")
+    if chosen is None or torch is None or _is_helper():
+        return
+    if _session is None and module.__name__ == "torch":
+        _session = Session(chosen, torch)
+        _session.begin()
+    if _session is not None and "torch_npu" in sys.modules:
+        _session.watch_npu()
+
+
+def _is_helper() -> bool:
+    """Whether this process only serves another one: loads data, compiles kernels, keeps track of shared memory."""
+    arguments = " ".join(getattr(sys, "orig_argv", sys.argv)[:6])
+    return any(
+        word in arguments for word in ("multiprocessing.resource_tracker", "torch/_inductor/compile_worker", "multiprocessing.forkserver")
+    )
+
+
+class Session:
+    """One recording."""
+
+    def __init__(self, config: configuration.Config, torch: Any) -> None:
+        self.config = config
+        self.torch = torch
+        self.began = time.time()
+        self.marks = Marks(self._position)
+        self.naming = Naming(torch, self.marks, ())
+        self.training = Training(torch, self.marks, self.naming, self._stepped)
+        self.backends: list[Any] = []
+        self._main: Any = None  # the backend whose place in its events marks carry
+        self._npu_watched = False
+        self._place = Place(config.folder, config.file)
+        self._lock = threading.RLock()
+        self._pid = os.getpid()
+        self._ooms: list[dict[str, Any]] = []
+        self._written: dict[str, Any] = {}
+        self._steps_at_oom = -1
+        self._dump_seconds = 0.0
+        self._on = False
+        self._previous: dict[int, Any] = {}
+
+    # -------------------------------------------------------------------------------------------------------- begin, end
+
+    def begin(self) -> None:
+        """Installs hooks and waits for the devices."""
+        atexit.register(self.end)  # first of all: a profiler that is never stopped crashes the interpreter at its end
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forked)
+        wanted = self.config.backends
+        if not wanted or "cuda" in wanted:
+            Cuda().watch(self.torch, self._started)
+        cpu = Cpu()
+        if "cpu" in wanted or (not wanted and cpu.is_alone(self.torch)):
+            cpu.watch(self.torch, self._started)
+        self.training.install()
+        self._take_signals()
+
+    def watch_npu(self) -> None:
+        """Waits for the NPU, once torch_npu is there."""
+        wanted = self.config.backends
+        if not self._npu_watched and (not wanted or "npu" in wanted):
+            self._npu_watched = True
+            Npu().watch(self.torch, self._started)
+
+    def _started(self, backend: Any) -> None:
+        """The program uses a device now."""
+        if backend.name != "cpu" and not self.config.backends:
+            for other in [other for other in self.backends if other.name == "cpu"]:
+                other.stop()  # what the host allocates beside an accelerator is not what this is about
+                self.backends.remove(other)
+        self.backends.append(backend)
+        if self.config.first_step <= self.training.steps:
+            self._start(backend)
+
+    def _start(self, backend: Any) -> None:
+        backend.start(self.config.max_events)
+        if not backend.is_active:
+            return
+        self._on = True
+        if self._main is None or self._main.name == "cpu":
+            self._main = backend
+            self.training.count_modules = None if backend.has_times else backend.position
+        self.naming.devices = tuple({other.name for other in self.backends}) if self.config.names else ()
+        backend.on_oom(contained(lambda *numbers: self._out_of_memory(backend, *numbers)))
+        if hasattr(backend, "follow"):
+            backend.follow(lambda: self.write("stopped by the program"))
+
+    def _position(self) -> Position:
+        return self._main.position() if self._main is not None else NOWHERE
+
+    @contained
+    def end(self) -> None:
+        """Writes the last file and takes everything away; safe to call twice."""
+        if os.getpid() != self._pid or (not self.backends and not self._written):
+            return
+        with self._lock:
+            if self._on and not self._died_of_oom():
+                self.write("exit")
+            self.training.remove()
+            for backend in self.backends:
+                backend.stop()
+            self.backends = []
+            self._on = False
+            for number, handler in self._previous.items():
+                if signal.getsignal(number) == self._signalled:
+                    signal.signal(number, handler)
+            self._previous = {}
+
+    def _died_of_oom(self) -> bool:
+        """Whether the last thing of interest was an out-of-memory error: then the file of that moment stays."""
+        return self._steps_at_oom == self.training.steps and bool(self._ooms)
+
+    def _forked(self) -> None:
+        """In a child of fork: DataLoader workers and the like are not recorded."""
+        global _session  # noqa: PLW0603
+        _session = None
+        self._on = False
+        self.backends = []
+        self.training.remove()
+
+    # ---------------------------------------------------------------------------------------------------------- moments
+
+    def _stepped(self, steps: int) -> None:
+        config = self.config
+        if not self._on and steps == config.first_step:
+            for backend in self.backends:
+                self._start(backend)
+        if config.last_step is not None and steps == config.last_step and self._on:
+            self.naming.look(len(self.marks) - 1)
+            self.write("window")
+            self._on = False
+            for backend in self.backends:
+                backend.stop()
+        elif config.every and self._on and steps % config.every == 0:
+            self.write("every")
+        for backend in self.backends:
+            if hasattr(backend, "harvest"):
+                backend.harvest()
+
+    def mark(self, name: str) -> None:
+        """Marks this moment with a name of the program's own."""
+        self.marks.add(MARK, self.marks.name(str(name)))
+
+    def _out_of_memory(self, backend: Any, device: int, wanted: int, total: int, free: int) -> None:
+        self._ooms.append({
+            "backend": backend.name, "device": device, "requested_bytes": wanted, "total_bytes": total, "free_bytes": free,
+            "step": self.training.steps, "time": time.time(),
+        })  # fmt: skip
+        if self._on:
+            self._steps_at_oom = self.training.steps
+            self.write("oom")
+
+    def _take_signals(self) -> None:
+        """SIGUSR1 writes a file on demand; SIGTERM writes one before it ends the process, as it would have."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for name in ("SIGTERM", "SIGUSR1"):
+            number = getattr(signal, name, None)
+            if number is not None and signal.getsignal(number) is signal.SIG_DFL:
+                self._previous[number] = signal.SIG_DFL
+                signal.signal(number, self._signalled)
+
+    def _signalled(self, number: int, frame: Any) -> None:  # noqa: ARG002
+        if number == getattr(signal, "SIGUSR1", -1):
+            self.write("demand")
+            return
+        self.write("signal")
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+    # ------------------------------------------------------------------------------------------------------------ files
+
+    @contained
+    def write(self, reason: str) -> None:
+        """Writes a file for each backend that has recorded anything, and what is known beside it."""
+        if os.getpid() != self._pid:
+            return
+        with self._lock:
+            began = time.perf_counter()
+            for backend in self.backends:
+                self._write_backend(backend, reason)
+            self._dump_seconds += time.perf_counter() - began
+            if self._written:
+                self._write_status(reason)
+
+    def _write_backend(self, backend: Any, reason: str) -> None:
+        content = backend.snapshot()
+        if content is None or (not any(content.get("device_traces") or ()) and not content.get("segments")):
+            return
+        path = self._place.path(self._rank())
+        first = next(iter(self._written), backend.name)
+        if first != backend.name:
+            path = f"{path[:-4]}.{backend.name}.pkl"
+        facts = backend.facts()
+        content["memdiag"] = {
+            "format": FORMAT,
+            "backend": backend.name,
+            "torch_version": str(self.torch.__version__),
+            "rank": self._rank(),
+            "world": _number("WORLD_SIZE"),
+            "local_rank": _number("LOCAL_RANK"),
+            "pid": self._pid,
+            "argv": list(getattr(sys, "orig_argv", sys.argv)),
+            "reason": reason,
+            "steps": self.training.steps,
+            "window": [self.config.first_step, self.config.last_step],
+            "max_events": self.config.max_events,
+            "has_times": backend.has_times,
+            "taken_over": getattr(backend, "taken_over", ""),
+            "phantom": bool(os.environ.get("MEMDIAG_PHANTOM")),
+            "ooms": list(self._ooms),
+            **facts,
+            **self.marks.content(),
+        }
+        if write_pickle(path, content):
+            events = sum(len(trace) for trace in content.get("device_traces") or ())
+            self._written[backend.name] = {"path": path, "events": events, "reason": reason}
+
+    def _write_status(self, reason: str) -> None:
+        path = next(iter(self._written.values()))["path"]
+        write_json(
+            path[:-4] + ".json",
+            {
+                "pid": self._pid, "rank": self._rank(), "reason": reason, "steps": self.training.steps, "ooms": self._ooms,
+                "files": self._written, "seconds": time.time() - self.began, "seconds_in_marks": self.training.seconds,
+                "seconds_in_dumps": self._dump_seconds, "torch_version": str(self.torch.__version__),
+                "argv": list(getattr(sys, "orig_argv", sys.argv)),
+            },
+        )  # fmt: skip
+
+    def _rank(self) -> int | None:
+        return _number("RANK")
+
+
+def _number(variable: str) -> int | None:
+    try:
+        return int(os.environ[variable])
+    except (KeyError, ValueError):
+        return None

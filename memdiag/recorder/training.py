@@ -1,0 +1,197 @@
+"""Follows the training: which phase, which step, which module; from PyTorch's global hooks, without a change to the program.
+
+A step ends with an optimizer step (several in a row are one). What torch.compile has compiled runs without these hooks' details:
+they return at once while it traces, so that nothing of theirs is in the compiled code.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from .guard import report
+from .marks import BACKWARD, FORWARD, INITIALISATION, NOWHERE, OPTIMIZER, OUTSIDE, PHASE, STEP, Marks, Position
+from .naming import Naming
+
+_DEEPEST_COUNTED = 2  # calls within calls whose place in the events is counted, where events have no times
+
+
+class Training:
+    """The hooks of one process.
+
+    Args:
+        torch: The module torch.
+        marks: Where marks go.
+        naming: Who is told of models, optimizers and their tensors.
+        stepped: Called after every step with the number of steps done.
+        position: Where the allocator stands, if its events have no times; else None.
+    """
+
+    def __init__(
+        self, torch: Any, marks: Marks, naming: Naming, stepped: Callable[[int], None], position: Callable[[], Position] | None = None
+    ) -> None:
+        self.steps = 0
+        self.seconds = 0.0  # spent in phase and step marks and in naming
+        self.count_modules = position
+        self._torch = torch
+        self._marks = marks
+        self._naming = naming
+        self._stepped = stepped
+        self._local = threading.local()
+        self._phase = INITIALISATION
+        self._passed = False  # a pass has been made since the last optimizer step
+        self._in_backward = 0
+        self._handles: list[Any] = []
+        self._replaced: list[Any] = []
+        self._off = False
+
+    def install(self) -> None:
+        """Installs all hooks that this version of torch has."""
+        modules = self._torch.nn.modules.module
+        compiling = getattr(getattr(self._torch, "compiler", None), "is_compiling", None) or (lambda: False)
+        before, after = self._forward_hooks(compiling)
+        self._handles.append(modules.register_module_forward_pre_hook(before))
+        try:
+            self._handles.append(modules.register_module_forward_hook(after, always_call=True))
+        except TypeError:  # before torch 2.2
+            self._handles.append(modules.register_module_forward_hook(after))
+        optimizer = import_module("torch.optim.optimizer")  # not an attribute of torch.optim
+        for register, hook in (
+            ("register_optimizer_step_pre_hook", self._before_optimizer),
+            ("register_optimizer_step_post_hook", self._after_optimizer),
+        ):
+            if hasattr(optimizer, register):
+                self._handles.append(getattr(optimizer, register)(hook))
+        self._wrap(self._torch.autograd, "backward")
+        self._wrap(self._torch.autograd, "grad")
+        self._mark_phase(INITIALISATION)
+
+    def remove(self) -> None:
+        """Takes all hooks away."""
+        self._off = True
+        for handle in self._handles:
+            handle.remove()
+        for owner, name, mine, original in self._replaced:
+            if getattr(owner, name, None) is mine:
+                setattr(owner, name, original)
+        self._handles.clear()
+        self._replaced.clear()
+
+    def _forward_hooks(self, compiling: Callable[[], bool]) -> Any:
+        """Returns the two module hooks. They run for every call of every module: plain and short on purpose."""
+        local, marks, module_name = self._local, self._marks, self._naming.module
+
+        def before(module: Any, args: Any) -> None:
+            if compiling():
+                return
+            try:
+                stack = local.stack
+            except AttributeError:
+                stack = local.stack = []
+            try:
+                if not stack:
+                    self._enter_root(module, args)
+                name = module_name(module)
+                stack.append(name)
+                count = self.count_modules
+                marks.module(name, count() if count and len(stack) <= _DEEPEST_COUNTED + 1 else NOWHERE)
+            except Exception as error:  # noqa: BLE001
+                report("module hook", error)
+
+        def after(module: Any, args: Any, output: Any) -> None:  # noqa: ARG001
+            if compiling():
+                return
+            try:
+                stack = getattr(local, "stack", None)
+                if not stack:
+                    return
+                stack.pop()
+                count = self.count_modules
+                marks.module(stack[-1] if stack else -1, count() if count and len(stack) <= _DEEPEST_COUNTED else NOWHERE)
+                if not stack:
+                    self._leave_root()
+            except Exception as error:  # noqa: BLE001
+                report("module hook", error)
+
+        return before, after
+
+    def _enter_root(self, module: Any, args: Any) -> None:
+        if self._in_backward:  # activation checkpointing computes a forward again
+            return
+        began = time.perf_counter()
+        mark = self._mark_phase(FORWARD)
+        self._naming.root(module, args, mark)
+        self.seconds += time.perf_counter() - began
+
+    def _leave_root(self) -> None:
+        self._passed = True
+        if not self._in_backward:
+            self._mark_phase(OUTSIDE)
+
+    def _mark_phase(self, phase: int) -> int:
+        self._phase = phase
+        return self._marks.add(PHASE, phase)
+
+    def _wrap(self, owner: Any, name: str) -> None:
+        original = getattr(owner, name)
+
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            if self._off:
+                return original(*args, **kwargs)
+            self._enter_backward()
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self._leave_backward()
+
+        for attribute in ("__doc__", "__name__", "__qualname__", "__module__", "__annotations__", "__defaults__", "__kwdefaults__"):
+            if attribute in {"__defaults__", "__kwdefaults__"}:
+                continue
+            setattr(wrapped, attribute, getattr(original, attribute, None))
+        wrapped.__wrapped__ = original  # type: ignore[attr-defined]
+        setattr(owner, name, wrapped)
+        self._replaced.append((owner, name, wrapped, original))
+
+    def _enter_backward(self) -> None:
+        self._in_backward += 1
+        if self._in_backward == 1:
+            try:
+                self._local.stack = []  # an exception may have left a forward open
+                self._mark_phase(BACKWARD)
+            except Exception as error:  # noqa: BLE001
+                report("backward", error)
+
+    def _leave_backward(self) -> None:
+        self._in_backward -= 1
+        if self._in_backward == 0:
+            self._passed = True
+            try:
+                self._mark_phase(OUTSIDE)
+            except Exception as error:  # noqa: BLE001
+                report("backward", error)
+
+    def _before_optimizer(self, optimizer: Any, args: Any, kwargs: Any) -> None:  # noqa: ARG002
+        try:
+            began = time.perf_counter()
+            mark = self._mark_phase(OPTIMIZER)
+            self._naming.gradients(optimizer, mark)
+            self.seconds += time.perf_counter() - began
+        except Exception as error:  # noqa: BLE001
+            report("optimizer hook", error)
+
+    def _after_optimizer(self, optimizer: Any, args: Any, kwargs: Any) -> None:  # noqa: ARG002
+        try:
+            began = time.perf_counter()
+            mark = self._mark_phase(OUTSIDE)
+            self._naming.states(optimizer, mark)
+            self.seconds += time.perf_counter() - began
+            if self._passed:
+                self._passed = False
+                self.steps += 1
+                self._marks.add(STEP, self.steps)
+                self._stepped(self.steps)
+        except Exception as error:  # noqa: BLE001
+            report("optimizer hook", error)
