@@ -65,7 +65,7 @@ class LightPage:
         widths = [max((cells(row[column]) for row in texts), default=0) for column in range(len(kinds))]
         if "w" in kinds:
             rest = kinds.index("w")
-            widths[rest] = max(self.width - indent - sum(widths) + widths[rest] - 2 * (len(kinds) - 1), 20)
+            widths[rest] = max(self.width - indent - sum(widths) + widths[rest] - 2 * (len(kinds) - 1), 10)
         for row, plain_row in zip(rows, texts, strict=True):
             styles = ["" if isinstance(cell, str) else cell[1] for cell in row]
             columns = [wrap(text, width) if kind == "w" else [text] for text, width, kind in zip(plain_row, widths, kinds, strict=True)]
@@ -119,7 +119,7 @@ def wrap(text: str, width: int) -> list[str]:
             word, line, used = word[len(head) :], "", 0
             size = cells(word)
         line, used = line + word, used + size
-    return [*lines, line]
+    return [*lines, line] if line or not lines else lines
 
 
 def _head(word: str, width: int) -> str:

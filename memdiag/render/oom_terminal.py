@@ -53,7 +53,7 @@ def _nothing(page: LightPage, report: OomReport) -> None:
 def _overview(page: LightPage, report: OomReport, *, every: bool, top: int) -> None:
     page.text(words.summary(report), "bold")
     page.gap()
-    head, rows, rest = words.overview(report, every=every, top=top)
+    head, rows, rest = words.overview(report, every=every, top=top, width=page.width)
     kinds = "r" + "l" * (len(head) - 2) + "w"
     table: list[list[Cell]] = [[(title, "bold") for title in head]]
     table += [[*row[:-1], (row[-1], "dim")] for row in rows]
@@ -112,7 +112,7 @@ def _wanted(page: LightPage, message: Message, total: int, width: int) -> None:
     said = f" {format_bytes(wanted)} wanted "
     if columns + len(said) > width:  # no room behind it
         drawn, said = f"=={said}{drawn[2 + len(said) :]}", ""
-    page.spans([(drawn, "bold"), (said, "bold")], indent=2)
+    page.spans([(drawn, "bold"), (said.rstrip(), "bold")], indent=2)
 
 
 def _finding(page: LightPage, finding: Finding, most_fixes: int) -> None:

@@ -216,35 +216,36 @@ def summary(report: OomReport) -> str:
     first, found = report.messages[0], groups(report.messages)
     count, failed = sum(group.times for group in found), {message.rank for message in report.messages if message.rank is not None}
     causes = {group.first.judgement.verdict for group in found}
-    parts = [plural(count, "out-of-memory message"), f"from {plural(len(failed), 'rank')}" if len(failed) > 1 else ""]
-    parts.append("all of one cause" if len(causes) == 1 else f"of {len(causes)} causes")
+    parts = [plural(count, "out-of-memory message"), *([plural(len(failed), "rank")] if len(failed) > 1 else [])]
+    parts.append("one cause" if len(causes) == 1 else f"{len(causes)} causes")
     who = f"rank {first.rank}" if first.rank is not None and len(failed) > 1 else ""
     where = ", ".join(part for part in (who, place(first)) if part)
-    return " ".join(part for part in parts if part) + "." + (f" First: {where}." if where else "")
+    return ", ".join(parts) + "." + (f" First: {where}." if where else "")
 
 
-def overview(report: OomReport, *, every: bool, top: int) -> tuple[list[str], list[list[str]], str]:
+def overview(report: OomReport, *, every: bool, top: int, width: int = 200) -> tuple[list[str], list[list[str]], str]:
     """Returns the head and the rows of a table of many messages, and a sentence on what it leaves out.
 
     Args:
         report: The messages.
         every: A row for each message, rather than for groups of them.
         top: Rows, at most; every message has its row with ``every``.
+        width: Columns of the page: narrow ones get fewer columns of the table.
     """
     rows = [Group((message,)) for message in report.messages] if every else groups(report.messages)
     shown = rows if every else rows[:top]
-    head = ["times", "rank" if every else "ranks", "cause", "wanted", "whose", "first at"]
-    cells = [
-        [
-            format_count(group.times), ranks(message.rank for message in group.messages), cause_name(group.first.judgement.verdict),
-            wanted_range(group.messages), _FRAMEWORKS.get(group.first.framework, plain(group.first.framework)), place(group.first),
-        ]
-        for group in shown
-    ]  # fmt: skip
-    if not any(row[1] for row in cells):
-        head, cells = [head[0], *head[2:]], [[row[0], *row[2:]] for row in cells]
+    table: dict[str, list[str]] = {"times": [format_count(group.times) for group in shown]}
+    if any(message.rank is not None for message in report.messages):
+        table["rank" if every else "ranks"] = [shorten(ranks(message.rank for message in group.messages), 16) for group in shown]
+    table["cause"] = [cause_name(group.first.judgement.verdict) for group in shown]
+    if width >= 80:
+        table["wanted"] = [wanted_range(group.messages) for group in shown]
+    if width >= 100:
+        table["whose"] = [_FRAMEWORKS.get(group.first.framework, plain(group.first.framework, 20)) for group in shown]
+    table["first at"] = [place(group.first) for group in shown]
     left = len(rows) - len(shown)
-    return head, cells, f"and {plural(left, 'more kind')} (--top {len(rows)})" if left else ""
+    cells = [list(row) for row in zip(*table.values(), strict=True)]
+    return list(table), cells, f"and {plural(left, 'more kind')} (--top {len(rows)})" if left else ""
 
 
 def nothing(report: OomReport) -> list[str]:

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import pytest
+
+from memdiag.render.lightpage import LightPage, cells, wrap
+from memdiag.render.look import Look
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "lines"),
+    [
+        ("", 5, [""]),
+        ("one two three", 7, ["one two", "three"]),
+        ("abcdefghij", 4, ["abcd", "efgh", "ij"]),
+        ("ab cdefghij k", 4, ["ab", "cdef", "ghij", "k"]),
+        ("a  b", 10, ["a  b"]),
+        ("内存不足 内存", 8, ["内存不足", "内存"]),
+        ("内存不足", 5, ["内存", "不足"]),
+        ("内", 1, ["内"]),
+    ],
+)
+def test_wrap(text, width, lines):
+    assert wrap(text, width) == lines
+
+
+@pytest.mark.parametrize(("text", "columns"), [("", 0), ("abc", 3), ("内存", 4), ("e\u0301", 1), ("█·", 2)])
+def test_cells(text, columns):
+    assert cells(text) == columns
+
+
+def test_a_grid_aligns_and_wraps_its_last_column():
+    page = LightPage(Look(width=60))
+    page.grid("lrw", [("a", "1.00 GiB", "words " * 12), ("内存", "22.00 GiB", ("end", "bold"))])
+    assert page.finish().splitlines() == [
+        "  a      1.00 GiB  words words words words words words words",
+        "                   words words words words words",
+        "  内存  22.00 GiB  end",
+    ]
+
+
+def test_styles():
+    page = LightPage(Look(color=True))
+    page.text("x", "bold red")
+    page.spans([("a", "dim"), ("b", ""), ("", "bold")])
+    assert page.finish() == "\x1b[1;31mx\x1b[0m\n\x1b[2ma\x1b[0mb\n"
+
+
+def test_a_line_to_paste_is_never_broken():
+    page = LightPage(Look(width=60))
+    page.paste("x" * 200, indent=4)
+    assert page.finish() == "    " + "x" * 200 + "\n"

@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+
+from memdiag.render.lightpage import cells
+from memdiag.render.look import Look
+from memdiag.render.oom_terminal import render
+
+REPORTS = ("one", "many", "bare", "nothing", "hostile")
+SECTIONS = ("FRAGMENTATION  ", "how sure", "message", "Where the memory of GPU 3 was", "What to do", "Next")
+
+
+def flat(text: str) -> str:
+    return re.sub(r"\s+", " ", text)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120, 160, 300])
+@pytest.mark.parametrize("name", REPORTS)
+def test_it_keeps_to_the_width(oom_samples, name, width):
+    shown = render(getattr(oom_samples, name)(), Look(width=width))
+    assert shown.endswith("\n")
+    for line in shown.splitlines():
+        assert line == line.rstrip()
+        pasted = any(text in line for text in ("export ", "torch.cuda", "memdiag oom ", "--flag", "\\x1b"))
+        assert pasted or cells(line) <= min(max(width, 60), 132), line
+
+
+def test_sections_come_in_order(oom_samples):
+    shown = render(oom_samples.one())
+    places = [shown.index(section) for section in SECTIONS]
+    assert places == sorted(places)
+    assert len(shown.splitlines()) < 50
+
+
+def test_the_verdict_with_its_arithmetic_and_doubts(oom_samples):
+    shown = flat(render(oom_samples.one()))
+    assert "in pieces that this request could not use. 4.00 GiB is reserved but unallocated, and 2.00 GiB was asked for." in shown
+    assert "Another reason." in shown
+    assert "how sure high, the numbers leave little doubt. If not that: capacity (more needed than there is)." in shown
+    assert "message PyTorch on CUDA · GPU 3 · rank 3 · process 77 · train.log:10412 " in shown
+
+
+def test_the_ledger_is_drawn_to_scale_and_adds_up(oom_samples):
+    shown = render(oom_samples.one(), Look(width=84))
+    bar = next(line for line in shown.splitlines() if line.startswith("  █"))
+    assert {glyph: bar.count(glyph) for glyph in "█▒░·?"} == {"█": 50, "▒": 20, "░": 5, "·": 3, "?": 2}
+    assert "  ========== 2.00 GiB wanted\n" in shown
+    parts = [float(share) for share in re.findall(r"^  \S +[\d.]+ \wiB +([\d.]+)%", shown, re.MULTILINE)]
+    assert sum(parts) == pytest.approx(100, abs=0.3)
+    assert re.search(r"^ +16\.00 GiB +total$", shown, re.MULTILINE)
+    assert "reserved but unallocated · computed" in shown
+    assert "the driver's own · inferred" in shown
+
+
+@pytest.mark.parametrize(
+    ("wanted", "drawn"), [(16, "== 16.00 GiB wanted ====="), (15, "== 15.00 GiB wanted ="), (40, "== 40.00 GiB wanted ==")]
+)
+def test_a_request_as_large_as_the_bar(oom_samples, wanted, drawn):
+    line = next(line for line in render(oom_samples.one(fields={"requested_bytes": wanted << 30})).splitlines() if "==" in line)
+    assert line.strip().startswith(drawn)
+    assert line.endswith(">") == (wanted > 16)
+    assert cells(line) <= 80
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        (2 << 20, "2.00 MiB is no tensor's size: for any tensor of up to 1 MiB, PyTorch asks the driver for 2 MiB."),
+        (20 << 20, "20.00 MiB is probably no tensor's size: for any tensor of 1 to 10 MiB, PyTorch asks the driver for 20 MiB."),
+        (64 << 20, "64.00 MiB is the size of one tensor, the one that failed (rounded up); not what the program needs in all."),
+    ],
+)
+def test_what_tried_to_allocate_is(oom_samples, wanted, said):
+    assert said in flat(render(oom_samples.one(fields={"requested_bytes": wanted})))
+    shown = flat(render(oom_samples.one(fields={"requested_bytes": wanted}, framework="jax")))
+    assert "is the one request that failed, not what the program needs in all." in shown
+
+
+def test_remedies_are_ranked_with_the_line_to_paste(oom_samples):
+    shown = render(oom_samples.one())
+    assert "    1.  Use expandable segments · torch >= 2.1\n        export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\n" in shown
+    assert "        but not with CUDA IPC\n    2.  Pad inputs" in shown
+    assert "        begin()  # before\n        end()  # after\n" in shown
+    assert "    and 2 more remedies (--all)" in shown
+    assert "Remedy 6" in render(oom_samples.one(), every=True)
+    assert "MD708  The hint of the message does not help" in shown
+
+
+def test_how_to_record_is_said_once(oom_samples):
+    assert "_record_memory_history" not in render(oom_samples.one())
+    assert "torch.cuda.memory._record_memory_history" in render(oom_samples.one(findings=()))
+    assert "torch.npu.memory._record_memory_history" in render(oom_samples.one(findings=(), backend="npu", framework="torch_npu"))
+    assert "memdiag oom train.log --from-trace trace.pkl" in render(oom_samples.one())
+    assert "memdiag oom 'a b.log' --from-trace" in render(oom_samples.one(source="a b.log"))
+    assert "Next" not in render(oom_samples.one(framework="jax"))
+
+
+def test_many_ranks_are_one_row(oom_samples):
+    shown = render(oom_samples.many(), Look(width=100))
+    assert shown.startswith("10 out-of-memory messages, 8 ranks, 2 causes. First: rank 3, train.log:10412.\n")
+    assert re.search(r"^ +9 +0-7 +fragmentation +2\.00 GiB to 9\.00 GiB +PyTorch +train\.log:10412$", shown, re.MULTILINE)
+    assert shown.count("FRAGMENTATION") == 1
+    assert "Left out: 2 warnings after which the program went on." in shown
+    assert "Other causes\n  HOST  The kernel ended it. (train.log:20000)\n" in shown
+
+
+def test_every_rank(oom_samples):
+    shown = render(oom_samples.many(), every=True, top=1)
+    assert [row[0] for row in re.findall(r"^ +\d+ +(\d+) +fragmentation", shown, re.MULTILINE)] == list("30124567")
+    assert "more kind" not in shown
+    assert "and 1 more kind (--top 2)" in render(oom_samples.many(), top=1)
+
+
+def test_ten_thousand_ranks_take_a_moment(oom_samples):
+    report = oom_samples.many(10_000)
+    begin = time.process_time()
+    assert " 0-9999 " in render(report)
+    assert len(render(report, every=True).splitlines()) > 10_000
+    assert time.process_time() - begin < 10
+
+
+def test_no_sizes(oom_samples):
+    shown = render(oom_samples.bare())
+    assert shown.startswith("UNKNOWN")
+    assert "Where the memory" not in shown
+    host = render(oom_samples.OomReport((oom_samples.HOST,)))
+    assert "What the message says\n  12.00 GiB  held in RAM by the killed process\n" in host
+    assert "Linux on the host · process 9 · train.log:20000" in host
+
+
+def test_nothing_found(oom_samples):
+    shown = render(oom_samples.nothing())
+    assert shown.startswith("No out-of-memory message was found.\n")
+    assert "Looked at train.log, standard input (12,000 lines, 3.00 MiB)." in shown
+    assert "CUDA out of memory" in shown
+    empty = render(oom_samples.OomReport((), ("train.log",)))
+    assert "it is empty" in empty
+
+
+@pytest.mark.parametrize("look", [Look(), Look(color=True), Look(unicode=False), Look(color=True, unicode=False)])
+@pytest.mark.parametrize("name", REPORTS)
+def test_no_control_character_of_a_log_reaches_the_terminal(oom_samples, name, look):
+    shown = render(getattr(oom_samples, name)(), look)
+    assert ("\x1b[" in shown) == look.color
+    bare = re.sub(r"\x1b\[[\d;]+m", "", shown) if look.color else shown
+    assert not {char for char in bare if char != "\n" and not char.isprintable()}
+    assert look.unicode or bare.isascii()
+
+
+def test_colour_changes_nothing_else(oom_samples):
+    for name in REPORTS:
+        report = getattr(oom_samples, name)()
+        assert re.sub(r"\x1b\[[\d;]+m", "", render(report, Look(color=True))) == render(report)
