@@ -178,8 +178,9 @@ def _incomplete(found: Found, numbers: Numbers, requested: int) -> Judgement | N
     size, free = format_bytes(requested), format_bytes(numbers.free)
     if numbers.slack is not None and _much_slack(numbers, requested):
         return Judgement("fragmentation", "medium", ("capacity", "other_process"), (_enough_slack(numbers, requested),))
-    if numbers.free is not None and numbers.free >= requested:
-        return _free_enough(found, numbers, requested)
+    enough = _free_enough(found, numbers, requested)
+    if enough is not None:
+        return enough
     if numbers.allocated is None:
         if numbers.total is None and numbers.free is not None:
             return Judgement("capacity", "low", ("other_process", "unknown"), (f"{size} was asked for and {free} is free.",))

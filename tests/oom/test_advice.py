@@ -1,0 +1,217 @@
+"""Remedies: those of the cause, in the words of the backend and version, none that the allocator refuses, none against another."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made import FOUND, found
+
+from memdiag.findings import Fix
+from memdiag.oom.advice import CODES, EXCLUSIVE, advise, exclude, features
+from memdiag.oom.model import CAUSES, Judgement
+from memdiag.oom.verdict import judge
+from memdiag.units import GIB
+
+PIECES = {"requested": 1, "total": 24, "free": 0.2, "allocated": 14, "unallocated": 9}
+FULL = {"requested": 1, "total": 24, "free": 0.2, "allocated": 23, "unallocated": 0.1}
+PIECES_NPU = {"requested": 1, "total": 61, "free": 0.5, "allocated": 48, "active": 48, "reserved": 57}
+
+
+def findings(message):
+    return {finding.code: finding for finding in advise(message, judge(message))}
+
+
+def lines(finding):
+    return [fix.change for fix in finding.fixes]
+
+
+def largest(fields):
+    """The largest amount that a message prints or lists."""
+    lists = [sum(size for _, size in value) for value in fields.values() if isinstance(value, list)]
+    return max([value for value in fields.values() if isinstance(value, int)] + lists, default=0)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "code"), list(zip(CAUSES, ("MD701", "MD702", "MD703", "MD704", "MD705", "MD706", "MD707"), strict=True))
+)
+def test_every_cause_has_its_finding_with_numbers_and_remedies(verdict, code):
+    message = found(**PIECES)
+    (first, *_) = advise(message, Judgement(verdict, "high"))
+    assert first.code == code
+    assert first.severity == "critical"
+    assert first.evidence
+    assert first.fixes
+    assert code in CODES
+
+
+@pytest.mark.parametrize(
+    ("backend", "marks", "line"),
+    [
+        ("cuda", ["generation:2.2"], "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"),
+        ("cuda", ["generation:2.9", "conf-name:PYTORCH_ALLOC_CONF"], "export PYTORCH_ALLOC_CONF=expandable_segments:True"),
+        ("cuda", ["conf-name:PYTORCH_CUDA_ALLOC_CONF"], "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"),
+        ("hip", ["generation:2.2"], "export PYTORCH_HIP_ALLOC_CONF=expandable_segments:True"),
+        ("hip", ["conf-name:PYTORCH_ALLOC_CONF"], "export PYTORCH_ALLOC_CONF=expandable_segments:True"),
+    ],
+)
+def test_the_variable_is_the_one_that_this_backend_and_version_read(backend, marks, line):
+    assert lines(findings(found(backend, marks=marks, **PIECES))["MD701"])[0] == line
+
+
+def test_on_ascend_the_variable_is_that_of_torch_npu():
+    finding = findings(found("npu", marks=["generation:npu-1.11"], **PIECES_NPU))["MD701"]
+    assert lines(finding)[0] == "export PYTORCH_NPU_ALLOC_CONF=expandable_segments:True"
+
+
+def test_versions_before_expandable_segments_get_what_they_know_and_the_upgrade():
+    fixes = findings(found(marks=["generation:1.10"], **PIECES))["MD701"].fixes
+    assert fixes[0].change == "export PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:1022"
+    assert [fix.kind for fix in fixes].count("version") == 1
+    assert not any("expandable_segments:True" in fix.change for fix in fixes)
+
+
+def test_versions_without_any_setting_get_none():
+    for mark in ("generation:0.4", "generation:1.4"):
+        assert not any("ALLOC_CONF" in line for line in lines(findings(found(marks=[mark], **PIECES))["MD701"]))
+
+
+def test_what_is_reserved_but_unallocated_is_the_most_that_can_be_won():
+    saving = findings(found(**PIECES))["MD701"].saving
+    assert (saving.low_bytes, saving.expected_bytes, saving.high_bytes, saving.basis) == (0, GIB, 9 * GIB, "estimated")
+
+
+def test_more_than_1_gib_unallocated_on_ascend_brings_up_pools_by_lifetime_and_room_for_hccl():
+    changes = lines(findings(found("npu", **PIECES_NPU))["MD701"])
+    assert {"--memory-fragmentation", "export MEMORY_FRAGMENTATION=1"} <= set(changes)
+    # 61 - 0.5 - 57 GiB are outside already; HCCL takes 400 MiB for one more communicator.
+    assert "torch_npu.npu.set_per_process_memory_fraction(0.93)" in changes
+    little = found("npu", requested=0.5, total=20, free=0.1, allocated=18, active=18, reserved=18.9)
+    assert not any("memory-fragmentation" in line for line in lines(advise(little, Judgement("fragmentation", "low"))[0]))
+
+
+def test_pools_by_lifetime_say_which_versions_have_them_and_what_they_exclude():
+    pools = [fix for fix in findings(found("npu", **PIECES_NPU))["MD701"].fixes if "lifetime pools" in features(fix.change)]
+    assert any("removed" in fix.applicability for fix in pools)
+    assert all("expandable_segments:False" in fix.caveat and "HCCL" in fix.caveat for fix in pools)
+
+
+def test_sleeping_pools_are_not_told_to_use_expandable_segments():
+    message = found(requested=4, total=80, free=5, allocated=90, unallocated=9, private_pool=0.5, process=70)
+    assert not any("expandable_segments:True" in line for line in lines(findings(message)["MD701"]))
+
+
+def test_capacity_says_what_is_missing_and_that_empty_cache_does_not_help():
+    finding = findings(found(requested=8, total=24, free=3, allocated=20, unallocated=0.1))["MD702"]
+    assert {item.what: item.value for item in finding.evidence}["missing, even if all free memory were in one piece"] == 4 * GIB
+    assert any("empty_cache()" in fix.caveat for fix in finding.fixes)
+    assert not any("ALLOC_CONF" in fix.change for fix in finding.fixes)
+
+
+def test_other_processes_are_named_with_what_they_hold():
+    message = found(requested=1, total=24, free=0.1, allocated=2, unallocated=0.1, process=2.6, other_processes=[[70, 20 * GIB], [8, GIB]])
+    finding = findings(message)["MD703"]
+    assert ("process 70 holds", 20 * GIB) in [(item.what, item.value) for item in finding.evidence]
+    assert "kill 70 8" in lines(finding)
+    assert finding.saving.high_bytes == 24 * GIB - round(0.1 * GIB) - round(2.6 * GIB)
+
+
+def test_no_process_is_to_be_ended_whose_number_is_not_printed():
+    finding = findings(found(requested=1, total=24, free=0.5, allocated=2, reserved=2.2))["MD703"]
+    assert not any(line.startswith("kill") for line in lines(finding))
+
+
+@pytest.mark.parametrize(("backend", "tool"), [("cuda", "nvidia-smi"), ("hip", "rocm-smi"), ("npu", "npu-smi"), ("xpu", "xpu-smi")])
+def test_who_uses_a_device_is_asked_with_the_tool_of_its_maker(backend, tool):
+    (finding, *_) = advise(found(backend, **FULL), Judgement("other_process", "low"))
+    assert lines(finding)[0].startswith(tool)
+
+
+def test_a_limit_is_raised_by_what_the_request_needs():
+    finding = findings(found(requested=2, total=80, free=30, allocated=39, unallocated=0.5, limit=40))["MD704"]
+    assert finding.saving.low_bytes == round(1.5 * GIB)
+    share = re.search(r"set_per_process_memory_fraction\(([\d.]+)\)", lines(finding)[0])
+    assert 41.5 <= float(share[1]) * 80 <= 43.5
+
+
+def test_mps_lifts_its_watermark():
+    finding = findings(found("mps", requested=1, allocated=17, other_alloc=0.5, limit=18))["MD704"]
+    assert lines(finding)[0] == "export PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0"
+
+
+def test_the_hint_of_the_message_is_contradicted_where_nothing_lies_in_pieces():
+    message = found(marks=["hint:max_split_size_mb"], **FULL)
+    assert "102.40 MiB" in findings(message)["MD708"].title
+    assert "MD708" not in findings(found(marks=["hint:max_split_size_mb"], **PIECES))
+    assert "MD708" not in findings(found(**FULL))
+
+
+def test_a_segment_is_not_taken_for_the_request_of_a_tensor():
+    (asked,) = [
+        item for item in findings(found(requested=2 / 1024, total=24, free=0, allocated=23.5, unallocated=0))["MD702"].evidence
+        if item.what == "asked for"
+    ]  # fmt: skip
+    assert "1 MiB or less" in asked.where
+
+
+def test_a_runner_up_with_numbers_of_its_own_is_information():
+    message = found(requested=1, total=64, free=0, allocated=50, reserved=57)
+    message_findings = advise(message, Judgement("fragmentation", "medium", ("other_process",)))
+    assert [(finding.code, finding.severity) for finding in message_findings] == [("MD701", "critical"), ("MD703", "info")]
+
+
+def test_what_a_dialect_knows_comes_first_and_once():
+    own = Fix("Do as it says", "env", "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True")
+    changes = lines(advise(replace(found(**PIECES), fixes=(own,)), Judgement("fragmentation", "high"))[0])
+    assert changes[0] == own.change
+    assert changes.count(own.change) == 1
+
+
+def test_a_warning_is_no_critical_finding():
+    assert advise(replace(found(**FULL), is_warning=True), Judgement("capacity", "low"))[0].severity == "warning"
+
+
+def test_other_frameworks_get_no_settings_of_pytorch():
+    for verdict in CAUSES:
+        for finding in advise(found(framework="jax", **PIECES), Judgement(verdict, "low")):
+            assert not any("torch.cuda" in fix.change or "ALLOC_CONF" in fix.change for fix in finding.fixes), verdict
+
+
+def test_lines_that_refuse_or_overwrite_each_other():
+    expandable, split = "export PYTORCH_NPU_ALLOC_CONF=expandable_segments:True", "export PYTORCH_NPU_ALLOC_CONF=max_split_size_mb:64"
+    assert exclude("npu", expandable, split)
+    assert exclude("npu", expandable, "--memory-fragmentation")
+    assert exclude("cuda", "torch.cuda.set_per_process_memory_fraction(0.5)", "torch.cuda.set_per_process_memory_fraction(0.9)")
+    assert not exclude("cuda", expandable, "export NCCL_BUFFSIZE=2097152")
+    assert all(len(pair) == 2 for _, pair in EXCLUSIVE)
+
+
+@given(
+    FOUND, st.sampled_from(CAUSES), st.sampled_from(["high", "medium", "low"]), st.lists(st.sampled_from(CAUSES), max_size=3, unique=True)
+)
+def test_any_numbers_get_sound_advice(message, verdict, confidence, others):
+    own = judge(message)
+    given_one = Judgement(verdict, confidence, tuple(other for other in others if other != verdict), ("So.",))
+    for judgement in (own, given_one):
+        result = advise(message, judgement)
+        assert result
+        for finding in result:
+            assert finding.code in CODES
+            assert "unknown" not in finding.title
+            assert all(item.value is not None for item in finding.evidence)
+            if finding.saving:
+                saving = finding.saving
+                printed = largest(message.fields)
+                assert 0 <= saving.low_bytes <= saving.expected_bytes <= saving.high_bytes <= printed
+                assert saving.basis == "estimated"
+            for fix in finding.fixes:
+                sizes = re.findall(r"max_split_size_mb:(\d+)", fix.change)
+                assert all(int(size) > 20 for size in sizes)
+                fractions = re.findall(r"memory_fraction[(:]([\d.]+)", fix.change)
+                assert all(0 < float(share) <= 1 for share in fractions)
+        firsts = [finding.fixes[0].change for finding in result if finding.fixes]
+        assert not any(exclude(message.backend, one, other) for one, other in itertools.combinations(firsts, 2))
