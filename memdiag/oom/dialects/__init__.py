@@ -38,6 +38,17 @@ DIALECTS: dict[str, str] = {
     "oom-killer": "memdiag.oom.dialects.oom_killer",
     "host-killed": "memdiag.oom.dialects.host_killed",
     "ray-host": "memdiag.oom.dialects.ray_host",
+    "paddle": "memdiag.oom.dialects.paddle",
+    "onnxruntime": "memdiag.oom.dialects.onnxruntime",
+    "cupy": "memdiag.oom.dialects.cupy",
+    "triton-smem": "memdiag.oom.dialects.triton_smem",
+    "vllm-kv": "memdiag.oom.dialects.vllm_kv",
+    "vllm-startup-free": "memdiag.oom.dialects.vllm_startup_free",
+    "sglang": "memdiag.oom.dialects.sglang",
+    "ggml": "memdiag.oom.dialects.ggml",
+    "ollama-host": "memdiag.oom.dialects.ollama_host",
+    "mlx": "memdiag.oom.dialects.mlx",
+    "tensorrt": "memdiag.oom.dialects.tensorrt",
 }
 
 

@@ -1,0 +1,120 @@
+"""CuPy's memory pool (and Chainer on it).
+
+The old text's "total" already counts the request ("out of memory to allocate 1 bytes (total 3 bytes)": 2 are held); the new one counts
+what is allocated so far, and names the pool's limit if it has one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from memdiag.findings import Fix
+from memdiag.oom.dialects.parts import ABSURD, number, shown
+from memdiag.oom.model import Fields, Found, Judgement
+from memdiag.oom.squeezed import Squeezed, pattern, take
+from memdiag.units import GIB
+
+FORMATS = ("cupy",)
+ANCHORS = ("outofmemorytoallocate", "outofmemoryallocating", "cudaruntimeerror:cudaerrormemory", "cudaruntimeerror:hiperror")
+EXAMPLES = (
+    (
+        "cupy",
+        (
+            "cupy.cuda.memory.OutOfMemoryError: Out of memory allocating 4,294,967,296 bytes (allocated so far: 8,589,934,592 "
+            "bytes, limit set to: 10,737,418,240 bytes)."
+        ),
+    ),
+    ("cupy", "cupy.cuda.memory.OutOfMemoryError: out of memory to allocate 1073741824 bytes (total 12373894656 bytes)"),
+)
+
+_NEW = pattern(
+    r"Out of memory allocating {requested:bytes} bytes (?: \( (?:allocated so far: {allocated:bytes} bytes)? (?: ,? limit set"
+    r" to: {limit:bytes} bytes)? \)? )?"
+)
+_OLD = pattern(
+    r"out of memory to allocate {requested:bytes} bytes (?: \( total {with_request:bytes} bytes (?: , limit(?: set to)? :?"
+    r" {limit:bytes} bytes)? \)? )?"
+)
+_RUNTIME = pattern(r"CUDARuntimeError: (?:cudaErrorMemoryAllocation | hipErrorOutOfMemory) (?: :? out of memory)?")
+_HIP = re.compile(r"hiperror|rocm", re.IGNORECASE)
+
+_FREE = Fix(
+    "Give the pool's free blocks back to the driver",
+    "code",
+    "cupy.get_default_memory_pool().free_all_blocks()",
+    "CuPy, beside other libraries on the card or after shapes changed",
+    "blocks of live arrays stay",
+)
+_LIMIT = Fix(
+    "Raise the pool's limit, or remove it",
+    "code",
+    "cupy.get_default_memory_pool().set_limit(size=0)",
+    "a limit is set (set_limit or CUPY_GPU_MEMORY_LIMIT)",
+    "other libraries on the card lose what it protected",
+)
+_MANAGED = Fix(
+    "Let arrays spill to the host",
+    "code",
+    "cupy.cuda.set_allocator(cupy.cuda.MemoryPool(cupy.cuda.malloc_managed).malloc)",
+    "CUDA on Linux with a GPU that can page",
+    "many times slower once it spills",
+)
+_ASYNC = Fix(
+    "Use the driver's stream-ordered pool, which packs better",
+    "code",
+    "cupy.cuda.set_allocator(cupy.cuda.MemoryAsyncPool().malloc)",
+    "CUDA >= 11.2",
+    "helps against fragmentation only",
+)
+_CHUNKS = Fix(
+    "Work in pieces, in place and in a narrower type", "code", "cupy.multiply(x, y, out=x)  # x *= y makes no third array", "CuPy", ""
+)
+_WHO = Fix("See who else holds memory on the card", "flag", "nvidia-smi", "before the program starts", "")
+
+
+def find(text: Squeezed) -> Iterator[Found]:
+    """Yields the messages in ``text``."""
+    for head in (_NEW, _OLD):
+        for match in head.finditer(text.text):
+            fields = take(match)
+            held = fields.pop("with_request_bytes", None)
+            requested = number(fields, "requested_bytes")
+            if isinstance(held, int) and requested is not None and held >= requested:
+                fields["allocated_bytes"] = held - requested
+            backend = "hip" if _HIP.search(text.text, max(match.start() - 300, 0), match.end()) else "cuda"
+            judgement, fixes = _judge(fields, head is _OLD)
+            yield Found(match.start(), match.end(), "cupy", "cupy", backend, fields, judgement, fixes)
+    for match in _RUNTIME.finditer(text.text):
+        judgement = Judgement("unknown", "low", ("capacity", "other_process"), ("the driver refused; no size is printed",))
+        yield Found(
+            match.start(),
+            match.end(),
+            "cupy",
+            "cupy",
+            "hip" if "hip" in match[0].lower() else "cuda",
+            {},
+            judgement,
+            (_FREE, _WHO, _CHUNKS),
+        )
+
+
+def _judge(fields: Fields, old: bool) -> tuple[Judgement, tuple[Fix, ...]]:
+    requested, held, limit = (number(fields, f"{name}_bytes") for name in ("requested", "allocated", "limit"))
+    if not requested or requested >= ABSURD:
+        return Judgement("unknown", "high", (), (f"{shown(requested)} were asked for: a wrong shape, no lack of memory",)), ()
+    sums = f"{shown(held)} held by the pool, {shown(requested)} more asked for" if held is not None else f"{shown(requested)} asked for"
+    if limit is not None and limit > 0 and (held or 0) + requested > limit:
+        return Judgement("limit", "high", ("capacity",), (f"{sums}: beyond the pool's limit of {shown(limit)}",)), (_LIMIT, _FREE, _CHUNKS)
+    reasons = [f"{sums}; the size of the card is not printed"]
+    if old and held is not None:
+        reasons.append("the message's total counts the request itself, which is taken off here")
+    if held is not None and held < GIB and requested < GIB:
+        reasons.append("so little fits on any card: something else has the rest")
+        return Judgement("other_process", "medium", ("capacity", "unknown"), tuple(reasons)), (_WHO, _FREE)
+    return Judgement("capacity", "medium", ("unknown", "other_process", "fragmentation"), tuple(reasons)), (
+        _CHUNKS,
+        _FREE,
+        _MANAGED,
+        _ASYNC,
+    )

@@ -1,0 +1,244 @@
+"""ggml, which llama.cpp, whisper.cpp and Ollama's runners are built on: CUDA, HIP, Metal, Vulkan, SYCL, CANN and the host.
+
+A failed buffer is told in up to three lines: by the backend in MiB, by the allocator in bytes ("failed to allocate CUDA0 buffer of size
+151851674624"), by the loader without a number. They are one message, and the bytes count. MiB may have the decimal comma of the
+user's locale. Pinned memory that is refused only makes copies slower: the program goes on with ordinary memory.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from memdiag.findings import Fix
+from memdiag.oom.dialects.host_memory import WATCH
+from memdiag.oom.dialects.parts import number, shown
+from memdiag.oom.model import Cause, Confidence, Fields, Found, Judgement
+from memdiag.oom.squeezed import Squeezed, pattern, take
+from memdiag.units import MIB, TIB
+
+FORMATS = ("ggml",)
+ANCHORS = (
+    "ggml",
+    "bufferofsize",
+    "cudamallocfailed",
+    "hipmallocfailed",
+    "pinnedmemory",
+    "unabletoallocate",
+    "currentdevice:",
+    "erroroutofdevicememory",
+    "erroroutofhostmemory",
+    "failedtoallocatecompute",
+    "bufferforkvcache",
+)
+EXAMPLES = (
+    (
+        "ggml",
+        (
+            "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 12345.00 MiB on device 0: cudaMalloc failed: out of memory\n"
+            "alloc_tensor_range: failed to allocate CUDA0 buffer of size 12944670720"
+        ),
+    ),
+    (
+        "ggml",
+        "ggml_vulkan: Device memory allocation of size 2147483648 failed.\nggml_vulkan: vk::Device::allocateMemory: ErrorOutOfDeviceMemory",
+    ),
+    ("ggml", "ggml_cuda_host_malloc: failed to allocate 1024.00 MiB of pinned memory: out of memory"),
+)
+
+_NUMBER = r"\d{1,9}(?:[.,]\d{1,3})?"
+_PARTS = {
+    "backend": pattern(
+        r"(?:ggml_backend_\w{2,12}?_buffer_type_alloc_buffer:|ggml_\w{2,30}?:)? allocating {requested:size} on device {device_index:int}:"
+        r" (?P<call>cuda|hip|aclrt|musa)Malloc\w{0,12}? failed: out of memory"
+    ),
+    "call": pattern(r"(?P<call2>cuda|hip|musa)Malloc\w{0,12}? failed: out of memory"),
+    "buffer": pattern(r"failed to allocate (?P<name>[A-Za-z]+\d*(?:_Host)?(?:_Mapped)?(?:_Split)?)? buffer (?:of size"
+r" {bytes:bytes} | ,? size=? {mib:size} | for kv cache)"),
+    "compute": pattern(r"failed to allocate compute (?:pp|tg)? buffers?"),
+    "unable": pattern(r"unable to allocate (?P<unable>[A-Za-z]+\d*(?:_Host)?(?:_Mapped)?(?:_Split)?|backend) buffer"),
+    "vulkan": pattern(r"ggml_vulkan: (?:Device|Host)? memory allocation of size {bytes:bytes} failed"),
+    "vulkan_limit": pattern(r"Requested buffer size (?:\(?{bytes:bytes}\)?)? exceeds (?:device)? (?:memory allocation"
+r" limit|max buffer size|maxBufferSize) (?:\({limit:bytes}\))?"),
+    "vulkan_error": pattern(r"(?:vk::\w{1,20}::\w{1,30}: | ggml_vulkan:[^:]{0,40}:?)? ErrorOut ?Of (?P<vk>Device|Host) Memory"),
+    "sycl": pattern(r"(?:ggml_backend_sycl_buffer_type_alloc_buffer|ggml_sycl\w{0,30}): can'?t allocate {bytes:bytes}"
+r" (?:Bytes?)? of memory on device {device_index:int}?"),
+    "status": pattern(r"ggml_metal_\w{3,40}?: (?:error:)? command buffer \d{1,4} failed with status \d"),
+    "metal": pattern(r"Insufficient Memory \(0{7}8:kIOGPUCommandBufferCallbackErrorOutOfMemory\)"),
+    "metal_buffer": pattern(r"ggml_(?:backend_)?metal_\w{3,40}?: error: failed to allocate buffer ,? size=? {mib:size}"),
+    "cuda": pattern(r"CUDA error(?: 2 at [\w./\\:-]{1,200}?)?: out of memory (?: current device: {device_index:int} (?:, in"
+r" function [\w<>:~, ]{1,60}? at)? )"),
+    "cuda_at": pattern(r"CUDA error 2 at [\w./\\:-]{1,200}?ggml[\w./\\:-]{1,60}?: out of memory"),
+    "cpu": pattern(r"ggml_aligned_malloc: insufficient memory \(attempted to allocate {mib:size}\)"),
+}  # fmt: skip
+_PINNED = pattern(
+    r"(?:ggml_\w{2,12}?_host_malloc: )? (?:warning:)? failed to allocate {requested:size} of pinned memory (?:: (?:invalid"
+    r" argument|out of memory|[a-z ]{3,40}))?"
+)
+_CONTEXT = pattern(
+    r"not enough space in the (?:context's memory pool|scratch memory(?: pool)?|buffer) \(needed {requested:bytes} ,"
+    r" (?:largest block)? available {free:bytes}\)"
+)
+_LOCK = pattern(r"failed to (?:mlock|VirtualLock) {requested:bytes}-byte buffer \(after previously locking \d+ bytes\)")
+_REACH = 700
+
+_LAYERS = Fix(
+    "Keep some layers on the host", "flag", "-ngl %d", "llama.cpp (--n-gpu-layers); Ollama: num_gpu", "each layer left out is slower"
+)
+_LENGTH = Fix("Use a shorter context", "flag", "-c 4096", "llama.cpp (--ctx-size); Ollama: OLLAMA_CONTEXT_LENGTH", "longer prompts are cut")
+_CACHE = Fix(
+    "Keep the cache in 8 bits", "flag", "-fa on -ctk q8_0 -ctv q8_0", "llama.cpp; older releases: -fa without a value", "a little accuracy"
+)
+_QUANTS = Fix("Use a smaller quantisation of the model", "flag", "-m model-Q4_K_M.gguf", "llama.cpp", "a little accuracy")
+_SPLIT = Fix("Spread the layers over several cards", "flag", "--split-mode layer --tensor-split 1,1", "llama.cpp with several cards", "")
+_BATCH = Fix("Process the prompt in smaller pieces: smaller compute buffers", "flag", "-b 512 -ub 128", "llama.cpp", "slower prompts")
+_PINNED_OFF = Fix(
+    "Do without pinned memory, and without the warning", "env", "GGML_CUDA_NO_PINNED=1", "llama.cpp", "slower copies to the card"
+)
+_WIRED = Fix(
+    "Let the GPU use more of the machine's memory",
+    "flag",
+    "sudo sysctl iogpu.wired_limit_mb=24576",
+    "macOS >= 14 on Apple silicon; three quarters of the memory is safe",
+    "until the next start; the system needs the rest",
+)
+_ULIMIT = Fix("Raise the limit of locked memory, or leave --mlock out", "flag", "ulimit -l unlimited", "Linux", "")
+
+
+def find(text: Squeezed) -> Iterator[Found]:
+    """Yields the messages in ``text``."""
+    pieces = sorted(
+        ((match, kind) for kind, part in _PARTS.items() for match in part.finditer(text.text)),
+        key=lambda pair: (pair[0].start(), -pair[0].end()),
+    )
+    group: list[tuple[re.Match[str], str]] = []
+    for match, kind in pieces:
+        if group and match.start() < group[-1][0].end():
+            continue
+        if group and (match.start() - group[-1][0].end() > _REACH or not _continues(group, match, kind)):
+            yield from _message(text, group)
+            group = []
+        group.append((match, kind))
+    if group:
+        yield from _message(text, group)
+    yield from _others(text)
+
+
+def _continues(group: list[tuple[re.Match[str], str]], match: re.Match[str], kind: str) -> bool:
+    """Whether a line tells of the failure before it: of no other size, and not by the same words."""
+    before, now = _fields(group), _fields([(match, kind)])
+    one, other = number(before, "requested_bytes"), number(now, "requested_bytes")
+    if one is not None and other is not None:
+        return abs(one - other) <= MIB
+    return all(kind != earlier for _match, earlier in group) or kind in {"metal", "vulkan_error", "unable"}
+
+
+def _fields(group: list[tuple[re.Match[str], str]]) -> Fields:
+    fields: Fields = {}
+    for match, _kind in group:
+        given = take(match)
+        for name, field in (
+            ("requested_bytes", "requested_bytes"),
+            ("mib_bytes", "requested_bytes"),
+            ("device_index", "device_index"),
+            ("limit_bytes", "limit_bytes"),
+        ):
+            if name in given:
+                fields.setdefault(field, given[name])
+    exact = next((take(match).get("bytes_bytes") for match, _kind in group if "bytes_bytes" in take(match)), None)
+    if exact is not None:
+        fields["requested_bytes"] = exact
+    return fields
+
+
+def _message(text: Squeezed, group: list[tuple[re.Match[str], str]]) -> Iterator[Found]:
+    kinds = {kind for _match, kind in group}
+    start, end = group[0][0].start(), group[-1][0].end()
+    around = text.text[max(start - 1500, 0) : end + 500].lower()
+    if kinds <= {"metal", "call", "unable", "compute", "vulkan_error"} and not re.search(r"ggml|llama|whisper|gguf", around):
+        return  # words of others: MLX and PyTorch print the same error of Metal
+    if kinds == {"cuda"} and "ggml" not in around and "llama" not in around:
+        return
+    names = {(match.groupdict().get("name") or match.groupdict().get("unable") or "").lower() for match, _kind in group}
+    backend = _backend(group, kinds, names)
+    fields = _fields(group)
+    device = next((name for name in names if re.fullmatch(r"(?:cuda|rocm|vulkan|sycl|cann|musa)\d+", name)), None)
+    if device and "device_index" not in fields and "backend" in kinds:
+        fields["device_index"] = int(re.sub(r"\D", "", device))
+    framework = "ollama" if "ollama" in around else "whisper.cpp" if "whisper" in around else "llama.cpp"
+    judgement, fixes = _judge(fields, kinds, backend)
+    yield Found(start, end, "ggml", framework, backend, fields, judgement, fixes)
+
+
+def _backend(group: list[tuple[re.Match[str], str]], kinds: set[str], names: set[str]) -> str:
+    joined = " ".join(names) + " " + " ".join(match[0].lower() for match, _kind in group)
+    for words, backend in (
+        ("metal|iogpu", "metal"),
+        ("host|cpu|aligned_malloc", "cpu"),
+        ("hip|rocm", "hip"),
+        ("aclrt|cann", "npu"),
+        ("sycl", "xpu"),
+        ("vulkan|erroroutof|vk::", "vulkan"),
+    ):
+        if re.search(words, joined):
+            return backend
+    return "cpu" if "cpu" in kinds else "cuda"
+
+
+def _judge(fields: Fields, kinds: set[str], backend: str) -> tuple[Judgement, tuple[Fix, ...]]:
+    requested = number(fields, "requested_bytes")
+    size = shown(requested)
+    if requested is not None and (requested == 0 or requested >= 64 * TIB):
+        return Judgement("unknown", "high", (), (f"{size} were asked for: a damaged file or a wrong size, no lack of memory",)), (_QUANTS,)
+    if backend == "cpu":
+        why = f"{size} of host memory refused" if requested else "host memory was refused"
+        return Judgement("host", "high", ("capacity",), (why,)), (_QUANTS, _LENGTH, WATCH)
+    if "vulkan_limit" in kinds:
+        limit = number(fields, "limit_bytes")
+        why = f"one buffer of {size} is larger than the driver allows" + (f" ({shown(limit)})" if limit else "") + ", whatever is free"
+        return Judgement("limit", "high", ("capacity",), (why,)), (_BATCH, _LENGTH, _QUANTS)
+    if backend == "metal":
+        if requested is None:
+            why = "Metal prints no sizes: the working set of the GPU, about three quarters of the machine's memory, was probably exceeded"
+            return Judgement("unknown", "medium", ("capacity", "limit"), (why,)), (_LENGTH, _QUANTS, _WIRED)
+        return Judgement("capacity", "medium", ("limit", "unknown"), (f"{size} refused by Metal",)), (_QUANTS, _LENGTH, _WIRED)
+    if requested is None:
+        others: tuple[Cause, ...] = ("unknown", "other_process")
+        why = "the card had no room for the next buffer; its size is not printed"
+        return Judgement("capacity", "low", others, (why,)), (_layers(), _LENGTH, _BATCH)
+    level: Confidence = "medium"
+    if requested < 64 * MIB:
+        why = f"only {size} was refused: the card was full before, of this model's other buffers or of another process"
+        return Judgement("capacity", "low", ("other_process", "unknown"), (why,)), (_layers(), _LENGTH, _BATCH)
+    if requested >= 24 << 30:
+        level = "high"
+    why = f"one buffer of {size} on one device; its memory is not printed"
+    return Judgement("capacity", level, ("other_process", "unknown"), (why,)), (_layers(), _QUANTS, _LENGTH, _CACHE, _SPLIT)
+
+
+def _layers() -> Fix:
+    return Fix(
+        _LAYERS.title, _LAYERS.kind, _LAYERS.change % 20, _LAYERS.applicability, "halve the number until it loads; " + _LAYERS.caveat
+    )
+
+
+def _others(text: Squeezed) -> Iterator[Found]:
+    for match in _PINNED.finditer(text.text):
+        fields = take(match)
+        why = f"{shown(number(fields, 'requested_bytes'))} of pinned host memory refused: the program goes on with ordinary memory, slower"
+        judgement = Judgement("host", "high", (), (why,))
+        yield Found(match.start(), match.end(), "ggml", "llama.cpp", "cuda", fields, judgement, (_PINNED_OFF, WATCH), is_warning=True)
+    for match in _CONTEXT.finditer(text.text):
+        fields = take(match)
+        why = (
+            f"a pool of fixed size has {shown(number(fields, 'free_bytes'))} left, "
+            f"{shown(number(fields, 'requested_bytes'))} needed: neither card nor host is full"
+        )
+        judgement = Judgement("limit", "medium", ("unknown", "capacity"), (why,))
+        newer = Fix("Use a newer release: such pools were sized too small for some models and contexts", "version", "", "ggml", "")
+        yield Found(match.start(), match.end(), "ggml", "llama.cpp", "cpu", fields, judgement, (newer, _LENGTH, _BATCH))
+    for match in _LOCK.finditer(text.text):
+        judgement = Judgement(
+            "limit", "high", ("host",), ("the limit of locked memory (RLIMIT_MEMLOCK) was reached, not the memory; the program goes on",)
+        )
+        yield Found(match.start(), match.end(), "ggml", "llama.cpp", "cpu", take(match), judgement, (_ULIMIT,), is_warning=True)

@@ -1,0 +1,195 @@
+"""Host memory that was refused at once: PyTorch's CPU allocator, Torch's before it, NumPy, C++ and Python itself.
+
+Windows prints sizes oddly: until 2020 the text was never formatted ("you tried to allocate %dGB. Buy new RAM!27": the number comes last),
+and GB are whole GiB rounded down, so that "0GB" is anything below 1 GiB.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from memdiag.findings import Fix
+from memdiag.oom.dialects.host_memory import FEWER_WORKERS, SHM, WATCH
+from memdiag.oom.dialects.parts import ABSURD, gather, number, shown, whole_lines
+from memdiag.oom.model import Cause, Confidence, Fields, Found, Judgement
+from memdiag.oom.squeezed import Squeezed, pattern, take
+from memdiag.units import GIB
+
+FORMATS = ("host_cpu_alloc",)
+ANCHORS = (
+    "cpuallocator",
+    "torch:notenoughmemory",
+    "torch:invalidmemorysize",
+    "torch:unabletommap",
+    "unabletoallocate",
+    "bad_alloc",
+    "badallocation",
+    "memoryerror",
+    "cannotallocatememory",
+    "unabletommap",
+    "unabletowritetofile",
+    "totherightsize",
+    "pagingfileistoosmall",
+    "页面文件太小",
+    "winerror1455",
+    "openblaserror:memory",
+)
+EXAMPLES = (
+    (
+        "host_cpu_alloc",
+        (
+            "RuntimeError: [enforce fail at alloc_cpu.cpp:75] err == 0. DefaultCPUAllocator: can't allocate memory: "
+            "you tried to allocate 40000000000 bytes. Error code 12 (Cannot allocate memory)"
+        ),
+    ),
+    (
+        "host_cpu_alloc",
+        (
+            "numpy.core._exceptions._ArrayMemoryError: Unable to allocate 7.45 GiB for an array with shape (1000, 1000, 1000) "
+            "and data type float64"
+        ),
+    ),
+    ("host_cpu_alloc", "MemoryError"),
+)
+
+_TORCH = pattern(
+    r"(?:DefaultCPUAllocator | CPUAllocator | Torch) : (?:can'?t allocate memory | not enough memory)"
+    r"(?: : you tried to allocate (?: {requested:bytes} bytes (?:\.Error code \d+ \([^)]{0,60}\))? (?:\.?Buy new RAM!)?"
+    r" | %dGB\.?Buy new RAM! (?:(?P<last>\d{1,9})(?!\d))? | (?P<gigabytes>\d{1,9})GB (?:\.?Buy new RAM!)? ) )?"
+)
+_TORCH_OLD = pattern(r"Torch: (?:invalid memory size | unable to mmap memory: you tried to mmap (?P<gigabytes>\d{1,9})GB)")
+_KINDS = (
+    r"(?:u?int(?:8|16|32|64|p|c)? | float(?:16|32|64|80|96|128)? | complex(?:64|128|192|256)? | bool | object | string | str"
+    r" | (?:datetime64|timedelta64)(?:\[\w{1,4}\])? | void\d* | [<>|=]?[USVOfiub]\d+ | category)"
+)
+_NUMPY = pattern(
+    rf"Unable to allocate (?:{{requested:size}} for an )? array with shape {{shape:shape}} (?:and data type (?P<dtype>{_KINDS}))?"
+)
+_MMAP = pattern(r"unable to (?:mmap {requested:bytes} bytes from file | mmap \d+ bytes)")
+_SHM = pattern(r"unable to (?:write to file | resize file) .{1,120}? (?:No space left on device | Cannot allocate memory) (?:\(\d+\))?")
+_BAD_ALLOC = pattern(
+    r"(?:terminate called after throwing an instance of)? '?(?:std::bad_(?:array_new_)?(?:alloc|length)|std::bad_alloc|(?<=Error:)bad_alloc"
+    r" | (?<=[:'\"])bad allocation)"
+)
+_ERRNO = pattern(
+    r"(?:\[Errno 12\] Cannot allocate memory | (?:fork|vfork|mmap)[^:]{0,30}: (?:retry: )?(?:Resource[^:]{0,40}:)? Cannot allocate memory)"
+)
+_WINDOWS = pattern(r"(?:\[?WinError 1455\]? [^.]{0,80} | The paging file is too small for this operation to complete | 页面文件太小)")
+_OPENBLAS = pattern(r"OpenBLAS error: Memory allocation still failed after \d+ retries")
+_PYTHON = re.compile(r"(?:[A-Za-z_]\w*\.){0,6}_?(?:Array)?MemoryError(?::.{0,200})?")
+# A device's allocator that throws the same type (RMM), which is no host memory.
+_DEVICE = re.compile(r"cuda|hip|out_of_memory|rmm", re.IGNORECASE)
+
+_STREAM = Fix(
+    "Work on the data in pieces, or map it from disk, instead of building the whole array",
+    "code",
+    'array = numpy.lib.format.open_memmap("data.npy", mode="w+", dtype=dtype, shape=shape)',
+    "NumPy",
+    "slower wherever it is read at random",
+)
+_SMALLER_TYPE = Fix(
+    "Use a narrower type: float32 takes half of float64, int32 half of int64",
+    "code",
+    "array = numpy.zeros(shape, dtype=numpy.float32)",
+    "NumPy and pandas",
+    "check that sums and indices still fit",
+)
+_PAGEFILE = Fix(
+    "Enlarge the paging file: Windows refuses memory that it could not back, used or not",
+    "flag",
+    "SystemPropertiesPerformance.exe -> Advanced -> Virtual memory -> Change",
+    "Windows; importing torch in many loader workers reserves gigabytes for CUDA libraries each",
+    "it takes that space on the disk",
+)
+
+
+def find(text: Squeezed) -> Iterator[Found]:
+    """Yields the messages in ``text``."""
+    for match in _TORCH.finditer(text.text):
+        yield _torch(text, match)
+    for match in _TORCH_OLD.finditer(text.text):
+        gigabytes = match["gigabytes"]
+        fields: Fields = {"requested_bytes": int(gigabytes) * GIB} if gigabytes else {}
+        yield _found(match.start(), match.end(), "pytorch", fields, "Torch could not map or size host memory")
+    for match in _NUMPY.finditer(text.text):
+        fields = take(match)
+        if match["dtype"]:
+            fields["dtype"] = match["dtype"]
+        yield _found(_word_start(text, match.start()), match.end(), "numpy", fields, "the array did not fit into host memory")
+    yield from _plain(text)
+    yield from _shared(text)
+
+
+def _torch(text: Squeezed, match: re.Match[str]) -> Found:
+    fields, end = take(match), match.end()
+    whole = match["gigabytes"] or match["last"]
+    if whole is None and "%dgb" in match[0].lower():  # the number may stand behind other text, or be cut off
+        later, end = gather(text, match.end(), match.end() + 6, (pattern(r"\.?{size:int}"),))
+        whole = str(later["size"]) if "size" in later else None
+    if whole is not None:
+        fields["requested_bytes"] = int(whole) * GIB
+    reason = "the allocation was refused by the host, not by a device"
+    if whole == "0":
+        reason = "0GB is whole GiB rounded down: less than 1 GiB of host memory was refused"
+    return _found(match.start(), end, "pytorch", fields, reason)
+
+
+def _plain(text: Squeezed) -> Iterator[Found]:
+    """Messages without a number: exceptions of C++ and Python, errno 12, the paging file."""
+    taken = -1
+    for match in _BAD_ALLOC.finditer(text.text):
+        if match.start() < taken or _DEVICE.search(text.text, match.end(), match.end() + 60):
+            continue
+        end = match.end()
+        for again in _BAD_ALLOC.finditer(text.text, end, end + 200):  # "terminate called …" and "what():" tell of one failure
+            end = again.end()
+        taken = end
+        yield _found(_word_start(text, match.start()), end, "pytorch", {}, "C++ got no more host memory (std::bad_alloc)", "medium")
+    for start, end, line in whole_lines(text, _PYTHON):
+        if _NUMPY.search(text.text, start, end) or _BAD_ALLOC.search(text.text, start, end) or _DEVICE.search(line[0]):
+            continue
+        framework = "numpy" if "numpy" in line[0] or "ArrayMemoryError" in line[0] else "python"
+        yield _found(start, end, framework, {}, "Python got no more host memory (MemoryError)", "medium")
+    for head, why in (
+        (_ERRNO, "the kernel refused host memory (ENOMEM): of this process, its cgroup, or for the copy that fork promises"),
+        (_WINDOWS, "Windows could not back the memory with its paging file"),
+        (_OPENBLAS, "OpenBLAS got no more host memory"),
+    ):
+        for match in head.finditer(text.text):
+            fixes = (_PAGEFILE, FEWER_WORKERS) if head is _WINDOWS else None
+            yield _found(match.start(), match.end(), "python", {}, why, "medium", fixes)
+
+
+def _shared(text: Squeezed) -> Iterator[Found]:
+    for match in _MMAP.finditer(text.text):
+        why = "a shared mapping of host memory was refused"
+        yield _found(match.start(), match.end(), "pytorch", take(match), why, "medium", (SHM, FEWER_WORKERS))
+    for match in _SHM.finditer(text.text):
+        if "torch" in match[0].lower() or "shm" in match[0].lower() or "filenamenotspecified" in match[0].lower():
+            why = "shared memory (/dev/shm) is full, which has its own limit in containers"
+            yield _found(match.start(), match.end(), "pytorch", {}, why, "high", (SHM, FEWER_WORKERS))
+
+
+def _word_start(text: Squeezed, position: int) -> int:
+    """Takes the exception's name before a message into it, so that the line is claimed once."""
+    name = re.compile(r"(?:[A-Za-z_]\w{0,40}\.){0,6}_?(?:ArrayMemoryError|MemoryError|RuntimeError):$")
+    found = name.search(text.text, max(position - 120, 0), position)
+    return found.start() if found else position
+
+
+def _found(
+    start: int, end: int, framework: str, fields: Fields, reason: str, confidence: Confidence = "high", fixes: tuple[Fix, ...] | None = None
+) -> Found:
+    requested = number(fields, "requested_bytes")
+    verdict: Cause = "host"
+    reasons = [f"{reason}: {shown(requested)}" if requested else reason]
+    alternatives: tuple[Cause, ...] = ()
+    if requested is not None and requested >= ABSURD:
+        verdict, alternatives = "unknown", ("host",)
+        reasons = [f"{shown(requested)} in one piece is more than any host has: a size or a shape is wrong, not the memory"]
+    if fixes is None:
+        fixes = (_STREAM, _SMALLER_TYPE, WATCH) if framework == "numpy" else (FEWER_WORKERS, WATCH)
+    return Found(
+        start, end, "host_cpu_alloc", framework, "cpu", fields, Judgement(verdict, confidence, alternatives, tuple(reasons)), fixes
+    )

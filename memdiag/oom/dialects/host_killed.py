@@ -1,0 +1,173 @@
+"""Processes that ended by SIGKILL or SIGBUS, as those who waited for them say: loaders, shells, launchers.
+
+Nobody but the kernel (or a person) sends SIGKILL without asking first, so memory of the host is the first suspect; only the kernel's log
+proves it. Shells say it in a line of its own and in their own language ("Killed", "已杀死"): such words count as whole lines only.
+torchrun kills the ranks beside a failed one with SIGTERM, and with SIGKILL those that do not listen: the first failure counts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from memdiag.findings import Fix
+from memdiag.oom.dialects.host_memory import FEWER_WORKERS, SHARE_DATASET, SHM, WATCH
+from memdiag.oom.dialects.parts import whole_lines
+from memdiag.oom.model import Cause, Confidence, Fields, Found, Judgement
+from memdiag.oom.squeezed import Squeezed, pattern, take
+
+FORMATS = ("host_killed",)
+_SHELL_WORDS = (
+    "killed", "已杀死", "已殺死", "已砍掉", "杀死", "getötet", "processus arrêté", "terminado (killed)", "ucciso", "morto", "убито",
+    "죽었음", "強制終了", "unicestwiony", "gedood",
+)  # fmt: skip
+ANCHORS = (
+    "dataloaderworker",
+    "unexpectedbuserror",
+    "sigkill",
+    "exitcode:-9",
+    "exitcode:137",
+    "exitcode137",
+    "returncode=-9",
+    "returncode-9",
+    "signal:killed",
+    "signal9",
+    "sessioncrashed",
+    "killed",  # of the shell's words, in any language, what is the same in capitals and small letters
+    "杀死",
+    "殺死",
+    "砍掉",
+    "getötet",
+    "processusarrêté",
+    "ucciso",
+    "morto",
+    "бито",
+    "죽었음",
+    "強制終了",
+    "unicestwiony",
+    "gedood",
+)
+EXAMPLES = (
+    ("host_killed", "RuntimeError: DataLoader worker (pid 4711) is killed by signal: Killed."),
+    ("host_killed", "train.sh: line 12: 4711 Killed                  python train.py"),
+    (
+        "host_killed",
+        "torch.distributed.elastic.multiprocessing.api:failed (exitcode: -9) local_rank: 1 (pid: 4711) of binary: /usr/bin/python3",
+    ),
+)
+
+_LOADER = pattern(
+    r"DataLoader worker \( pid (?:\(s\))? {pid:int} (?:,\d+){0,99} \)"
+    r"(?: is killed by signal: (?P<signal>Killed|Bus error|Unknown signal: 9) | (?P<exited> exited unexpectedly))"
+)
+_BUS = pattern(r"Unexpected bus error encountered in worker")
+_ELASTIC = pattern(
+    r"(?:rank:{rank:int} \(local_rank:{local_rank:int}\))? exitcode:(?:-9|137) \(pid:{pid:int}\)"
+    r"(?: error_file:.{0,200}? traceback:Signal9\(SIGKILL\) received by PID\d+)?"
+)
+_FAILED = pattern(r"failed \(exitcode:(?:-9|137)\) local_rank:{local_rank:int} \(pid:{pid:int}\)")
+_LAUNCHERS = (
+    pattern(r"exits with return code = -9"),
+    pattern(r"process \d+ terminated with signal SIGKILL"),
+    pattern(r"Signal 9 \(SIGKILL\) received by PID {pid:int}"),
+    pattern(r"died with <Signals\.SIGKILL:9>"),
+    pattern(r"exit codes? of the workers are \{[^}]{0,200}SIGKILL\(-9\)"),
+    pattern(
+        r"(?:finished with|exited with|returned|status|process exit(?:ed)?) (?:non-zero )?(?:exit )?(?:code|status)?:?=? (?:137|-9)(?!\d)"
+    ),
+    pattern(r"exit code:? (?:137|-9)(?!\d)"),
+    pattern(r"(?:exited|terminated|killed) (?:by|due to|with|on) signal:? (?:9(?!\d)|SIGKILL|Killed)"),
+    pattern(r"(?<!worker has )(?<!is killed by )signal: killed"),
+    pattern(r"session crashed after using all available RAM"),
+)
+
+_WORDS = "|".join(re.escape(word) for word in _SHELL_WORDS)
+# bash and sh: "Killed", "a.sh: line 3: 4711 Killed   python a.py", "[1]+  Killed   python a.py"; zsh: "[1]  4711 killed  python a.py",
+# "zsh: killed     python a.py".
+_SHELL = re.compile(
+    rf"(?:(?:[^\s:]{{1,200}}: )?(?:line |第 ?|ligne |Zeile )\d{{1,6}}(?: ?行)?[:\uff1a] *)?(?:\[\d{{1,4}}\][+-]? +)?"
+    rf"(?:zsh: )?(?:(?P<pid>\d{{1,8}}) +)?"
+    rf"(?:{_WORDS})(?:: 9)?[.!]?(?:\s.{{0,4000}})?(?:\(core dumped\))?",
+    re.IGNORECASE,
+)
+_BARE = re.compile(rf"(?:{_WORDS})(?:: 9)?[.!]?(?: \(core dumped\))?", re.IGNORECASE)
+
+_LOG = Fix(
+    "Ask the kernel whether it was short of memory",
+    "flag",
+    "dmesg -T | grep -iE 'out of memory|oom-kill|killed process'  # or: journalctl -k",
+    "Linux; in a container, on the host",
+    "no such line: somebody else sent the signal (a launcher, a scheduler, a person)",
+)
+
+
+def find(text: Squeezed) -> Iterator[Found]:
+    """Yields the messages in ``text``."""
+    yield from _loaders(text)
+    yield from _elastic(text)
+    end = -1
+    for match in sorted((found for head in _LAUNCHERS for found in head.finditer(text.text)), key=lambda found: found.start()):
+        if match.start() >= end and not _ELASTIC.search(text.text, max(match.start() - 300, 0), match.end()):
+            end = match.end()
+            crashed = "crashed" in match[0]
+            why = (
+                "the notebook's host ran out of memory"
+                if crashed
+                else "the process was ended by SIGKILL, which the kernel sends when memory is short"
+            )
+            yield _found(match.start(), end, take(match), why, (), (_LOG, FEWER_WORKERS, WATCH), "high" if crashed else "medium", "shell")
+    for start, stop, line in whole_lines(text, _SHELL):
+        if not (line["pid"] or _BARE.fullmatch(line[0]) or re.match(r"\[\d|zsh:", line[0])):
+            continue  # "Killed by …" is a sentence of somebody else
+        fields: Fields = {"pid": int(line["pid"])} if line["pid"] else {}
+        why = "the shell says that the process got SIGKILL, which the kernel sends when the host's memory is short"
+        yield _found(start, stop, fields, why, ("unknown",), (_LOG, FEWER_WORKERS, WATCH), "medium", "shell")
+
+
+def _loaders(text: Squeezed) -> Iterator[Found]:
+    taken = -1
+    for match in _LOADER.finditer(text.text):
+        start = match.start()
+        for bus in _BUS.finditer(text.text, max(start - 400, 0), start):  # what the worker itself printed before
+            start = bus.start()
+        taken = max(taken, match.end())
+        if match["exited"]:
+            why = "a loader worker vanished without a word: killed, out of shared memory, or crashed"
+            yield _found(start, match.end(), take(match), why, ("unknown",), (FEWER_WORKERS, SHM, _LOG), "low", "pytorch")
+        elif "bus" in match["signal"].lower():
+            why = "a write to shared memory found no page behind it (bus error): /dev/shm is full, whatever the host has free"
+            yield _found(start, match.end(), take(match), why, ("limit",), (SHM, FEWER_WORKERS), "high", "pytorch")
+        else:
+            why = "a loader worker got SIGKILL: the kernel was out of host memory, most of it in the workers' copies"
+            yield _found(start, match.end(), take(match), why, (), (FEWER_WORKERS, SHARE_DATASET, _LOG), "high", "pytorch")
+    for match in _BUS.finditer(text.text):
+        if not _LOADER.search(text.text, match.end(), match.end() + 600):
+            why = "a write to shared memory found no page behind it (bus error): /dev/shm is full, whatever the host has free"
+            yield _found(match.start(), match.end(), {}, why, ("limit",), (SHM, FEWER_WORKERS), "high", "pytorch")
+
+
+def _elastic(text: Squeezed) -> Iterator[Found]:
+    """The summary of torchrun: a block for each rank, after a line about the first."""
+    summary = list(_ELASTIC.finditer(text.text))
+    told = {match["pid__int"] for match in summary}
+    for match in [*(failed for failed in _FAILED.finditer(text.text) if failed["pid__int"] not in told), *summary]:
+        if any(
+            failed.start() < match.start() < failed.end()
+            for failed in _FAILED.finditer(text.text, max(match.start() - 20, 0), match.end() + 60)
+        ):
+            continue
+        why = "the launcher saw exit code -9: SIGKILL, which the kernel sends when the host's memory is short"
+        yield _found(match.start(), match.end(), take(match), why, ("unknown",), (_LOG, FEWER_WORKERS, WATCH), "medium", "pytorch")
+
+
+def _found(
+    start: int,
+    end: int,
+    fields: Fields,
+    why: str,
+    others: tuple[Cause, ...],
+    fixes: tuple[Fix, ...],
+    confidence: Confidence,
+    framework: str,
+) -> Found:
+    return Found(start, end, "host_killed", framework, "cpu", fields, Judgement("host", confidence, others, (why,)), fixes)

@@ -1,0 +1,57 @@
+"""Remedies for memory of the host, which its dialects share."""
+
+from __future__ import annotations
+
+from memdiag.findings import Fix
+
+FEWER_WORKERS = Fix(
+    "Run fewer loader workers, each with fewer batches in flight",
+    "code",
+    "DataLoader(..., num_workers=2, prefetch_factor=2, persistent_workers=False)",
+    "torch.utils.data",
+    "loading may become the bottleneck; each worker holds its own copy of what the dataset keeps in Python objects",
+)
+SHARE_DATASET = Fix(
+    "Keep large read-only data in one array that all workers map, not in Python lists",
+    "code",
+    'data = numpy.load("data.npy", mmap_mode="r")',
+    "datasets that are held in memory",
+    "Python objects are copied page by page into every worker, since counting references writes to them",
+)
+SHM = Fix(
+    "Give the container more shared memory",
+    "flag",
+    "docker run --shm-size=16g ...  # or --ipc=host; Kubernetes: an emptyDir with medium Memory on /dev/shm",
+    "containers: Docker's default is 64 MiB",
+    "it counts as memory of the container: the limit of the cgroup must have room for it",
+)
+SHARING_FILES = Fix(
+    "Pass tensors between processes by file instead of by descriptor",
+    "code",
+    'torch.multiprocessing.set_sharing_strategy("file_system")',
+    "when descriptors or mappings run out, not memory",
+    "files in /dev/shm stay behind when a process is killed",
+)
+WATCH = Fix(
+    "Watch the host's memory while it runs, to see whether it grows step by step",
+    "flag",
+    "while sleep 5; do date; free -m | sed -n 2,3p; ps -eo pid,rss,comm --sort=-rss | head -4; done",
+    "Linux",
+    "a steady growth is a leak (lists of losses, caches), which more memory only delays",
+)
+
+
+def slurm_memory(used_bytes: int | None = None, limit_bytes: int | None = None) -> Fix:
+    """Returns the line that asks SLURM for more memory: a quarter above what was used, or twice the limit, in whole GiB."""
+    wanted = used_bytes * 5 // 4 if used_bytes else limit_bytes * 2 if limit_bytes else None
+    if wanted is None:
+        return Fix(
+            "Ask for more memory for the job, after looking at what it took",
+            "flag",
+            "sacct -j JOBID --format=JobID,ReqMem,MaxRSS,State  # then: sbatch --mem=<MaxRSS and a quarter more>",
+            "SLURM",
+            "MaxRSS is sampled: a short peak may be missing in it",
+        )
+    gib = -(-wanted // (1 << 30))
+    basis = "a quarter above what was in use when it was killed" if used_bytes else "twice the limit"
+    return Fix("Ask for more memory for the job", "flag", f"sbatch --mem={gib}G ...", "SLURM", f"{basis}; it may have wanted more")

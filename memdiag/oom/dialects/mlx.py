@@ -1,0 +1,103 @@
+"""MLX on Apple silicon (and CUDA): memory of the machine, which CPU and GPU share.
+
+One buffer cannot be larger than the device's maximum, whatever is free. The error of Metal itself has no sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from memdiag.findings import Fix
+from memdiag.oom.dialects.parts import ABSURD, number, shown
+from memdiag.oom.model import Found, Judgement
+from memdiag.oom.squeezed import Squeezed, pattern, take
+
+FORMATS = ("mlx",)
+ANCHORS = ("malloc_or_wait]", "malloc]", "[metal]commandbuffer", "maximumallowedbuffersize")
+EXAMPLES = (
+    (
+        "mlx",
+        (
+            "RuntimeError: [metal::malloc] Attempting to allocate 20000000000 bytes which is greater than the maximum allowed "
+            "buffer size of 9534832640 bytes."
+        ),
+    ),
+    (
+        "mlx",
+        (
+            "libc++abi: terminating due to uncaught exception of type std::runtime_error: [malloc_or_wait] Unable to allocate "
+            "1073741824 bytes."
+        ),
+    ),
+)
+
+_UNABLE = pattern(r"\[(?:(?:metal|cuda|allocator)::)?(?:malloc_or_wait|malloc)\] Unable to allocate {requested:bytes} bytes")
+_BUFFER = pattern(
+    r"(?:\[(?:\w{1,20}::)?malloc(?:_or_wait)?\])? Attempting to allocate {requested:bytes} bytes which is greater than the"
+    r" maximum allowed buffer size of {limit:bytes} bytes"
+)
+_COMMAND = pattern(
+    r"\[METAL\] Command buffer execution failed: (?:Insufficient Memory | .{0,80}?OutOfMemory) (?:\(0{0,7}8:kIOGPU\w{10,60}\))?"
+)
+
+_LIMITS = Fix(
+    "Let MLX keep less in its cache, and see where memory goes",
+    "code",
+    "mx.set_cache_limit(2 << 30); print(mx.get_peak_memory() >> 20)",
+    "MLX >= 0.22; before, mx.metal.set_cache_limit",
+    "a little slower",
+)
+_WIRED = Fix(
+    "Let the GPU use more of the machine's memory",
+    "flag",
+    "sudo sysctl iogpu.wired_limit_mb=24576",
+    "macOS >= 14; three quarters of the memory is safe",
+    "until the next start; the system needs the rest",
+)
+_SMALLER = Fix(
+    "Use a model of fewer bits, a shorter context or a smaller batch", "flag", "mlx_lm.generate --max-kv-size 4096 ...", "mlx-lm", ""
+)
+_CHECKPOINT = Fix(
+    "Train with fewer layers, smaller batches and recomputation",
+    "flag",
+    "mlx_lm.lora --batch-size 1 --num-layers 4 --grad-checkpoint",
+    "mlx-lm",
+    "slower",
+)
+_PIECES = Fix("Work on the array in pieces", "code", "for piece in mx.split(x, 8): mx.eval(f(piece))", "MLX", "")
+
+
+def find(text: Squeezed) -> Iterator[Found]:
+    """Yields the messages in ``text``."""
+    for match in _UNABLE.finditer(text.text):
+        fields = take(match)
+        requested = number(fields, "requested_bytes") or 0
+        if requested == 0 or requested >= ABSURD:
+            judgement = Judgement("unknown", "high", (), (f"{shown(requested)} were asked for: a wrong shape, no lack of memory",))
+            fixes: tuple[Fix, ...] = ()
+        else:
+            why = f"{shown(requested)} refused: the memory that CPU and GPU share is used up, by this process or by others"
+            judgement = Judgement("capacity", "medium", ("host", "unknown"), (why,))
+            fixes = (_SMALLER, _CHECKPOINT, _LIMITS)
+        backend = "cuda" if "cuda" in match[0].lower() else "metal"
+        yield Found(match.start(), match.end(), "mlx", "mlx", backend, fields, judgement, fixes)
+    for match in _BUFFER.finditer(text.text):
+        fields = take(match)
+        why = (
+            f"one buffer of {shown(number(fields, 'requested_bytes'))}, at most {shown(number(fields, 'limit_bytes'))} are "
+            f"allowed in one, whatever is free"
+        )
+        yield Found(
+            match.start(),
+            match.end(),
+            "mlx",
+            "mlx",
+            "metal",
+            fields,
+            Judgement("limit", "high", ("capacity",), (why,)),
+            (_PIECES, _SMALLER),
+        )
+    for match in _COMMAND.finditer(text.text):
+        why = "Metal prints no sizes: the GPU's working set was exceeded, often by a long context or a large batch"
+        judgement = Judgement("capacity", "low", ("unknown", "limit"), (why,))
+        yield Found(match.start(), match.end(), "mlx", "mlx", "metal", {}, judgement, (_SMALLER, _CHECKPOINT, _WIRED, _LIMITS))

@@ -1,0 +1,102 @@
+"""Ollama's own checks, before a model is loaded, against the memory of the host; and runners that vanished.
+
+What llama.cpp prints inside a runner is of the dialect ggml. The runner is a process of its own: "signal: killed" is the kernel's doing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from memdiag.findings import Fix
+from memdiag.oom.dialects.host_memory import WATCH
+from memdiag.oom.dialects.parts import number, shown
+from memdiag.oom.model import Cause, Fields, Found, Judgement
+from memdiag.oom.squeezed import Squeezed, pattern, size_of, take
+
+FORMATS = ("ollama_host",)
+ANCHORS = ("modelrequiresmore", "requesttoolargeforsystem", "llamarunnerprocess", "memorylayoutcannotbeallocated")
+EXAMPLES = (("ollama_host", "Error: model requires more system memory (12.5 GiB) than is available (9.1 GiB)"),)
+
+_MODEL = pattern(
+    r"model requires more (?P<what>system|gpu|video|v?ram)? memory (?: \(?{requested:size}\)? )? than is (?:currently)?"
+    r" available (?: \(?{free:size}\)? )?"
+)
+_LOG = pattern(
+    r"model request too large for system[\"']? (?:requested=[\"']?{requested:size}[\"']?)?"
+    r" (?:available=[\"']?(?P<available>\d{1,20}|[\d.]{1,20}[KMGT]i?B)[\"']?)?"
+    r" (?:total=[\"']?{total:size}[\"']?)? (?:free=[\"']?{free:size}[\"']?)? (?:swap=[\"']?[\d.]{1,20}[KMGT]?i?B[\"']?)?"
+)
+_RUNNER = pattern(r"llama runner process (?:has terminated|no longer running): (?:-?\d{1,4})? signal: (?:killed|bus error)")
+_LAYOUT = pattern(r"memory layout cannot be allocated (?:with num_gpu = \d{1,6})?")
+
+_QUANTS = Fix(
+    "Use a smaller quantisation or a smaller model",
+    "flag",
+    "ollama run llama3.1:8b-instruct-q4_K_M",
+    "models with several tags",
+    "a little accuracy",
+)
+_PARALLEL = Fix(
+    "Serve one request at a time: the context is allocated once for each",
+    "env",
+    "OLLAMA_NUM_PARALLEL=1 OLLAMA_MAX_LOADED_MODELS=1 ollama serve",
+    "set for the server, not for the client",
+    "other requests wait",
+)
+_CONTEXT = Fix(
+    "Use a shorter context",
+    "env",
+    "OLLAMA_CONTEXT_LENGTH=4096 ollama serve",
+    "Ollama >= 0.5.13; before, num_ctx of the model",
+    "longer prompts are cut",
+)
+_CACHE = Fix(
+    "Keep the cache in 8 bits",
+    "env",
+    "OLLAMA_FLASH_ATTENTION=1 OLLAMA_KV_CACHE_TYPE=q8_0 ollama serve",
+    "Ollama >= 0.5",
+    "a little accuracy",
+)
+_LAYERS = Fix(
+    "Let Ollama choose how many layers go to the card",
+    "flag",
+    "/set parameter num_gpu -1",
+    "num_gpu was set by hand",
+    "the rest runs on the CPU, slower",
+)
+
+
+def find(text: Squeezed) -> Iterator[Found]:
+    """Yields the messages in ``text``."""
+    for match in _LOG.finditer(text.text):
+        fields = take(match)
+        if "free_bytes" not in fields and match["available"]:
+            fields["free_bytes"] = size_of(match["available"])
+        yield _memory(match.start(), match.end(), fields, "system")
+    for match in _MODEL.finditer(text.text):
+        yield _memory(match.start(), match.end(), take(match), (match["what"] or "system").lower())
+    for match in _RUNNER.finditer(text.text):
+        judgement = Judgement(
+            "host", "medium", ("unknown",), ("the runner got SIGKILL, which the kernel sends when the host's memory is short",)
+        )
+        yield Found(match.start(), match.end(), "ollama_host", "ollama", "cpu", {}, judgement, (_QUANTS, _PARALLEL, _CONTEXT, WATCH))
+    for match in _LAYOUT.finditer(text.text):
+        judgement = Judgement("limit", "medium", ("capacity",), ("as many layers as were asked for do not fit on the cards",))
+        yield Found(match.start(), match.end(), "ollama_host", "ollama", "cuda", {}, judgement, (_LAYERS, _QUANTS, _CONTEXT))
+
+
+def _memory(start: int, end: int, fields: Fields, what: str) -> Found:
+    requested, free = number(fields, "requested_bytes"), number(fields, "free_bytes")
+    sums = f"{shown(requested)} needed, {shown(free)} available" if requested is not None and free is not None else "the model is too large"
+    short = f": {shown(requested - free)} too little" if requested is not None and free is not None and requested > free else ""
+    on_card = what in {"gpu", "video", "vram", "ram"} and what != "ram"
+    verdict: Cause = "capacity" if on_card else "host"
+    others: tuple[Cause, ...] = ("limit",) if on_card else ("capacity",)
+    reasons = (
+        f"{sums}{short}",
+        "of the card" if on_card else "of the host: weights that do not fit on a card, and the context, are kept there",
+    )
+    judgement = Judgement(verdict, "high", others, reasons)
+    return Found(
+        start, end, "ollama_host", "ollama", "cuda" if on_card else "cpu", fields, judgement, (_QUANTS, _CONTEXT, _PARALLEL, _CACHE)
+    )

@@ -1,0 +1,174 @@
+"""ONNX Runtime: its arenas on CPUs and GPUs, which look the same in the message.
+
+What tells them apart: layouts "nchwc" exist on CPUs only, "GPU=0" and the names of CUDA providers on GPUs. "onnx runtime error 6:" is
+how Triton Inference Server repeats it, which serves several models from one card. An arena grows by doubling unless told otherwise.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from memdiag.findings import Fix
+from memdiag.oom.dialects.host_memory import WATCH
+from memdiag.oom.dialects.parts import ABSURD, number, shown
+from memdiag.oom.model import Cause, Confidence, Found, Judgement
+from memdiag.oom.squeezed import Squeezed, pattern, take
+from memdiag.units import MIB
+
+FORMATS = ("onnxruntime",)
+ANCHORS = ("forrequestedbufferofsize", "smallerthanrequestedbytes", "cudafailure2", "hipfailure2", "cublasfailure3", "cudnnfailure")
+EXAMPLES = (
+    (
+        "onnxruntime",
+        "bfc_arena.cc:376 onnxruntime::BFCArena::AllocateRawInternal Failed to allocate memory for requested buffer of size 1073741824",
+    ),
+    (
+        "onnxruntime",
+        (
+            "bfc_arena.cc:342 onnxruntime::BFCArena::AllocateRawInternal Available memory of 1048576 is smaller than requested "
+            "bytes of 67108864"
+        ),
+    ),
+)
+
+_BUFFER = pattern(r"Failed to allocate memory for requested buffer of size {requested:bytes}")
+_LIMIT = pattern(r"Available memory of {free:bytes} is smaller than requested bytes of {requested:bytes}")
+_DRIVER = pattern(
+    r"(?:CUDA|HIP) failure (?:2|error:2)\s*:?(?: [^;]{0,60}?out of memory| hipErrorOutOfMemory) (?:; GPU={device_index:int})?"
+)
+_LIBRARY = pattern(
+    r"(?:CUBLAS failure 3 : (?:CUBLAS_STATUS_ALLOC_FAILED)? | CUDNN failure \d+ : CUDNN_STATUS_ALLOC_FAILED) (?: ; GPU={device_index:int})?"
+)
+_CPU = re.compile(r"nchwc|cpuexecutionprovider|onnxruntime_cpu|name:cpu\b|arenacpu|cpu_allocator", re.IGNORECASE)
+_GPU = re.compile(
+    r"cudaexecutionprovider|tensorrtexecutionprovider|providers_cuda|name:cuda|gpu=\d|cuda_call|migraphx|rocmexecutionprovider",
+    re.IGNORECASE,
+)
+_HIP = re.compile(r"rocm|hip|migraphx", re.IGNORECASE)
+_TRITON = re.compile(r"onnxruntimeerror\d:|tritonserver|backendmodelinstance", re.IGNORECASE)
+SMALL = 16 * MIB
+
+_OPTIONS = '[("CUDAExecutionProvider", {%s}), "CPUExecutionProvider"]'
+_EXTEND = Fix(
+    "Let the arena grow by what is asked for, not by powers of two",
+    "code",
+    "providers=" + _OPTIONS % '"arena_extend_strategy": "kSameAsRequested"',
+    "GPU providers",
+    "more calls to the driver while shapes still change",
+)
+_SHRINK = Fix(
+    "Give the arena's free chunks back after each run",
+    "code",
+    'run_options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "gpu:0")',
+    "ONNX Runtime >= 1.8",
+    "the next run asks the driver again; kSameAsRequested must be set",
+)
+_RAISE = Fix(
+    "Raise the limit of the arena, or leave it out",
+    "code",
+    "providers=" + _OPTIONS % '"gpu_mem_limit": %d',
+    "GPU providers with gpu_mem_limit",
+    "each session has an arena of its own with this limit",
+)
+_CONV = Fix(
+    "Search convolution algorithms within less workspace",
+    "code",
+    "providers=" + _OPTIONS % '"cudnn_conv_algo_search": "HEURISTIC", "cudnn_conv_use_max_workspace": "0"',
+    "CUDA provider",
+    "convolutions may become slower",
+)
+_THREADS = Fix(
+    "Run fewer requests and threads at once: each run needs its own buffers",
+    "code",
+    "options.intra_op_num_threads = 4; options.inter_op_num_threads = 1; options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL",
+    "ONNX Runtime",
+    "less throughput",
+)
+_NO_ARENA = Fix(
+    "Turn the CPU arena off", "code", "options.enable_cpu_mem_arena = False", "the CPU provider", "slower where shapes stay the same"
+)
+_SHARE = Fix(
+    "Limit each model, or serve fewer of them from one card",
+    "flag",
+    'parameters { key: "gpu_mem_limit" value: { string_value: "4294967296" } }',
+    "config.pbtxt of Triton Inference Server",
+    "a model that needs more fails alone",
+)
+_BATCH = Fix("Send smaller batches", "code", "session.run(None, {name: x[:n]})", "ONNX Runtime", "")
+
+
+def find(text: Squeezed) -> Iterator[Found]:
+    """Yields the messages in ``text``."""
+    for match in _BUFFER.finditer(text.text):
+        yield _buffer(text, match)
+    for match in _LIMIT.finditer(text.text):
+        fields = take(match)
+        requested, free = number(fields, "requested_bytes") or 0, number(fields, "free_bytes")
+        why = f"the arena may grow by {shown(free)} more (gpu_mem_limit), {shown(requested)} asked for: the card itself may have room"
+        raised = Fix(_RAISE.title, _RAISE.kind, _RAISE.change % max(8 << 30, 4 * requested), _RAISE.applicability, _RAISE.caveat)
+        judgement, fixes = Judgement("limit", "high", ("capacity",), (why,)), (raised, _EXTEND)
+        yield Found(match.start(), match.end(), "onnxruntime", "onnxruntime", _backend(text, match), fields, judgement, fixes)
+    for head in (_DRIVER, _LIBRARY):
+        for match in head.finditer(text.text):
+            library = head is _LIBRARY
+            verdict: Cause = "workspace_or_comm" if library else "unknown"
+            others: tuple[Cause, ...] = ("capacity", "other_process") if library else ("capacity", "other_process", "workspace_or_comm")
+            why = (
+                "a library of the device found no room for its handle or workspace" if library else "the driver refused; no size is printed"
+            )
+            backend = "hip" if match[0].lower().startswith("hip") else "cuda"
+            judgement = Judgement(verdict, "medium" if library else "low", others, (why,))
+            yield Found(match.start(), match.end(), "onnxruntime", "onnxruntime", backend, take(match), judgement, (_CONV, _EXTEND, _BATCH))
+
+
+def _backend(text: Squeezed, match: re.Match[str]) -> str:
+    around = text.text[max(match.start() - 600, 0) : match.end() + 300]
+    if _CPU.search(around) and not _GPU.search(around):
+        return "cpu"
+    return "hip" if _HIP.search(around) else "cuda"
+
+
+def _buffer(text: Squeezed, match: re.Match[str]) -> Found:
+    fields, backend = take(match), _backend(text, match)
+    requested = number(fields, "requested_bytes")
+    triton = bool(_TRITON.search(text.text, max(match.start() - 800, 0), match.end()))
+    size = shown(requested)
+    verdict: Cause
+    others: tuple[Cause, ...]
+    level: Confidence = "low"
+    fixes: tuple[Fix, ...] = (_BATCH, _EXTEND, _CONV, _SHRINK)
+    if requested is None or requested == 0 or requested >= ABSURD:
+        verdict, others, level, why = (
+            "unknown",
+            (),
+            "high",
+            "a size of nothing or of more than any machine has: a wrong shape, no lack of memory",
+        )
+        fixes = ()
+    elif backend == "cpu":
+        verdict, others, level, why = "host", ("capacity", "unknown"), "medium", f"a CPU arena: {size} of host memory refused"
+        fixes = (_THREADS, _NO_ARENA, _BATCH, WATCH)
+    elif requested < SMALL:
+        verdict, others, why = (
+            "unknown",
+            ("limit", "capacity", "host"),
+            f"{size} is too little to matter: arenas of many sessions or threads hold the rest",
+        )
+        fixes = (_THREADS, _EXTEND)
+    elif triton:
+        verdict, others, why = (
+            "other_process",
+            ("capacity", "unknown"),
+            f"{size} refused under Triton Inference Server, where models share the card",
+        )
+        fixes = (_SHARE, _EXTEND, _BATCH)
+    else:
+        verdict, others, why = (
+            "capacity",
+            ("other_process", "unknown", "host"),
+            f"{size} refused by the arena; total and free are not printed",
+        )
+    return Found(
+        match.start(), match.end(), "onnxruntime", "onnxruntime", backend, fields, Judgement(verdict, level, others, (why,)), fixes
+    )

@@ -1,0 +1,203 @@
+"""The kernel's log when it ended a process for want of memory, and what SLURM and others make of it.
+
+A kill is told in up to four lines: who asked ("python invoked oom-killer"), the choice ("oom-kill:constraint=…"), the kill itself ("Out
+of memory: Killed process", until 4.19 in two lines, "Kill process … or sacrifice child" and "Killed process") and the reaper's. They
+are one message. total-vm is address space, mostly never touched; anon-rss is what the process really held.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from memdiag.findings import Fix
+from memdiag.oom.dialects.host_memory import FEWER_WORKERS, SHARE_DATASET, WATCH, slurm_memory
+from memdiag.oom.dialects.parts import gather, line_start, number, shown
+from memdiag.oom.model import Cause, Fields, Found, Judgement
+from memdiag.oom.squeezed import Squeezed, pattern, take
+from memdiag.units import KIB
+
+FORMATS = ("oom_killer",)
+ANCHORS = (
+    "outofmemory:kill",
+    "killedprocess",
+    "oom-kill",
+    "oom_kill",
+    "oom_reaper",
+    "oomkilled",
+    "oomkiller",
+    "systemd-oomd",
+    "memorylimit",
+    ":outofmemory",
+    "out_of_memory",
+    "term_memlimit",
+    "vmrss",
+    "exceededlimit",
+)
+EXAMPLES = (
+    (
+        "oom_killer",
+        (
+            "Memory cgroup out of memory: Killed process 4711 (python) total-vm:20480kB, anon-rss:10240kB, file-rss:64kB, "
+            "shmem-rss:0kB, UID:1000"
+        ),
+    ),
+    ("oom_killer", "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=17.batch cgroup."),
+    ("oom_killer", "slurmstepd: error: Step 17.0 exceeded memory limit (4196136 > 4194304), being killed"),
+)
+
+_NAME = r"(?: \( [^)]{0,80} \)\)? )?"
+_KILL = pattern(
+    r"(?: (?P<memcg>Memory cgroup)? out of memory(?: \([^)]{0,60}\))?: Kill(?:ed)? process {pid:int} "
+    + _NAME
+    + r" (?:score \d+ or sacrifice child)?"
+    r" | oom-kill:constraint=(?P<constraint>CONSTRAINT_\w+?),nodemask= | (?<!y:) Killed process {killed:int} "
+    + _NAME
+    + r" (?:,?UID:? \d+ ,)? ,?total-vm"
+    r" | invoked oom-killer | oom_reaper:reaped process {reaped:int} )"
+)
+_CLAUSES = (pattern(r"total-vm:{total_vm:int}kB"), pattern(r"anon-rss:{anon_rss:int}kB"), pattern(r"task=[^,]{0,60},pid={pid:int}"))
+_LIMIT = pattern(r"(?<!\w)memory:usage\d+kB,limit{limit:int}kB,failcnt")
+_SLURM_EVENT = pattern(
+    r"(?:Detected|Some of your processes may have been killed by the cgroup out-of-memory handler) (?:{events:int}"
+    r" (?:oom[-_]kill events?(?:\(s\))?) (?:in (?:StepId=|step) [\w.+-]{1,40}? cgroup)?)?"
+)
+_SLURM_LIMIT = pattern(
+    r"(?:(?:Job|Step|Some step) (?:[\d._+]{1,30})? exceeded (?:virtual )?memory limit(?: \({used:int} > {limit:int}\))? |"
+    r" Exceeded (?:job|step) memory limit)"
+)
+_SLURM_TASK = pattern(r"srun: error: [\w.-]{1,80}: tasks?[\d,\[\]-]{1,60}: Out Of Memory")
+_STATE = pattern(r"State: OUT_OF_MEMORY | (?:(?:Reason|reason) [:=] \"?) OOMKilled | TERM_MEMLIMIT: job killed")
+_UNIT = pattern(r"A process of this unit has been killed by the OOM killer")
+_OOMD = pattern(r"systemd-oomd (?:\[\d+\])? : Killed [^\s]{1,300}? due to memory")
+_EARLY = pattern(r"sending SIG(?:TERM|KILL) to process {pid:int} [^:]{0,80}: (?:badness|oom_score) \d+")
+_PBS = pattern(r"PBS: job killed: (?:v?mem|pmem) {used:int}kb exceeded limit {limit:int}kb")
+_SHELL = re.compile(r"(\d{1,8})killed", re.IGNORECASE)
+
+_CONTAINER = Fix(
+    "Raise the memory limit of the container",
+    "flag",
+    "docker run --memory=64g ...  # Kubernetes: resources.limits.memory",
+    "when the limit is the cgroup's, not the host's",
+    "shared memory (/dev/shm) and the page cache of written files count too",
+)
+
+
+def find(text: Squeezed) -> Iterator[Found]:
+    """Yields the messages in ``text``."""
+    yield from _kernel(text)
+    events = list(_SLURM_EVENT.finditer(text.text))
+    for match, following in zip(events, [*events, None][1:], strict=True):
+        if match["events__int"] is None and not match[0].lower().startswith("some"):
+            continue
+        if following is not None or match["events__int"] is not None or len(events) == 1:
+            yield _slurm_event(text, match)
+    for head in (_SLURM_LIMIT, _PBS):
+        for match in head.finditer(text.text):
+            given = take(match)
+            used, limit = number(given, "used"), number(given, "limit")
+            fields: Fields = {}
+            if used is not None and limit is not None:
+                fields = {"allocated_bytes": used * KIB, "limit_bytes": limit * KIB}
+            why = (
+                f"{shown(used * KIB)} in use, {shown(limit * KIB)} allowed for the job"
+                if fields and used and limit
+                else "the job's memory limit"
+            )
+            fixes = (slurm_memory(used * KIB if used else None, limit * KIB if limit else None), FEWER_WORKERS)
+            yield _found(match.start(), match.end(), "slurm" if head is _SLURM_LIMIT else "pbs", fields, why, ("limit",), fixes)
+    for head, framework, why in (
+        (_SLURM_TASK, "slurm", "SLURM saw the job's cgroup run out of memory"),
+        (_STATE, "", "the memory limit of the job or container was reached"),
+        (_UNIT, "linux", "systemd saw the kernel end a process of the unit"),
+        (_OOMD, "linux", "systemd-oomd ended a control group before the kernel had to"),
+        (_EARLY, "linux", "earlyoom ended the largest process before the kernel had to"),
+    ):
+        for match in head.finditer(text.text):
+            name = framework or ("slurm" if "state" in match[0].lower() else "kubernetes" if "oomkilled" in match[0].lower() else "lsf")
+            fixes = (slurm_memory(), WATCH) if name == "slurm" else (_CONTAINER, WATCH)
+            yield _found(match.start(), match.end(), name, take(match), why, ("limit",), fixes)
+
+
+def _kernel(text: Squeezed) -> Iterator[Found]:
+    """Lines of one kill are gathered: as long as none contradicts the process named before."""
+    group: list[re.Match[str]] = []
+    for match in [*_KILL.finditer(text.text), None]:
+        if match and (not group or (match.start() - group[-1].end() < 6000 and _same(text, group, match))):
+            group.append(match)
+            continue
+        if group:
+            yield _kill(text, group, match.start() if match else len(text.text))
+        group = [match] if match else []
+
+
+def _pid(text: Squeezed, match: re.Match[str]) -> int | None:
+    printed = match["pid__int"] or match["killed__int"] or match["reaped__int"]
+    if printed:
+        return int(printed[:18])
+    if match["constraint"]:
+        return number(gather(text, match.end(), match.end() + 1500, _CLAUSES[2:])[0], "pid")
+    return None
+
+
+def _same(text: Squeezed, group: list[re.Match[str]], match: re.Match[str]) -> bool:
+    if "invoked" in match[0].lower():
+        return False
+    before = {_pid(text, earlier) for earlier in group} - {None}
+    now = _pid(text, match)
+    # "sacrifice child" may kill a child instead of the process it named
+    return not before or now in before or (match["killed__int"] is not None and "sacrifice" in group[-1][0].lower())
+
+
+def _kill(text: Squeezed, group: list[re.Match[str]], stop: int) -> Found:
+    start, last = group[0].start(), group[-1]
+    stop = min(stop, last.end() + 1500)
+    given, end = gather(text, start, stop, _CLAUSES)
+    killed = [match["killed__int"] or match["pid__int"] for match in group if match["killed__int"] or match["pid__int"]]
+    fields: Fields = {}
+    pid = int(killed[-1]) if killed else number(given, "pid") or next((pid for pid in (_pid(text, match) for match in group) if pid), None)
+    if pid is not None:
+        fields["pid"] = pid
+    for name in ("total_vm", "anon_rss"):
+        value = number(given, name)
+        if value is not None:
+            fields[f"{name}_bytes"] = value * KIB
+    in_cgroup = any(match["memcg"] or (match["constraint"] or "").upper().endswith("MEMCG") for match in group)
+    limit = number(gather(text, max(start - 4000, 0), stop, (_LIMIT,))[0], "limit") if in_cgroup else None
+    if limit is not None and limit * KIB < 1 << 60:
+        fields["limit_bytes"] = limit * KIB
+    held = number(fields, "anon_rss_bytes")
+    reasons = (
+        [f"the process held {shown(held)} of host memory (anon-rss) when the kernel ended it"] if held else ["the kernel ended a process"]
+    )
+    reasons.append(
+        "its control group had reached its limit, the host itself may have room" if in_cgroup else "the whole host had no page left"
+    )
+    fixes = (_CONTAINER, slurm_memory(held), FEWER_WORKERS) if in_cgroup else (FEWER_WORKERS, SHARE_DATASET, WATCH)
+    alternatives: tuple[Cause, ...] = ("limit",) if in_cgroup else ()
+    return _found(start, max(end, last.end()), "linux", fields, reasons[0], alternatives, fixes, tuple(reasons[1:]))
+
+
+def _slurm_event(text: Squeezed, match: re.Match[str]) -> Found:
+    """SLURM's line, with the shell's about the process ("line 28: 8156 Killed") where that stands just before."""
+    start, fields = match.start(), Fields()
+    for shell in _SHELL.finditer(text.text, max(start - 1500, 0), start):
+        line = text.line_at(shell.start()).text
+        printed = re.search(r"(\d{1,8})\s+killed\b", line, re.IGNORECASE)
+        if printed:
+            start, fields = line_start(text, shell.start()), {"pid": int(printed[1])}
+    why = "SLURM counted a kill in the job's control group: the memory asked for with --mem was used up"
+    return _found(start, match.end(), "slurm", fields, why, ("limit",), (slurm_memory(), FEWER_WORKERS))
+
+
+def _found(
+    start: int,
+    end: int,
+    framework: str,
+    fields: Fields,
+    why: str,
+    others: tuple[Cause, ...],
+    fixes: tuple[Fix, ...],
+    more: tuple[str, ...] = (),
+) -> Found:
+    return Found(start, end, "oom_killer", framework, "cpu", fields, Judgement("host", "high", others, (why, *more)), fixes)

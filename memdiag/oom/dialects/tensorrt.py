@@ -1,0 +1,143 @@
+"""TensorRT: the builder, which tries out algorithms in a workspace and goes on without those that do not fit, and the runtime.
+
+While it builds, "OutOfMemory" is mostly no failure: the tactic is skipped, and only if none is left the build stops ("Could not find any
+implementation for node"). One try is told in several lines, which are one message.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from memdiag.findings import Fix
+from memdiag.oom.dialects.parts import number, runs, shown
+from memdiag.oom.model import Cause, Fields, Found, Judgement
+from memdiag.oom.squeezed import Squeezed, pattern, take
+from memdiag.units import MIB
+
+FORMATS = ("tensorrt",)
+ANCHORS = (
+    "errorcode2:outofmemory",
+    "requestedamountofgpumemory",
+    "skippingtactic",
+    "cudaruntime(outofmemory)",
+    "insufficientworkspace",
+    "tacticdevicerequest",
+    "cudaerrorinallocate",
+    "outofmemoryerrorin",
+    "getbesttactic",
+)
+EXAMPLES = (
+    (
+        "tensorrt",
+        "[TRT] [E] 2: [virtualMemoryBuffer.cpp::resizePhysical::140] Error Code 2: OutOfMemory (Requested size was 2147483648 bytes.)",
+    ),
+    (
+        "tensorrt",
+        (
+            "[TRT] Requested amount of GPU memory (4294967296 bytes) could not be allocated. There may not be enough free memory "
+            "for allocation to succeed."
+        ),
+    ),
+)
+
+_LINES = (
+    r"Error Code 2: OutOfMemory (?: \(? (?:no further information | Requested size was {size_a:bytes} bytes\.? ) \)? )?",
+    r"Requested amount of GPU memory \({size_b:bytes} bytes\) could not be allocated",
+    (r"Skipping tactic (?:0x)?[\da-f]{1,20} due to (?:insufficient memory on requested size of {size_c:bytes} | oom error |"
+r" exception [^.]{0,60}OutOfMemory)"),
+    r"Error Code 1: Cuda Runtime \(out of memory\)",
+    r"Could not find any implementation for node .{1,300}? due to insufficient workspace",
+    r"Tactic Device request: {request:int}MB Available: {available:int}MB\.? (?:Device memory is insufficient to use tactic)?",
+    r"Cuda Error in (?P<where>\w{3,30}): 2 \(out of memory\)",
+    r"OutOfMemory Error in (?P<memory>\w{3,30}): \d+",
+    r"Out of memory error during getBestTactic",
+    r"Try decreasing the workspace size with (?:IBuilderConfig::setMemoryPoolLimit|IBuilder::setMaxWorkspaceSize)\(\)",
+)  # fmt: skip
+_HEAD = pattern("|".join(f"(?:{line})" for line in _LINES))
+_BUILDING = re.compile(r"tactic|workspace|resizephysical|builder|optimizer\.cpp|myelin|requestedamountofgpu|autotun", re.IGNORECASE)
+_FATAL = re.compile(
+    r"couldnotfindanyimplementation|engine(?:could not be|couldnotbe)created|buildserializednetworkfailed|failedtobuild|enginebuildfailed",
+    re.IGNORECASE,
+)
+
+_POOL = Fix(
+    "Limit the workspace to what the card has to spare",
+    "code",
+    "config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, %d << 20)",
+    "TensorRT >= 8.4; trtexec --memPoolSize=workspace:%d; before, config.max_workspace_size",
+    "fewer algorithms to choose from, perhaps slower ones",
+)
+_MORE = Fix(
+    "Allow a larger workspace",
+    "code",
+    "config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, 4096 << 20)",
+    "TensorRT >= 8.4; trtexec --memPoolSize=workspace:4096",
+    "the card must have it free while it builds",
+)
+_SHAPES = Fix(
+    "Build for smaller shapes, or a smaller largest batch",
+    "code",
+    "profile.set_shape(name, min, opt, max)",
+    "TensorRT",
+    "larger inputs are refused",
+)
+_HALF = Fix(
+    "Build in 16 bits", "code", "config.set_flag(trt.BuilderFlag.FP16)", "TensorRT < 10.12 or weakly typed networks", "check the accuracy"
+)
+_FREE = Fix("Build with nothing else on the card", "flag", "nvidia-smi", "the framework that exported the network may still hold it", "")
+_CONTEXTS = Fix(
+    "Let contexts share their memory, or run fewer",
+    "code",
+    "context = engine.create_execution_context_without_device_memory()",
+    "several contexts of an engine",
+    "they must not run at once",
+)
+
+
+def find(text: Squeezed) -> Iterator[Found]:
+    """Yields the messages in ``text``."""
+    for group in runs(_HEAD.finditer(text.text), 900):
+        if all(match[0].lower().startswith("trydecreasing") for match in group):
+            continue
+        yield _message(text, group)
+
+
+def _message(text: Squeezed, group: list[re.Match[str]]) -> Found:
+    start, end = group[0].start(), group[-1].end()
+    fields: Fields = {}
+    for match in group:
+        given = take(match)
+        size = next((given[name] for name in ("size_a_bytes", "size_b_bytes", "size_c_bytes") if name in given), None)
+        request, available = number(given, "request"), number(given, "available")
+        if size is not None:
+            fields.setdefault("requested_bytes", size)
+        elif request is not None and available is not None and "requested_bytes" not in fields:
+            fields |= {"requested_bytes": request * MIB, "free_bytes": available * MIB}
+    requested, free = number(fields, "requested_bytes"), number(fields, "free_bytes")
+    around = text.text[max(start - 300, 0) : end + 200]
+    building = bool(_BUILDING.search(around))
+    pool = max(64, (free or (requested or 0) // 2) // MIB)
+    limit = Fix(_POOL.title, _POOL.kind, _POOL.change % pool, _POOL.applicability % pool, _POOL.caveat)
+    if "insufficientworkspace" in around.lower():
+        why = "no algorithm for an operator fits into the workspace that the builder may use"
+        judgement = Judgement("workspace_or_comm", "high", ("limit", "capacity"), (why,))
+        return Found(start, end, "tensorrt", "tensorrt", "cuda", fields, judgement, (_MORE, _FREE, _SHAPES))
+    if building:
+        sums = f"{shown(requested)} for trying out an algorithm" if requested else "memory for trying out an algorithm"
+        left = f", {shown(free)} free" if free is not None else ""
+        reasons = [f"{sums} could not be had{left}: a workspace, not the network"]
+        if not _FATAL.search(text.text, end, end + 2000):
+            reasons.append("the builder skips that algorithm and goes on")
+        others: tuple[Cause, ...] = ("capacity", "other_process")
+        fixes = (limit, _FREE, _SHAPES, _HALF) if requested else (_FREE, _SHAPES, _HALF)
+        return Found(
+            start, end, "tensorrt", "tensorrt", "cuda", fields, Judgement("workspace_or_comm", "medium", others, tuple(reasons)), fixes
+        )
+    why = (
+        f"{shown(requested)} refused at run time"
+        if requested
+        else "the runtime found no room for the engine or its activations; no size is printed"
+    )
+    judgement = Judgement("capacity", "low", ("workspace_or_comm", "other_process", "unknown"), (why,))
+    return Found(start, end, "tensorrt", "tensorrt", "cuda", fields, judgement, (_SHAPES, _CONTEXTS, _HALF, _FREE))

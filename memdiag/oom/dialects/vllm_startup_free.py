@@ -1,0 +1,91 @@
+"""vLLM's check before it starts: is as much of the card free as gpu_memory_utilization asks for?
+
+The fraction is of the whole card, so whatever others hold counts against it. Later releases name the device. While profiling, vLLM also
+stops if memory appears or vanishes that is not its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from memdiag.findings import Fix
+from memdiag.oom.dialects.parts import number, shown
+from memdiag.oom.model import Cause, Found, Judgement
+from memdiag.oom.squeezed import Squeezed, pattern, size_of, take
+
+FORMATS = ("vllm_startup_free",)
+ANCHORS = ("freememoryondevice", "desiredgpumemory", "errorinmemoryprofiling")
+EXAMPLES = (
+    (
+        "vllm_startup_free",
+        (
+            "ValueError: Free memory on device cuda:0 (31.00/47.00 GiB) on startup is less than desired GPU memory utilization "
+            "(0.9, 42.30 GiB). "
+            "Decrease GPU memory utilization or reduce GPU memory used by other processes."
+        ),
+    ),
+)
+
+_NUMBER = r"\d{1,9}(?:[.,]\d{1,4})?"
+_HEAD = pattern(
+    rf"Free memory on device (?: (?P<device>cuda|npu|xpu|hip|hpu):? {{device_index:int}} | (?:cuda|npu|xpu|hpu))? \(?"
+    rf" (?P<free>{_NUMBER}) (?P<own>[KMGT]i?B)? / (?P<total>{_NUMBER})"
+    r" (?P<unit>[KMGT]i?B) \)? (?:on startup)? is less than (?:the)? desired GPU memory utilization (?: \( {utilization:float}"
+    r" (?: , {requested:size} )? \)? )?"
+    r" (?: \.? Decrease GPU memory utilization or reduce GPU memory used by other processes)?"
+)
+_PROFILING = pattern(
+    r"Error in memory profiling\. Initial (?P<what>free|used) memory (?P<before>\d[\d.]{0,20}(?:[KMGT]i?B)?) ,? current(?:ly)?"
+    r" (?:free|used) memory (?P<after>\d[\d.]{0,20}(?:[KMGT]i?B)?)"
+)
+_OTHERS = 0.15  # more of the card than a desktop or a forgotten context takes
+
+_WHO = Fix(
+    "End what else holds memory on the card, or use another card",
+    "flag",
+    "nvidia-smi --query-compute-apps=pid,used_memory --format=csv",
+    "CUDA",
+    "an earlier vLLM whose workers live on is the usual one",
+)
+
+
+def find(text: Squeezed) -> Iterator[Found]:
+    """Yields the messages in ``text``."""
+    for match in _HEAD.finditer(text.text):
+        fields = take(match)
+        fields["free_bytes"] = size_of(match["free"] + (match["own"] or match["unit"]))
+        fields["total_bytes"] = size_of(match["total"] + match["unit"])
+        backend = (match["device"] or "cuda").lower()
+        judgement, fixes = _judge(
+            found_free=number(fields, "free_bytes") or 0, total=number(fields, "total_bytes") or 0, wanted=number(fields, "requested_bytes")
+        )
+        yield Found(match.start(), match.end(), "vllm_startup_free", "vllm", backend, fields, judgement, fixes)
+    for match in _PROFILING.finditer(text.text):
+        why = (
+            f"memory in use changed by itself while vLLM measured ({match['what']}: {match['before']}, then "
+            f"{match['after']}): another process came or went"
+        )
+        judgement = Judgement(
+            "other_process", "high", ("unknown",), (why, "the numbers are of that moment: start it again when the card is quiet")
+        )
+        yield Found(match.start(), match.end(), "vllm_startup_free", "vllm", "cuda", {}, judgement, (_WHO,))
+
+
+def _judge(found_free: int, total: int, wanted: int | None) -> tuple[Judgement, tuple[Fix, ...]]:
+    taken = total - found_free
+    share = taken / total if total else 0.0
+    reasons = [f"{shown(taken)} of {shown(total)} ({share:.0%}) was taken before vLLM started"]
+    if wanted is not None:
+        reasons.append(f"{shown(wanted)} wanted, {shown(found_free)} free: {shown(max(wanted - found_free, 0))} too little")
+    verdict: Cause = "other_process" if share > _OTHERS else "limit"
+    others: tuple[Cause, ...] = ("limit",) if verdict == "other_process" else ("other_process",)
+    fits = int(found_free / total * 100) if total else 0
+    if fits and found_free / total * 100 - fits < 0.2:
+        fits -= 1  # a context of vLLM's own comes before the check in some releases
+    less = Fix("Ask for what is free", "flag", f"--gpu-memory-utilization {fits / 100:.2f}", "vLLM", "weights and cache get that much less")
+    if verdict == "other_process":
+        less = Fix("Or, if the others must stay, ask for what is free", less.kind, less.change, less.applicability, less.caveat)
+        fixes: tuple[Fix, ...] = (_WHO, less) if fits > 0 else (_WHO,)
+    else:
+        fixes = (less, _WHO)
+    return Judgement(verdict, "high" if share > 0.25 or share < 0.1 else "medium", others, tuple(reasons)), fixes

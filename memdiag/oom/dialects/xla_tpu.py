@@ -1,0 +1,155 @@
+"""XLA on TPUs: the compiler knows before the start whether a program fits, and says by how much it does not.
+
+Sizes are powers of 1024 ("21.95G"). hbm is the card's memory, vmem and smem are the small ones of a core, which kernels and fusions use:
+the size of a batch does not help there, the size of blocks does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from memdiag.findings import Fix
+from memdiag.oom.dialects.parts import gather, number, shown
+from memdiag.oom.model import Cause, Confidence, Fields, Found, Judgement
+from memdiag.oom.squeezed import Squeezed, pattern, take
+
+FORMATS = ("xla_tpu",)
+ANCHORS = ("inmemoryspace", "scopedvmem", "thatwasnotpossible", "exceededhbmcapacity", "compile-timeoom", "compiletimehbmoom")
+EXAMPLES = (
+    (
+        "xla_tpu",
+        (
+            "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space hbm. Used 20.00G of 15.48G hbm. "
+            "Exceeded hbm capacity by 4.52G."
+        ),
+    ),
+    (
+        "xla_tpu",
+        (
+            "RESOURCE_EXHAUSTED: Error allocating device buffer: Attempting to allocate 4.00G. That was not possible. There are "
+            "1.49G free.; (0x0x0_HBM0)"
+        ),
+    ),
+)
+
+_SPACE = pattern(r"Ran out of memory in memory space (?P<space>hbm|vmem|smem|cmem|sflag|host) (?:while allocating on stack[^.]{0,400})?")
+_USED = pattern(r"Used {requested:size} of {total:size}")
+_EXCEEDED = pattern(r"Exceeded \w{3,8}? capacity by [\d.]{1,12}[KMGT]?B?")
+_TOTAL_USAGE = pattern(r"Total \w{3,8}? usage >= [\d.]{1,12}[KMGT]?")
+_SCOPED = pattern(r"Scoped allocation with size {requested:size} and limit {limit:size} exceeded scoped (?P<space>vmem|smem) limit")
+_RUNTIME = pattern(
+    r"(?:Error (?:allocating device buffer|loading program[^:]{0,120}):)? Attempting to (?P<act>allocate|reserve)"
+    r" {requested:size} (?:at the bottom of memory)?\."
+    r" That was not possible\. (?: There are {free:size} free )?"
+)
+
+_BATCH = Fix(
+    "Compile with a smaller batch on each core, and accumulate gradients",
+    "code",
+    "grads = jax.lax.scan(accumulate, zeros, microbatches)",
+    "training",
+    "the same arithmetic, in more steps",
+)
+_REMAT = Fix(
+    "Recompute activations instead of keeping them",
+    "code",
+    "loss = jax.checkpoint(loss_fn, policy=jax.checkpoint_policies.nothing_saveable)",
+    "training",
+    "about a third more arithmetic",
+)
+_DONATE = Fix(
+    "Let the step reuse the buffers of what it replaces",
+    "code",
+    "step = jax.jit(step, donate_argnums=(0,))",
+    "parameters and optimizer state that the step returns anew",
+    "the arguments cannot be used afterwards",
+)
+_SHARD = Fix(
+    "Spread parameters and optimizer state over more chips",
+    "code",
+    'jax.device_put(params, NamedSharding(mesh, PartitionSpec("fsdp")))',
+    "several chips",
+    "all-gathers before each layer",
+)
+_BLOCKS = Fix(
+    "Use smaller blocks in the kernel",
+    "code",
+    "pl.BlockSpec((block_rows // 2, block_columns), index_map)",
+    "Pallas kernels",
+    "more steps of the grid",
+)
+_VMEM = Fix(
+    "Let fusions and kernels use more vmem",
+    "env",
+    'export LIBTPU_INIT_ARGS="--xla_tpu_scoped_vmem_limit_kib=65536"',
+    "chips with more vmem than the default limit of 16 MiB",
+    "less vmem for keeping other buffers there",
+)
+_RELEASE = Fix(
+    "Delete arrays of earlier steps, and processes that still hold the chip",
+    "code",
+    "for array in jax.live_arrays(): print(array.shape, array.nbytes)",
+    "JAX",
+    "",
+)
+
+
+def find(text: Squeezed) -> Iterator[Found]:
+    """Yields the messages in ``text``."""
+    heads = sorted((match for head in (_SPACE, _SCOPED, _RUNTIME) for match in head.finditer(text.text)), key=lambda match: match.start())
+    for match, following in zip(heads, [*heads, None][1:], strict=True):
+        stop = min(following.start() if following else len(text.text), match.end() + 800)
+        if match.re is _RUNTIME:
+            yield _runtime(match)
+        elif match.re is _SCOPED:
+            yield _small(match, take(match), match.end(), match["space"].lower())
+        else:
+            fields, end = gather(text, match.end(), stop, (_USED,))
+            _, end_of_words = gather(text, end, stop, (_EXCEEDED, _TOTAL_USAGE))
+            space = match["space"].lower()
+            yield _hbm(match, fields, end_of_words) if space == "hbm" else _small(match, fields, end_of_words, space)
+
+
+def _hbm(match: re.Match[str], fields: Fields, end: int) -> Found:
+    used, total = number(fields, "requested_bytes"), number(fields, "total_bytes")
+    reasons = ["the compiler found that the program does not fit the chip"]
+    if used is not None and total is not None:
+        reasons = [f"the compiled program needs {shown(used)} of {shown(total)}: {shown(used - total)} too much, whatever else runs"]
+    return _found(match.start(), end, fields, "capacity", "high", (), tuple(reasons), (_REMAT, _DONATE, _BATCH, _SHARD))
+
+
+def _small(match: re.Match[str], fields: Fields, end: int, space: str) -> Found:
+    used, limit = number(fields, "requested_bytes"), number(fields, "limit_bytes") or number(fields, "total_bytes")
+    sums = f": {shown(used)} of {shown(limit)}" if used is not None and limit else ""
+    if space == "host":
+        return _found(match.start(), end, fields, "host", "high", (), (f"memory of the host{sums}",), (_BATCH,))
+    why = (f"{space} is a small memory of the core with a fixed limit{sums}", "batch size and free hbm make no difference")
+    return _found(match.start(), end, fields, "limit", "high", ("capacity",), why, (_BLOCKS, _VMEM))
+
+
+def _runtime(match: re.Match[str]) -> Found:
+    fields = take(match)
+    requested, free = number(fields, "requested_bytes"), number(fields, "free_bytes")
+    verdict: Cause = "capacity"
+    others: tuple[Cause, ...] = ("other_process", "unknown")
+    why = (
+        f"{shown(requested)} asked for, the chip has {shown(free)} left" if free is not None else f"the chip had no {shown(requested)} left"
+    )
+    if requested is not None and free is not None and free >= requested:
+        verdict, others = "fragmentation", ("capacity",)
+        why = f"{shown(free)} is free, more than the {shown(requested)} asked for, but not in one piece"
+    return _found(match.start(), match.end(), fields, verdict, "medium", others, (why,), (_DONATE, _RELEASE, _REMAT, _SHARD))
+
+
+def _found(
+    start: int,
+    end: int,
+    fields: Fields,
+    verdict: Cause,
+    level: Confidence,
+    others: tuple[Cause, ...],
+    why: tuple[str, ...],
+    fixes: tuple[Fix, ...],
+) -> Found:
+    return Found(start, end, "xla_tpu", "xla", "tpu", fields, Judgement(verdict, level, others, why), fixes)
