@@ -100,7 +100,7 @@ def _is_terminal() -> bool:
 
 def _exists(argument: str) -> bool:
     try:
-        return Path(argument).exists()
+        return bool(argument) and Path(argument).exists()
     except (OSError, ValueError):  # too long for a name, or a NUL in it: text
         return False
 
@@ -130,7 +130,11 @@ def _files(path: Path) -> list[Chosen]:
                 num_binary += 1
             elif head:
                 found.append(Chosen(str(file), file))
-    left = [plural(count, "file") + why for count, why in ((num_binary, " that are no text"), (unread, " that cannot be read")) if count]
+    left = []
+    if num_binary:
+        left.append(f"{plural(num_binary, 'file')} that {'is' if num_binary == 1 else 'are'} no text")
+    if unread:
+        left.append(f"{plural(unread, 'file')} that cannot be read")
     if not found:
         raise MemdiagError(f"{path}: no logs in this folder" + (f" ({' and '.join(left)})" if left else ""), "name the log itself")
     if left:

@@ -1,0 +1,342 @@
+"""``memdiag oom`` as people and scripts call it: whatever they give it, and what comes back where."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from memdiag.cli import choose_logs
+from memdiag.cli.main import main
+
+ROOT = Path(__file__).parents[2]
+MESSAGE = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0 has a total capacity of 47.41 GiB of which 270.69 MiB "
+    "is free. Including non-PyTorch memory, this process has 47.13 GiB memory in use. Of the allocated memory 33.30 GiB is allocated by "
+    "PyTorch, and 13.19 GiB is reserved by PyTorch but unallocated."
+)
+HEAVY = ("numpy", "pandas", "numba", "llvmlite", "torch", "pydantic", "rich", "memdiag.trace", "memdiag.sources", "memdiag.analyzers")
+
+
+def found(capsys) -> list[dict]:
+    return json.loads(capsys.readouterr().out)["messages"]
+
+
+@pytest.fixture
+def log(tmp_path) -> Path:
+    path = tmp_path / "train.log"
+    path.write_text(f"step 1\nstep 2\n[rank3]: {MESSAGE}\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def stdin(monkeypatch):
+    """Puts text on standard input, as a pipe would."""
+
+    def put(text: str) -> None:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(text.encode())), encoding="utf-8"))
+
+    return put
+
+
+# ------------------------------------------------------------------------------------------------------------ what is given
+
+
+def test_a_message(capsys):
+    assert main(["oom", MESSAGE]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith("FRAGMENTATION")
+    assert shown.err == ""
+
+
+def test_a_message_without_quotes(capsys):
+    assert main(["oom", "--json", *MESSAGE.split()]) == 0
+    assert found(capsys)[0]["fields"]["requested_bytes"] == 3 << 29
+
+
+def test_a_file(log, capsys):
+    assert main(["oom", str(log), "--json"]) == 0
+    (message,) = found(capsys)
+    assert (message["rank"], message["line"], message["source"]) == (3, 3, str(log))
+
+
+def test_files_text_and_standard_input_together(log, stdin, capsys):
+    stdin(MESSAGE)
+    assert main(["oom", "--json", str(log), "-", MESSAGE]) == 0
+    assert [message["source"] for message in found(capsys)] == [str(log), "-", "text"]
+
+
+def test_a_file_named_twice_is_read_once(log, capsys):
+    assert main(["oom", "--json", str(log), str(log)]) == 0
+    assert [message["count"] for message in found(capsys)] == [1]
+
+
+@pytest.mark.parametrize("arguments", [[], ["-"]])
+def test_standard_input(stdin, capsys, arguments):
+    stdin(f"a\n{MESSAGE}\n")
+    assert main(["oom", "--json", *arguments]) == 0
+    assert found(capsys)[0]["line"] == 2
+
+
+def test_a_folder_holds_logs_and_other_things(log, capsys):
+    inner = log.parent / "rank1" / "deep"
+    inner.mkdir(parents=True)
+    (inner / "stderr").write_text(MESSAGE)
+    (inner / "old.log.gz").write_bytes(gzip.compress(MESSAGE.encode() * 50))
+    (inner / "weights.bin").write_bytes(b"\0" * 5000)
+    (inner / "empty.log").touch()
+    (log.parent / ".git").mkdir()
+    (log.parent / ".git" / "x.log").write_text(MESSAGE)
+    assert main(["oom", "--json", str(log.parent)]) == 0
+    shown = capsys.readouterr()
+    sources = json.loads(shown.out)["sources"]
+    assert [Path(name).name for name in sources] == ["train.log", "old.log.gz", "stderr"]
+    assert shown.err == f"{log.parent}: left out 1 file that is no text\n"
+    assert {message["source"] for message in json.loads(shown.out)["messages"]} == set(sources)
+
+
+def test_a_folder_without_logs(tmp_path, capsys):
+    (tmp_path / "a.bin").write_bytes(b"\0\1")
+    assert main(["oom", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {tmp_path}: no logs in this folder (1 file that is no text)\nhint: ")
+
+
+@pytest.mark.parametrize("name", ["train.log", "logs/x", "/no/such/file", "*.log", "out.txt", "slurm-1.out", "my logs/train.log"])
+def test_a_name_that_does_not_exist_is_no_message(name, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    for arguments in ([name], [MESSAGE, name]):
+        assert main(["oom", *arguments]) == 2
+        shown = capsys.readouterr()
+        assert shown.out == ""
+        assert shown.err.startswith(f"error: {name}: no such file\nhint: ")
+
+
+@pytest.mark.parametrize("text", ["hello", "", " ", "all is well, loss 0.1", "x" * 5000, "a\0b"])
+def test_no_message(text, capsys):
+    assert main(["oom", text]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith("No out-of-memory message was found.")
+    assert shown.err == ""
+
+
+def test_no_message_in_a_file(tmp_path, capsys):
+    path = tmp_path / "a.log"
+    path.write_text("fine\n" * 3)
+    assert main(["oom", str(path)]) == 0
+    assert "(3 lines, 15 B)" in capsys.readouterr().out.replace("\n", " ")
+    path.write_text("")
+    assert main(["oom", str(path)]) == 0
+    assert "it is empty" in capsys.readouterr().out
+    assert main(["oom", "--json", str(path)]) == 0
+    assert found(capsys) == []
+
+
+def test_a_binary_file(tmp_path, capsys):
+    path = tmp_path / "trace.pkl"
+    path.write_bytes(b"\x80\x04\0\0" * 100)
+    assert main(["oom", str(path)]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {path}: this is no text\nhint: for a memory trace: memdiag analyze FILE")
+    path.write_bytes(b"\0" * 50 + b"\n" + MESSAGE.encode() + b"\n")
+    assert main(["oom", str(path), "--json"]) == 0
+    assert len(found(capsys)) == 1
+
+
+def test_windows_text(tmp_path, capsys):
+    path = tmp_path / "log.txt"
+    path.write_bytes(MESSAGE.encode("utf-16"))
+    assert main(["oom", str(path), "--json"]) == 0
+    assert len(found(capsys)) == 1
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_an_unreadable_file(log, capsys):
+    log.chmod(0)
+    assert main(["oom", str(log)]) == 2
+    assert "Permission denied" in capsys.readouterr().err
+
+
+def test_nothing_given_on_a_terminal(monkeypatch, capsys):
+    monkeypatch.setattr(choose_logs, "_is_terminal", lambda: True)
+    assert main(["oom"]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert 'memdiag oom "CUDA out of memory.' in shown.err
+
+
+# --------------------------------------------------------------------------------------------------------- what comes back
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "start"), [("a.json", [], "{"), ("a.md", [], "## "), ("a.txt", [], "FRAGMENTATION"), ("a.txt", ["--md"], "## ")]
+)
+def test_output(tmp_path, capsys, name, options, start):
+    target = tmp_path / name
+    assert main(["oom", MESSAGE, "-o", str(target), *options]) == 0
+    assert target.read_text(encoding="utf-8").startswith(start)
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("", f"wrote {target}\n")
+
+
+def test_a_log_is_never_overwritten(log, capsys):
+    assert main(["oom", str(log), "-o", str(log)]) == 2
+    assert "this is what is read" in capsys.readouterr().err
+    assert MESSAGE in log.read_text()
+
+
+def test_json_and_markdown_exclude_each_other(capsys):
+    assert main(["oom", MESSAGE, "--json", "--md"]) == 2
+    assert capsys.readouterr().err.startswith("error: --json and --md")
+
+
+@pytest.mark.parametrize(
+    ("text", "budgets", "code", "said"),
+    [
+        (MESSAGE, ["any"], 1, "any"),
+        (MESSAGE, ["fragmentation"], 1, "fragmentation"),
+        (MESSAGE, ["Capacity,FRAGMENTATION"], 1, "fragmentation"),
+        (MESSAGE, ["capacity", "other-process"], 0, ""),
+        (MESSAGE, ["MD999"], 0, ""),
+        ("fine", ["any"], 0, ""),
+    ],
+)
+def test_fail_on(text, budgets, code, said, capsys):
+    assert main(["oom", text, *(part for budget in budgets for part in ("--fail-on", budget))]) == code
+    shown = capsys.readouterr()
+    assert shown.out
+    assert shown.err == (f"--fail-on: {said}\n" if said else "")
+
+
+def test_fail_on_a_finding(capsys):
+    main(["oom", MESSAGE, "--json"])
+    code = found(capsys)[0]["findings"][0]["code"]
+    assert main(["oom", MESSAGE, "--fail-on", code.lower()]) == 1
+
+
+@pytest.mark.parametrize("value", ["every", "MD7", ""])
+def test_fail_on_something_else(value, capsys):
+    assert main(["oom", MESSAGE, "--fail-on", value]) == 2
+    assert capsys.readouterr().err.startswith(f"error: --fail-on {value}: neither any, a cause nor a code\nhint: causes are fragmentation")
+
+
+@pytest.mark.parametrize("options", [["--top", "0"], ["--top", "x"], ["--bogus"]])
+def test_usage_errors(options, capsys):
+    assert main(["oom", MESSAGE, *options]) == 2
+    assert capsys.readouterr().out == ""
+
+
+def test_all_and_top(tmp_path, capsys):
+    path = tmp_path / "a.log"
+    path.write_text("".join(f"[rank{rank}]: {MESSAGE}\n" for rank in range(20)))
+    main(["oom", str(path)])
+    assert " 0-19 " in capsys.readouterr().out
+    main(["oom", str(path), "--all", "--top", "3"])
+    assert sum(line.split()[2:3] == ["fragmentation"] for line in capsys.readouterr().out.splitlines()) == 20
+
+
+# -------------------------------------------------------------------------------------------------- in a process of its own
+
+
+def run(*arguments, stdin=subprocess.DEVNULL, **variables):
+    environment = {key: value for key, value in os.environ.items() if key not in {"NO_COLOR", "FORCE_COLOR", "COLUMNS", "MEMDIAG_DEBUG"}}
+    return subprocess.Popen(
+        [sys.executable, "-m", "memdiag", "oom", *map(str, arguments)],
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+        env={**environment, "PYTHONUTF8": "1", **variables},
+        cwd=ROOT,
+    )
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_a_message_loads_nothing_heavy(form):
+    program = (
+        f"import sys; from memdiag.cli.main import main; code = main({['oom', MESSAGE, *form]!r})\n"
+        "print('\\0'.join(['', *sys.modules]), file=sys.stderr); sys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    modules = set(done.stderr.rstrip().split("\0")[1:])
+    assert [name for name in HEAVY if name in modules] == []
+
+
+def test_a_reader_that_goes_away(tmp_path):
+    path = tmp_path / "a.log"
+    path.write_text("".join(f"[rank{rank}]: {MESSAGE}\n" for rank in range(3000)))
+    with run(path, "--all") as child:
+        child.stdout.readline()
+        child.stdout.close()
+        assert child.stderr.read() == ""
+        assert child.wait(60) == 0
+
+
+def test_nothing_on_standard_input():
+    out, err = run().communicate(timeout=60)
+    assert out.startswith("No out-of-memory message was found.")
+    assert err == ""
+
+
+def test_control_c(tmp_path):
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    child = run(fifo)
+    with fifo.open("wb") as writer:  # it waits for more
+        writer.write(b"step\n")
+        writer.flush()
+        time.sleep(0.5)
+        child.send_signal(signal.SIGINT)
+        out, err = child.communicate(timeout=60)
+    assert child.returncode == 130
+    assert (out, err) == ("", "")
+
+
+def test_a_terminal_shows_how_far_it_is_and_wipes_it(monkeypatch):
+    from memdiag.cli import progress
+
+    master, slave = pty.openpty()
+    with os.fdopen(slave, "w") as terminal, os.fdopen(master, "rb", buffering=0) as screen:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        monkeypatch.setattr(progress, "_WAIT", 0)
+        monkeypatch.setenv("TERM", "xterm")
+        with progress.Progress() as bar:
+            bar("a\x1b.log", 1 << 20, 4 << 20)
+        shown = ""
+        while not shown.endswith("\r\x1b[K") or "%" not in shown:
+            shown += screen.read(500).decode()
+    assert "[#####...............]  25% of 4.00 MiB a\\x1b.log" in shown
+
+
+def test_no_bar_where_there_is_no_terminal(monkeypatch, capsys):
+    from memdiag.cli import progress
+
+    monkeypatch.setattr(progress, "_WAIT", 0)
+    with progress.Progress() as bar:
+        bar("a.log", 1, None)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("width", ["60", "80", "160"])
+def test_the_report_fits_and_holds_no_control_characters(width):
+    out, _ = run(MESSAGE.replace("GPU 0", "GPU\x1b[31m 0") + "\n内存不足 \x07", COLUMNS=width).communicate(timeout=60)
+    assert "FRAGMENTATION" in out
+    assert not {char for char in out if char != "\n" and not char.isprintable()}
+
+
+def test_ascii_and_colour():
+    out, _ = run(MESSAGE, PYTHONIOENCODING="ascii", PYTHONUTF8="0").communicate(timeout=60)
+    assert out.isascii()
+    assert "### " not in out.split("Where the memory")[0]
+    coloured, _ = run(MESSAGE, FORCE_COLOR="1").communicate(timeout=60)
+    assert "\x1b[1;31mFRAGMENTATION" in coloured
+    plain, _ = run(MESSAGE, FORCE_COLOR="1", NO_COLOR="1").communicate(timeout=60)
+    assert "\x1b" not in plain
