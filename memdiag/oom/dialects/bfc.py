@@ -71,6 +71,7 @@ r" Failed to load (?:PTX|HSACO)) [^:]{0,80} : (?:\w{1,40}:)? (?:CUDA_ERROR_OUT_O
 }  # fmt: skip
 _STATS = pattern(r"Limit: {limit:bytes} InUse: {allocated:bytes} MaxInUse")
 _DEVICE = re.compile(r"(?:GPU[_:])(\d{1,4})", re.IGNORECASE)
+_ORDINAL = re.compile(r"deviceordinal(\d{1,4})", re.IGNORECASE)
 _DIMS = re.compile(r"size:(\d{1,18})")
 _HIP = re.compile(r"hip_?error|rocm", re.IGNORECASE)
 _JAX = re.compile(r"jax|xla_extension|xlaruntimeerror|external/xla/|external/org_tensorflow/|flax|pjrt_stream", re.IGNORECASE)
@@ -195,6 +196,11 @@ def _join(before: Failure, now: Failure) -> None:
 
 
 def _with_stats(text: Squeezed, failure: Failure, stop: int) -> Failure:
+    """Adds what stands around a failure: the device before it, the state of the pool behind it."""
+    if "context" in failure.kinds:
+        device = list(_ORDINAL.finditer(text.text, max(failure.start - 120, 0), failure.start))
+        if device:
+            failure.fields["device_index"] = int(device[-1][1])
     if "bfc" in failure.kinds and not failure.mild:
         match = _STATS.search(text.text, failure.start, min(stop, failure.end + _REACH))
         if match:

@@ -1,4 +1,4 @@
-"""CuPy's memory pool (and Chainer on it).
+"""CuPy's memory pool (and Chainer on it), and RMM's, which RAPIDS puts beneath.
 
 The old text's "total" already counts the request ("out of memory to allocate 1 bytes (total 3 bytes)": 2 are held); the new one counts
 what is allocated so far, and names the pool's limit if it has one.
@@ -11,12 +11,12 @@ from collections.abc import Iterator
 
 from memdiag.findings import Fix
 from memdiag.oom.dialects.parts import ABSURD, number, shown
-from memdiag.oom.model import Fields, Found, Judgement
+from memdiag.oom.model import Cause, Fields, Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern, take
 from memdiag.units import GIB
 
 FORMATS = ("cupy",)
-ANCHORS = ("outofmemorytoallocate", "outofmemoryallocating", "cudaruntimeerror:cudaerrormemory", "cudaruntimeerror:hiperror")
+ANCHORS = ("outofmemorytoallocate", "outofmemoryallocating", "cudaruntimeerror:cudaerrormemory", "cudaruntimeerror:hiperror", "bad_alloc")
 EXAMPLES = (
     (
         "cupy",
@@ -37,6 +37,10 @@ _OLD = pattern(
     r" {limit:bytes} bytes)? \)? )?"
 )
 _RUNTIME = pattern(r"CUDARuntimeError: (?:cudaErrorMemoryAllocation | hipErrorOutOfMemory) (?: :? out of memory)?")
+_RMM = pattern(
+    r"(?:std::)?bad_alloc: (?:out_of_memory: )? (?:(?:CUDA|RMM) (?:error|failure) at: [^\s]{1,200}? : (?:\d+:)?)?"
+    r" (?:(?P<pool>Maximum pool size exceeded) | cudaErrorMemoryAllocation (?:out of memory)?)"
+)
 _HIP = re.compile(r"hiperror|rocm", re.IGNORECASE)
 
 _FREE = Fix(
@@ -67,6 +71,13 @@ _ASYNC = Fix(
     "CUDA >= 11.2",
     "helps against fragmentation only",
 )
+_RMM_MANAGED = Fix(
+    "Let RMM spill to the host",
+    "code",
+    "rmm.reinitialize(managed_memory=True, pool_allocator=True)",
+    "RAPIDS",
+    "many times slower once it spills",
+)
 _CHUNKS = Fix(
     "Work in pieces, in place and in a narrower type", "code", "cupy.multiply(x, y, out=x)  # x *= y makes no third array", "CuPy", ""
 )
@@ -85,6 +96,11 @@ def find(text: Squeezed) -> Iterator[Found]:
             backend = "hip" if _HIP.search(text.text, max(match.start() - 300, 0), match.end()) else "cuda"
             judgement, fixes = _judge(fields, head is _OLD)
             yield Found(match.start(), match.end(), "cupy", "cupy", backend, fields, judgement, fixes)
+    for match in _RMM.finditer(text.text):
+        verdict: Cause = "limit" if match["pool"] else "capacity"
+        why = "the pool of RMM has reached its largest size" if match["pool"] else "the driver refused memory to RMM; no size is printed"
+        judgement = Judgement(verdict, "high" if match["pool"] else "low", ("unknown", "other_process"), (why,))
+        yield Found(match.start(), match.end(), "cupy", "rapids", "cuda", {}, judgement, (_RMM_MANAGED, _CHUNKS, _WHO))
     for match in _RUNTIME.finditer(text.text):
         judgement = Judgement("unknown", "low", ("capacity", "other_process"), ("the driver refused; no size is printed",))
         yield Found(

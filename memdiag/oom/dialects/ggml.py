@@ -160,6 +160,9 @@ def _message(text: Squeezed, group: list[tuple[re.Match[str], str]]) -> Iterator
     if kinds == {"cuda"} and "ggml" not in around and "llama" not in around:
         return
     names = {(match.groupdict().get("name") or match.groupdict().get("unable") or "").lower() for match, _kind in group}
+    names.add(
+        "cpu" if "buffer" in kinds and text.text[max(start - 50, 0) : start].lower().endswith("cpu_buffer_type_alloc_buffer:") else ""
+    )
     backend = _backend(group, kinds, names)
     fields = _fields(group)
     device = next((name for name in names if re.fullmatch(r"(?:cuda|rocm|vulkan|sycl|cann|musa)\d+", name)), None)

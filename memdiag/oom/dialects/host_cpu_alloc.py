@@ -66,14 +66,14 @@ _KINDS = (
 _NUMPY = pattern(
     rf"Unable to allocate (?:{{requested:size}} for an )? array with shape {{shape:shape}} (?:and data type (?P<dtype>{_KINDS}))?"
 )
-_MMAP = pattern(r"unable to (?:mmap {requested:bytes} bytes from file | mmap \d+ bytes)")
+_MMAP = pattern(r"unable to mmap {requested:bytes} bytes (?: from file .{1,120}? : Cannot allocate memory (?:\(12\))? )?")
 _SHM = pattern(r"unable to (?:write to file | resize file) .{1,120}? (?:No space left on device | Cannot allocate memory) (?:\(\d+\))?")
 _BAD_ALLOC = pattern(
     r"(?:terminate called after throwing an instance of)? '?(?:std::bad_(?:array_new_)?(?:alloc|length)|std::bad_alloc|(?<=Error:)bad_alloc"
     r" | (?<=[:'\"])bad allocation)"
 )
 _ERRNO = pattern(
-    r"(?:\[Errno 12\] Cannot allocate memory | (?:fork|vfork|mmap)[^:]{0,30}: (?:retry: )?(?:Resource[^:]{0,40}:)? Cannot allocate memory)"
+    r"(?:\[Errno 12\] Cannot allocate memory | (?:fork|vfork)[^:]{0,30}: (?:retry: )?(?:Resource[^:]{0,40}:)? Cannot allocate memory)"
 )
 _WINDOWS = pattern(r"(?:\[?WinError 1455\]? [^.]{0,80} | The paging file is too small for this operation to complete | 页面文件太小)")
 _OPENBLAS = pattern(r"OpenBLAS error: Memory allocation still failed after \d+ retries")
@@ -132,6 +132,11 @@ def _torch(text: Squeezed, match: re.Match[str]) -> Found:
     reason = "the allocation was refused by the host, not by a device"
     if whole == "0":
         reason = "0GB is whole GiB rounded down: less than 1 GiB of host memory was refused"
+    if "requested_bytes" not in fields and re.search(r"\d{19}", match[0]):  # 2^64 less a little: a negative size
+        judgement = Judgement(
+            "unknown", "high", ("host",), ("the size asked for is negative, printed as unsigned: a wrong shape, no lack of memory",)
+        )
+        return Found(match.start(), end, "host_cpu_alloc", "pytorch", "cpu", fields, judgement, (WATCH,))
     return _found(match.start(), end, "pytorch", fields, reason)
 
 

@@ -81,6 +81,8 @@ _LAUNCHERS = (
     pattern(r"session crashed after using all available RAM"),
 )
 
+_NEAR = 200
+
 _WORDS = "|".join(re.escape(word) for word in _SHELL_WORDS)
 # bash and sh: "Killed", "a.sh: line 3: 4711 Killed   python a.py", "[1]+  Killed   python a.py"; zsh: "[1]  4711 killed  python a.py",
 # "zsh: killed     python a.py".
@@ -105,17 +107,23 @@ def find(text: Squeezed) -> Iterator[Found]:
     """Yields the messages in ``text``."""
     yield from _loaders(text)
     yield from _elastic(text)
+    spans = [match.span() for head in (_ELASTIC, _FAILED) for match in head.finditer(text.text)]
+    told = {place for begin, stop in spans for place in range(begin // _NEAR - 1, stop // _NEAR + 2)}
     end = -1
     for match in sorted((found for head in _LAUNCHERS for found in head.finditer(text.text)), key=lambda found: found.start()):
-        if match.start() >= end and not _ELASTIC.search(text.text, max(match.start() - 300, 0), match.end()):
-            end = match.end()
-            crashed = "crashed" in match[0]
-            why = (
-                "the notebook's host ran out of memory"
-                if crashed
-                else "the process was ended by SIGKILL, which the kernel sends when memory is short"
-            )
-            yield _found(match.start(), end, take(match), why, (), (_LOG, FEWER_WORKERS, WATCH), "high" if crashed else "medium", "shell")
+        if match.start() < end or match.start() // _NEAR in told:  # torchrun's summary says it again
+            continue
+        end = match.end()
+        crashed = "crashed" in match[0]
+        why = "the process was ended by SIGKILL, which the kernel sends when memory is short"
+        if crashed:
+            why = "the notebook's host ran out of memory"
+        around = text.text[max(match.start() - 400, 0) : end + 200].lower()
+        framework = "pytorch" if "torch" in around or "deepspeed" in around or "launch.py" in around else "shell"
+        alternatives: tuple[Cause, ...] = () if crashed else ("unknown",)
+        yield _found(
+            match.start(), end, take(match), why, alternatives, (_LOG, FEWER_WORKERS, WATCH), "high" if crashed else "medium", framework
+        )
     for start, stop, line in whole_lines(text, _SHELL):
         if not (line["pid"] or _BARE.fullmatch(line[0]) or re.match(r"\[\d|zsh:", line[0])):
             continue  # "Killed by …" is a sentence of somebody else

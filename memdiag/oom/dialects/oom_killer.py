@@ -57,7 +57,7 @@ _KILL = pattern(
     r" | invoked oom-killer | oom_reaper:reaped process {reaped:int} )"
 )
 _CLAUSES = (pattern(r"total-vm:{total_vm:int}kB"), pattern(r"anon-rss:{anon_rss:int}kB"), pattern(r"task=[^,]{0,60},pid={pid:int}"))
-_LIMIT = pattern(r"(?<!\w)memory:usage\d+kB,limit{limit:int}kB,failcnt")
+_LIMIT = pattern(r"memory:usage\d+kB,limit{limit:int}kB,failcnt")
 _SLURM_EVENT = pattern(
     r"(?:Detected|Some of your processes may have been killed by the cgroup out-of-memory handler) (?:{events:int}"
     r" (?:oom[-_]kill events?(?:\(s\))?) (?:in (?:StepId=|step) [\w.+-]{1,40}? cgroup)?)?"
@@ -123,7 +123,7 @@ def _kernel(text: Squeezed) -> Iterator[Found]:
     """Lines of one kill are gathered: as long as none contradicts the process named before."""
     group: list[re.Match[str]] = []
     for match in [*_KILL.finditer(text.text), None]:
-        if match and (not group or (match.start() - group[-1].end() < 6000 and _same(text, group, match))):
+        if match and (not group or (len(group) < 8 and match.start() - group[-1].end() < 6000 and _same(text, group, match))):
             group.append(match)
             continue
         if group:

@@ -144,7 +144,7 @@ def find(text: Squeezed) -> Iterator[Found]:
         why = f"the cache had taken its share when {requests} requests at once were tried out: the rest was too little for them"
         seqs = Fix(_SEQS.title, _SEQS.kind, _SEQS.change % max(1, requests // 4), _SEQS.applicability, _SEQS.caveat)
         judgement = Judgement("limit", "high", ("capacity",), (why,))
-        yield Found(match.start(), match.end(), "vllm_kv", "vllm", _backend(text, match), {}, judgement, (seqs, _less(text), _EAGER))
+        yield Found(match.start(), match.end(), "vllm_kv", "vllm", _backend(text, match), {}, judgement, (seqs, _less(text, match), _EAGER))
     for match in _SWAP.finditer(text.text):
         fields = take(match)
         gib = max(0, (number(fields, "total_bytes") or 0) // 5 >> 30)
@@ -164,9 +164,9 @@ def _backend(text: Squeezed, match: re.Match[str]) -> str:
     return next((name for name, words in _BACKENDS if words.search(around)), "cuda")
 
 
-def _less(text: Squeezed) -> Fix:
+def _less(text: Squeezed, match: re.Match[str]) -> Fix:
     """The way round: a warm-up that fails needs a smaller fraction, not a larger one."""
-    printed = _UTILIZATION.search(text.text)
+    printed = _UTILIZATION.search(text.text, max(match.start() - 5000, 0), match.start())
     value = float(printed["utilization__float"]) if printed else 0.9
     change = f"--gpu-memory-utilization {max(0.1, value - 0.05):.2f}"
     return Fix("Or leave more of the card outside the cache", "flag", change, "vLLM", "fewer tokens in the cache")

@@ -108,6 +108,8 @@ def find(text: Squeezed) -> Iterator[Found]:
             fields, end = gather(text, match.end(), stop, (_USED,))
             _, end_of_words = gather(text, end, stop, (_EXCEEDED, _TOTAL_USAGE))
             space = match["space"].lower()
+            if space != "hbm" and following and following.re is _SCOPED and following.start() == stop:
+                continue  # the next sentence has the numbers
             yield _hbm(match, fields, end_of_words) if space == "hbm" else _small(match, fields, end_of_words, space)
 
 
