@@ -18,7 +18,9 @@ _SMALL_SLACK = 0.03  # below this part of the card, slack is the dust that any r
 _FEW_OUTSIDE = 0.15  # below this part of the card, other processes are the drop, not the cup
 _SLACK_TO_FOREIGN = 0.25  # slack that is less than this part of what others hold is not the story
 _WHOLE_CARD = 0.9  # a request of this part of the card cannot be served, whatever the driver says is free
-_LAST_DROPS = 0.01  # so much of a card is never given out, whatever the driver says
+_LAST_DROPS = 0.02  # so much of a card, and 128 MiB, may not be given out, whatever the driver says
+_LAST_DROPS_BYTES = 128 * MIB
+_PLENTY = 0.1  # this part of the card free, and twice the request: not what the allocator holds is the matter
 _FULL = 0.7
 _ROUNDING = 11 * MIB  # two printed GiB of two decimals may be wrong by that much together
 _XPU_LARGEST = 4 * GIB
@@ -66,7 +68,7 @@ def judge(found: Found, context: str = "") -> Judgement:
         or _slack(found, numbers, numbers.requested)
         or _free_enough(found, numbers, numbers.requested)
         or _outside(found, numbers, numbers.requested)
-        or _full(numbers, numbers.requested)
+        or _full(found, numbers, numbers.requested)
     )
 
 
@@ -100,7 +102,13 @@ def _hopeless(numbers: Numbers, requested: int) -> Judgement | None:
     total = format_bytes(numbers.total)
     if requested > numbers.total:
         ratio = f" ({requested / numbers.total:.1f} times)" if numbers.total else ""
-        return Judgement("capacity", "high", (), (f"{size} asked for at once is more than the {total} of the card{ratio}.",))
+        reason = f"{size} asked for at once is more than the {total} of the card{ratio}."
+        if numbers.free is not None and numbers.free > numbers.total + _ROUNDING:
+            doubt = (
+                f"The driver says that {format_bytes(numbers.free)} is free, more than the card has: it may have taken its size wrongly."
+            )
+            return Judgement("capacity", "medium", ("unknown",), (reason, doubt))
+        return Judgement("capacity", "high", (), (reason,))
     used = numbers.live if numbers.allocated is not None else numbers.process
     if used is None or numbers.oversubscribed or used + requested <= numbers.total:
         return None
@@ -201,10 +209,10 @@ def _incomplete(found: Found, numbers: Numbers, requested: int) -> Judgement | N
             return Judgement("capacity", "medium", ("other_process", "fragmentation"), (f"{allocated}, and {size} more was asked for.",))
         likely: tuple[Cause, ...] = ("limit", "other_process") if found.backend == "xpu" else ("other_process", "capacity")
         return _cut(numbers, "what is free on the device", likely)
-    return _unsplit(numbers, requested, allocated)
+    return _unsplit(found, numbers, requested, allocated)
 
 
-def _unsplit(numbers: Numbers, requested: int, allocated: str) -> Judgement:
+def _unsplit(found: Found, numbers: Numbers, requested: int, allocated: str) -> Judgement:
     """Without what is reserved: the gap is slack, or outside, or both."""
     gap, own = numbers.outside or 0, (numbers.process or 0) - (numbers.allocated or 0)
     if numbers.process is None:
@@ -219,7 +227,7 @@ def _unsplit(numbers: Numbers, requested: int, allocated: str) -> Judgement:
     if own - numbers.allowance >= requested and numbers.share(own) >= _FEW_OUTSIDE:
         reason = f"This process holds {format_bytes(numbers.process)}, and {allocated}: {format_bytes(own)} is unused, or libraries'."
         return Judgement("fragmentation", "low", ("workspace_or_comm", "capacity"), (reason,))
-    return _full(numbers, requested)
+    return _full(found, numbers, requested)
 
 
 def _much_slack(numbers: Numbers, requested: int) -> bool:
@@ -239,7 +247,8 @@ def _enough_slack(numbers: Numbers, requested: int) -> str:
 def _slack(found: Found, numbers: Numbers, requested: int) -> Judgement | None:
     """Enough lies unused in this allocator, alone or with what is free, and it is not small beside what others hold."""
     slack, free, size = numbers.slack or 0, numbers.free or 0, format_bytes(requested)
-    if slack < _SLACK_TO_FOREIGN * numbers.foreign_excess:
+    plenty = free >= 2 * requested and numbers.share(free) >= _PLENTY
+    if plenty or slack < _SLACK_TO_FOREIGN * numbers.foreign_excess:
         return None
     rivals: list[Cause] = []
     if numbers.share(numbers.foreign_excess) >= _FEW_OUTSIDE / 2:
@@ -248,25 +257,27 @@ def _slack(found: Found, numbers: Numbers, requested: int) -> Judgement | None:
         reasons = [_enough_slack(numbers, requested)]
         if rivals:
             reasons.append(f"Beside that, {_outside_words(numbers)}.")
-        if free >= requested and numbers.share(free) >= _LAST_DROPS:
+        if _driver_has_it(numbers, requested):
             reasons.append(f"{format_bytes(free)} is free as well, so a limit or the driver's own need may have played a part.")
             rivals.append("unknown")
         sure = not rivals and slack >= 1.2 * requested and numbers.share(slack) >= 2 * _SMALL_SLACK
         return Judgement("fragmentation", "high" if sure else "medium", (*rivals, "capacity"), tuple(reasons))
     if free < requested <= free + slack and numbers.share(slack) >= _SMALL_SLACK:
         both, live = f"{format_bytes(free)} free + {format_bytes(slack)} reserved but unallocated", format_bytes(numbers.live)
+        clear = slack >= requested / 2 and free + slack >= 1.2 * requested
         reasons = [
             f"{both} = {format_bytes(free + slack)}, enough for the {size} asked for if it were in one piece.",
             f"Packed, {live} allocated + {size} stays within {format_bytes(numbers.total)}.",
-            "That is close: a slightly smaller request is as good a remedy.",
         ]
-        return Judgement("fragmentation", "low", ("capacity", *rivals), tuple(reasons))
+        if not clear:
+            reasons.append("That is close: a slightly smaller request is as good a remedy.")
+        return Judgement("fragmentation", "medium" if clear else "low", ("capacity", *rivals), tuple(reasons))
     return None
 
 
 def _free_enough(found: Found, numbers: Numbers, requested: int) -> Judgement | None:
     """The driver says that it has enough, and refused."""
-    if numbers.free is None or numbers.free < requested or numbers.free < _LAST_DROPS * (numbers.total or 0):
+    if not _driver_has_it(numbers, requested):
         return None
     size, free = format_bytes(requested), format_bytes(numbers.free)
     if numbers.share(requested) >= _WHOLE_CARD:
@@ -281,6 +292,13 @@ def _free_enough(found: Found, numbers: Numbers, requested: int) -> Judgement | 
         "or a limit applies that is not printed (older PyTorch, from 2.1 on, prints none)."
     )
     return Judgement("unknown", "low", ("capacity", "limit", "fragmentation"), (reason, why))
+
+
+def _driver_has_it(numbers: Numbers, requested: int) -> bool:
+    """Whether more is free than was asked for, and more than the last drops of a full card."""
+    if numbers.free is None or numbers.free < requested:
+        return False
+    return numbers.total is None or numbers.free >= max(_LAST_DROPS * numbers.total, _LAST_DROPS_BYTES)
 
 
 def _is_ones_own(found: Found, numbers: Numbers) -> bool:
@@ -340,7 +358,7 @@ def _who(numbers: Numbers) -> tuple[str, ...]:
     return (reason,)
 
 
-def _full(numbers: Numbers, requested: int) -> Judgement:
+def _full(found: Found, numbers: Numbers, requested: int) -> Judgement:
     """Nothing but live tensors is left to explain it."""
     part = numbers.share(numbers.live)
     used, free = f"{format_bytes(numbers.live)} of {format_bytes(numbers.total)} ({part:.0%})", format_bytes(numbers.free)
@@ -350,10 +368,10 @@ def _full(numbers: Numbers, requested: int) -> Judgement:
         reasons.append(f"Only {format_bytes(numbers.slack)} ({numbers.share(numbers.slack):.1%} of the card) is reserved but unallocated.")
         if numbers.slack >= requested:
             alternatives.append("fragmentation")
-    if numbers.foreign_excess >= max(requested - (numbers.free or 0), 1):
-        alternatives.append("other_process")
-        reasons.append(f"{_outside_words(numbers)}, which would just cover it.")
-    if numbers.own_outside is not None and numbers.own_outside > 2 * numbers.allowance:
+    if (numbers.foreign or 0) >= max(requested - (numbers.free or 0), 1) and (numbers.process is None or numbers.others):
+        alternatives.append("workspace_or_comm" if _is_ones_own(found, numbers) else "other_process")
+        reasons.append(f"{_outside_words(numbers)}, more than what is missing.")
+    if "workspace_or_comm" not in alternatives and (numbers.own_outside or 0) > 2 * numbers.allowance:
         alternatives.append("workspace_or_comm")
         reasons.append(f"This process takes {format_bytes(numbers.own_outside)} outside its allocator (libraries, communication, graphs).")
     if numbers.limit is not None:
