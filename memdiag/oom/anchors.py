@@ -5,8 +5,11 @@ A test compares them with the dialects; ``python tests/oom/write_anchors.py`` wr
 
 from __future__ import annotations
 
-# Each anchor of a dialect has one of these inside, or is searched for by itself. The longer a word is, the faster it is found, and
-# the rarer it is in ordinary logs, the less often its surroundings are looked at.
-WORDS = ("outofmemory", "alloc", "killed", "memory")
+# A message in the middle of a long text is found by one of these, not too far from one of its anchors. Each costs about as much as the
+# rest of the search together, however rare it is.
+WORDS = ("memory", "alloc", "kill", "exitcode", "exit code", "algorithm to run", "invalid buffer", "\u6740\u6b7b", "\u6bba\u6b7b")
+
+# Counts as an anchor around these words: what is left of those with codes and signals without their digits, which say too little.
+CLUES = ("failedtoallocate", "memory_allocation_failure", "insufficient_device_memory", "insufficientmemory")
 
 ANCHORS: dict[str, tuple[str, ...]] = {}

@@ -16,7 +16,10 @@ from memdiag.oom.model import Fields, Found
 from memdiag.oom.squeezed import Squeezed
 
 _AGAIN = re.compile(r"handlingof(?:the)?aboveexception|directcauseofthefollowing|anotherexceptionoccur", re.IGNORECASE)
-_ON_RANK = re.compile(r"\brank[:=#]?\(?(\d{1,7})\)?[:,;.\]-]{0,3}(?:[A-Za-z_][\w.]{0,60}(?:Error|Exception)[:(]?\"?)?$", re.IGNORECASE)
+_ON_RANK = re.compile(
+    r"(?:on|for|of|in|from|at|by|worker|global|\W|^)rank[:=#]?\(?(\d{1,7})\)?[:,;.\]-]{0,3}(?:[A-Za-z_][\w.]{0,60}(?:Error|Exception)[:(]?\"?)?$",
+    re.IGNORECASE,
+)
 _TRAILER = re.compile(r"\(PID:(\d{1,9}),Device:(-?\d{1,4}),RankID:(-?\d{1,7})\)", re.IGNORECASE)
 _REACH = 2500  # squeezed characters between a message and what still belongs to it
 _SHRINK = 0.9  # an allocator that is refused a block asks for nine tenths of it

@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import TypeVar
 
 from memdiag.findings import Finding
-from memdiag.oom.anchors import ANCHORS, WORDS
+from memdiag.oom.anchors import ANCHORS, CLUES, WORDS
 from memdiag.oom.dialects import DIALECTS
 from memdiag.oom.incidents import Sighting, join_kills, sightings
 from memdiag.oom.lines import by_speaker, read_lines
@@ -62,7 +62,7 @@ class _Reader:
     def __init__(self) -> None:
         self._strict = bool(os.environ.get("MEMDIAG_DEBUG"))
         self._table = _anchors()
-        self._gate = Gate((anchor for anchors in self._table.values() for anchor in anchors), WORDS)
+        self._gate = Gate((anchor for anchors in self._table.values() for anchor in anchors), WORDS, CLUES)
         self._tally = Tally()
         self._sources: list[str] = []
         self._messages: dict[object, Message] = {}

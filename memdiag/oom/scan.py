@@ -1,8 +1,10 @@
 r"""Finds the places in a stream of any size that are worth taking apart: a few lines around each text that only failures have.
 
-A log of gigabytes is looked at once, in chunks: lower case, without blanks and punctuation that quoting adds (one call), then
-searched for some words (a few calls), since nothing that Python does line by line would be fast enough. So a text that was wrapped
-in the middle of a word is found as well. Only where a word is found, and one of the dialects' anchors around it, are lines cut out.
+A log of gigabytes is looked at once, and nothing that Python does line by line would be fast enough for that. So a chunk is made lower
+case, loses its newlines (a terminal wraps in the middle of words) and is searched for a few words, of which messages hold several.
+Around each word the dialects' anchors are looked for, without blanks and quotation marks; logs say the same again and again, so what
+was around a word before is remembered. Only where there is an anchor are lines cut out. The first and the last chunk are searched for
+every anchor at once: that costs nothing there, and what the shell says of a killed program, in any language, comes last.
 """
 
 from __future__ import annotations
@@ -17,12 +19,20 @@ LINES_AFTER = 150
 LINES_OF_WINDOW = 1500
 LONGEST_LINE = 4096
 _SMALL = 1 << 14
-_REACH = 160  # squeezed characters around a word in which its anchor must be, logger prefixes in between included
+_REACH = 80  # characters around a word in which its anchor must be
+_MOST_REMEMBERED = 1 << 13
 
-# Lower case, and nothing that people quote with or that wrapping puts in between.
+# Nothing that people quote with or that wrapping puts in between; around words no digits either, which differ from line to line.
 _LOWER = bytes(range(256)).lower()
 _DROPPED = b" \t\r\n\v\f\0>#\"'`*|"
 _DROPPED_IN_LINE = _DROPPED.replace(b"\n", b"")
+_DROPPED_IN_WORDS = _DROPPED + b"0123456789"
+_NO_TEXT = b"\r\0"
+# What a failure says and the many lines that just tell of memory do not: looked for first around a word, since it is less.
+_SIGNS = (
+    b"fail", b"outof", b"error", b"exce", b"not", b"able", b"tried", b"trying", b"already", b"kill", b"invalid", b"exit", b"reserve",
+    b"exhaust", b"insufficient", b"available", b"morethan", b"lessthan", b"larger", b"algorithm",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,44 +64,59 @@ class Tally:
 
 
 class Gate:
-    """Tells whether a chunk of text can hold a message.
+    """Tells where in a chunk of text a message can be.
 
     Args:
         anchors: Texts of which each message has one: lower case, no blanks.
-        words: Short texts of which each anchor has one, if there are any: only they are searched for in all of the text.
+        words: Words of which each message that stands in the middle of a long text has one.
+        clues: Anchors that count around words only.
     """
 
-    def __init__(self, anchors: Iterable[str], words: Sequence[str] = ()) -> None:
-        plain = {normal(anchor.encode()) for anchor in anchors}
+    def __init__(self, anchors: Iterable[str], words: Sequence[str], clues: Sequence[str] = ()) -> None:
+        spelled = set(anchors)
+        # Bytes beyond ASCII have no lower case: words of other alphabets are looked for as they begin sentences, too.
+        spelled |= {anchor.capitalize() for anchor in spelled if not anchor.isascii()}
+        plain = {_plain(anchor.encode()) for anchor in spelled}
         # An anchor with another one inside says nothing more than that one does.
-        plain = {anchor for anchor in plain if not any(other in anchor for other in plain if other != anchor)}
-        self.by_word: dict[bytes, list[bytes]] = {}
-        for anchor in sorted(plain):
-            word = next((word for word in map(normal, (word.encode() for word in words)) if word in anchor), anchor)
-            self.by_word.setdefault(word, []).append(anchor)
-        self.longest = max(map(len, plain), default=0)
+        self.anchors = sorted(anchor for anchor in plain if not any(other in anchor for other in plain if other != anchor))
+        # Less than four letters are no anchor ("el0004", "207001"): their messages hold others.
+        bare = {anchor.translate(None, _DROPPED_IN_WORDS) for anchor in self.anchors} | {_plain(clue.encode()) for clue in clues}
+        self._without_digits = sorted(anchor for anchor in bare if len(anchor) >= 4)
+        self.words = [word.encode() for word in words if word.isascii()]
+        self.other_words = [word.encode() for word in words if not word.isascii()]
+        self._known: dict[bytes, bool] = {}
 
-    def hits(self, text: bytes) -> list[int]:
-        """Returns where words of anchors stand in normalised text, in order."""
-        found = []
-        for word, anchors in self.by_word.items():
-            position = text.find(word)
-            whole = anchors == [word]
-            while position >= 0:
-                if whole or self._confirmed(text, position, anchors):
-                    found.append(position)
-                position = text.find(word, position + len(word))
-        found.sort()
-        return found
+    def anchored(self, text: bytes) -> list[int]:
+        """Returns where anchors stand in plain text."""
+        return [place for anchor in self.anchors for place in _places(text, anchor)]
 
-    def _confirmed(self, text: bytes, position: int, anchors: Sequence[bytes]) -> bool:
-        around = text[max(0, position - _REACH) : position + _REACH]
-        return any(anchor in around for anchor in anchors)
+    def worded(self, text: bytes) -> list[int]:
+        """Returns where words stand in lower-case text without newlines that have an anchor around them."""
+        places = [place for word in self.words for place in _places(text, word) if self._confirmed(text, place)]
+        if not text.isascii():
+            places += [place for word in self.other_words for place in _places(text, word)]
+        return places
+
+    def _confirmed(self, text: bytes, place: int) -> bool:
+        around = text[max(0, place - _REACH) : place + _REACH].translate(None, _DROPPED_IN_WORDS)
+        known = self._known.get(around)
+        if known is None:
+            known = any(sign in around for sign in _SIGNS) and any(anchor in around for anchor in self._without_digits)
+            if len(self._known) >= _MOST_REMEMBERED:
+                self._known.clear()
+            self._known[around] = known
+        return known
 
 
-def normal(text: bytes) -> bytes:
-    """Returns text as anchors are compared: lower case, without blanks and quotation marks."""
+def _plain(text: bytes) -> bytes:
     return text.translate(_LOWER, _DROPPED)
+
+
+def _places(text: bytes, word: bytes) -> Iterator[int]:
+    place = text.find(word)
+    while place >= 0:
+        yield place
+        place = text.find(word, place + len(word))
 
 
 def windows(chunks: Iterable[bytes], gate: Gate, tally: Tally) -> Iterator[Window]:
@@ -137,7 +162,9 @@ class _Scanner:
         self.num_bytes = 0
         self.num_lines = 0  # whole lines before ``rest``
         self._rest = b""
-        self._tail = b""  # normalised end of what was searched: an anchor may go on in the next chunk
+        self._held = b""  # whole lines that are not searched yet: they may be the last
+        self._is_first = True
+        self._tail = b""  # end of what was searched: an anchor may go on in the next chunk
         self._open_line = False  # a line longer than a chunk was begun
         self._last_block: tuple[bytes, int] = (b"", 0)  # the block before, for its last lines, and the number of its first line
         self._taken = 0  # lines of it that are in a window already
@@ -160,39 +187,43 @@ class _Scanner:
         if not cut and len(block) >= LONGEST_LINE:
             cut = len(block)
         self._rest = block[cut:]
-        yield from self._block(block[:cut] if self._rest else block)
+        if cut:
+            yield from self._block(self._held, in_full=self._is_first)
+            self._is_first = self._is_first and not self._held
+            self._held = block[:cut]
 
     def close(self) -> Iterator[Window]:
         """Yields the windows that are left."""
-        if self._rest:
-            rest, self._rest = self._rest, b""
-            yield from self._block(rest)
+        yield from self._block(self._held + self._rest, in_full=True)
         self.num_lines += self._open_line
         if self._region is not None:
             yield from self._cut(last=True)
 
-    def _block(self, block: bytes) -> Iterator[Window]:
+    def _block(self, block: bytes, *, in_full: bool) -> Iterator[Window]:
         if not block:
             return
-        text = self._tail + block.translate(_LOWER, _DROPPED)
-        hits = self.gate.hits(text)
+        lower = block.lower()
+        flat = lower.replace(b"\n", b"")
         first_number = self.num_lines + 1
-        self.num_lines += block.count(b"\n")
+        self.num_lines += len(lower) - len(flat)
         self._open_line = not block.endswith(b"\n")
-        if hits or self._region is not None:
-            yield from self._collect(_pieces(block, first_number), [max(0, hit - len(self._tail)) for hit in hits])
+        if b"\r" in flat or b"\0" in flat:
+            flat = flat.translate(None, _NO_TEXT)
+        text = self._tail + flat
+        self._tail = text[-2 * _REACH :]
+        hits = self.gate.worded(text)
+        lines = _pieces(block, first_number) if hits or in_full or self._region is not None else []
+        wanted = _line_indices(lines, [hit - len(text) + len(flat) for hit in hits], _NO_TEXT) if hits else set()
+        if in_full:
+            wanted |= _line_indices(lines, self.gate.anchored(_plain(block)), _DROPPED_IN_LINE)
+        if wanted or self._region is not None:
+            yield from self._collect(lines, sorted(wanted))
         else:
             self._taken = 0
-        self._tail = text[-2 * _REACH :]
         self._last_block = (block, first_number)
 
-    def _collect(self, lines: list[tuple[int, bytes]], hits: list[int]) -> Iterator[Window]:
-        """Adds the lines around hits, which are places in normalised text, to the region that is open or to a new one."""
-        if hits:
-            ends = list(accumulate(len(line.translate(None, _DROPPED_IN_LINE)) for _number, line in lines))
-            wanted = sorted({min(bisect_right(ends, hit), len(lines) - 1) for hit in hits})
-        else:
-            wanted = []
+    def _collect(self, lines: list[tuple[int, bytes]], wanted: Sequence[int]) -> Iterator[Window]:
+        """Adds the lines around those wanted, which are indices, to the region that is open or to a new one."""
         done = 0  # lines of the block that were taken or skipped for good
         for index in [*wanted, None]:
             if self._region is not None:
@@ -234,6 +265,12 @@ class _Scanner:
                 return
             region.lines = region.lines[LINES_OF_WINDOW - LINES_BEFORE :]
             region.first = LINES_BEFORE
+
+
+def _line_indices(lines: Sequence[tuple[int, bytes]], places: Sequence[int], dropped: bytes) -> set[int]:
+    """Returns in which lines the places of a text are, which is made of the lines without newlines and what is dropped."""
+    ends = list(accumulate(len(line.translate(None, dropped)) for _number, line in lines))
+    return {min(bisect_right(ends, max(place, 0)), len(lines) - 1) for place in places}
 
 
 def _pieces(block: bytes, number: int) -> list[tuple[int, bytes]]:
