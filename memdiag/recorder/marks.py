@@ -75,10 +75,9 @@ class Marks:
         times = columns["time_ns"]
         times.append(time.time_ns())
         columns["name"].append(name)
-        if position is not NOWHERE or len(columns["allocs"]):
-            columns["device"].append(position[0])
-            columns["allocs"].append(position[1])
-            columns["frees"].append(position[2])
+        columns["device"].append(position[0])
+        columns["allocs"].append(position[1])
+        columns["frees"].append(position[2])
         if len(times) > _MOST_MODULE_MARKS:
             for column in columns.values():
                 del column[: len(column) // 2]

@@ -130,3 +130,11 @@ def without_workspace(raw: RawDevice) -> tuple[RawDevice, int]:
         kept = ~gone[blocks.segment]
         segments, blocks = segments.take(~gone), blocks.take(kept).replace(segment=number[blocks.segment[kept]])
     return replace(raw, action=action, segments=segments, blocks=blocks), taken
+
+
+def without_cache(raw: RawDevice) -> RawDevice:
+    """Returns a device whose allocator keeps nothing back (the CPU's): what it holds is what is allocated, and nothing is shared."""
+    change = np.where(raw.action == schema.ALLOC, raw.size, np.where(raw.action == schema.FREE_COMPLETED, -raw.size, 0))
+    live = int(raw.blocks.size.sum()) if raw.blocks is not None else 0
+    held = live - int(change.sum()) + np.cumsum(change)
+    return replace(raw, segments=None, has_addresses=False, curves={**raw.curves, "reserved": held})

@@ -20,7 +20,8 @@ from memdiag.sources.files import read_bytes
 from memdiag.sources.pickles import Tape, read_tape
 from memdiag.sources.pickles import machine as m
 from memdiag.sources.pickles.kernels import fill_pairs, flatten, integers, total_items
-from memdiag.sources.snapshot_dialect import backend_of, layout_of, version_of, without_workspace
+from memdiag.sources.recorded import recorded_in
+from memdiag.sources.snapshot_dialect import backend_of, layout_of, version_of, without_cache, without_workspace
 from memdiag.sources.snapshot_frames import FrameReader
 from memdiag.trace import schema
 from memdiag.trace.build import build_trace
@@ -130,7 +131,7 @@ class _Reader:
         return {
             "backend": backend, "raws": raws, "layout": layout_of(settings, raws, backend), "stacks": stacks, "torch_version": version,
             "phantom": self.own.get("phantom") is True, "settings": settings, "strings": names, "annotations": annotations,
-            "notes": self.notes,
+            "notes": self.notes, "recorded": recorded_in(self.own),
         }  # fmt: skip
 
     def _own_text(self, key: str) -> str | None:
@@ -304,7 +305,7 @@ class _Reader:
     def _raws(self, columns: list[dict[str, Array]], segments: Table, blocks: Table, devices: Array) -> list[RawDevice]:
         raws: list[RawDevice] = []
         final = self.frames.final
-        capacity = self.own.get("capacity_bytes")
+        capacities = self.own.get("capacity_bytes")
         with_segments = {int(d) for d in np.unique(devices)}
         if any(not 0 <= d < _MOST_DEVICES for d in with_segments):
             raise ValueError("a segment names an absurd device")
@@ -314,6 +315,7 @@ class _Reader:
                 continue  # a device of the machine that was never used
             mine = np.flatnonzero(devices == device)
             row_of = np.full(len(devices) + 1, -1)
+            capacity = capacities.get(device) if isinstance(capacities, dict) else capacities
             row_of[mine] = np.arange(len(mine))
             owned = blocks.take(np.flatnonzero(row_of[blocks.segment] >= 0))
             raw = RawDevice(
@@ -324,7 +326,7 @@ class _Reader:
                 blocks=owned.replace(segment=row_of[owned.segment], stack=final(owned.stack)) if self.has_segments else None,
                 capacity_bytes=capacity if type(capacity) is int and 0 < capacity <= _MOST_BYTES else None,
             )  # fmt: skip
-            raw, outside = without_workspace(raw)
+            raw, outside = without_workspace(raw) if self._own_text("backend") != "cpu" else (without_cache(raw), 0)
             if outside:
                 self.notes.append(Note("MD905", f"device {device}: {format_bytes(outside)} of NPU workspace memory stand outside of the "
                                   "caching allocator and are left out of reserved and allocated"))  # fmt: skip

@@ -15,6 +15,7 @@ from memdiag.trace.layout import Layout
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.notes import notes_on
 from memdiag.trace.raw import RawDevice
+from memdiag.trace.recorded import Recorded
 from memdiag.trace.references import find_references, reference_sizes
 from memdiag.trace.regions import Groups, RegionPlan, plan_regions
 from memdiag.trace.stacks import Stacks
@@ -40,6 +41,7 @@ def build_trace(
     strings: Sequence[str] = (),
     annotations: Table | None = None,
     notes: Sequence[Note] = (),
+    recorded: Recorded | None = None,
 ) -> Trace:
     """Builds the trace of a file from the columns of its devices.
 
@@ -48,6 +50,7 @@ def build_trace(
         raws: One entry a device.
         layout: Sizes the allocator used; PyTorch's defaults if None.
         stacks: What the ``stack`` columns refer to.
+        recorded: What a recorder marked.
     """
     from memdiag.trace.annotate import annotate
 
@@ -59,7 +62,7 @@ def build_trace(
         annotations=annotations if annotations is not None else Table.empty(schema.ANNOTATIONS),
         notes=(*notes, *notes_on(devices, raws)), complete_from_start=_complete(devices), layout=used,
     )  # fmt: skip
-    return annotate(trace)
+    return annotate(trace, recorded)
 
 
 def _complete(devices: Sequence[DeviceTrace]) -> bool | None:
@@ -174,6 +177,7 @@ def _describe(
         "free_stack": free_stack, "category": category, "lifetime": np.zeros(rows, np.int8),
         "phase_alloc": np.zeros(rows, np.int8), "phase_free": np.zeros(rows, np.int8),
         "step_alloc": np.full(rows, -1, np.int32), "step_free": np.full(rows, -1, np.int32),
+        "name": np.full(rows, -1, np.int32),
     }  # fmt: skip
     return columns, known, still
 

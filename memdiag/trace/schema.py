@@ -95,6 +95,7 @@ TENSORS: dict[str, Column] = {
     "phase_free": Column("int8", "", "phase of death"),
     "step_alloc": Column("int32", "", "step of birth; -1: unknown or before the first"),
     "step_free": Column("int32", "", "step of death; -1: unknown or never"),
+    "name": Column("int32", "", "index into Trace.strings; -1: not named"),
 }
 
 # A piece of memory held from the driver, for a span of events. Pieces of one ``segment`` belong together; pieces of expandable

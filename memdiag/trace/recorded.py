@@ -1,0 +1,159 @@
+"""What a recorder marked while the program ran, laid onto the events of a device: phases, steps, modules, and what tensors are.
+
+A mark says when it was made by counts (blocks handed out and given back so far: exact) or by time; see ``memdiag.recorder.marks``.
+A tensor was seen at an address at a mark: of the lifecycles at that address it is the one that was alive then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from memdiag.trace import schema
+from memdiag.trace.model import DeviceTrace
+from memdiag.trace.phases import Marks
+from memdiag.trace.stacks import Stacks
+from memdiag.trace.table import Array
+
+PHASE, STEP, MARK = range(3)
+UNNAMED = -1
+_UNKNOWN, _INITIALISATION, _FORWARD, _BACKWARD, _OPTIMIZER, _OUTSIDE = range(len(schema.PHASES))
+_NS = 1000
+# Frames that only pass a call on: the operator is what called them.
+_PASSING = {"forward", "__call__", "_call_impl", "_wrapped_call_impl", "inner", "wrapper", "decorate_context", "_fn"}
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """Marks of one process.
+
+    Attributes:
+        names: What ``name`` columns (and the ``value`` of a mark of the program's own) refer to.
+        marks: Columns time_ns, kind (phase, step, mark), value, device, allocs, frees; -1 where unknown.
+        modules: Columns time_ns, name (-1: none), device, allocs, frees: from here on that module's code ran.
+        tensors: Columns device, addr, category, name, first, last: seen at every mark from ``first`` to ``last`` that is of the kind
+            and value of ``first``.
+        counts: Blocks handed out and given back on each device when the file was written.
+    """
+
+    names: tuple[str, ...]
+    marks: Mapping[str, Array]
+    modules: Mapping[str, Array]
+    tensors: Mapping[str, Array]
+    counts: Mapping[int, tuple[int, int]]
+
+    def place(self, device: DeviceTrace, columns: Mapping[str, Array]) -> Array:
+        """Returns, for each row, the first event after it (int64); num_events: it is after the last; -1: it cannot be placed."""
+        where = np.full(len(columns["time_ns"]), -1, np.int64)
+        clock = device.events.time_us
+        if len(clock) and (clock >= 0).any():
+            # An event's microsecond is cut off; code runs a few of them between a mark and the next allocation.
+            ends = (np.maximum.accumulate(clock) + 1) * _NS
+            where = np.searchsorted(ends, columns["time_ns"], side="right").astype(np.int64)
+        counts = self.counts.get(device.device)
+        counted = (columns["allocs"] >= 0) & (columns["device"] == device.device)
+        if counts is not None and counted.any():
+            action = device.events.action
+            after_alloc = _after(action == schema.ALLOC, columns["allocs"], counts[0])
+            after_free = _after(action == schema.FREE_REQUESTED, columns["frees"], counts[1])
+            where = np.where(counted, np.maximum(after_alloc, after_free), where)
+        return where
+
+    def phases(self, device: DeviceTrace) -> Marks | None:
+        """Returns phase and step of every event; None where no mark tells of training."""
+        kind, value, n = self.marks["kind"], self.marks["value"], device.num_events
+        where = self.place(device, self.marks)
+        phases = np.flatnonzero((kind == PHASE) & (where >= 0) & (value > _UNKNOWN) & (value < len(schema.PHASES)))
+        if not np.isin(value[phases], (_FORWARD, _BACKWARD, _OPTIMIZER)).any():
+            return None
+        number = value[phases].copy()
+        # what a loss is computed from its model's output stands between the end of forward and the beginning of backward
+        loss = (number[1:-1] == _OUTSIDE) & (number[:-2] == _FORWARD) & (number[2:] == _BACKWARD)
+        number[1:-1][loss] = _FORWARD
+        phase = _spread(where[phases], number, n, _UNKNOWN).astype(np.int8)
+        first = where[phases[np.isin(number, (_FORWARD, _BACKWARD, _OPTIMIZER))][0]]
+        ends = where[(kind == STEP) & (where >= 0)]
+        asks = np.append(np.flatnonzero((device.events.action == schema.ALLOC) | (device.events.action == schema.OOM)), n)
+        starts = np.append(first, asks[np.searchsorted(asks, ends)])  # zero_grad() after step() belongs to the step before
+        begins = np.zeros(n + 1, np.int32)
+        np.add.at(begins, starts, 1)
+        before = int(value[kind == STEP][0]) - 1 if (kind == STEP).any() else 0
+        step = np.where(np.arange(n) >= first, np.cumsum(begins[:n]) - 1 + before, -1).astype(np.int32)
+        return Marks(phase, step, "marks", "marks")
+
+    def seen(self, device: DeviceTrace) -> tuple[Array, Array]:
+        """Returns category (int8, 0: unknown) and name (index into ``names``, -1: none) of every tensor, as far as they were seen."""
+        tensors = device.tensors
+        category, name = np.zeros(len(tensors), np.int8), np.full(len(tensors), UNNAMED, np.int64)
+        where = self.place(device, self.marks)
+        rows = np.flatnonzero(self.tensors["device"] == device.device)
+        if not len(rows) or not len(tensors) or not len(where):
+            return category, name
+        # the kinds of marks, numbered; of each kind its marks in order
+        key = self.marks["kind"] << 32 | self.marks["value"]
+        order = np.lexsort((np.arange(len(key)), key))
+        place_in_order = np.empty(len(key), np.int64)
+        place_in_order[order] = np.arange(len(key))
+        first, last = self.tensors["first"][rows], self.tensors["last"][rows]
+        good = (first >= 0) & (last >= first) & (last < len(key))
+        rows, first, last = rows[good], first[good], last[good]
+        begin, end = place_in_order[first], place_in_order[last]
+        end = np.where(key[first] == key[last], end, begin)
+        times = end - begin + 1
+        row = np.repeat(rows, times)
+        mark = order[np.repeat(begin, times) + np.arange(times.sum()) - np.repeat(np.cumsum(times) - times, times)]
+        at = where[mark]
+        found = _alive(device, self.tensors["addr"][row], at)
+        hit = (found >= 0) & (at >= 0)
+        category[found[hit]] = self.tensors["category"][row[hit]]
+        name[found[hit]] = self.tensors["name"][row[hit]]
+        return category, name
+
+    def module_at(self, device: DeviceTrace) -> Array:
+        """Returns for every event the name of the module whose code ran; -1: none."""
+        where = self.place(device, self.modules)
+        rows = np.flatnonzero(where >= 0)
+        return _spread(where[rows], self.modules["name"][rows], device.num_events, UNNAMED)
+
+
+def label(module: str, stacks: Stacks, stack: int) -> str:
+    """Returns a name for a tensor made in a module: its path, and the operation where a frame tells it."""
+    for frame in stacks[stack][:2]:
+        if frame.is_python and frame.name not in _PASSING and not frame.name.startswith("<"):
+            return f"{module} ({frame.name})"
+        if frame.name in {"forward", "_call_impl"}:
+            break
+    return module
+
+
+def _after(happened: Array, count: Array, total: int) -> Array:
+    """Returns the event after the one with which a count was reached; 0: before the first that is kept."""
+    at = np.append(0, np.flatnonzero(happened) + 1)
+    kept = len(at) - 1
+    after: Array = at[np.clip(count - (total - kept), 0, kept)]
+    return after
+
+
+def _spread(where: Array, value: Array, n: int, before: int) -> Array:
+    """Returns for each of n events the value of the last row placed at or before it."""
+    order = np.argsort(where, kind="stable")
+    number = np.searchsorted(where[order], np.arange(n), side="right")
+    spread: Array = np.append(before, value[order])[number]
+    return spread
+
+
+def _alive(device: DeviceTrace, addr: Array, at: Array) -> Array:
+    """Returns the tensor that is alive at each address just before event ``at``; -1: none."""
+    tensors = device.tensors
+    places, place = np.unique(tensors.addr, return_inverse=True)
+    span = device.num_events + 2
+    key = place.astype(np.int64) * span + tensors.alloc_at + 1
+    order = np.argsort(key, kind="stable")
+    wanted = np.searchsorted(places, addr)
+    known = (wanted < len(places)) & (places[np.minimum(wanted, len(places) - 1)] == addr)
+    candidate = np.searchsorted(key[order], wanted * span + at, side="right") - 1
+    row = order[np.maximum(candidate, 0)]
+    alive = known & (candidate >= 0) & (tensors.addr[row] == addr) & (tensors.alloc_at[row] < at) & (tensors.free_requested_at[row] >= at)
+    return np.where(alive, row, -1)
