@@ -1,0 +1,114 @@
+"""The value of roundup_power2_divisions: one number, or a list of sizes and numbers whose gaps are easy to overlook.
+
+Entry k of 16 covers requests of 2^k to 2^(k+1) MiB; the first also everything below, the last everything above. In a list the first size
+fills all entries up to its own, every other size sets its own entry only, and what no one names is not rounded at all.
+"""
+
+from __future__ import annotations
+
+import re
+
+from memdiag.settings.conf import MAX_DIVISIONS
+from memdiag.settings.model import TYPE_WORDS, Key, Version
+from memdiag.settings.numbers import is_power_of_two, to_size
+from memdiag.settings.parsers import is_shared, parse
+from memdiag.settings.problem import Problem
+
+_LAST = 1 << (MAX_DIVISIONS - 1)  # MiB
+
+
+def check_divisions(key: Key, value: str, backend: str, version: Version) -> list[Problem]:
+    """Returns what is wrong with ``value``, and what is read otherwise than it looks."""
+    outcome = parse(f"{key.name}:{value}", backend, version)
+    if outcome.refused:
+        return [_refused(key, value, outcome.refused.reason)]
+    entries = outcome.values[key.name]
+    if not isinstance(entries, tuple):
+        return []
+    if not value.startswith("["):
+        plain = str(entries[0])
+        is_odd = not re.fullmatch("[0-9]+", value)
+        return [Problem("MD653", f"{key.name}:{value} is read as {plain}", "warning", "only the number counts", plain)] if is_odd else []
+    problem = _order(key, value, backend, version) or _gaps(key, value, entries, backend, version)
+    return [problem] if problem else []
+
+
+def _refused(key: Key, value: str, reason: str) -> Problem:
+    number = to_size(value)
+    right = str(1 << (number.bit_length() - 1)) if number and number < 1 << 32 else None
+    return Problem("MD652", f"{key.name}:{value} is not allowed: {reason}", "critical", f"it is a {TYPE_WORDS['divisions']}", right)
+
+
+def _pairs(value: str) -> list[tuple[int | None, int]]:
+    """Sizes in MiB (None: ``>``) and divisions, in order."""
+    found = []
+    for part in value.strip("[]").split(","):
+        size, _, number = part.partition(":")
+        division = to_size(number)
+        if size and division is not None:
+            found.append((None if size == ">" else to_size(size), division))
+    return found
+
+
+def as_meant(value: str) -> tuple[int, ...]:
+    """Returns the 16 entries that a reader of the list expects: each size holds from the one before up to its own, ``>`` above all."""
+    pairs = sorted((size, number) for size, number in _pairs(value) if size is not None and is_power_of_two(size))
+    above = [number for size, number in _pairs(value) if size is None]
+    if not pairs:
+        return (above[-1] if above else 0,) * MAX_DIVISIONS
+    entries = []
+    for k in range(MAX_DIVISIONS):
+        number = next((number for size, number in pairs if (1 << k) <= size), above[-1] if above else 0)
+        entries.append(number)
+    return tuple(entries)
+
+
+def as_list(entries: tuple[int, ...], *, shared: bool) -> str:
+    """Returns the list that every version reads as ``entries``, as short as it can be without a gap."""
+    if len(set(entries)) == 1 and entries[0]:
+        return str(entries[0])
+    first = next((k for k in range(MAX_DIVISIONS) if entries[k] != entries[0]), MAX_DIVISIONS) - 1
+    tail = MAX_DIVISIONS - 1
+    while tail > first + 1 and entries[tail - 1] == entries[-1]:
+        tail -= 1
+    items = [f"{1 << k}:{entries[k]}" for k in range(first, tail)]
+    if shared:
+        items += [f">:{entries[-1]}"] if entries[-1] else []
+    else:  # there `>` would overwrite the last size
+        items += [f"{1 << k}:{entries[k]}" for k in range(tail, MAX_DIVISIONS) if entries[k]]
+    return f"[{','.join(items)}]"
+
+
+def _order(key: Key, value: str, backend: str, version: Version) -> Problem | None:
+    sizes = [size for size, _ in _pairs(value)]
+    numbers = [size for size in sizes if size is not None]
+    if numbers == sorted(numbers) and None not in sizes[:-1]:
+        return None
+    return Problem(
+        "MD653",
+        f"{key.name}:{value} is not in order",
+        "warning",
+        "the first size fills everything below it and '>' everything above the last one read, whatever else is listed",
+        as_list(as_meant(value), shared=is_shared(backend, version)),
+    )
+
+
+def _gaps(key: Key, value: str, entries: tuple[int, ...], backend: str, version: Version) -> Problem | None:
+    meant = as_meant(value)
+    differing = [k for k in range(MAX_DIVISIONS) if entries[k] != meant[k]]
+    if not differing:
+        return None
+    ranges = ", ".join(_interval(k) for k in differing[:3]) + (" …" if len(differing) > 3 else "")
+    if all(entries[k] == 0 for k in differing):
+        why = f"requests of {ranges} are not rounded: a size sets its own interval, only the first one also all below"
+        title = f"{key.name}:{value} leaves a gap"
+    else:
+        why = f"requests of {ranges} get what '>' says: before torch 2.9 it starts at the last size listed, not after it"
+        title = f"{key.name}:{value} is read differently than written"
+    return Problem("MD653", title, "warning", why, as_list(meant, shared=is_shared(backend, version)))
+
+
+def _interval(k: int) -> str:
+    if k == 0:
+        return "less than 2 MiB"
+    return f"{1 << k} to {1 << (k + 1)} MiB" if k < MAX_DIVISIONS - 1 else f"{_LAST // 1024} GiB and more"

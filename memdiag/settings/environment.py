@@ -1,0 +1,120 @@
+"""A whole environment: which of the allocator's variables is read, and what the others beside it do.
+
+Up to torch 2.8 there was one variable a backend. 2.9 read PYTORCH_ALLOC_CONF first and called the others deprecated; from 2.10 on the
+old names come first again. The first that is set counts as a whole, and the rest is not looked at.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from memdiag.findings import Evidence, Finding, Fix
+from memdiag.settings.conf import parse_conf
+from memdiag.settings.lint import in_order, lint
+from memdiag.settings.relations import Scene
+from memdiag.settings.report import ConfReport
+from memdiag.settings.tables import BACKEND_WORDS, VARIABLE
+from memdiag.settings.variables import VARIABLES, Variable
+from memdiag.settings.written import Assignment
+
+GENERAL = "PYTORCH_ALLOC_CONF"
+ALLOC_VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_NPU_ALLOC_CONF", GENERAL)
+
+
+def read_order(scene: Scene) -> tuple[str, ...]:
+    """Returns the variables that the backend reads in this version; the first that is set counts."""
+    if scene.backend in {"npu", "mindspeed"}:
+        return (VARIABLE["npu"], GENERAL) if scene.backend == "npu" and scene.version >= (2, 13) else (VARIABLE["npu"],)
+    old = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
+    if scene.version >= (2, 10):
+        return (*old, GENERAL)
+    if scene.version >= (2, 9):
+        return (GENERAL, *old)
+    return old if scene.backend == "hip" else old[:1]
+
+
+def guess_backend(environ: Mapping[str, str]) -> str:
+    """Returns the backend that an environment is made for: "npu" or "hip" where only its variable is set, else "cuda"."""
+    if "PYTORCH_CUDA_ALLOC_CONF" in environ:
+        return "cuda"
+    return next((name for name in ("npu", "hip") if VARIABLE[name] in environ), "cuda")
+
+
+def check_environment(environ: Mapping[str, str], scene: Scene, features: tuple[str, ...] = (), version: str | None = None) -> ConfReport:
+    """Returns what is to be said about ``environ``: the variable that is read, those that are not, and those beside them."""
+    order = read_order(scene)
+    present = [name for name in order if name in environ]
+    name = present[0] if present else order[0]
+    report = lint(Assignment(name, environ.get(name, "")), scene, features, version)
+    if not present:
+        report = replace(report, text=None, corrected=None, line="", findings=())
+    keys = {key: value == "True" for key, value in parse_conf(environ.get(name, "")).items() if value in {"True", "False"}}
+    findings = [*report.findings, *_names(environ, scene, present)]
+    related = []
+    for variable in VARIABLES:
+        value = environ.get(variable.name)
+        if value is None or not set(variable.backends) & {scene.backend}:
+            continue
+        related.append((variable.name, value, variable.meaning))
+        findings += _variable(variable, value, keys)
+    return replace(report, findings=tuple(in_order(findings)), related=tuple(related))
+
+
+def _names(environ: Mapping[str, str], scene: Scene, present: list[str]) -> Iterator[Finding]:
+    """MD655 and MD658 of the names of the allocator's own variables."""
+    if scene.backend == "npu" and len(present) > 1:
+        yield Finding(
+            "MD658",
+            f"{' and '.join(present)} are both set: torch_npu refuses that",
+            "critical",
+            None,
+            tuple(Evidence("set", environ[name], "", name) for name in present),
+            (Fix("Keep one of them", "env", f"unset {present[1]}"),),
+        )
+    else:
+        for name in present[1:]:
+            same = environ[name] == environ[present[0]]
+            yield Finding(
+                "MD658",
+                f"{name} is not read: {present[0]} is set and comes first",
+                "info" if same else "warning",
+                None,
+                (Evidence("ignored as a whole", environ[name], "", name), Evidence("read", environ[present[0]], "", present[0])),
+                (Fix("Set one variable only", "env", f"unset {name}"),),
+            )
+    order = read_order(scene)
+    for name in ALLOC_VARIABLES:
+        if name in environ and name not in order:
+            evidence = Evidence("has no effect here", environ[name], "", name)
+            fix = Fix(f"Put the settings into {order[0]}", "env", "", "", "settings of another backend may have other keys")
+            yield Finding("MD658", f"{name} is not read by {_who(scene)}", "warning", None, (evidence,), (fix,))
+    if scene.backend in {"cuda", "hip"} and scene.version == (2, 9) and present and present[0] != GENERAL:
+        fix = Fix(f"Rename it to {GENERAL}, unless the same environment serves torch 2.8 or older", "env")
+        evidence = Evidence("torch 2.9 prints a warning", environ[present[0]], "", present[0])
+        yield Finding("MD655", f"{present[0]} is deprecated in torch 2.9", "info", None, (evidence,), (fix,))
+
+
+def _who(scene: Scene) -> str:
+    unit = "torch_npu" if scene.backend in {"npu", "mindspeed"} else "torch"
+    return f"{BACKEND_WORDS[scene.backend]} in {unit} {scene.version[0]}.{scene.version[1]}"
+
+
+def _variable(variable: Variable, value: str, settings: Mapping[str, bool]) -> Iterator[Finding]:
+    evidence = (Evidence("set", value, "", variable.name),)
+    if not re.fullmatch(variable.allowed, value, re.DOTALL):
+        fix = (Fix(f"It takes {variable.range}", "env", f"unset {variable.name}"),)
+        yield Finding("MD652", f"{variable.name}={value} is not allowed: it takes {variable.range}", "warning", None, evidence, fix)
+    if variable.name == "OOM_SNAPSHOT_PATH" and not (Path(value).is_dir() and os.access(value, os.W_OK)):
+        fix = (Fix("Make the directory before the program starts", "env", f"mkdir -p {value}"),)
+        yield Finding("MD658", "OOM_SNAPSHOT_PATH names no directory that can be written to", "warning", None, evidence, fix)
+    for remark in variable.remarks:
+        if not re.fullmatch(remark.pattern, value, re.DOTALL):
+            continue
+        if remark.beside is None or settings.get(remark.beside[0]) is remark.beside[1]:
+            told = (Evidence(remark.why, f"{variable.name}={value}"),)
+            fixes = (Fix(remark.fix, "env", f"unset {variable.name}" if remark.fix.startswith("Unset") else ""),)
+            yield Finding(remark.code, remark.title, remark.severity, None, told, fixes)

@@ -1,0 +1,282 @@
+"""The lint: a text in, findings and a corrected text out.
+
+What a person meant is read leniently (``written.py``) and judged key by key; the last word on whether the program starts is that of the
+parser itself (``parsers.py``), so that no finding is critical where the text is accepted, and nothing refused goes without one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+
+from memdiag.findings import SEVERITIES, Evidence, Finding, Fix, Severity
+from memdiag.settings.features import clashes
+from memdiag.settings.model import Key, version_text
+from memdiag.settings.parsers import Outcome, Value, parse
+from memdiag.settings.problem import Clash
+from memdiag.settings.relations import Scene, relations
+from memdiag.settings.report import ConfReport, Setting
+from memdiag.settings.tables import BACKEND_WORDS, VARIABLE, elsewhere, every, known
+from memdiag.settings.values import Place, check_value
+from memdiag.settings.written import Assignment, Entry, entries
+
+CODES: dict[str, str] = {
+    "MD651": "an allocator setting has a key that is not known",
+    "MD652": "the value of an allocator setting is out of range or of the wrong type",
+    "MD653": "an allocator setting is ignored, or read differently than written",
+    "MD654": "two allocator settings conflict",
+    "MD655": "an allocator setting or variable has an old name",
+    "MD656": "an allocator setting has no effect",
+    "MD657": "True or False is misspelt in an allocator setting",
+    "MD658": "an allocator setting clashes with what the program uses, or with its environment",
+}
+_REFUSING = {"MD651", "MD652", "MD653", "MD657"}
+
+
+@dataclass
+class _Lint:
+    """What is collected while the text is looked at."""
+
+    scene: Scene
+    variable: str
+    right: dict[str, str] = field(default_factory=dict)  # the corrected settings
+    findings: list[Finding] = field(default_factory=list)
+    blamed: set[str] = field(default_factory=set)  # keys that a finding is about
+
+    def add(self, code: str, title: str, severity: Severity, why: str, shown: str, fix: str) -> None:
+        fixes = (Fix(fix, "env"),) if fix else ()
+        self.findings.append(Finding(code, title, severity, None, (Evidence(why, shown or None, "", self.variable),), fixes))
+
+    def clash(self, clash: Clash, text: Mapping[str, str]) -> None:
+        shown = ",".join(f"{key}:{text[key]}" for key in clash.keys if key in text)
+        self.add(clash.code, clash.title, clash.severity, clash.why, shown, clash.fix)
+        self.blamed.update(clash.keys)
+        for key, value in clash.changes.items():
+            if value is None:
+                self.right.pop(key, None)
+            else:
+                self.right[key] = value
+
+
+def lint(assignment: Assignment, scene: Scene, features: tuple[str, ...] = (), version: str | None = None) -> ConfReport:
+    """Returns everything that is to be said about the settings in ``assignment``.
+
+    Args:
+        assignment: The variable ("" where only a text was given) and its value.
+        scene: Backend, version and platform.
+        features: What the program uses besides, keys of ``features.FEATURES``.
+        version: The version as it was given, for the report.
+    """
+    variable = assignment.variable or VARIABLE[scene.backend]
+    state = _Lint(scene, variable)
+    found = entries(assignment.value)
+    meant = entries(f"{assignment.value}{assignment.lost}" if assignment.lost[:1] in {"<", ">"} else assignment.value)
+    if assignment.lost and assignment.lost[:1] not in {"<", ">"}:
+        meant = [*found, *entries(assignment.lost)]
+    if assignment.lost:
+        _lost(state, assignment)
+    _signs(state, meant)
+    settings = tuple(_entry(state, entry, meant) for entry in meant if entry.key or entry.value)
+    outcome = parse(assignment.value, scene.backend, scene.version)
+    corrected = parse(_joined(state.right), scene.backend, scene.version)
+    values = corrected.values
+    written = dict(state.right)
+    for clash in (*relations(values, scene), *clashes(values, features, scene)):
+        state.clash(clash, written)
+    _last_word(state, outcome, found)
+    joined = _joined(state.right)
+    is_right = (
+        joined == _joined({entry.key: entry.value or "" for entry in found if entry.key}) and not assignment.lost and not state.blamed
+    )
+    needed = bool(joined or found) and not (is_right or joined == assignment.value)
+    line = _line(variable, joined)
+    findings = tuple(
+        replace(finding, fixes=tuple(_with_line(fix, line if needed else "") for fix in finding.fixes))
+        for finding in _sorted(state.findings)
+    )
+    return ConfReport(
+        scene.backend,
+        version,
+        version_text(scene.version),
+        variable,
+        assignment.value,
+        settings,
+        findings,
+        joined if needed else None,
+        line if needed else "",
+    )
+
+
+def _with_line(fix: Fix, line: str) -> Fix:
+    return replace(fix, change=line) if line and fix.kind == "env" and not fix.change else fix
+
+
+def _sorted(findings: list[Finding]) -> list[Finding]:
+    return sorted(findings, key=lambda finding: (SEVERITIES.index(finding.severity), finding.code))
+
+
+def _joined(settings: Mapping[str, str]) -> str:
+    return ",".join(f"{key}:{value}" for key, value in settings.items())
+
+
+def _line(variable: str, text: str) -> str:
+    if not text:
+        return f"unset {variable}"
+    quoted = f"'{text}'" if set(text) & set("[]<>*?$&|;() ") else text
+    return f"export {variable}={quoted}"
+
+
+def _lost(state: _Lint, assignment: Assignment) -> None:
+    cause = "'>' as a redirection" if assignment.lost[:1] in {"<", ">"} else "a space as the end of the value"
+    state.add(
+        "MD653",
+        f"the shell takes {cause}: {assignment.lost} is lost",
+        "warning",
+        "without quotes, the program gets only",
+        assignment.value or "an empty text",
+        "Put the whole value in quotes, without spaces",
+    )
+
+
+def _signs(state: _Lint, found: list[Entry]) -> None:
+    """Separators that are none."""
+    for oddity in dict.fromkeys(entry.oddity for entry in found if entry.oddity):
+        shown = ", ".join(entry.text for entry in found if entry.oddity == oddity) or None
+        state.findings.append(
+            Finding(
+                "MD653",
+                f"{oddity}: settings are written key:value,key:value",
+                "critical",
+                None,
+                (Evidence("what stands there is read as one word, or as another key", shown, "", state.variable),),
+                (Fix("Separate settings with a comma, key and value with a colon", "env"),),
+            )
+        )
+
+
+def _entry(state: _Lint, entry: Entry, found: list[Entry]) -> Setting:
+    """Judges one entry and puts it, corrected, among those to keep; returns it explained."""
+    scene = state.scene
+    name, value = entry.key, entry.value
+    table = known(scene.backend, scene.version)
+    if name not in table:
+        name = _unknown(state, entry) or ""
+    key = table.get(name)
+    if key is None:
+        other = _of_any(entry.key, scene.backend)
+        return _explained(other, entry) if other else Setting(entry.key, value or "", "", "", "", None)
+    if name in state.right and name == entry.key:
+        _twice(state, name, found)
+    right: str | None = value
+    for problem in check_value(key, value, Place(scene.backend, scene.version, _segment(found))):
+        fix = f"Write {name}:{problem.right}" if problem.right is not None else f"Leave {name} out"
+        state.add(problem.code, problem.title, problem.severity, problem.why, entry.text, fix)
+        state.blamed.add(name)
+        right = problem.right
+    if right is None:
+        state.right.pop(name, None)
+    else:
+        state.right[name] = right
+    return _explained(key, entry)
+
+
+def _segment(found: list[Entry]) -> int:
+    for entry in reversed(found):
+        if entry.key == "large_segment_size_mb" and entry.value and entry.value.isascii() and entry.value.isdigit():
+            return min(int(entry.value[:18]), 1 << 60)
+    return 20
+
+
+def _explained(key: Key, entry: Entry) -> Setting:
+    return Setting(key.name, entry.value or "", key.meaning, key.default, key.range, version_text(key.since))
+
+
+def _of_any(name: str, backend: str) -> Key | None:
+    tables = (backend, *elsewhere(name, backend))
+    return next((every(table)[name] for table in tables if name in every(table)), None)
+
+
+def _twice(state: _Lint, name: str, found: list[Entry]) -> None:
+    state.blamed.add(name)
+    values = [entry.value or "" for entry in found if entry.key == name]
+    title = f"{name} is set {'twice' if len(values) == 2 else f'{len(values)} times'}"
+    if all(title != finding.title for finding in state.findings):
+        shown = ", ".join(f"{name}:{value}" for value in values)
+        state.add("MD653", title, "warning", f"only the last one counts ({values[-1]})", shown, "Write it once")
+
+
+def _unknown(state: _Lint, entry: Entry) -> str | None:
+    """MD651; returns the key that was probably meant."""
+    scene, name = state.scene, entry.key
+    table = known(scene.backend, scene.version)
+    own = every(scene.backend).get(name)
+    unit = "torch_npu" if scene.backend == "npu" else "torch"
+    state.blamed.add(name)
+    if own and own.until and scene.version >= own.until:
+        instead = f"; {own.replaced_by} is what remains" if own.replaced_by else ""
+        title = f"{name} was removed in {unit} {version_text(own.until)}"
+        state.add("MD651", title, "critical", f"the program ends at its first allocation{instead}", entry.text, "Leave it out")
+        return None
+    if own:
+        title = f"{name} is not known before {unit} {version_text(own.since)}"
+        why = f"{unit} {version_text(scene.version)} refuses keys that it does not know"
+        if scene.backend == "npu":
+            why += "; late post-releases of older lines may know it"
+        state.add("MD651", title, "critical", why, entry.text, f"Leave it out, or use {unit} {version_text(own.since)} or later")
+        return None
+    if others := elsewhere(name, scene.backend):
+        words = " and ".join(BACKEND_WORDS[other] for other in others[:1])
+        twin = _twin(name, table)
+        title = f"{name} is a key of {words}, not of {BACKEND_WORDS[scene.backend]}"
+        fix = f"Write {twin}, its counterpart" if twin else "Leave it out"
+        state.add("MD651", title, "critical", "the program ends at its first allocation", entry.text, fix)
+        return twin
+    close = get_close_matches(name.lower().replace("-", "_"), list(table), 1, 0.75)
+    if close:
+        title = f"{name or 'an empty key'} is not a key: did you mean {close[0]}?"
+        state.add("MD651", title, "critical", "the program ends at its first allocation", entry.text, f"Write {close[0]}")
+        return close[0]
+    title = f"{name or 'an empty key'} is not a key of {BACKEND_WORDS[scene.backend]} in any version known here"
+    state.add("MD651", title, "critical", "the program ends at its first allocation", entry.text, "Leave it out")
+    return None
+
+
+def _twin(name: str, table: Mapping[str, Key]) -> str | None:
+    """The key of this backend whose name differs in the name of the backend only."""
+    for old in ("cuda", "hip", "npu"):
+        for new in ("cuda", "hip", "npu"):
+            if old in name and old != new and (twin := name.replace(old, new)) in table:
+                return twin
+    return None
+
+
+def _last_word(state: _Lint, outcome: Outcome, found: list[Entry]) -> None:
+    """Brings the findings in line with what the parser does with the text as a whole."""
+    refused = outcome.refused
+    critical = any(finding.severity == "critical" and finding.code in {*_REFUSING, "MD654"} for finding in state.findings)
+    if refused and not critical:
+        title = "the settings cannot be read" + (f": {refused.key}" if refused.key else "")
+        state.add("MD653", title, "critical", refused.reason, _joined({entry.key: entry.value or "" for entry in found}), "Write them anew")
+        return
+    if refused:
+        return
+    state.findings = [
+        replace(finding, severity="warning") if finding.severity == "critical" and finding.code in _REFUSING else finding
+        for finding in state.findings
+    ]
+    for key, value in _alone(found, state.scene).items():
+        if key not in state.blamed and outcome.values.get(key) != value:
+            said = outcome.values.get(key, "nothing")
+            title = f"{key} is read as {said}"
+            state.add(
+                "MD653", title, "warning", "what stands around it changes how it is read", f"{key}:{value}", "Write the settings anew"
+            )
+
+
+def _alone(found: list[Entry], scene: Scene) -> dict[str, Value]:
+    """What each entry means where nothing stands beside it."""
+    values: dict[str, Value] = {}
+    for entry in found:
+        values.update(parse(entry.text, scene.backend, scene.version).values)
+    return values

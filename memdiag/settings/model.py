@@ -1,0 +1,83 @@
+"""What is known of one setting, and of the versions it exists in: plain data, filled in by one file a backend.
+
+Versions are releases of torch for CUDA and ROCm, and of torch_npu for Ascend, as (major, minor). A key's first version is the first
+release whose library holds its name; torch_npu also carries some keys back into later post-releases of older lines.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+Version = tuple[int, int]
+Kind = Literal["mib", "kib", "count", "fraction", "bool", "word", "divisions"]
+Backend = Literal["cuda", "hip", "npu", "mindspeed"]
+BACKENDS: tuple[Backend, ...] = ("cuda", "hip", "npu", "mindspeed")
+
+NEWEST: dict[str, Version] = {"cuda": (2, 13), "hip": (2, 13), "npu": (2, 13), "mindspeed": (2, 13)}
+TYPE_WORDS: dict[Kind, str] = {
+    "mib": "whole number of MiB",
+    "kib": "whole number of KiB",
+    "count": "whole number",
+    "fraction": "number",
+    "bool": "truth value",
+    "word": "word",
+    "divisions": "number, or a list [MiB:number,…,>:number]",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key of an allocator setting.
+
+    Attributes:
+        name: As written in the text.
+        kind: What its value is.
+        meaning: What it does, in a sentence.
+        default: What holds without it, in words.
+        range: Allowed values, in words.
+        since: First version that knows it.
+        until: First version that no longer knows it; None: it is still there.
+        lowest: Smallest allowed number.
+        highest: Largest allowed number.
+        is_open: ``lowest`` and ``highest`` themselves are not allowed.
+        words: Allowed words.
+        is_power_of_two: Only powers of two are allowed.
+        is_digits: The value must be digits and nothing else (torch_npu checks this for some keys).
+        at_least_segment: The number must not be below large_segment_size_mb.
+        replaced_by: The name to use instead; "" unless deprecated.
+        host_only: It is about pinned host memory, not about the device.
+    """
+
+    name: str
+    kind: Kind
+    meaning: str
+    default: str
+    range: str
+    since: Version
+    until: Version | None = None
+    lowest: float | None = None
+    highest: float | None = None
+    is_open: bool = False
+    words: tuple[str, ...] = ()
+    is_power_of_two: bool = False
+    is_digits: bool = False
+    at_least_segment: bool = False
+    replaced_by: str = ""
+    host_only: bool = False
+
+    def is_in(self, version: Version) -> bool:
+        """Whether ``version`` knows this key."""
+        return self.since <= version and (self.until is None or version < self.until)
+
+
+def parse_version(text: str) -> Version | None:
+    """Returns ``(2, 6)`` for ``2.6``, ``2.6.0+cu124`` or ``v2.6.0.post3``; None for what is no version."""
+    match = re.match(r"\s*v?(\d{1,4})\.(\d{1,4})(?![0-9])", text)
+    return (int(match.group(1)), int(match.group(2))) if match else None
+
+
+def version_text(version: Version) -> str:
+    """Returns ``2.6``."""
+    return f"{version[0]}.{version[1]}"

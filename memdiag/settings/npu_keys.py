@@ -1,0 +1,102 @@
+"""The keys of PYTORCH_NPU_ALLOC_CONF (Ascend). First versions: the torch_npu release whose library first holds the name.
+
+Later post-releases of an older line may have a key earlier than its table says (2.7.1.post2 is younger than 2.9.0).
+"""
+
+from __future__ import annotations
+
+from memdiag.settings.common_keys import common_keys
+from memdiag.settings.model import Key
+
+# torch_npu raises at the first allocation when one of these stands beside expandable_segments:True.
+EXCLUDED_BY_EXPANDABLE = ("max_split_size_mb", "garbage_collection_threshold")
+# It reads these in expandable mode only.
+NEEDS_EXPANDABLE = ("segment_size_mb", "base_addr_aligned_kb")
+
+KEYS: tuple[Key, ...] = (
+    *common_keys(
+        {
+            "max_split_size_mb": (1, 11),
+            "garbage_collection_threshold": (1, 11),
+            "expandable_segments": (1, 11),
+            "roundup_power2_divisions": (2, 9),
+            "pinned_use_background_threads": (2, 10),
+            "per_process_memory_fraction": (2, 11),
+            "max_non_split_rounding_mb": (2, 13),
+        }
+    ),
+    Key(
+        "base_addr_aligned_kb",
+        "kib",
+        "In expandable segments, blocks of 2 MiB and more start at multiples of this.",
+        "16",
+        "0 to 16; 0 turns it off",
+        (2, 1),
+        lowest=0,
+        highest=16,
+        is_digits=True,
+    ),
+    Key(
+        "page_size",
+        "word",
+        "Large segments are made of pages of 1 GiB (CANN 8.1.RC1 and driver 25.0.RC1 or later; ignored otherwise).",
+        "off",
+        "1g",
+        (2, 1),
+        words=("1g",),
+    ),
+    Key(
+        "segment_size_mb",
+        "mib",
+        "The unit in which expandable segments of large blocks grow.",
+        "20",
+        "20 to 512",
+        (2, 9),
+        lowest=20,
+        highest=512,
+        is_digits=True,
+        replaced_by="large_segment_size_mb",
+    ),
+    Key(
+        "multi_stream_lazy_reclaim",
+        "bool",
+        "Blocks used on several streams are looked at only when many wait or none fits, instead of at every allocation.",
+        "False",
+        "True or False",
+        (2, 10),
+    ),
+    Key(
+        "throw_on_npumalloc_oom",
+        "bool",
+        "Refuses a request that would pass per_process_memory_fraction at once, without giving back cached memory and trying again.",
+        "False",
+        "True or False",
+        (2, 13),
+    ),
+    Key(
+        "release_lock_on_npumalloc",
+        "bool",
+        "Lets other threads allocate while one waits for the driver.",
+        "False",
+        "True or False",
+        (2, 13),
+    ),
+    Key(
+        "pin_memory_expandable_segments",
+        "bool",
+        "Pinned host memory grows page by page as well (CANN 8.5.0 and driver 25.5.0 or later; ignored otherwise).",
+        "False",
+        "True or False",
+        (2, 10),
+        host_only=True,
+    ),
+    Key(
+        "pinned_mem_register",
+        "bool",
+        "Pinned host memory is registered with the driver; not together with pin_memory_expandable_segments.",
+        "False",
+        "True or False",
+        (2, 10),
+        host_only=True,
+    ),
+)

@@ -1,0 +1,336 @@
+"""What the allocators' own parsers make of a text: refused, or these values. Compared with the real ones in tests/settings.
+
+There are two. Up to torch 2.8 (torch_npu 2.9) separators are checked. Since then one parser is shared by all accelerators, walks over the
+tokens, takes any token for a separator, and is followed by the backend's own over the same tokens; a refusal of either ends the program.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from memdiag.settings.conf import MAX_DIVISIONS
+from memdiag.settings.model import Version
+from memdiag.settings.npu_keys import EXCLUDED_BY_EXPANDABLE
+from memdiag.settings.numbers import SIZE_MAX, is_power_of_two, to_double, to_int, to_size
+from memdiag.settings.tables import known
+
+Value = bool | int | float | str | tuple[int, ...]
+
+_MIB = 1 << 20
+_DEFAULT_SEGMENT = 20
+# The first version with the shared parser.
+SHARED_SINCE: dict[str, Version] = {"cuda": (2, 9), "hip": (2, 9), "npu": (2, 10), "mindspeed": (9999, 0)}
+# The first version whose smallest max_split_size_mb is 20, not 21.
+_TWENTY_SINCE: dict[str, Version] = {"cuda": (2, 9), "hip": (2, 9), "npu": (2, 11), "mindspeed": (9999, 0)}
+_ZERO_IN_LIST_SINCE: Version = (2, 4)
+_COMMON = frozenset(
+    {
+        "max_split_size_mb", "max_non_split_rounding_mb", "roundup_power2_divisions", "garbage_collection_threshold",
+        "expandable_segments", "pinned_use_background_threads", "large_segment_size_mb", "pinned_max_round_threshold_mb",
+        "pinned_max_cached_size_mb",
+    }
+)  # fmt: skip
+
+
+class Refused(Exception):
+    """The parser raises. ``key`` is where, ``reason`` is why, in words; ``kind`` is "unknown", "value", "form" or "conflict"."""
+
+    def __init__(self, kind: str, key: str, reason: str) -> None:
+        super().__init__(reason)
+        self.kind = kind
+        self.key = key
+        self.reason = reason
+
+
+@dataclass
+class Outcome:
+    """What a parser did with a text.
+
+    Attributes:
+        values: Key and value as read, in the unit of the key; divisions as 16 entries. Later ones of a key replace earlier ones.
+        refused: Why the program ends, if it does.
+    """
+
+    values: dict[str, Value] = field(default_factory=dict)
+    refused: Refused | None = None
+
+
+def tokenize(text: str, *, shared: bool = True) -> list[str]:
+    """Returns keys, values and ``, : [ ]`` one by one. The older parser takes out spaces only, the shared one all white space."""
+    compact = re.sub(r"[ \t\n\v\f\r]+" if shared else " +", "", text)
+    return re.findall(r"[,:\[\]]|[^,:\[\]]+", compact)
+
+
+def is_shared(backend: str, version: Version) -> bool:
+    """Whether ``version`` has the parser that all accelerators share."""
+    return version >= SHARED_SINCE[backend]
+
+
+def smallest_split(backend: str, version: Version) -> int:
+    """Returns the smallest max_split_size_mb that ``version`` takes, with large_segment_size_mb at its default."""
+    return 20 if version >= _TWENTY_SINCE[backend] else 21
+
+
+def parse(text: str, backend: str, version: Version) -> Outcome:
+    """Returns what the parsers of ``backend`` in ``version`` make of ``text``."""
+    outcome = Outcome()
+    try:
+        if is_shared(backend, version):
+            _Shared(text, backend, version, outcome.values).run()
+        else:
+            _Strict(text, backend, version, outcome.values).run()
+    except Refused as refused:
+        outcome.refused = refused
+    return outcome
+
+
+def parse_common(text: str, version: Version) -> Outcome:
+    """Returns what the parser of all accelerators makes of ``text`` where no backend has added its own: unknown keys are stepped over."""
+    outcome = Outcome()
+    parser = _Shared(text, "cuda", version, outcome.values)
+    parser.known = {name: key for name, key in parser.known.items() if name in _COMMON}
+    try:
+        parser.run_common(check=False)
+    except Refused as refused:
+        outcome.refused = refused
+    return outcome
+
+
+class _Parser:
+    """Tokens, and what both parsers do with values."""
+
+    to_whole: Callable[[str], int | None]
+
+    def __init__(self, text: str, backend: str, version: Version, values: dict[str, Value]) -> None:
+        self.shared = is_shared(backend, version)
+        self.tokens = tokenize(text, shared=self.shared)
+        self.backend = backend
+        self.version = version
+        self.known = known(backend, version)
+        self.values = values
+        self.segment = _DEFAULT_SEGMENT
+        self.key = ""
+
+    def at(self, index: int) -> str:
+        if not 0 <= index < len(self.tokens):
+            raise Refused("form", self.key, "the text ends where something was still expected")
+        return self.tokens[index]
+
+    def refuse(self, reason: str) -> Refused:
+        return Refused("value", self.key, reason)
+
+    def colon(self, index: int) -> None:
+        self.at(index)
+
+    def whole(self, index: int) -> int:
+        token = self.at(index)
+        number = to_size(token) if self.shared else to_int(token)
+        if number is None:
+            raise self.refuse(f"{token} is no whole number" if not token[:1].isdigit() else f"{token} is too large")
+        return number
+
+    def real(self, index: int) -> float:
+        token = self.at(index)
+        number = to_double(token)
+        if number is None:
+            raise self.refuse(f"{token} is no number")
+        return number
+
+    def boolean(self, index: int) -> bool:
+        said = self.at(index)
+        allowed = {"True": True, "False": False}
+        if self.backend == "mindspeed" and self.key == "open_memory_optimize":
+            allowed = {"true": True, "1": True, "false": False, "0": False}
+        if said not in allowed:
+            raise self.refuse(f"{said} is neither {' nor '.join(allowed)}")
+        return allowed[said]
+
+    def simple(self, key: str, at: int) -> Value:
+        """The value of a key that is one token, with its range checked."""
+        rule = self.known[key]
+        if rule.kind == "bool":
+            return self.boolean(at)
+        if rule.kind == "word":
+            token = self.at(at)
+            if rule.words and token not in rule.words:
+                raise self.refuse(f"{token} is none of {', '.join(rule.words)}")
+            return token
+        if rule.kind == "fraction":
+            real = self.real(at)
+            low, high = rule.lowest, rule.highest
+            inside = (low is None or real > low or (real == low and not rule.is_open)) and (
+                high is None or real < high or (real == high and not rule.is_open)
+            )
+            if not inside:
+                raise self.refuse(f"{self.at(at)} is not {rule.range}")
+            return real
+        return self.number(key, at)
+
+    def number(self, key: str, at: int) -> int:
+        rule = self.known[key]
+        token = self.at(at)
+        if rule.is_digits and not re.fullmatch("[0-9]+", token):
+            raise self.refuse(f"{token} is not made of digits only")
+        if rule.is_digits and (to_int(token) is None or (key == "base_addr_aligned_kb" and len(str(int(token))) != len(token))):
+            raise self.refuse(f"{token} is too large, or begins with 0")
+        number = self.whole(at)
+        if rule.is_power_of_two and not is_power_of_two(number):
+            raise self.refuse(f"{number} is no power of two")
+        lowest = rule.lowest or 0
+        if key == "pinned_reserve_segment_size_mb" and self.backend == "npu":
+            lowest = 0
+        if rule.at_least_segment:
+            lowest = self.segment if self.shared and self.version >= _TWENTY_SINCE[self.backend] else 21
+        if number < lowest or (rule.highest is not None and number > rule.highest):
+            raise self.refuse(f"{number} is not {rule.range}")
+        return number
+
+    def divisions(self, at: int) -> int:
+        """Reads roundup_power2_divisions, whose value begins at ``at``; returns the index of its last token."""
+        if self.at(at) != "[":
+            number = self.whole(at)
+            if not is_power_of_two(number):
+                raise self.refuse(f"{number} is no power of two")
+            self.values[self.key] = (number,) * MAX_DIVISIONS
+            return at
+        entries = list(self.start_entries())
+        last, is_first = 0, True
+        i = at + 1
+        while i < len(self.tokens) and self.tokens[i] != "]":
+            boundary_at = i
+            i += 1
+            self.colon(i)
+            i += 1
+            number = self.whole(i)
+            zero_allowed = self.version >= _ZERO_IN_LIST_SINCE
+            if not is_power_of_two(number) and not (number == 0 and zero_allowed):
+                raise self.refuse(f"{number} is no power of two" + (" and not 0" if zero_allowed else ""))
+            if self.tokens[boundary_at] == ">":
+                start = last + 1 if self.shared else last
+                entries[start:] = [number] * (MAX_DIVISIONS - start)
+            else:
+                boundary = to_size(self.tokens[boundary_at])  # a size in both parsers
+                if boundary is None or not is_power_of_two(boundary):
+                    raise self.refuse(f"the interval {self.tokens[boundary_at]} is no power of two")
+                last = min(boundary.bit_length() - 1, MAX_DIVISIONS - 1)
+                if is_first:
+                    entries[:last] = [number] * last
+                    is_first = False
+                entries[last] = number
+            if self.at(i + 1) != "]":
+                i += 1
+                self.comma(i)
+            i += 1
+        self.at(i)
+        self.values[self.key] = tuple(entries)
+        return i
+
+    def start_entries(self) -> tuple[int, ...]:
+        """What a list is written over: the entries of an earlier one in the same text."""
+        entries = self.values.get("roundup_power2_divisions")
+        return entries if isinstance(entries, tuple) else (0,) * MAX_DIVISIONS
+
+    def comma(self, index: int) -> None:
+        self.at(index)
+
+    def exclude(self) -> None:
+        """torch_npu refuses what expandable segments exclude."""
+        excluded = [key for key in EXCLUDED_BY_EXPANDABLE if key in self.values]
+        if self.backend == "npu" and excluded and self.values.get("expandable_segments") is True:
+            raise Refused("conflict", "expandable_segments", f"it cannot be combined with {' and '.join(excluded)}")
+
+
+class _Strict(_Parser):
+    """Up to torch 2.8 and torch_npu 2.9: one pass, separators checked."""
+
+    def colon(self, index: int) -> None:
+        if self.at(index) != ":":
+            raise Refused("form", self.key, f"':' was expected and not '{self.at(index)}'")
+
+    def comma(self, index: int) -> None:
+        if self.at(index) != ",":
+            raise Refused("form", self.key, f"',' was expected and not '{self.at(index)}'")
+
+    def run(self) -> None:
+        i = 0
+        while i < len(self.tokens):
+            self.key = self.tokens[i]
+            if self.key not in self.known:
+                raise Refused("unknown", self.key, "this key is not known")
+            self.colon(i + 1)
+            if self.known[self.key].kind == "divisions":
+                i = self.divisions(i + 2)
+            else:
+                i += 2
+                self.values[self.key] = self.simple(self.key, i)
+            i += 1
+            if i < len(self.tokens):
+                self.comma(i)
+                i += 1
+        self.exclude()
+
+
+class _Shared(_Parser):
+    """The parser of all accelerators, then the backend's own."""
+
+    def run(self) -> None:
+        common = self.run_common(check=True)
+        self.exclude()
+        self.walk(set(self.known) - common, check=True)
+
+    def run_common(self, *, check: bool) -> set[str]:
+        """Reads the keys that all accelerators share; returns which these are."""
+        common = {name for name in self.known if name in _COMMON}
+        if "large_segment_size_mb" in common:  # in a pass of its own, before those that must not be below it
+            self.walk({"large_segment_size_mb"}, check=False)
+            self.segment = _as_int(self.values.get("large_segment_size_mb", _DEFAULT_SEGMENT))
+        self.walk(common, check=check)
+        return common
+
+    def walk(self, mine: set[str], *, check: bool) -> None:
+        """One pass over the tokens: reads the keys in ``mine`` and steps over the others, of which unknown ones are refused."""
+        i = 0
+        while i < len(self.tokens):
+            self.key = self.tokens[i]
+            if self.key in mine:
+                i = self.take(i)
+            else:
+                if check and self.key not in self.known:
+                    raise Refused("unknown", self.key, "this key is not known")
+                i = self.skip(i)
+            i += 2 if i + 1 < len(self.tokens) else 1
+
+    def take(self, i: int) -> int:
+        self.at(i + 1)
+        i += 2
+        if self.known[self.key].kind == "divisions":
+            return self.divisions(i)
+        self.values[self.key] = self.simple(self.key, i)
+        return i
+
+    def skip(self, i: int) -> int:
+        i += 2
+        if self.at(i) != "[":
+            return i
+        while self.at(i) != "]":
+            i += 1
+        return i
+
+
+def _as_int(value: Value) -> int:
+    return value if isinstance(value, int) else _DEFAULT_SEGMENT
+
+
+def in_bytes(values: Mapping[str, Value]) -> dict[str, Value]:
+    """Returns ``values`` with sizes in bytes as the allocator keeps them: what does not fit is cut to what does."""
+    out: dict[str, Value] = {}
+    for key, value in values.items():
+        if key.endswith("_kb") and isinstance(value, int):
+            out[key] = value * 1024
+        elif key.endswith("_mb") and key != "pinned_reserve_segment_size_mb" and isinstance(value, int):
+            out[key] = min(value, SIZE_MAX // _MIB) * _MIB
+        else:
+            out[key] = value
+    return out

@@ -1,0 +1,121 @@
+"""What a person wrote, before any parser sees it: variables taken out of shell lines, and the text cut into keys and values.
+
+The allocator sees only what is left after the shell; this module also says what the shell does to the text (an unquoted space ends
+it, an unquoted ``>`` sends output to a file).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_ASSIGNMENT = re.compile(
+    r"""(?<![A-Za-z0-9_])([A-Z][A-Z0-9_]{3,})      # the name
+        (?:["']\s*\])?                              # os.environ["NAME"]
+        \s*(?:=|:(?=\s)|,(?=\s*["']))\s*            # NAME=, NAME: (YAML), setenv("NAME", "…")
+        ("(?:[^"\\]|\\.)*"|'[^']*'|[^\s;&|"']*)     # the value
+    """,
+    re.VERBOSE,
+)
+_LOOSE = re.compile(r"[ \t]+((?:[a-z][a-z0-9_]+[ \t]*[:=][^;&|]*))")  # what looks like settings after an unquoted space
+_NEXT_KEY = re.compile(r"\s+(?=[A-Za-z_][A-Za-z0-9_]*\s*[:=])")
+_NAMES = re.compile(r"ALLOC_CONF$")
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A variable and its value.
+
+    Attributes:
+        variable: Its name; "" where only the value was given.
+        value: What the program gets, as long as nothing is ``lost``.
+        lost: What the shell would take away from the end of the value, because it stands after an unquoted space or ``>``.
+    """
+
+    variable: str
+    value: str
+    lost: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One key with its value, as a person meant it.
+
+    Attributes:
+        key: The key, "" where there is nothing.
+        value: Its value without spaces; None: there is none.
+        oddity: What is wrong with the signs around it, in words; "": nothing.
+    """
+
+    key: str
+    value: str | None
+    oddity: str = ""
+
+    @property
+    def text(self) -> str:
+        """Key and value as they should be written."""
+        return self.key if self.value is None else f"{self.key}:{self.value}"
+
+
+def assignments(text: str) -> list[Assignment]:
+    """Returns the variables that ``text`` sets (``export A=x``, ``A=x B=y python …``, ``os.environ["A"] = "x"``), or the text itself."""
+    found = []
+    for match in _ASSIGNMENT.finditer(text):
+        name, raw = match.group(1), match.group(2)
+        if raw[:1] in {'"', "'"}:
+            found.append(Assignment(name, raw[1:-1]))
+            continue
+        lost = ""
+        if _NAMES.search(name):
+            after = _LOOSE.match(text, match.end())
+            lost = after.group(1).strip() if after else ""
+            if ">" in raw or "<" in raw:
+                cut = re.split("[<>]", raw, maxsplit=1)[0]
+                lost = raw[len(cut) :] + (f" {lost}" if lost else "")
+                raw = cut
+        found.append(Assignment(name, raw, lost))
+    if found:
+        return found
+    bare = text.strip()
+    if len(bare) > 1 and bare[0] == bare[-1] and bare[0] in "'\"":
+        bare = bare[1:-1]
+    return [Assignment("", bare)]
+
+
+def entries(text: str) -> list[Entry]:
+    """Returns the keys and values of ``text`` in order, however they are separated."""
+    found = []
+    for chunk, ended_by in _chunks(text):
+        oddity = "';' between settings" if ended_by == ";" else "a space between settings" if ended_by == " " else ""
+        compact = re.sub(r"\s+", "", chunk)
+        if not compact:
+            found.append(Entry("", None, "a comma with nothing before it" if ended_by == "," else oddity))
+            continue
+        sign = next((char for char in compact if char in ":="), "")
+        key, _, value = compact.partition(sign) if sign else (compact, "", "")
+        if sign == "=":
+            oddity = "'=' between key and value"
+        found.append(Entry(key, value if sign else None, oddity))
+    if found and not found[-1].key and not found[-1].oddity:  # the text is empty, or ends with a comma
+        found.pop()
+    return found
+
+
+def _chunks(text: str) -> list[tuple[str, str]]:
+    """Pieces of ``text`` between separators, each with the one that ends it; separators in brackets do not count."""
+    pieces, start, depth, i = [], 0, 0, 0
+    while i < len(text):
+        char = text[i]
+        depth += (char == "[") - (char == "]")
+        depth = max(depth, 0)
+        space = _NEXT_KEY.match(text, i) if depth == 0 and char.isspace() else None
+        if depth == 0 and char in ",;":
+            pieces.append((text[start:i], char))
+            start = i + 1
+        elif space and text[start:i].strip() and not re.search(r"[:=]\s*$", text[start:i]):
+            pieces.append((text[start:i], " "))
+            start = space.end()
+            i = start - 1
+        i += 1
+    pieces.append((text[start:], ""))
+    return pieces
