@@ -117,6 +117,7 @@ def _device(columns: dict[str, Array], names: list[str], total: int, notes: Note
     allocs, frees = action == schema.ALLOC, action == schema.FREE_COMPLETED
     if (allocs & ((size < 0) | (size > MOST_BYTES))).any():
         raise ValueError("an allocation of more bytes than any device holds")
+    size = np.where((size >= 0) & (size <= MOST_BYTES), size, 0)  # of anything else it means nothing
     # An allocation of nothing gives no memory, and its free does nothing: neither is a tensor.
     made = np.unique(identity[allocs & (size > 0)])
     is_tensor = (allocs & (size > 0)) | (frees & np.isin(identity, made))

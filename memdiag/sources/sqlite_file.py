@@ -38,22 +38,28 @@ def open_database(path: Path) -> Iterator[Database]:
     uri = path.resolve().as_uri() + "?mode=ro&immutable=1"
     connection = sqlite3.connect(uri, uri=True, isolation_level=None)
     try:
-        connection.text_factory = lambda text: text.decode(errors="replace")
-        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LARGEST_CELL)
-        connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
-        for pragma in ("trusted_schema=OFF", "query_only=ON", "cell_size_check=ON", "mmap_size=0", "cache_size=-8192", "temp_store=MEMORY"):
-            connection.execute(f"PRAGMA {pragma}")
-        left = (_ALLOWANCE + _STEPS_PER_BYTE * path.stat().st_size) // _STEPS
-
-        def step() -> int:
-            nonlocal left
-            left -= 1
-            return left < 0
-
-        connection.set_progress_handler(step, _STEPS)
-        yield Database(connection)
+        yield from _opened(connection, path)
+    except MemoryError:  # sqlite's own limits are far below what a machine has: a number in the file asks for it
+        raise ValueError("it asks for absurd room") from None
     finally:
         connection.close()
+
+
+def _opened(connection: sqlite3.Connection, path: Path) -> Iterator[Database]:
+    connection.text_factory = lambda text: text.decode(errors="replace")
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LARGEST_CELL)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+    for pragma in ("trusted_schema=OFF", "query_only=ON", "cell_size_check=ON", "mmap_size=0", "cache_size=-8192", "temp_store=MEMORY"):
+        connection.execute(f"PRAGMA {pragma}")
+    left = (_ALLOWANCE + _STEPS_PER_BYTE * path.stat().st_size) // _STEPS
+
+    def step() -> int:
+        nonlocal left
+        left -= 1
+        return left < 0
+
+    connection.set_progress_handler(step, _STEPS)
+    yield Database(connection)
 
 
 class Database:

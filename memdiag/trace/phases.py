@@ -177,6 +177,8 @@ def _pass_starts(marker: Array, passes: Array) -> Array:
 def _first_of_training(device: DeviceTrace, marker: Array) -> int:
     """Returns the event with which the first step begins: after initialisation, inputs included."""
     training = np.flatnonzero((marker == FORWARD) | (marker == BACKWARD) | (marker == OPTIMIZER))
+    if not len(training):  # spans told of optimizer steps in which nothing happened
+        return 0
     initialising = np.flatnonzero(marker[: training[0]] == INITIALISATION)
     if len(initialising):
         return int(initialising[-1]) + 1
