@@ -13,8 +13,11 @@ from made import FOUND, found
 
 from memdiag.findings import Fix
 from memdiag.oom.advice import CODES, EXCLUSIVE, advise, exclude, features
+from memdiag.oom.dialects import dialects
 from memdiag.oom.model import CAUSES, Judgement
+from memdiag.oom.read import read_text
 from memdiag.oom.verdict import judge
+from memdiag.settings.parsers import parse
 from memdiag.units import GIB
 
 PIECES = {"requested": 1, "total": 24, "free": 0.2, "allocated": 14, "unallocated": 9}
@@ -28,6 +31,19 @@ def findings(message):
 
 def lines(finding):
     return [fix.change for fix in finding.fixes]
+
+
+# The version that a wording tells; where it tells less, the newest one.
+VERSIONS = {"1.10": (1, 10), "2.1": (2, 1), "2.2": (2, 2), "2.5": (2, 5), "npu-1.11": (1, 11)}
+
+
+def assert_accepted(change, message):
+    """The allocator takes the settings of a line as its version reads them."""
+    settings = re.search(r"ALLOC_CONF=(\S+)", change)
+    if settings:
+        mark = next((mark.partition(":")[2] for mark in sorted(message.marks) if mark.startswith("generation:")), "")
+        version = VERSIONS.get(mark, (2, 13))
+        assert parse(settings[1], message.backend, version).refused is None, (change, version)
 
 
 def largest(fields):
@@ -171,6 +187,28 @@ def test_what_a_dialect_knows_comes_first_and_once():
     assert changes.count(own.change) == 1
 
 
+def test_a_general_fix_with_another_value_gives_way():
+    own = Fix("Leave room", "code", "torch_npu.npu.set_per_process_memory_fraction(0.5)")
+    changes = lines(advise(replace(found("npu", **PIECES_NPU), fixes=(own,)), Judgement("workspace_or_comm", "low"))[0])
+    assert [line for line in changes if "memory_fraction" in line] == [own.change]
+
+
+def test_several_fixes_of_a_dialect_that_judges_by_itself_stand_alone():
+    own = (Fix("One", "flag", "--one 1"), Fix("Two", "flag", "--two 2"))
+    judgement = Judgement("limit", "high")
+    assert advise(replace(found(**FULL), fixes=own, judgement=judgement), judgement)[0].fixes == own
+
+
+def test_first_fixes_go_together_in_every_example_of_a_dialect():
+    for dialect in dialects():
+        for form, text in dialect.EXAMPLES:
+            for message in read_text(text).messages:
+                firsts = [finding.fixes[0].change for finding in message.findings if finding.fixes]
+                assert not any(exclude(message.backend, one, other) for one, other in itertools.combinations(firsts, 2)), form
+                assert {finding.code for finding in message.findings} <= set(CODES)
+                assert message.findings[0].fixes, form
+
+
 def test_a_warning_is_no_critical_finding():
     assert advise(replace(found(**FULL), is_warning=True), Judgement("capacity", "low"))[0].severity == "warning"
 
@@ -209,6 +247,7 @@ def test_any_numbers_get_sound_advice(message, verdict, confidence, others):
                 assert 0 <= saving.low_bytes <= saving.expected_bytes <= saving.high_bytes <= printed
                 assert saving.basis == "estimated"
             for fix in finding.fixes:
+                assert_accepted(fix.change, message)
                 sizes = re.findall(r"max_split_size_mb:(\d+)", fix.change)
                 assert all(int(size) > 20 for size in sizes)
                 fractions = re.findall(r"memory_fraction[(:]([\d.]+)", fix.change)

@@ -74,7 +74,7 @@ def advise(found: Found, judgement: Judgement) -> tuple[Finding, ...]:
     if wrong is not None:
         findings.append(wrong)
     main = findings[0]
-    findings[0] = replace(main, severity="warning" if found.is_warning else main.severity, fixes=_ranked(found.fixes, main.fixes))
+    findings[0] = replace(main, severity="warning" if found.is_warning else main.severity, fixes=_ranked(found, main))
     return _compatible(found.backend, findings)
 
 
@@ -104,10 +104,17 @@ def _second(case: Case) -> Cause | None:
     return None
 
 
-def _ranked(first: tuple[Fix, ...], general: tuple[Fix, ...]) -> tuple[Fix, ...]:
-    """Puts a dialect's fixes before the general ones, each line once."""
-    seen = {fix.change for fix in first if fix.change}
-    return (*first, *(fix for fix in general if not fix.change or fix.change not in seen))
+def _ranked(found: Found, main: Finding) -> tuple[Fix, ...]:
+    """Puts a dialect's fixes before the general ones, without those that say the same with another value.
+
+    A dialect that judges by itself and has several fixes knows its system: general ones would only water them down.
+    """
+    own = found.fixes
+    if found.judgement is not None and len(own) > 1 and main.code != "MD707":
+        return own
+    seen = {fix.change for fix in own if fix.change}
+    others = (fix for fix in main.fixes if not fix.change or fix.change not in seen)
+    return (*own, *(fix for fix in others if not any(exclude(found.backend, fix.change, line) for line in seen)))
 
 
 def _compatible(backend: str, findings: list[Finding]) -> tuple[Finding, ...]:

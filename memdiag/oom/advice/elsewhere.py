@@ -173,10 +173,10 @@ def _raise_limit(case: Case, needed: int | None, high: int | None) -> tuple[Fix,
             f"{names.module}.set_per_process_memory_fraction({share or '1.0'})", enough or "where the device has the memory",
             f"leave room for {names.comm} and for other processes on the device; it was set for a reason",
         ))  # fmt: skip
-        if has_settings(case) and case.generation in {"2.9", "npu-26.0"}:
+        if has_settings(case) and case.generation == "2.9":
             line = setting(case, "per_process_memory_fraction", share or "1.0")
             title = "Or raise it where it is set in the environment"
-            fixes.append(Fix(title, "env", line, "recent versions", "put it into the line that is there"))
+            fixes.append(Fix(title, "env", line, "torch >= 2.10: older ones refuse it", "put it into the line that is there"))
     if case.on_torch:
         fixes.append(Fix(
             "In a serving engine: change the share of memory that it takes", "flag", "--gpu-memory-utilization 0.95",

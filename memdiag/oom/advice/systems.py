@@ -85,7 +85,7 @@ def expandable(case: Case) -> Fix | None:
         return None
     applicability = {
         "npu": "torch_npu, where driver and CANN support virtual memory",
-        "hip": "recent ROCm builds; older ones say that the platform does not support it, and go on without",
+        "hip": "builds for ROCm 7.0 and newer; older ones say that it is not supported, and go on without",
     }.get(case.backend, "torch >= 2.1 on Linux (not on Windows)")
     caveat = {
         "npu": "refused together with max_split_size_mb or garbage_collection_threshold; not with MindSpeed's own pools",
