@@ -45,6 +45,14 @@ OOM_RENDERERS: dict[str, str] = {
     "md": "memdiag.render.oom_markdown:render",
 }
 
+# What ``memdiag conf`` found, and the table of all settings.
+CONF_RENDERERS: dict[str, str] = {
+    "terminal": "memdiag.render.conf:render",
+    "json": "memdiag.render.conf_json:render",
+    "list-terminal": "memdiag.render.conf:render_list",
+    "list-json": "memdiag.render.conf_json:render_list",
+}
+
 
 def resolve(target: str) -> Any:
     """Imports ``"module"`` or ``"module:attribute"`` and returns it."""

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from memdiag.cli import analyze, oom
+from memdiag.cli import analyze, conf, oom
 from memdiag.cli.quick import QuickCommand, QuickGroup
 from memdiag.cli.talk import say_error
 from memdiag.errors import COULD_NOT, DONE, MemdiagError
@@ -29,6 +29,7 @@ app = typer.Typer(
 )
 app.command("analyze", cls=QuickCommand)(analyze.analyze)
 app.command("oom", cls=QuickCommand)(oom.oom)
+app.command("conf", cls=QuickCommand)(conf.conf)
 
 
 def _show_version(wanted: bool) -> None:

@@ -45,11 +45,19 @@ def guess_backend(environ: Mapping[str, str]) -> str:
 
 
 def check_environment(environ: Mapping[str, str], scene: Scene, features: tuple[str, ...] = (), version: str | None = None) -> ConfReport:
-    """Returns what is to be said about ``environ``: the variable that is read, those that are not, and those beside them."""
+    """Returns what is to be said about ``environ``: the variable that is read, those that are not, and those beside them.
+
+    Args:
+        environ: Variables and their values.
+        scene: Backend, version and platform.
+        features: What the program uses besides, keys of ``features.FEATURES``.
+        version: The version as it was given, for the report.
+        lost: What the shell takes away from the end of a value, by variable.
+    """
     order = read_order(scene)
     present = [name for name in order if name in environ]
     name = present[0] if present else order[0]
-    report = lint(Assignment(name, environ.get(name, "")), scene, features, version)
+    report = lint(Assignment(name, environ.get(name, ""), (lost or {}).get(name, "")), scene, features, version)
     if not present:
         report = replace(report, text=None, corrected=None, line="", findings=())
     keys = {key: value == "True" for key, value in parse_conf(environ.get(name, "")).items() if value in {"True", "False"}}

@@ -79,22 +79,16 @@ def lint(assignment: Assignment, scene: Scene, features: tuple[str, ...] = (), v
     _signs(state, meant)
     settings = tuple(_entry(state, entry, meant) for entry in meant if entry.key or entry.value)
     outcome = parse(assignment.value, scene.backend, scene.version)
-    corrected = parse(_joined(state.right), scene.backend, scene.version)
-    values = corrected.values
+    values = _alone([Entry(key, value) for key, value in state.right.items()], scene)
     written = dict(state.right)
     for clash in (*relations(values, scene), *clashes(values, features, scene)):
         state.clash(clash, written)
     _last_word(state, outcome, found)
     joined = _joined(state.right)
-    is_right = (
-        joined == _joined({entry.key: entry.value or "" for entry in found if entry.key}) and not assignment.lost and not state.blamed
-    )
-    needed = bool(joined or found) and not (is_right or joined == assignment.value)
-    line = _line(variable, joined)
-    findings = tuple(
-        replace(finding, fixes=tuple(_with_line(fix, line if needed else "") for fix in finding.fixes))
-        for finding in _sorted(state.findings)
-    )
+    is_changed = bool(assignment.lost) or joined != ",".join(entry.text for entry in found) or any(entry.oddity for entry in meant)
+    needed = bool(state.findings) and is_changed
+    line = _line(variable, joined) if needed else ""
+    findings = tuple(replace(f, fixes=tuple(_with_line(fix, line) for fix in f.fixes)) for f in in_order(state.findings))
     return ConfReport(
         scene.backend,
         version,
@@ -104,7 +98,7 @@ def lint(assignment: Assignment, scene: Scene, features: tuple[str, ...] = (), v
         settings,
         findings,
         joined if needed else None,
-        line if needed else "",
+        line,
     )
 
 
@@ -112,7 +106,8 @@ def _with_line(fix: Fix, line: str) -> Fix:
     return replace(fix, change=line) if line and fix.kind == "env" and not fix.change else fix
 
 
-def _sorted(findings: list[Finding]) -> list[Finding]:
+def in_order(findings: list[Finding]) -> list[Finding]:
+    """Returns ``findings``, the worst first."""
     return sorted(findings, key=lambda finding: (SEVERITIES.index(finding.severity), finding.code))
 
 

@@ -20,6 +20,7 @@ _IN_MIB = {
     "": 1.0, "m": 1.0, "mb": 1.0, "mib": 1.0, "g": 1024.0, "gb": 1024.0, "gib": 1024.0, "t": 1048576.0, "tb": 1048576.0, "tib": 1048576.0,
     "k": 1 / 1024, "kb": 1 / 1024, "kib": 1 / 1024, "b": 1 / 1048576,
 }  # fmt: skip
+_ENDS = "the program ends at its first allocation"
 _AS_GOOD_AS_NONE = 1 << 40  # MiB: more than any device has
 
 
@@ -168,4 +169,4 @@ def _read_as(key: Key, value: str, read: str, right: str | None, *, is_same: boo
 
 def _out_of_range(key: Key, value: str, right: str | None) -> Problem:
     title = f"{key.name}:{value} is not allowed: it takes {key.range}"
-    return Problem("MD652", title, "critical", f"it is a {TYPE_WORDS[key.kind]}; the program ends at its first allocation", right)
+    return Problem("MD652", title, "critical", f"it is a {TYPE_WORDS[key.kind]}; {_ENDS}", right)

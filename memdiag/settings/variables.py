@@ -70,7 +70,7 @@ VARIABLES: tuple[Variable, ...] = (
         ),
     ),
     Variable(
-        "PYTORCH_NO_NPU_MEMORY_CACHING", "Every tensor is taken from the driver and given back at once.", NPU, ".*", "1 to turn caching off",
+        "PYTORCH_NO_NPU_MEMORY_CACHING", "Every tensor is taken from the driver and given back at once.", NPU, ".*", "1",
         (
             Remark(
                 _ON, "MD658", "warning", "PYTORCH_NO_NPU_MEMORY_CACHING is set: no allocator setting has any effect",
@@ -92,9 +92,8 @@ VARIABLES: tuple[Variable, ...] = (
         GPU, _FLAG, "0 or 1",
         (
             Remark(
-                "0", "MD658", "warning", "TORCH_NCCL_AVOID_RECORD_STREAMS=0 lets buffers of collectives wait for NCCL's stream",
-                "freed memory can be used again only after the stream has passed, which raises the peak where it is not ignored as outdated",
-                "Unset it",
+                ".*", "MD655", "info", "TORCH_NCCL_AVOID_RECORD_STREAMS is deprecated: current versions of torch always do so",
+                "before, 0 let freed buffers of collectives wait for NCCL's stream, which raised the peak", "Unset it on current versions",
             ),
         ),
     ),

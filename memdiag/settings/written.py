@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from memdiag.settings.tables import every
+
 _ASSIGNMENT = re.compile(
     r"""(?<![A-Za-z0-9_])([A-Z][A-Z0-9_]{3,})      # the name
         (?:["']\s*\])?                              # os.environ["NAME"]
@@ -119,3 +121,10 @@ def _chunks(text: str) -> list[tuple[str, str]]:
         i += 1
     pieces.append((text[start:], ""))
     return pieces
+
+
+def guess_by_keys(text: str) -> str:
+    """Returns "npu" where ``text`` has keys that only torch_npu knows, else "cuda"."""
+    names = {entry.key for entry in entries(text)}
+    ours, theirs = (set(every(backend)) for backend in ("npu", "cuda"))
+    return "npu" if names & (ours - theirs) and not names & (theirs - ours) else "cuda"

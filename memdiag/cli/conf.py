@@ -1,0 +1,191 @@
+"""``memdiag conf``: allocator settings in; what each does, what is wrong with them, and the line to use instead out."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from memdiag.errors import BUDGET_HIT, COULD_NOT, MemdiagError
+
+if TYPE_CHECKING:
+    from memdiag.settings.relations import Scene
+    from memdiag.settings.report import ConfReport
+
+_CODE = re.compile(r"MD[0-9]{3}")
+_SEVERITIES = {"warning": ("critical", "warning"), "critical": ("critical",)}
+_USAGE = """\
+error: no settings given
+hint: give them in quotes, or check the variables that are set here:
+  memdiag conf 'expandable_segments:True,max_split_size_mb:128'
+  memdiag conf --env
+  memdiag conf --list
+"""
+
+
+def conf(
+    text: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="SETTINGS", help="key:value,… or NAME=key:value,…; - reads them from a pipe.", show_default=False),
+    ] = None,
+    *,
+    env: Annotated[bool, typer.Option("--env", help="Check the environment variables that are set here.")] = False,
+    every: Annotated[bool, typer.Option("--list", help="Show the table of all settings.")] = False,
+    backend: Annotated[
+        str | None,
+        typer.Option("--backend", metavar="cuda|hip|npu", help="Whose they are; guessed if left out.", show_default=False),
+    ] = None,
+    torch: Annotated[
+        str | None, typer.Option("--torch", metavar="X.Y", help="The version of torch; the newest known if left out.", show_default=False)
+    ] = None,
+    torch_npu: Annotated[
+        str | None, typer.Option("--torch-npu", metavar="X.Y", help="The version of torch_npu; means --backend npu.", show_default=False)
+    ] = None,
+    platform: Annotated[
+        str | None, typer.Option("--platform", metavar="linux|windows", help="Where the program runs.", show_default=False)
+    ] = None,
+    using: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with",
+            metavar="FEATURE",
+            help="What else it uses: ipc, cuda-graphs, mempool, sleep-mode, pluggable, snapshots, mindspeed-pools; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts (docs/settings.md).")] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write there; .json chooses the form.", show_default=False),
+    ] = None,
+    fail_on: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fail-on",
+            metavar="warning|critical|CODE",
+            help="Exit with 1 if there is such a finding; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Check allocator settings (PYTORCH_CUDA_ALLOC_CONF and its kin) before a run.
+
+    It finds what the allocator would refuse, ignore or read otherwise, explains each key, and writes the line to use instead.
+
+    Exit code: 0 done, 1 a --fail-on was hit, 2 it could not be done.
+    """
+    budgets = _budgets(fail_on or [])
+    if every:
+        _list(backend, torch, torch_npu, as_json=as_json, output=output)
+        return
+    if not text and not env:
+        typer.echo(_USAGE, err=True, nl=False)
+        raise typer.Exit(COULD_NOT)
+    if text and env:
+        raise MemdiagError("settings and --env exclude each other", "run it twice")
+    features = _features(using or [])
+
+    from memdiag.cli.emit import emit, form_of
+    from memdiag.registry import CONF_RENDERERS, resolve
+
+    if env:
+        from memdiag.settings.environment import check_environment, guess_backend
+
+        scene = _scene(
+            backend, torch, torch_npu, platform or ("windows" if sys.platform == "win32" else "linux"), guess_backend(os.environ)
+        )
+        report = check_environment(os.environ, scene, features, torch_npu or torch)
+    else:
+        report = _text(" ".join(text or []), backend, torch, torch_npu, platform, features)
+    form = form_of(as_json=as_json, as_md=False, output=output)
+    render = resolve(CONF_RENDERERS["json" if form == "json" else "terminal"])
+    emit(lambda look: render(report, look), output)
+    if hit := _hits(report, budgets):
+        from memdiag.cli.talk import say
+
+        say(f"--fail-on: {', '.join(hit)}")
+        raise typer.Exit(BUDGET_HIT)
+
+
+def _text(
+    text: str, backend: str | None, torch: str | None, torch_npu: str | None, platform: str | None, features: tuple[str, ...]
+) -> ConfReport:
+    """Checks what was given on the command line: settings, or a shell line with any number of variables."""
+    from memdiag.settings.environment import ALLOC_VARIABLES, check_environment, guess_backend
+    from memdiag.settings.lint import lint
+    from memdiag.settings.written import assignments, guess_by_keys
+
+    if text == "-":
+        text = sys.stdin.read(1 << 20)
+    given = assignments(text)
+    named = {assignment.variable: assignment.value for assignment in given if assignment.variable}
+    guess = guess_backend(named) if named else guess_by_keys(text)
+    scene = _scene(backend, torch, torch_npu, platform or "", guess)
+    alone = [assignment for assignment in given if not assignment.variable or assignment.variable in ALLOC_VARIABLES]
+    if len(given) == 1 and len(alone) == 1:
+        return lint(alone[0], scene, features, torch_npu or torch)
+    lost = {assignment.variable: assignment.lost for assignment in alone if assignment.lost}
+    return check_environment(named, scene, features, torch_npu or torch, lost)
+
+
+def _scene(backend: str | None, torch: str | None, torch_npu: str | None, platform: str, guess: str) -> Scene:
+    from memdiag.settings.model import BACKENDS, parse_version
+    from memdiag.settings.relations import Scene
+    from memdiag.settings.tables import newest
+
+    chosen = (backend or ("npu" if torch_npu else guess)).lower()
+    if chosen not in BACKENDS:
+        raise MemdiagError(f"--backend {backend}: neither cuda, hip nor npu", "for example --backend npu")
+    if platform not in {"", "linux", "windows"}:
+        raise MemdiagError(f"--platform {platform}: neither linux nor windows", "for example --platform windows")
+    is_npu = chosen in {"npu", "mindspeed"}
+    if torch_npu and not is_npu:
+        raise MemdiagError(f"--torch-npu goes with --backend npu, not {chosen}", "use --torch for CUDA and ROCm")
+    said = (torch_npu or torch) if is_npu else torch
+    version = parse_version(said) if said else None
+    if said and version is None:
+        raise MemdiagError(f"{said}: not a version", "for example --torch 2.6")
+    return Scene(chosen, version or newest(chosen), platform, version is not None)
+
+
+def _features(given: list[str]) -> tuple[str, ...]:
+    from memdiag.settings.features import FEATURES
+
+    features = tuple(word.strip().lower().replace("_", "-") for item in given for word in item.split(",") if word.strip())
+    for feature in features:
+        if feature not in FEATURES:
+            raise MemdiagError(f"--with {feature}: not a feature known here", f"features are {', '.join(FEATURES)}")
+    return features
+
+
+def _list(backend: str | None, torch: str | None, torch_npu: str | None, *, as_json: bool, output: Path | None) -> None:
+    from memdiag.cli.emit import emit, form_of
+    from memdiag.registry import CONF_RENDERERS, resolve
+    from memdiag.settings.report import listing
+
+    scene = _scene(backend, torch, torch_npu, "", "cuda")
+    chosen = (scene.backend,) if backend or torch_npu else ("cuda", "npu")
+    table = listing(chosen, scene.version if scene.is_given else None)
+    form = form_of(as_json=as_json, as_md=False, output=output)
+    render = resolve(CONF_RENDERERS["list-json" if form == "json" else "list-terminal"])
+    emit(lambda look: render(table, look), output)
+
+
+def _budgets(given: list[str]) -> list[str]:
+    words = [word.strip() for item in given for word in item.split(",")]
+    budgets = [word.lower() if word.lower() in _SEVERITIES else word.upper() for word in words]
+    for word, budget in zip(words, budgets, strict=True):
+        if budget not in _SEVERITIES and not _CODE.fullmatch(budget):
+            raise MemdiagError(
+                f"--fail-on {word}: neither warning, critical nor a code", "for example --fail-on critical or --fail-on MD651"
+            )
+    return budgets
+
+
+def _hits(report: ConfReport, budgets: list[str]) -> list[str]:
+    severities = {severity for budget in budgets for severity in _SEVERITIES.get(budget, ())}
+    return list(dict.fromkeys(f.code for f in report.findings if f.severity in severities or f.code in budgets))
