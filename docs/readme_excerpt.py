@@ -1,4 +1,4 @@
-"""Writes the diagnosis at the top of README.md anew, from what ``memdiag analyze`` prints now: ``make readme``.
+"""Writes the diagnoses at the top of README.md anew, from what ``memdiag oom`` and ``memdiag analyze`` print now: ``make readme``.
 
 Only the most telling paragraphs are shown, with "…" for what is left out; tests/test_readme.py compares them with the output.
 """
@@ -38,15 +38,29 @@ def excerpt(text: str) -> Iterator[str]:
     yield from ["", *finding[: fixes[1] if len(fixes) > 1 else None], "…"]
 
 
+def oom_excerpt(text: str) -> Iterator[str]:
+    """Everything up to the second remedy of the first finding."""
+    for line in text.splitlines():
+        if re.match(r"\s+2\.  ", line):
+            break
+        yield line
+    yield "…"
+
+
+def fresh(match: re.Match[str]) -> str:
+    """A block with what its command prints now."""
+    arguments = match[2].split()
+    shown = (oom_excerpt if arguments[0] == "oom" else excerpt)(output(arguments))
+    return match[1] + match[2] + "\n".join(shown) + "\n" + match[4]
+
+
 def main() -> None:
-    """Replaces the block in README.md."""
+    """Replaces the blocks in README.md."""
     readme = ROOT / "README.md"
     text = readme.read_text(encoding="utf-8")
-    match = BLOCK.search(text)
-    if match is None:
+    if not BLOCK.search(text):
         raise SystemExit("README.md has no console block that begins with: $ memdiag")
-    shown = "\n".join(excerpt(output(match[2].split())))
-    readme.write_text(text[: match.start(3)] + shown + "\n" + text[match.end(3) :], encoding="utf-8")
+    readme.write_text(BLOCK.sub(fresh, text), encoding="utf-8")
 
 
 if __name__ == "__main__":

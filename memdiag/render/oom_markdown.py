@@ -52,7 +52,7 @@ def _messages(report: OomReport, *, every: bool, top: int) -> list[str]:
 def _message(message: Message) -> list[str]:
     lines = [f"**{escape(words.sentence(message))}** {escape(' '.join(words.reasons(message)))}", ""]
     lines += [f"How sure: {escape(words.sureness(message))}", "", f"*{escape(words.facts(message))}*", ""]
-    rows, total = words.ledger_rows(message)
+    rows, total = words.ledger_rows(message), words.total_of(message)
     if rows:
         lines += [f"### {words.ledger_title(message)}", ""]
         if total is not None:
@@ -60,7 +60,7 @@ def _message(message: Message) -> list[str]:
             lines += [*fence([drawn.plain], "text"), ""]
         cells = [
             (
-                f"`{row.glyph}` {escape(row.name)}" if message.ledger else escape(row.name),
+                f"`{row.glyph}` {escape(row.name)}" if total else escape(row.name),
                 format_bytes(row.bytes),
                 percent(row.share),
                 escape(row.meaning),
@@ -98,5 +98,5 @@ def _fix(number: int, fix: Fix) -> list[str]:
     if fix.change:
         lines += [*("   " + line for line in fence([plain(line) for line in fix.change.splitlines()])), ""]
     if fix.caveat:
-        lines += [f"   *But:* {escape(fix.caveat)}", ""]
+        lines += [f"   *But* {escape(words.caveat(fix))}", ""]
     return lines

@@ -66,11 +66,12 @@ def _overview(page: LightPage, report: OomReport, *, every: bool, top: int) -> N
 def _message(page: LightPage, message: Message, most_fixes: int) -> None:
     style = "bold yellow" if message.judgement.verdict == "unknown" or message.is_warning else "bold red"
     name = words.cause_name(message.judgement.verdict).upper()
-    rows = [((name, style), (words.sentence(message), "bold"))]
-    rows += [(("", ""), (reason, "")) for reason in words.reasons(message)]
-    rows.append((("how sure", "dim"), (words.sureness(message), "")))
-    rows.append((("message", "dim"), (words.facts(message), "")))
-    page.grid("lw", rows, indent=0)
+    page.grid("lw", [((name, style), (words.sentence(message), "bold"))], indent=0)
+    rows = [(("", "dim"), reason) for reason in words.reasons(message)]
+    rows += [(("how sure", "dim"), words.sureness(message)), (("message", "dim"), words.facts(message))]
+    if words.reasons(message):
+        rows[0] = (("why", "dim"), rows[0][1])
+    page.grid("lw", rows)
     _ledger(page, message)
     if message.findings:
         page.title("What to do")
@@ -80,11 +81,11 @@ def _message(page: LightPage, message: Message, most_fixes: int) -> None:
 
 
 def _ledger(page: LightPage, message: Message) -> None:
-    rows, total = words.ledger_rows(message)
-    if not rows:
-        page.gap()
-    else:
+    rows, total, said = words.ledger_rows(message), words.total_of(message), words.tried(message)
+    if rows:
         page.title(words.ledger_title(message))
+    elif said:
+        page.gap()
     sizes = [row.bytes or 0 for row in rows]
     if total and sum(sizes) > 0:
         width = page.width - 4
@@ -93,12 +94,12 @@ def _ledger(page: LightPage, message: Message) -> None:
     table: list[tuple[Cell, ...]] = []
     for row in rows:
         name = f"{row.name} · {row.meaning}" if row.meaning else row.name
-        shown: tuple[Cell, ...] = (format_bytes(row.bytes), name)
-        table.append(((row.glyph, row.style), shown[0], percent(row.share), name) if message.ledger else shown)
-    if total is not None:
+        size = format_bytes(row.bytes)
+        table.append(((row.glyph, row.style), size, percent(row.share), name) if total else (size, name))
+    if total and rows:
         table.append((("", ""), (format_bytes(total), "bold"), ("", ""), ("total", "bold")))
-    page.grid("lrrw" if message.ledger else "rw", table)
-    if said := words.tried(message):
+    page.grid("lrrw" if total else "rw", table)
+    if said:
         page.text(said, indent=2)
 
 
@@ -129,7 +130,7 @@ def _fix(page: LightPage, number: int, fix: Fix) -> None:
     for line in fix.change.splitlines():
         page.paste(plain(line), indent=8)
     if fix.caveat:
-        page.text(f"but {plain(fix.caveat, LONGEST)}", "dim", indent=8)
+        page.text(f"but {words.caveat(fix)}", "dim", indent=8)
 
 
 def _next(page: LightPage, message: Message, most_fixes: int) -> None:

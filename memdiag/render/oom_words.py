@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from memdiag.findings import Fix
 from memdiag.oom.model import Message, OomReport
 from memdiag.render.steps import record_lines
 from memdiag.render.text import plain, shorten
@@ -35,18 +36,21 @@ SHORT_CAUSES = {
     "host": "the computer's RAM ran out",
     "unknown": "cannot be told",
 }
-SURE = {"high": "the numbers leave little doubt", "medium": "the numbers fit, but do not prove it", "low": "the message does not decide it"}
+SURE = {"high": "little doubt", "medium": "it fits, but is not proven", "low": "the message does not decide it"}
 _FRAMEWORKS = {
-    "pytorch": "PyTorch", "torch_npu": "PyTorch (torch_npu)", "jax": "JAX", "tensorflow": "TensorFlow", "vllm": "vLLM", "sglang": "SGLang",
-    "mindspore": "MindSpore", "paddle": "PaddlePaddle", "onnxruntime": "ONNX Runtime", "cupy": "CuPy", "triton": "Triton",
-    "ggml": "ggml (llama.cpp)", "ollama": "Ollama", "mlx": "MLX", "nccl": "NCCL", "tensorrt": "TensorRT", "cann": "CANN", "hccl": "HCCL",
-    "ray": "Ray", "cuda": "CUDA", "linux": "Linux", "numpy": "NumPy",
+    "pytorch": "PyTorch", "torch_npu": "PyTorch (torch_npu)", "torch7": "Torch 7", "jax": "JAX", "xla": "XLA", "tensorflow": "TensorFlow",
+    "tensorflow-ge": "TensorFlow (Ascend GE)", "mindspore": "MindSpore", "paddle": "PaddlePaddle", "onnxruntime": "ONNX Runtime",
+    "vllm": "vLLM", "sglang": "SGLang", "cupy": "CuPy", "triton": "Triton", "ollama": "Ollama", "mlx": "MLX", "nccl": "NCCL",
+    "cann": "CANN", "cann-hccl": "HCCL (CANN)", "tensorrt": "TensorRT", "ray": "Ray", "slurm": "Slurm", "linux": "Linux",
+    "shell": "the shell", "numpy": "NumPy", "cuda": "CUDA",
 }  # fmt: skip
+# Whose messages are about one tensor, not about a model or a pool.
+_ALLOCATORS = frozenset({"pytorch", "torch_npu", "jax", "tensorflow", "mindspore", "paddle", "onnxruntime", "cupy", "mlx"})
 _BACKENDS = {
     "cuda": "CUDA", "hip": "ROCm", "npu": "Ascend NPU", "xpu": "XPU", "mps": "MPS", "hpu": "Gaudi", "tpu": "TPU", "metal": "Metal",
     "cpu": "the host",
 }  # fmt: skip
-_CARDS = {"cuda": "GPU", "hip": "GPU", "npu": "NPU", "tpu": "TPU", "hpu": "HPU", "xpu": "XPU"}
+_CARDS = {"cuda": "GPU", "hip": "GPU", "npu": "NPU", "tpu": "TPU", "hpu": "HPU", "xpu": "XPU", "cpu": "host"}
 _MINE = (("█", "green"), ("▒", "red"), ("▓", "blue"), ("▚", "yellow"))
 _DRAWN = {"other processes": ("░", "magenta"), "free": ("·", "cyan"), "unknown": ("?", "dim")}
 _BASIS = {"computed": "computed", "inferred": "inferred"}
@@ -124,13 +128,13 @@ def sureness(message: Message) -> str:
     """Returns how sure the verdict is, and what else it may be."""
     judgement = message.judgement
     others = [f"{cause_name(other)} ({SHORT_CAUSES.get(other, '')})" for other in judgement.alternatives]
-    return f"{judgement.confidence}, {SURE[judgement.confidence]}." + (f" If not that: {', or '.join(others)}." if others else "")
+    return f"{judgement.confidence}: {SURE[judgement.confidence]}." + (f" If not that: {', or '.join(others)}." if others else "")
 
 
 def card(message: Message) -> str:
-    """Returns ``GPU 3``, ``the NPU``, ``the device``."""
+    """Returns ``GPU 3``, ``the NPU``, ``the host``, ``the device``."""
     name, device = _CARDS.get(message.backend, "device"), message.fields.get("device_index")
-    return f"{name} {device}" if isinstance(device, int) else f"the {name}"
+    return f"{name} {device}" if isinstance(device, int) and name != "host" else f"the {name}"
 
 
 def place(message: Message) -> str:
@@ -161,30 +165,34 @@ def facts(message: Message) -> str:
     return " · ".join(part for part in parts if part)
 
 
+def total_of(message: Message) -> int | None:
+    """Returns what the ledger adds up to; None where that is not known."""
+    return next((entry.bytes for entry in message.ledger if entry.owner == "total"), None)
+
+
 def ledger_title(message: Message) -> str:
     """Returns what the ledger is an account of."""
-    return "What the message says" if not message.ledger else f"Where the memory of {card(message)} was"
+    return f"Where the memory of {card(message)} was" if total_of(message) else "What the message says"
 
 
-def ledger_rows(message: Message) -> tuple[list[Row], int | None]:
-    """Returns the parts of a device's memory in the order of the bar, and their total if it is known.
+def ledger_rows(message: Message) -> list[Row]:
+    """Returns the parts of a device's memory in the order of the bar; without a total, the sizes that are printed.
 
-    ``meaning`` says how a number is known where it is not simply printed. Without a ledger, the rows are the sizes that are printed.
+    ``meaning`` says how a number is known where it is not simply printed.
     """
-    whole = next((entry.bytes for entry in message.ledger if entry.owner == "total"), None)
+    whole = total_of(message)
+    if not whole:
+        sizes = ((what, message.fields.get(name)) for name, what in _SIZES.items())
+        return [Row(what, size, None, "", " ") for what, size in sizes if isinstance(size, int)]
     rows: list[Row] = []
     mine = 0
     for entry in message.ledger:
-        if entry.owner == "total":
-            continue
-        glyph, style = _DRAWN.get(entry.owner) or _MINE[min(mine, len(_MINE) - 1)]
-        mine += entry.owner == "this process"
-        share = entry.bytes / whole if whole and entry.bytes is not None else None
-        rows.append(Row(plain(entry.what, 120), entry.bytes, share, _BASIS.get(entry.basis, ""), glyph, style))
-    if not message.ledger:
-        sizes = ((what, message.fields.get(name)) for name, what in _SIZES.items())
-        rows = [Row(what, size, None, "", " ") for what, size in sizes if isinstance(size, int)]
-    return rows, whole
+        if entry.owner != "total":
+            glyph, style = _DRAWN.get(entry.owner) or _MINE[min(mine, len(_MINE) - 1)]
+            mine += entry.owner == "this process"
+            share = entry.bytes / whole if entry.bytes is not None else None
+            rows.append(Row(plain(entry.what, 120), entry.bytes, share, _BASIS.get(entry.basis, ""), glyph, style))
+    return rows
 
 
 def tried(message: Message) -> str:
@@ -193,6 +201,8 @@ def tried(message: Message) -> str:
     if not isinstance(wanted, int) or not wanted:
         return ""
     size = format_bytes(wanted)
+    if message.framework not in _ALLOCATORS:
+        return ""
     if message.framework not in {"pytorch", "torch_npu"} or message.backend not in {"cuda", "hip", "npu", "xpu"}:
         return f"{size} is the one request that failed, not what the program needs in all."
     if wanted == 2 * MIB:
@@ -286,6 +296,13 @@ def excerpt(message: Message, limit: int) -> str:
     return shorten(plain(" ".join(message.text.split())), limit)
 
 
+def caveat(fix: Fix) -> str:
+    """Returns the caveat of a remedy as it goes on after "but"; "" if there is none."""
+    text = plain(fix.caveat, 400)
+    first = text.split(" ", 1)[0]
+    return text[:1].lower() + text[1:] if (first.isalpha() and first[1:].islower()) or first in {"A", "It"} else text
+
+
 def next_steps(message: Message, *, recorded: bool) -> list[tuple[str, str]]:
     """Returns pairs of what it is good for and the line to paste: how to see what filled the memory, where that would help.
 
@@ -300,4 +317,4 @@ def next_steps(message: Message, *, recorded: bool) -> list[tuple[str, str]]:
     given = shlex.quote(log) + " " if log not in {"", "-", "text"} else ""
     begin, end = record_lines(message.backend)
     steps = [] if recorded else [("see what filled the memory: record it, from before the model is made", begin), ("…to the failure", end)]
-    return [*steps, ("then, with that trace: what held the memory when it failed", f"memdiag oom {given}--from-trace trace.pkl")]
+    return [*steps, ("with that trace: what held the memory when it failed", f"memdiag oom {given}--from-trace trace.pkl")]

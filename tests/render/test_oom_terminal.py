@@ -37,9 +37,9 @@ def test_sections_come_in_order(oom_samples):
 
 def test_the_verdict_with_its_arithmetic_and_doubts(oom_samples):
     shown = flat(render(oom_samples.one()))
-    assert "in pieces that this request could not use. 4.00 GiB is reserved but unallocated, and 2.00 GiB was asked for." in shown
+    assert "in pieces that this request could not use. why 4.00 GiB is reserved but unallocated, and 2.00 GiB was asked for." in shown
     assert "Another reason." in shown
-    assert "how sure high, the numbers leave little doubt. If not that: capacity (more needed than there is)." in shown
+    assert "how sure high: little doubt. If not that: capacity (more needed than there is)." in shown
     assert "message PyTorch on CUDA · GPU 3 · rank 3 · process 77 · train.log:10412 " in shown
 
 
