@@ -51,7 +51,8 @@ def relations(values: Mapping[str, Value], scene: Scene) -> Iterator[Clash]:
         yield from _beside_expandable(values, scene)
     else:
         yield from _without_expandable(values, scene)
-    yield from _deprecated(values, scene)
+    if values.get("page_size") != "1g":
+        yield from _deprecated(values, scene)
     yield from _collection(values, scene, expandable=expandable)
     yield from _splits(values, scene, expandable=expandable)
     yield from _pinned(values)
