@@ -44,7 +44,13 @@ def guess_backend(environ: Mapping[str, str]) -> str:
     return next((name for name in ("npu", "hip") if VARIABLE[name] in environ), "cuda")
 
 
-def check_environment(environ: Mapping[str, str], scene: Scene, features: tuple[str, ...] = (), version: str | None = None) -> ConfReport:
+def check_environment(
+    environ: Mapping[str, str],
+    scene: Scene,
+    features: tuple[str, ...] = (),
+    version: str | None = None,
+    lost: Mapping[str, str] | None = None,
+) -> ConfReport:
     """Returns what is to be said about ``environ``: the variable that is read, those that are not, and those beside them.
 
     Args:
