@@ -42,7 +42,7 @@ def assert_accepted(change, message):
     settings = re.search(r"ALLOC_CONF=(\S+)", change)
     if settings:
         mark = next((mark.partition(":")[2] for mark in sorted(message.marks) if mark.startswith("generation:")), "")
-        version = VERSIONS.get(mark, (2, 13))
+        version = VERSIONS.get(mark, (2, 13)) if mark.startswith("npu-") == (message.backend == "npu") else (2, 13)
         assert parse(settings[1], message.backend, version).refused is None, (change, version)
 
 
