@@ -31,7 +31,7 @@ def render(report: ConfReport, look: Look = PLAIN) -> str:
     if report.findings:
         page.title("Findings")
         for finding in report.findings:
-            _finding(page, finding, report.line)
+            _finding(page, finding, report)
     if report.line:
         page.title("Use this instead")
         page.paste(plain(report.line), indent=2)
@@ -96,20 +96,21 @@ def _setting(page: LightPage, setting: Setting) -> None:
     page.text(f"default {setting.default} · {setting.range} · since {setting.since}", "dim", indent=4)
 
 
-def _finding(page: LightPage, finding: Finding, line: str) -> None:
+def _finding(page: LightPage, finding: Finding, report: ConfReport) -> None:
     page.gap()
     label = f"{plain(finding.code)}  {finding.severity.upper()}"
     page.grid("lw", [((label, _STYLES[finding.severity]), (plain(finding.title, LONGEST), "bold"))])
     for evidence in finding.evidence:
-        page.grid("lw", [(("why", "dim"), _evidence(evidence))], indent=9)
+        page.grid("lw", [(("why", "dim"), _evidence(evidence, report.variable))], indent=9)
     for fix in finding.fixes:
         page.grid("lw", [(("fix", "green"), plain(fix.title, LONGEST))], indent=9)
-        if fix.change and fix.change != line:
+        if fix.change and fix.change != report.line:
             page.paste(plain(fix.change), indent=14)
         if fix.caveat:
             page.grid("lw", [(("but", "dim"), plain(fix.caveat, LONGEST))], indent=9)
 
 
-def _evidence(evidence: Evidence) -> str:
+def _evidence(evidence: Evidence, variable: str) -> str:
     value = "" if evidence.value is None else f" ({plain(evidence.value, LONGEST)})"
-    return plain(evidence.what, LONGEST) + value
+    where = f" · {plain(evidence.where)}" if evidence.where and evidence.where != variable else ""
+    return plain(evidence.what, LONGEST) + value + where

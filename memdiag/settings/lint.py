@@ -84,6 +84,7 @@ def lint(assignment: Assignment, scene: Scene, features: tuple[str, ...] = (), v
     for clash in (*relations(values, scene), *clashes(values, features, scene)):
         state.clash(clash, written)
     _last_word(state, outcome, found)
+    _settle(state.right, scene)
     joined = _joined(state.right)
     is_changed = bool(assignment.lost) or joined != ",".join(entry.text for entry in found) or any(entry.oddity for entry in meant)
     needed = bool(state.findings) and is_changed
@@ -100,6 +101,26 @@ def lint(assignment: Assignment, scene: Scene, features: tuple[str, ...] = (), v
         joined if needed else None,
         line,
     )
+
+
+def _settle(right: dict[str, str], scene: Scene) -> None:
+    """Brings corrected values in line with each other: some limits depend on other settings."""
+    for _ in right:
+        found = [Entry(key, value) for key, value in right.items()]
+        place = Place(scene.backend, scene.version, _segment(found))
+        changes = {
+            entry.key: problem.right
+            for entry in found
+            for problem in check_value(every(scene.backend)[entry.key], entry.value, place)
+            if problem.right != entry.value
+        }
+        for key, value in changes.items():
+            if value is None:
+                del right[key]
+            else:
+                right[key] = value
+        if not changes:
+            return
 
 
 def _with_line(fix: Fix, line: str) -> Fix:
@@ -252,7 +273,9 @@ def _last_word(state: _Lint, outcome: Outcome, found: list[Entry]) -> None:
     critical = any(finding.severity == "critical" and finding.code in {*_REFUSING, "MD654"} for finding in state.findings)
     if refused and not critical:
         title = "the settings cannot be read" + (f": {refused.key}" if refused.key else "")
-        state.add("MD653", title, "critical", refused.reason, _joined({entry.key: entry.value or "" for entry in found}), "Write them anew")
+        state.add(
+            "MD653", title, "critical", refused.reason, _joined({entry.key: entry.value or "" for entry in found}), "Use the corrected line"
+        )
         return
     if refused:
         return

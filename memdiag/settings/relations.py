@@ -52,7 +52,7 @@ def relations(values: Mapping[str, Value], scene: Scene) -> Iterator[Clash]:
     else:
         yield from _without_expandable(values, scene)
     if values.get("page_size") != "1g":
-        yield from _deprecated(values, scene)
+        yield from _deprecated(values, scene, expandable=expandable)
     yield from _collection(values, scene, expandable=expandable)
     yield from _splits(values, scene, expandable=expandable)
     yield from _pinned(values)
@@ -140,7 +140,7 @@ def _without_expandable(values: Mapping[str, Value], scene: Scene) -> Iterator[C
             yield _idle(key, "it is about expandable segments, which are off")
 
 
-def _deprecated(values: Mapping[str, Value], scene: Scene) -> Iterator[Clash]:
+def _deprecated(values: Mapping[str, Value], scene: Scene, *, expandable: bool) -> Iterator[Clash]:
     table = known(scene.backend, scene.version)
     for key in values:
         new = table[key].replaced_by if key in table else ""
@@ -151,7 +151,7 @@ def _deprecated(values: Mapping[str, Value], scene: Scene) -> Iterator[Clash]:
                 "info",
                 f"{new} works without expandable segments as well",
                 (key,),
-                {key: None, new: str(values[key])},
+                {key: None, new: str(values[key])} if expandable else {},  # without them it had no effect, and the new one would
                 f"Write {new}",
             )
 

@@ -1,0 +1,127 @@
+"""Our reading of settings against the allocators' own parsers: recorded outcomes always, the live parser where torch is there."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import real_parsers
+import texts
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memdiag.settings.lint import lint
+from memdiag.settings.parsers import Outcome, Value, in_bytes, parse, parse_common
+from memdiag.settings.relations import Scene
+from memdiag.settings.tables import known
+from memdiag.settings.written import Assignment
+
+HERE = Path(__file__).parent
+VERSION = (2, 13)
+
+
+def golden(backend: str) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads((HERE / f"golden_{backend}.json").read_text(encoding="utf-8"))
+    return loaded
+
+
+def ours(backend: str, text: str) -> Outcome:
+    return parse_common(text, VERSION) if backend == "common" else parse(text, backend, VERSION)
+
+
+def plain(value: Value) -> Any:
+    """A value as the real parser's program prints it."""
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, float):
+        return f"{value:.17g}"
+    return list(value) if isinstance(value, tuple) else value
+
+
+def expected(values: dict[str, Value], defaults: dict[str, Any]) -> dict[str, Any]:
+    """All settings after ``values`` were read."""
+    read = {key.replace("hip", "cuda"): plain(value) for key, value in in_bytes(values).items() if key != "backend"}
+    state = {**defaults, **read}
+    if "max_non_split_rounding_mb" not in values:  # it goes with the size of a segment
+        state["max_non_split_rounding_mb"] = state["large_segment_size_mb"]
+    return state
+
+
+@pytest.mark.parametrize("backend", ["common", "cuda", "npu"])
+def test_what_the_real_parser_takes_we_take_and_what_it_refuses_we_refuse(backend):
+    rows = golden(backend)["texts"]
+    assert len(rows) > 600
+    assert sum(row["accepted"] for row in rows) > 200
+    wrong = [row["text"] for row in rows if (ours(backend, row["text"]).refused is None) != row["accepted"]]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("backend", ["common", "cuda"])
+def test_every_value_is_the_real_parser_s(backend):
+    recorded = golden(backend)
+    defaults = recorded["defaults"]
+    for row in recorded["texts"]:
+        if row["accepted"]:
+            assert expected(ours(backend, row["text"]).values, defaults) == {**defaults, **row.get("values", {})}, row["text"]
+
+
+@pytest.mark.parametrize("backend", ["cuda", "npu"])
+def test_the_lint_calls_critical_what_the_real_parser_refuses_and_nothing_else(backend):
+    for row in golden(backend)["texts"]:
+        report = lint(Assignment("", row["text"]), Scene(backend, VERSION))
+        ends = [finding for finding in report.findings if finding.severity == "critical" and not _fails_later(finding.title)]
+        assert bool(ends) != row["accepted"], (row["text"], [finding.title for finding in ends])
+
+
+def _fails_later(title: str) -> bool:
+    return "cannot grow" in title  # it is taken, and every large allocation fails then
+
+
+@pytest.mark.parametrize("backend", ["cuda", "npu"])
+def test_the_corrected_text_is_taken_and_needs_no_correction(backend):
+    for row in golden(backend)["texts"]:
+        corrected = lint(Assignment("", row["text"]), Scene(backend, VERSION)).corrected
+        if corrected is not None:
+            again = lint(Assignment("", corrected), Scene(backend, VERSION))
+            assert again.corrected is None, row["text"]
+            assert not [finding for finding in again.findings if finding.severity != "info"], row["text"]
+
+
+def test_a_text_that_is_taken_and_read_as_written_gets_no_finding_about_its_reading():
+    """Well-formed texts of every key: only relations between keys may be remarked upon."""
+    for text in (
+        "expandable_segments:True",
+        "max_split_size_mb:128",
+        "roundup_power2_divisions:[256:1,512:2,1024:4,>:8]",
+        "backend:native",
+    ):
+        assert lint(Assignment("", text), Scene("cuda", VERSION)).findings == ()
+
+
+# ------------------------------------------------------------------------------------------------------------------- live
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory) -> Iterator[real_parsers.Program]:
+    if find_spec("torch") is None:
+        pytest.skip("needs torch (any build of 2.13) beside memdiag to ask its parser")
+    if shutil.which("g++") is None:
+        pytest.skip("needs g++ to build the program that asks torch's parser")
+    program = real_parsers.Program(real_parsers.build(tmp_path_factory.mktemp("real")))
+    yield program
+    program.close()
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_the_live_parser_agrees(live, seed):
+    text = texts.mixed(random.Random(seed), list(known("cuda", VERSION).values()))
+    theirs, mine = live(text), parse_common(text, VERSION)
+    assert (mine.refused is None) == theirs["accepted"], text
+    if theirs["accepted"]:
+        assert expected(mine.values, golden("common")["defaults"]) == theirs["values"], text
