@@ -1,10 +1,11 @@
-"""Times ``memdiag --help`` and ``memdiag --version`` against a hello-world typer app with as many commands and rich help.
+"""Times ``memdiag --help``, ``--version`` and ``memdiag oom "…"`` against a hello-world typer app with as many commands and rich help.
 
     python bench/startup.py
 
 The hello app is written to a temporary folder: a module (compiled to bytecode like an installed one) with as many commands as
 memdiag has, each with a docstring and two options, ``rich_markup_mode="rich"`` and an eager ``--version``, started by a script like
-the ones that pip makes. Both run in the interpreter of this script, in turns.
+the ones that pip makes. What ``oom`` is measured against is a command of it that prints a rich table of three rows. Both run in the
+interpreter of this script, in turns.
 """
 
 from __future__ import annotations
@@ -53,6 +54,28 @@ def hello{number}(
     print(f"hello {{name}}")
 '''
 
+TABLE = '''
+
+@app.command()
+def table(name: Annotated[str, typer.Argument(help="Whom to greet.")]) -> None:
+    """Say hello in a table."""
+    from rich.console import Console
+    from rich.table import Table
+
+    shown = Table("who", "what", title="hello")
+    for number in range(3):
+        shown.add_row(name, f"hello {number}")
+    Console().print(shown)
+'''
+
+# As PyTorch 2.5 prints it.
+MESSAGE = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.50 GiB. GPU 3 has a total capacity of 47.41 GiB of which 270.69 MiB "
+    "is free. Including non-PyTorch memory, this process has 47.13 GiB memory in use. Of the allocated memory 33.30 GiB is allocated by "
+    "PyTorch, and 13.19 GiB is reserved by PyTorch but unallocated. If reserved but unallocated memory is large try setting "
+    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation."
+)
+
 SCRIPT = "import sys\nfrom hello_app import app\nif __name__ == '__main__':\n    sys.exit(app())\n"
 
 
@@ -66,7 +89,7 @@ def num_commands() -> int:
 def write_hello(folder: Path, commands: int) -> Path:
     """Writes the hello app and returns the script that starts it."""
     # A callback keeps typer from turning a single command into the program itself, so one command is a fair case too.
-    (folder / "hello_app.py").write_text(HEAD + "".join(COMMAND.format(number=number) for number in range(1, commands + 1)))
+    (folder / "hello_app.py").write_text(HEAD + "".join(COMMAND.format(number=number) for number in range(1, commands)) + TABLE)
     script = folder / "hello.py"
     script.write_text(SCRIPT)
     return script
@@ -85,20 +108,27 @@ def main() -> None:
     commands = num_commands()
     with tempfile.TemporaryDirectory() as folder:
         script = write_hello(Path(folder), commands)
+        ours, theirs = [str(args.memdiag)], [sys.executable, str(script)]
+        pairs = (
+            ("--help", ["--help"], ["--help"]),
+            ("--version", ["--version"], ["--version"]),
+            ('oom "…"', ["oom", MESSAGE], ["table", "world"]),
+            ('oom --json "…"', ["oom", "--json", MESSAGE], ["table", "world"]),
+        )
         runners = [
-            Contender(f"{name} {option}", [*command, option])
-            for option in ("--help", "--version")
-            for name, command in (("memdiag", [str(args.memdiag)]), ("hello", [sys.executable, str(script)]))
+            runner
+            for name, mine, other in pairs
+            for runner in (Contender(f"memdiag {name}", [*ours, *mine]), Contender(f"hello {other[0]}", [*theirs, *other]))
         ]
         measure(runners, args.runs, Path(folder))
     found = [
         {
-            "option": ours.command[-1],
-            "best": round(ours.best / other.best, 3),
-            "median": round(ours.median / other.median, 3),
+            "option": mine.name.removeprefix("memdiag "),
+            "best": round(mine.best / other.best, 3),
+            "median": round(mine.median / other.median, 3),
             "target": TARGET,
         }
-        for ours, other in (runners[:2], runners[2:])
+        for mine, other in zip(runners[::2], runners[1::2], strict=True)
     ]
     times = [[r.name, f"{r.best * 1000:.0f}", f"{r.median * 1000:.0f}", f"{r.peak_bytes / 1e6:.0f}"] for r in runners]
     verdicts = [
@@ -114,7 +144,8 @@ def main() -> None:
     text = (
         "# Start-up, measured\n\n"
         f"Made by bench/startup.py: whole processes, in turns, {args.runs} runs each after one that is not counted. `hello` is a typer "
-        f"app with {commands} command{'s' * (commands != 1)}, as many as memdiag has, and rich help.\n\n"
+        f"app with {commands} command{'s' * (commands != 1)}, as many as memdiag has, and rich help; `hello table` prints a rich table "
+        "of three rows.\n\n"
         f"{markdown_table(['', 'best ms', 'median ms', 'peak MB'], times)}\n"
         f"{markdown_table(['', 'best', 'median', 'at most', ''], verdicts)}\n"
         f"{here.sentence()}\n"
