@@ -85,7 +85,7 @@ _STAMPS = (
     r"##\[\w{1,20}\]|::(?:error|warning|notice|debug)(?:\s[^:]{0,120})?::",  # GitHub Actions
 )
 # What logging libraries put between a timestamp and the text: " - name - ERROR - ", "| ERROR | module:function:3 - ".
-_PLACE = r"\[?[\w./<>-]{1,80}(?::[\w<>]{1,60})?:\d{1,6}(?::[\w<>]{1,60})?\]?"
+_PLACE = r"\[?(?:[\w./<>-]{1,80}\.py(?::[\w<>]{1,60})?:\d{1,6}|[\w.]{1,80}:[A-Za-z_<][\w<>]{0,60}:\d{1,6})\]?"
 _LOGGING = (
     rf"[-|:]?\s*(?:[^\s|]{{1,80}}\s+[-|]\s+){{0,3}}\[?{_LEVEL}\]?(?:\s*[-|:]\s*|\s+(?=\[?[\w.<>]{{1,80}}(?:\.py)?:\d))"
     rf"(?:{_PLACE}\s*[-|:]?\s+)?"

@@ -63,7 +63,7 @@ def _step(chance: random.Random) -> str:
         (
             f"{{'loss': {loss:.4f}, 'grad_norm': {chance.random():.3f}, 'memory(GiB)': {chance.random() * 80:.2f}, 'epoch': 0.4}}",
             f"step {step} loss {loss:.5f} | mem {_size(chance)} | reserved {_size(chance)} | tokens/s {step}",
-            f" iteration {step:8}/ 100000 | elapsed time per iteration (ms): {loss * 1000:.1f} | skipped iterations: 0 | nan iterations: 0 |",
+            f" iteration {step:8}/ 100000 | elapsed time per iteration (ms): {loss * 1000:.1f} | skipped iterations: 0 | nan: 0 |",
             f"Epoch: [{step % 90}]  [{step % 500}/500]  eta: 0:03:12  lr: 0.000100  loss: {loss:.4f}  max mem: {step}",
             f"[2024-05-11 {_clock(chance)},980] [INFO] [logging.py:96:log_dist] [Rank 0] step={step}, skipped=0, lr=[1e-05]",
             f"before forward: allocated {_size(chance)}, reserved {_size(chance)}, max_allocated {_size(chance)}",
@@ -82,8 +82,8 @@ def _warning(chance: random.Random) -> str:
     return chance.choice(
         (
             f"[WARNING] [stage3.py:1850:step] {chance.randrange(9)} pytorch allocator cache flushes since last step.",
-            "this happens when there is high memory pressure and is detrimental to performance. consider adjusting settings to reduce memory",
-            "If you are unable to make the cache flushes go away consider adding get_accelerator().empty_cache() calls in your training loop",
+            "this happens when there is high memory pressure and is detrimental to performance. consider adjusting settings",
+            "If you are unable to make the cache flushes go away consider adding empty_cache() calls in the training loop",
             "Warning: expandable_segments not supported on this platform (function operator())",
             "UserWarning: PYTORCH_CUDA_ALLOC_CONF is deprecated, use PYTORCH_ALLOC_CONF instead",
             "[W ProcessGroupNCCL.cpp:1553] Warning: destroy_process_group() was not called before program exit, which can leak resources.",
@@ -137,9 +137,9 @@ def _document(chance: random.Random) -> str:
             "When an allocation fails, the allocator frees its cached blocks and tries again.",
             "--gpu-memory-utilization: share of the card to use; lower it if the engine does not start for lack of memory",
             "Rules: no try/except around torch.cuda.OutOfMemoryError in library code.",
-            "如果显存不足，请减小 batch size 或开启梯度检查点。",
-            "本节介绍内存管理与显存碎片的原因，以及如何调整分配器。",
-            "开始训练，共 8 张卡，每张卡显存 64 GB，内存充足。",
+            "如果显存不足\uff0c请减小 batch size 或开启梯度检查点。",
+            "本节介绍内存管理与显存碎片的原因\uff0c以及如何调整分配器。",
+            "开始训练\uff0c共 8 张卡\uff0c每张卡显存 64 GB\uff0c内存充足。",
         )
     )
 
