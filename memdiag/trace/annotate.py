@@ -15,8 +15,9 @@ from memdiag.trace.categories import infer
 from memdiag.trace.evidence import Evidence, read_stacks
 from memdiag.trace.lifetimes import classify, measure
 from memdiag.trace.model import DeviceTrace, Trace
+from memdiag.trace.names import name_tensors
 from memdiag.trace.phases import Marks, mark
-from memdiag.trace.recorded import Recorded, label
+from memdiag.trace.recorded import Recorded
 from memdiag.trace.spans import lay_out
 
 BASES = ("phase", "step", "category", "lifetime")
@@ -35,7 +36,8 @@ def annotate(trace: Trace, recorded: Recorded | None = None) -> Trace:
     marks = [(recorded and recorded.phases(device)) or mark(device, evidence, lay_out(trace, device)) for device in trace.devices]
     devices = tuple(_annotated(device, found, evidence) for device, found in zip(trace.devices, marks, strict=True))
     if recorded is not None:
-        strings, devices = _named(trace, devices, recorded)
+        trace = replace(trace, devices=devices)
+        strings, devices = name_tensors(trace, recorded)
         trace = replace(trace, strings=strings)
     phase, step = _strongest([found.phase_basis for found in marks]), _strongest([found.step_basis for found in marks])
     said = any(bool(device.tensors.category.any()) for device in trace.devices)
@@ -54,33 +56,6 @@ def _seen(device: DeviceTrace, recorded: Recorded) -> DeviceTrace:
     category, _ = recorded.seen(device)
     told = device.tensors.category
     return replace(device, tensors=device.tensors.replace(category=np.where(category > 0, category, told)))
-
-
-def _named(trace: Trace, devices: tuple[DeviceTrace, ...], recorded: Recorded) -> tuple[tuple[str, ...], tuple[DeviceTrace, ...]]:
-    """Returns all strings of a trace and its devices with names: those seen, else the module in which a tensor was made."""
-    strings = list(trace.strings)
-    numbers: dict[str, int] = {}
-
-    def number(text: str) -> int:
-        if text not in numbers:
-            numbers[text] = len(strings)
-            strings.append(text)
-        return numbers[text]
-
-    named = []
-    for device in devices:
-        tensors = device.tensors
-        _, seen = recorded.seen(device)
-        module = np.append(recorded.module_at(device), -1)[tensors.alloc_at]
-        name = np.array([number(recorded.names[row]) if row >= 0 else -1 for row in seen.tolist()], np.int32)
-        made: dict[tuple[int, int], int] = {}
-        for row in np.flatnonzero((seen < 0) & (module >= 0) & (tensors.alloc_at >= 0)).tolist():
-            key = (int(module[row]), int(tensors.stack[row]))
-            if key not in made:
-                made[key] = number(label(recorded.names[key[0]], trace.stacks, key[1]))
-            name[row] = made[key]
-        named.append(replace(device, tensors=tensors.replace(name=name)))
-    return tuple(strings), tuple(named)
 
 
 def _annotated(device: DeviceTrace, marks: Marks, evidence: Evidence) -> DeviceTrace:

@@ -14,15 +14,12 @@ import numpy as np
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace
 from memdiag.trace.phases import Marks
-from memdiag.trace.stacks import Stacks
 from memdiag.trace.table import Array
 
 PHASE, STEP, MARK = range(3)
 UNNAMED = -1
 _UNKNOWN, _INITIALISATION, _FORWARD, _BACKWARD, _OPTIMIZER, _OUTSIDE = range(len(schema.PHASES))
 _NS = 1000
-# Frames that only pass a call on: the operator is what called them.
-_PASSING = {"forward", "__call__", "_call_impl", "_wrapped_call_impl", "inner", "wrapper", "decorate_context", "_fn"}
 
 
 @dataclass(frozen=True)
@@ -116,16 +113,6 @@ class Recorded:
         where = self.place(device, self.modules)
         rows = np.flatnonzero(where >= 0)
         return _spread(where[rows], self.modules["name"][rows], device.num_events, UNNAMED)
-
-
-def label(module: str, stacks: Stacks, stack: int) -> str:
-    """Returns a name for a tensor made in a module: its path, and the operation where a frame tells it."""
-    for frame in stacks[stack][:2]:
-        if frame.is_python and frame.name not in _PASSING and not frame.name.startswith("<"):
-            return f"{module} ({frame.name})"
-        if frame.name in {"forward", "_call_impl"}:
-            break
-    return module
 
 
 def _after(happened: Array, count: Array, total: int) -> Array:

@@ -15,7 +15,7 @@ import numpy as np
 from memdiag.trace.table import Array
 
 _LIBRARY = ("site-packages/", "dist-packages/", "/lib/python3", "<frozen ", "<string>", "<__array_function__", "<eval_with_key>",
-            "/torchinductor_")  # fmt: skip
+            "/torchinductor_", "memdiag/recorder/")  # fmt: skip
 # What C++ stacks begin with: how they were captured, the allocator, and ways to make an empty tensor. What says more is the node
 # of autograd, or the operator, that called them.
 _MACHINERY = (

@@ -186,7 +186,7 @@ class Cpu:
             key = ("??", 0, "??")
         frame = self._frames.get(key)
         if frame is None:
-            frame = self._frames[key] = {"filename": key[0], "line": key[1], "name": key[2]}
+            frame = self._frames[key] = {"filename": _absolute(key[0]), "line": key[1], "name": key[2]}
         return frame
 
     def _add(self, time_us: int, addr: int, size: int, frames: _Frames) -> None:
@@ -211,6 +211,17 @@ class Cpu:
             self._run()
         segments = [_segment(addr, size, frames) for addr, (size, frames) in sorted(self._live.items())]
         return {"segments": segments, "device_traces": [list(self._entries)], "allocator_settings": {}, "external_annotations": []}
+
+
+def _absolute(filename: str) -> str:
+    """Returns the whole path of a file: the profiler leaves out what sys.path has before it."""
+    if os.path.isabs(filename) or filename.startswith("<"):
+        return filename
+    for folder in sys.path:
+        path = os.path.join(os.path.abspath(folder), filename)
+        if os.path.exists(path):
+            return path
+    return filename
 
 
 def _around(original: Callable[..., Any], before: Callable[[], None] | None, after: Callable[[], None] | None) -> Callable[..., Any]:

@@ -1,0 +1,111 @@
+"""What each tensor is called, in a trace that a recorder marked.
+
+* seen under a name: a parameter's place in the model, ``exp_avg of …``, ``grad of …``, an input;
+* made in a module: the module's path, and the operation where a frame tells it: ``layers.3.mlp (gelu)``;
+* made elsewhere: the operation and the user's line: ``cross_entropy at train.py:35 step``;
+* made in backward, where there are no frames: of the only module that made tensors of just that size before it in the step, the gradient;
+  the name says that this is by size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from memdiag.trace import schema
+from memdiag.trace.model import DeviceTrace, Trace
+from memdiag.trace.recorded import UNNAMED, Recorded
+from memdiag.trace.stacks import Stacks
+from memdiag.trace.table import Array
+
+# Functions that only pass a call on: the operation is what called them.
+_PASSING = {"forward", "__call__", "_call_impl", "_wrapped_call_impl", "inner", "wrapper", "wrapped", "decorate_context", "_fn"}
+_FORWARD, _BACKWARD = schema.PHASES.index("forward"), schema.PHASES.index("backward")
+_WORKSPACE = schema.CATEGORIES.index("workspace")
+
+
+def name_tensors(trace: Trace, recorded: Recorded) -> tuple[tuple[str, ...], tuple[DeviceTrace, ...]]:
+    """Returns all strings of a trace and its devices with names."""
+    strings = list(trace.strings)
+    numbers: dict[str, int] = {}
+
+    def number(text: str) -> int:
+        if text not in numbers:
+            numbers[text] = len(strings)
+            strings.append(text)
+        return numbers[text]
+
+    devices = []
+    for device in trace.devices:
+        name = _names(device, recorded, trace.stacks, number)
+        devices.append(replace(device, tensors=device.tensors.replace(name=name.astype(np.int32))))
+    return tuple(strings), tuple(devices)
+
+
+def _names(device: DeviceTrace, recorded: Recorded, stacks: Stacks, number: Callable[[str], int]) -> Array:
+    tensors = device.tensors
+    _, seen = recorded.seen(device)
+    name = _each(seen, lambda row: number(recorded.names[row]))
+    rest = np.flatnonzero(name < 0)
+    module = np.append(recorded.module_at(device), UNNAMED)[tensors.alloc_at[rest]]
+    module[tensors.alloc_at[rest] < 0] = UNNAMED
+    stack = tensors.stack[rest].astype(np.int64)
+    name[rest] = _each(
+        (module + 1) << 32 | (stack + 1), lambda key: _made(recorded, stacks, number, (key >> 32) - 1, (key & 0xFFFFFFFF) - 1)
+    )
+    name[(seen < 0) & (tensors.category == _WORKSPACE)] = number("library workspace")
+    return _by_size(device, module_of=_spread(rest, module, len(name)), name=name, recorded=recorded, number=number)
+
+
+def _each(keys: Array, make: Callable[[int], int]) -> Array:
+    """Returns ``make(key)`` for every key that is not negative, each computed once; -1 for the others."""
+    distinct, index = np.unique(keys, return_inverse=True)
+    made = np.array([make(int(key)) if key >= 0 else UNNAMED for key in distinct.tolist()], np.int64)
+    result: Array = made[index] if len(keys) else np.empty(0, np.int64)
+    return result
+
+
+def _made(recorded: Recorded, stacks: Stacks, number: Callable[[str], int], module: int, stack: int) -> int:
+    operation = _operation(stacks, stack)
+    if module >= 0:
+        path = recorded.names[module]
+        return number(f"{path} ({operation})" if operation else path)
+    where = stacks.label(stack) if any(frame.is_user for frame in stacks[stack]) else ""
+    if not where:
+        return UNNAMED
+    return number(f"{operation} at {where}" if operation else where)
+
+
+def _operation(stacks: Stacks, stack: int) -> str:
+    """Returns the innermost function of a library on a stack, if it is one that does something itself."""
+    for frame in stacks[stack][:2]:
+        if not frame.is_python or frame.is_user or frame.name.startswith("<"):
+            break
+        if frame.name not in _PASSING:
+            return frame.name
+    return ""
+
+
+def _by_size(device: DeviceTrace, *, module_of: Array, name: Array, recorded: Recorded, number: Callable[[str], int]) -> Array:
+    """Names what backward made without frames after the one module whose forward made tensors of that size in the same step."""
+    tensors = device.tensors
+    key = tensors.requested_bytes << 20 | np.maximum(tensors.step_alloc, 0)
+    forward = np.flatnonzero((tensors.phase_alloc == _FORWARD) & (module_of >= 0))
+    rows = np.flatnonzero((name < 0) & (tensors.phase_alloc == _BACKWARD))
+    pairs = np.unique(np.stack((key[forward], module_of[forward])), axis=1) if len(forward) else np.empty((2, 0), np.int64)
+    keys, first, count = np.unique(pairs[0], return_index=True, return_counts=True)
+    if not len(keys):
+        return name
+    place = np.minimum(np.searchsorted(keys, key[rows]), len(keys) - 1)
+    sure = (keys[place] == key[rows]) & (count[place] == 1)
+    module = np.where(sure, pairs[1][first[place]], UNNAMED)
+    name[rows] = _each(module, lambda of: number(f"gradient of {recorded.names[of]} (by its size)"))
+    return name
+
+
+def _spread(rows: Array, values: Array, size: int) -> Array:
+    result = np.full(size, UNNAMED, np.int64)
+    result[rows] = values
+    return result
