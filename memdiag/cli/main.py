@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from memdiag.cli import analyze, conf, oom
+from memdiag.cli import analyze, conf, oom, record
 from memdiag.cli.quick import QuickCommand, QuickGroup
 from memdiag.cli.talk import say_error
 from memdiag.errors import COULD_NOT, DONE, MemdiagError
@@ -30,6 +30,7 @@ app = typer.Typer(
 app.command("analyze", cls=QuickCommand)(analyze.analyze)
 app.command("oom", cls=QuickCommand)(oom.oom)
 app.command("conf", cls=QuickCommand)(conf.conf)
+app.command("record", cls=QuickCommand, context_settings={"allow_interspersed_args": False})(record.record)
 
 
 def _show_version(wanted: bool) -> None:

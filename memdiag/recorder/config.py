@@ -38,7 +38,7 @@ class Config:
 
     def as_text(self) -> str:
         """Returns the value of the environment variable."""
-        return json.dumps(asdict(self), separators=(",", ":"))
+        return json.dumps(asdict(self), separators=(",", ":"), ensure_ascii=False)  # sitecustomize looks for the folder as it is
 
 
 def from_environment(environment: Mapping[str, str] = os.environ) -> Config | None:
@@ -46,6 +46,6 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Config | No
     text = environment.get(VARIABLE, "")
     if not text:
         return None
-    given = json.loads(text)
+    given = {name: value for name, value in json.loads(text).items() if name in Config.__dataclass_fields__}
     given["backends"] = tuple(given.get("backends", ()))
     return Config(**given)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import pickle
@@ -10,6 +11,7 @@ from typing import Any
 from .guard import warn
 
 PROTOCOL = 4  # what PyTorch's own viewer reads
+_numbers = itertools.count()
 
 
 def write_pickle(path: str, content: Any) -> bool:
@@ -23,7 +25,7 @@ def write_json(path: str, content: Any) -> bool:
 
 
 def _write(path: str, fill: Any) -> bool:
-    beside = f"{path}.{os.getpid()}.part"
+    beside = f"{path}.{os.getpid()}.{next(_numbers)}.part"  # a signal's handler may write while the same file is being written
     try:
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
         with open(beside, "wb", buffering=1 << 20) as file:

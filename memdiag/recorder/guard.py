@@ -9,19 +9,24 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-_said: set[str] = set()
+_said: dict[str, None] = {}  # in order
 
 
 def warn(text: str) -> None:
     """Prints a warning on stderr, each text once in a process."""
     if text in _said:
         return
-    _said.add(text)
+    _said[text] = None
     try:
         sys.stderr.write("memdiag: " + text + "\n")
         sys.stderr.flush()
     except (OSError, ValueError, AttributeError):  # stderr may be closed
         pass
+
+
+def said() -> list[str]:
+    """Returns the warnings of this process so far."""
+    return list(_said)
 
 
 def contained(function: _Function) -> _Function:

@@ -1,54 +1,69 @@
 """Runs at the start of every Python process below ``memdiag record``: waits for torch, and lets the user's own sitecustomize run.
 
 Until torch is imported nothing of memdiag is loaded: a process that never imports it pays for one more finder on sys.meta_path.
+Written for every Python there is, also for those too old to be recorded: a tool that happens to run under one must not notice.
 """
-
-from __future__ import annotations
 
 import os
 import sys
 
 
-class _Watch:
-    """A finder that finds nothing itself: it lets others find a module, and calls back when that has been executed."""
+class _Watch(object):
+    """A finder that finds nothing itself: it lets others find a module, and calls back when that has been executed.
 
-    def __init__(self, then: dict) -> None:
+    To be asked where a module is does not mean that it is imported (``importlib.util.find_spec("torch")``): so it waits until the
+    module is executed.
+    """
+
+    def __init__(self, then):
         self._then = then
+        self._asking = False
 
-    def find_spec(self, name, path=None, target=None):  # noqa: ANN001, ANN202
-        if name not in self._then:
+    def find_spec(self, name, path=None, target=None):
+        if name not in self._then or self._asking:
             return None
-        then = self._then.pop(name)
-        if not self._then and self in sys.meta_path:
-            sys.meta_path.remove(self)
-        for finder in list(sys.meta_path):
-            if finder is self or not hasattr(finder, "find_spec"):
-                continue
-            spec = finder.find_spec(name, path, target)
-            if spec is None:
-                continue
-            self._follow(spec, then)
-            return spec
+        self._asking = True
+        try:
+            for finder in list(sys.meta_path):
+                find = None if finder is self else getattr(finder, "find_spec", None)
+                spec = None if find is None else find(name, path, target)
+                if spec is not None:
+                    self._follow(name, spec.loader)
+                    return spec
+        finally:
+            self._asking = False
         return None
 
-    @staticmethod
-    def _follow(spec, then) -> None:  # noqa: ANN001
-        execute = getattr(spec.loader, "exec_module", None)
+    def _follow(self, name, loader):
+        execute = getattr(loader, "exec_module", None)
         if execute is None:
             return
 
-        def exec_module(module):  # noqa: ANN001, ANN202
+        def exec_module(module):
             execute(module)
-            then(module)
+            try:
+                del loader.exec_module  # as if it had never been there
+            except AttributeError:
+                pass
+            self._done(name, module)
 
         try:
-            spec.loader.exec_module = exec_module
+            loader.exec_module = exec_module
         except AttributeError:
-            pass  # a loader that cannot be followed: nothing is recorded
+            sys.stderr.write("memdiag: " + name + " is loaded in a way that cannot be followed: nothing is recorded\n")
+
+    def _done(self, name, module):
+        then = self._then.pop(name, None)
+        if not self._then and self in sys.meta_path:
+            sys.meta_path.remove(self)
+        if then is not None:
+            then(module)
 
 
-def _recorder():  # noqa: ANN202
-    """Loads the recorder by its place: memdiag itself may not be installed for this Python."""
+def _recorder(part):
+    """Loads a part of the recorder by its place: memdiag itself may not be installed for this Python."""
+    from importlib import import_module
+
     name = "memdiag_recorder"
     if name not in sys.modules:
         from importlib.util import module_from_spec, spec_from_file_location
@@ -58,32 +73,55 @@ def _recorder():  # noqa: ANN202
         module = module_from_spec(spec)
         sys.modules[name] = module
         spec.loader.exec_module(module)
-    from importlib import import_module
-
-    return import_module(name + ".session")
+    return import_module(name + "." + part)
 
 
-def _begin(module) -> None:  # noqa: ANN001
+def _begin(module):
     try:
-        _recorder().imported(module)
+        if sys.version_info < (3, 9):
+            raise RuntimeError("this is Python %d.%d, and recording needs 3.9 or later" % sys.version_info[:2])
+        _recorder("session").imported(module)
+        _recorder("presence").imported(module)
     except Exception as error:  # noqa: BLE001 - the program goes on whatever happens here
-        sys.stderr.write(f"memdiag: nothing is recorded: {type(error).__name__}: {error}\n")
+        try:
+            sys.stderr.write("memdiag: nothing is recorded: %s: %s\n" % (type(error).__name__, error))
+        except Exception:  # noqa: BLE001, S110 - stderr may be closed
+            pass
 
 
-def _hand_over() -> None:
-    """Takes this folder off sys.path and runs the next sitecustomize there is, as if this one had never been."""
+def _touch():
+    """Leaves a trace of the first Python process of a run: without one, something kept Python from running this."""
+    try:
+        text = os.environ["MEMDIAG_RECORD"]
+        if "\\" in text:
+            import json
+
+            folder = json.loads(text)["folder"]
+        else:  # json takes as long to load as all the rest of this
+            folder = text.split('"folder":"', 1)[1].split('"', 1)[0]
+        path = os.path.join(folder, ".python")
+        if not os.path.exists(path):
+            os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o644))
+    except (IndexError, KeyError, ValueError, OSError):
+        pass
+
+
+def _hand_over():
+    """Takes this folder off sys.path and runs the next sitecustomize there is, as if this one had never been.
+
+    What that raises is for ``site`` to handle, as ever; also that there is none.
+    """
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [entry for entry in sys.path if not entry or os.path.abspath(entry) != here]
-    mine = sys.modules.pop("sitecustomize", None)
-    try:
-        import sitecustomize  # noqa: F401
-    except ImportError as error:
-        if error.name != "sitecustomize":
-            raise
-        if mine is not None:
-            sys.modules["sitecustomize"] = mine
+    sys.modules.pop("sitecustomize", None)
+    import sitecustomize  # noqa: F401
 
 
 if os.environ.get("MEMDIAG_RECORD"):
-    sys.meta_path.insert(0, _Watch({"torch": _begin, "torch_npu": _begin}))
+    _touch()
+    _modules = {"torch": _begin, "torch_npu": _begin}
+    for _name in [_name for _name in ("torch", "torch_npu") if _name in sys.modules]:  # imported from a .pth file
+        _modules.pop(_name)(sys.modules[_name])
+    if _modules and sys.version_info >= (3, 4):
+        sys.meta_path.insert(0, _Watch(_modules))
 _hand_over()

@@ -1,0 +1,182 @@
+"""Starts the program that is to be recorded, in memdiag's own process: as if the shell had started it itself.
+
+The program keeps our stdin, stdout, stderr, working directory, terminal and process group. We stand between it and whoever started us,
+so three things must be passed on: signals that reach only us, stopping and continuing (so that ctrl-Z stops the job and not half of
+it), and how it ended. Signals are not handled but waited for, so that none is lost and none interrupts us; what a terminal sends
+goes to the whole group, which the program is in, and is not sent a second time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from memdiag.errors import MemdiagError
+
+from . import config as configuration
+
+NOT_FOUND, NOT_RUNNABLE = 127, 126  # what a shell returns
+
+_FROM_TERMINAL = 0x80  # si_code SI_KERNEL: nobody's kill()
+_PASSED_ON = ("HUP", "INT", "QUIT", "TERM", "USR1", "USR2", "WINCH", "TSTP", "TTIN", "TTOU", "CONT")
+_JOB_STOPS = tuple(getattr(signal, name) for name in ("SIGTSTP", "SIGTTIN", "SIGTTOU") if hasattr(signal, name))
+_SITE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "site")
+
+
+@dataclass
+class Ended:
+    """How the program ended.
+
+    Attributes:
+        status: Its exit status, or minus the number of the signal that killed it.
+        seconds: How long it ran.
+        signals: What it was sent while it ran, by us or by the terminal.
+    """
+
+    status: int
+    seconds: float
+    signals: list[int] = field(default_factory=list)
+
+    @property
+    def exit_code(self) -> int:
+        """The status as shells count it: 128 and the number of the signal."""
+        return self.status if self.status >= 0 else 128 - self.status
+
+
+def environment_for(config: configuration.Config, base: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Returns the environment in which every Python process loads the recorder.
+
+    In a nested ``memdiag record`` the inner one replaces the outer one's settings for what it starts.
+    """
+    others = [entry for entry in base.get("PYTHONPATH", "").split(os.pathsep) if entry and os.path.abspath(entry) != _SITE]
+    if not base.get("PYTHONPATH"):
+        others = []
+    return {**base, "PYTHONPATH": os.pathsep.join([_SITE, *others]), configuration.VARIABLE: config.as_text()}
+
+
+def run(command: Sequence[str], environment: Mapping[str, str]) -> Ended:
+    """Runs a command to its end.
+
+    Raises:
+        MemdiagError: It cannot be started; the exit code is the shell's for that.
+    """
+    began = time.monotonic()
+    if os.name != "posix":
+        done = subprocess.run(list(command), env=dict(environment), check=False)  # noqa: S603 - the user's own command
+        return Ended(done.returncode, time.monotonic() - began)
+    if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # or its status would be thrown away
+    watched = {signal.SIGCHLD, *_not_ignored()}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, watched)
+    try:
+        process = _start(command, environment, _preparation(before))
+        ended = Ended(0, 0.0)
+        ended.status = process.returncode = _wait(process.pid, watched, ended.signals)
+        ended.seconds = time.monotonic() - began
+        return ended
+    finally:
+        if hasattr(signal, "sigtimedwait"):
+            while signal.sigtimedwait(watched, 0) is not None:
+                pass  # what came for the program comes too late, and is not for us
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def end_as(ended: Ended) -> int:
+    """Ends this process by the signal that ended the program; returns the exit status if it was none."""
+    if ended.status < 0:
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            sys.stderr.flush()
+        with contextlib.suppress(ImportError, OSError, ValueError):
+            import resource
+
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the program's own core must not be overwritten by ours
+        number = -ended.status
+        with contextlib.suppress(OSError, ValueError):
+            if number not in {signal.SIGKILL, signal.SIGSTOP}:
+                signal.signal(number, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+            os.kill(os.getpid(), number)
+    return ended.exit_code
+
+
+def _not_ignored() -> set[signal.Signals]:
+    """Signals to be passed on. One that is ignored stays so (nohup): while it is blocked it would be delivered after all."""
+    named = (getattr(signal, "SIG" + name, None) for name in _PASSED_ON)
+    return {number for number in named if number is not None and signal.getsignal(number) is not signal.SIG_IGN}
+
+
+def _preparation(mask: set[signal.Signals | int]) -> Callable[[], None]:
+    """Returns what the child does before it becomes the program."""
+    prctl = None
+    if sys.platform.startswith("linux"):
+        with contextlib.suppress(OSError, AttributeError):
+            prctl = ctypes.CDLL(None).prctl
+
+    def prepare() -> None:
+        if prctl is not None:
+            prctl(1, int(signal.SIGKILL), 0, 0, 0)  # PR_SET_PDEATHSIG: who kills us with -9 means the program
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+    return prepare
+
+
+def _start(command: Sequence[str], environment: Mapping[str, str], prepare: Callable[[], None]) -> subprocess.Popen[bytes]:
+    name = command[0]
+    try:
+        return _popen(command, environment, prepare)
+    except OSError as error:
+        if error.errno == errno.ENOEXEC:  # a script without #!: shells run it themselves
+            path = name if os.sep in name else shutil.which(name, path=environment.get("PATH")) or name
+            return _popen(["/bin/sh", path, *command[1:]], environment, prepare)
+        if error.errno in {errno.ENOENT, errno.ENOTDIR}:
+            if os.sep in name and os.path.exists(name):
+                raise MemdiagError(f"{name}: its interpreter does not exist", "look at its first line (#!)", NOT_RUNNABLE) from None
+            hint = "after -- comes the command as you would type it, for example: memdiag record -- python train.py"
+            if name.endswith(".py"):
+                hint = f"put python before it: memdiag record -- python {name}"
+            raise MemdiagError(f"{name}: command not found", hint, NOT_FOUND) from None
+        hint = "is it executable? chmod +x, or put its interpreter before it" if error.errno == errno.EACCES else "see docs/record.md"
+        raise MemdiagError(f"{name}: cannot be run: {error.strerror or error}", hint, NOT_RUNNABLE) from None
+
+
+def _popen(command: Sequence[str], environment: Mapping[str, str], prepare: Callable[[], None]) -> subprocess.Popen[bytes]:
+    # close_fds=False: what the shell handed over beside 0, 1 and 2 (make's job server, <(…)) is the program's.
+    return subprocess.Popen(list(command), env=dict(environment), close_fds=False, preexec_fn=prepare)  # noqa: S603, PLW1509
+
+
+def _wait(pid: int, watched: set[signal.Signals], sent: list[int]) -> int:
+    """Waits for the program; passes on what comes meanwhile. Returns its status as Python counts it."""
+    while True:
+        changed, status = os.waitpid(pid, os.WNOHANG | os.WUNTRACED)
+        if changed and os.WIFSTOPPED(status):
+            if os.WSTOPSIG(status) in _JOB_STOPS:  # ctrl-Z: the shell must see its job stopped, and it sees only us
+                os.kill(os.getpid(), signal.SIGSTOP)
+            continue
+        if changed:
+            return os.waitstatus_to_exitcode(status)
+        number, code = _next(watched)
+        if number == signal.SIGCHLD:
+            continue
+        sent.append(number)
+        if code != _FROM_TERMINAL:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+
+def _next(watched: set[signal.Signals]) -> tuple[int, int]:
+    """Waits for a signal; returns its number and where it is from."""
+    if hasattr(signal, "sigwaitinfo"):
+        info = signal.sigwaitinfo(watched)
+        return info.si_signo, info.si_code
+    number = signal.sigwait(watched)  # macOS does not say: what a terminal can send has been sent to the program too
+    typed = {"SIGINT", "SIGQUIT", "SIGTSTP", "SIGWINCH", "SIGTTIN", "SIGTTOU"}
+    return number, _FROM_TERMINAL if signal.Signals(number).name in typed and sys.stdin is not None and sys.stdin.isatty() else 0

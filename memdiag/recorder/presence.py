@@ -1,0 +1,79 @@
+"""What a process that used torch leaves of itself, recorded or not: so that an empty recording can be explained.
+
+One small file .processes/<pid>.json in the folder of the run, written when torch is imported and again when Python ends. A process
+that has only the first ended without Python's end: os._exit, a signal, a crash.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import time
+from typing import Any
+
+from . import guard, private, session
+from .files import write_json
+
+FOLDER = ".processes"
+_MOST = 4000  # characters of an exception's text
+_begun: dict[str, Any] = {}
+
+
+@guard.contained
+def imported(module: Any) -> None:
+    """Notes that the program has imported torch; called after the session has begun."""
+    current = session.current()
+    if module.__name__ != "torch" or current is None or _begun:
+        return
+    _begun.update({
+        "pid": os.getpid(), "parent": os.getppid(), "argv": private.arguments(getattr(sys, "orig_argv", sys.argv)),
+        "executable": sys.executable, "python_version": sys.version.split()[0], "torch_version": str(module.__version__),
+        "rank": os.environ.get("RANK"), "began": time.time(), "initialised_before": _initialised(module), "ended": None,
+    })  # fmt: skip
+    _write(current.config.folder)
+    atexit.register(_end, module)
+
+
+@guard.contained
+def _end(torch: Any) -> None:
+    """Notes how the process ended; lets the session end first, so that its warnings are in."""
+    current = session.current()
+    if current is None or _begun.get("pid") != os.getpid():  # in a child of fork
+        return
+    current.end()
+    _begun.update({
+        "ended": time.time(), "initialised": _initialised(torch), "devices": _devices(torch), "steps": current.training.steps,
+        "said": guard.said(), "exception": _exception(),
+    })  # fmt: skip
+    _write(current.config.folder)
+
+
+def _write(folder: str) -> None:
+    if folder:
+        write_json(os.path.join(folder, FOLDER, f"{_begun['pid']}.json"), dict(_begun))
+
+
+def _initialised(torch: Any) -> list[str]:
+    """The accelerators in use; asked without initialising one."""
+    found = []
+    for name in ("cuda", "npu"):
+        part = sys.modules.get("torch.cuda") if name == "cuda" else getattr(torch, "npu", None)
+        ask = getattr(part, "is_initialized", None)
+        if ask is not None and ask():
+            found.append(name)
+    return found
+
+
+def _devices(torch: Any) -> list[str]:
+    names = []
+    for backend in _initialised(torch):
+        part = getattr(torch, backend)
+        names += [f"{backend}:{index} {part.get_device_name(index)}" for index in range(part.device_count())]
+    return names
+
+
+def _exception() -> str | None:
+    """The exception that ended the program, if one did: Python keeps the last that nobody caught."""
+    error = getattr(sys, "last_value", None)
+    return None if error is None else f"{type(error).__module__}.{type(error).__qualname__}: {error}"[:_MOST]

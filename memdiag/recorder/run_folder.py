@@ -1,0 +1,189 @@
+"""The files of a run, in memdiag's own process: memdiag-<run>/ with rank<k>.pkl and manifest.json, and ./trace.pkl beside it.
+
+A run's name is its moment in UTC, so that names sort by time wherever and whenever they are made; making the folder claims it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import mmap
+import os
+import re
+import shutil
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from memdiag.errors import MemdiagError
+
+from .files import write_json
+
+TRACE = "trace.pkl"
+MANIFEST = "manifest.json"
+_RANK = re.compile(r"rank(\d+)(\.[a-z]+)?\.pkl")
+_KEY = b"\x8c\x07memdiag\x94"  # the extra key of a snapshot, as pickle writes it; its value follows at once
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Where a run is written.
+
+    Attributes:
+        path: Its folder, absolute, so that programs that change their directory find it.
+        single: Where the trace of a run of one process is put as well.
+        was_made: Whether the folder was made for this run.
+    """
+
+    path: str
+    single: str
+    was_made: bool = True
+
+    @property
+    def shown(self) -> str:
+        """The folder as people would type it here."""
+        return shown(self.path)
+
+
+def make(output: str | None) -> RunFolder:
+    """Makes the folder of a new run.
+
+    Args:
+        output: None: memdiag-<run>/ here. A name that ends in .pkl or .pickle: the trace of a run of one process goes there as well,
+            and memdiag-<run>/ beside it. Another name: the folder itself if it is new or empty, else memdiag-<run>/ in it.
+
+    Raises:
+        MemdiagError: It cannot be made or written to; better now than after hours of training.
+    """
+    here = os.getcwd()
+    try:
+        if output is None:
+            return RunFolder(_new_in(here), os.path.join(here, TRACE))
+        given = os.path.abspath(output)
+        if given.endswith((".pkl", ".pickle")) and not os.path.isdir(given):
+            os.makedirs(os.path.dirname(given), exist_ok=True)
+            return RunFolder(_new_in(os.path.dirname(given)), given)
+        existed = os.path.isdir(given)
+        os.makedirs(given, exist_ok=True)
+        single = os.path.join(here, TRACE)
+        if os.listdir(given):
+            return RunFolder(_new_in(given), single)
+        _check(given)
+        return RunFolder(given, single, was_made=not existed)
+    except OSError as error:
+        where = error.filename or output or here
+        raise MemdiagError(
+            f"{where}: the run cannot be written there: {error.strerror or error}", "choose another place: memdiag record -o DIR -- …"
+        ) from None
+
+
+def _new_in(parent: str) -> str:
+    moment = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    for number in range(1, 1000):
+        path = os.path.join(parent, f"memdiag-{moment}" + (f"-{number:03}" if number > 1 else ""))
+        try:
+            os.mkdir(path)
+        except FileExistsError:
+            continue
+        return path
+    raise FileExistsError(0, "a thousand runs began in this second", parent)
+
+
+def _check(folder: str) -> None:
+    probe = os.path.join(folder, ".writable")
+    with open(probe, "x", encoding="ascii"):
+        pass
+    os.unlink(probe)
+
+
+def shown(path: str) -> str:
+    """Returns a path as people would type it here."""
+    relative = os.path.relpath(path)
+    return path if relative.startswith("..") else relative
+
+
+def remove(folder: RunFolder) -> None:
+    """Takes a folder away again in which nothing was written but by us."""
+    with contextlib.suppress(OSError):
+        os.unlink(os.path.join(folder.path, MANIFEST))
+    if folder.was_made:
+        with contextlib.suppress(OSError):
+            os.rmdir(folder.path)
+
+
+def traces(folder: str) -> list[str]:
+    """Returns the paths of the traces of a run, in order of rank."""
+    found = []
+    with contextlib.suppress(OSError):
+        found = [(int(match.group(1)), match.group(2) or "", name) for name in os.listdir(folder) if (match := _RANK.fullmatch(name))]
+    return [os.path.join(folder, name) for _, _, name in sorted(found)]
+
+
+def statuses(folder: str) -> list[dict[str, Any]]:
+    """Returns what the recorded processes said of themselves, in order of rank, each with its "trace" and "bytes"."""
+    said = []
+    for path in traces(folder):
+        if os.path.basename(path).count(".") > 1:
+            continue  # a second backend of the same process
+        status = read_json(path[:-4] + ".json") or {}
+        with contextlib.suppress(OSError):
+            status["bytes"] = os.path.getsize(path)
+        said.append({**status, "trace": path})
+    return said
+
+
+def read_json(path: str) -> dict[str, Any] | None:
+    """Returns what is in a JSON file, None where there is none that can be read."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            content = json.load(file)
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def write_manifest(folder: RunFolder, content: dict[str, Any]) -> bool:
+    """Writes manifest.json; returns whether it could be."""
+    return write_json(os.path.join(folder.path, MANIFEST), content)
+
+
+def leave_single(trace: str, wanted: str) -> str | None:
+    """Puts a trace under its short name as well, as a second name of the same file where that is possible.
+
+    A file that is not memdiag's is never overwritten: the next free name is taken (trace-2.pkl).
+
+    Returns:
+        The path taken; None: it could not be.
+    """
+    stem, suffix = os.path.splitext(wanted)
+    for number in range(1, 1000):
+        path = wanted if number == 1 else f"{stem}-{number}{suffix}"
+        if os.path.lexists(path) and not _is_ours(path):
+            continue
+        beside = f"{path}.{os.getpid()}.part"
+        try:
+            try:
+                os.link(trace, beside)
+            except OSError:
+                shutil.copyfile(trace, beside)
+            os.replace(beside, path)
+            with contextlib.suppress(OSError):
+                os.unlink(beside)  # rename does nothing between two names of one file
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(beside)
+            return None
+        return path
+    return None
+
+
+def _is_ours(path: str) -> bool:
+    """Whether a file is a trace that memdiag recorded."""
+    if os.path.islink(path) or not os.path.isfile(path):
+        return False
+    try:
+        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            at = content.rfind(_KEY)
+            return at >= 0 and b"\x8c\x06format" in content[at : at + 64]
+    except (OSError, ValueError):  # an empty file cannot be mapped
+        return False
