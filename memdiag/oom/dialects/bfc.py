@@ -50,7 +50,7 @@ r" (?P<place>from device|on host|from host)"),
 r" ordinal {device_index:int}"),
     "bfc": pattern(
         r"(?:Allocator \((?P<allocator>\w{1,60})\) )? ran out of memory trying to allocate {bfc:size}"
-        r"(?: \(rounded to \d{1,18}\) )? (?: requested by op [^\s]{0,200}? (?=Ifthe|Current|$) )? (?:with freed_by_count=\d+)?"
+        r"(?: \(rounded to \d{1,18}\) )? (?: requested by op [\w/:.-]{0,200}? (?=with freed) )? (?:with freed_by_count=\d+)?"
         r"\.? (?P<mild>(?:See logs)? The caller indicates that this is not a failure)?"
     ),
     "xla": pattern(r"Out of (?:host)? memory (?:while)? trying to allocate {xla:size}"),

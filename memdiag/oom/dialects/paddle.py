@@ -50,7 +50,8 @@ _CLAUSES = (
     pattern(r"available memory is (?:only)? {free:size}"),
 )
 _ENFORCE = pattern(
-    r"allocating <= available (?: failed ,? |, but received) (?:allocating:)? {requested:bytes} > (?:available:)? {free:bytes}"
+    r"allocating <= available (?: failed ,? |, but received) (?:allocating:)? {requested:bytes} (?:> (?:available:)? |"
+    r" available:) {free:bytes}"
 )
 _MALLOC = pattern(r"Cannot malloc {requested:size} (?:GPU)? memory\. (?:Please shrink FLAGS)?")
 _HOST = pattern(r"Fail to alloc memory of {requested:bytes} size, error code is \d+")

@@ -54,7 +54,7 @@ _CLAUSES = (
     pattern(r"of the memory on node .{1,200}? is used \({allocated:float}/{total:size}\)"),
 )
 _COUNT = pattern(
-    r"{workers:int} Workers \(tasks/actors\) killed due to memory pressure \(OOM\) (?:, \d+ Workers crashed due to other reasons)?"
+    r"(?<!\d){workers:int} Workers \(tasks/actors\) killed due to memory pressure \(OOM\) (?:, \d+ Workers crashed due to other reasons)?"
 )
 _STORE = pattern(
     r"(?:ObjectStoreFullError: .{0,200}?)? Failed to put object \w{1,80} in (?:the )?object store because it is full\."

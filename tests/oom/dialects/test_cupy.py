@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+from forms import Form, Slot
+from hypothesis import strategies as st
+from single import single
+
+from memdiag.oom.read import read_text
+
+
+def _commas(name):
+    return Slot(f"{name}_bytes", st.integers(0, 1 << 44), lambda value: f"{value:,}")
+
+
+FORMS = [
+    Form(
+        "cupy",
+        "cupy.cuda.memory.OutOfMemoryError: Out of memory allocating {requested} bytes (allocated so far: {allocated} bytes).",
+        {"requested": _commas("requested"), "allocated": _commas("allocated")},
+    ),
+    Form(
+        "cupy",
+        (
+            "cupy.cuda.memory.OutOfMemoryError: Out of memory allocating {requested} bytes (allocated so far: {allocated} bytes, "
+            "limit set to: {limit} bytes)."
+        ),
+        {"requested": _commas("requested"), "allocated": _commas("allocated"), "limit": _commas("limit")},
+    ),
+]
+
+
+def test_the_old_total_counts_the_request_itself():
+    message = single("cupy.cuda.memory.OutOfMemoryError: out of memory to allocate 1000000000 bytes (total 5000000000 bytes)")
+    assert message.fields == {"requested_bytes": 1000000000, "allocated_bytes": 4000000000}
+    assert message.judgement.verdict == "capacity"
+
+
+def test_a_limit_that_is_exceeded_is_the_cause():
+    text = "Out of memory allocating 2,000,000,000 bytes (allocated so far: 3,000,000,000 bytes, limit set to: 4,000,000,000 bytes)."
+    assert single(text).judgement.verdict == "limit"
+
+
+def test_almost_nothing_held_means_that_others_have_the_card():
+    assert single("Out of memory allocating 2,000,000 bytes (allocated so far: 3,000,000 bytes).").judgement.verdict == "other_process"
+
+
+def test_what_rmm_throws_is_no_host_memory():
+    text = (
+        "MemoryError: std::bad_alloc: out_of_memory: CUDA error at: /x/cuda_memory_resource.hpp:70: cudaErrorMemoryAllocation out of memory"
+    )
+    assert [message.framework for message in read_text(text).messages] == ["rapids"]

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import pytest
+from forms import MIB, Form, integer, unit_size, whole_bytes
+from single import single
+
+FORMS = [
+    Form(
+        "ggml",
+        "ggml_backend_cuda_buffer_type_alloc_buffer: allocating {size} on device {device}: cudaMalloc failed: out of memory",
+        {"size": unit_size("requested", "{:.2f} MiB", MIB), "device": integer("device_index", 0, 15)},
+    ),
+    Form(
+        "ggml",
+        (
+            "ggml_gallocr_reserve_n: failed to allocate CUDA0 buffer of size {requested}\nllama_new_context_with_model: failed to "
+            "allocate compute buffers"
+        ),
+        {"requested": whole_bytes("requested", 1 << 40)},
+    ),
+    Form(
+        "ggml",
+        "ggml_cuda_host_malloc: failed to allocate {size} of pinned memory: out of memory",
+        {"size": unit_size("requested", "{:.2f} MiB", MIB, 1 << 36)},
+    ),
+    Form(
+        "ggml",
+        (
+            "ggml_vulkan: Device memory allocation of size {requested} failed.\nggml_vulkan: vk::Device::allocateMemory: "
+            "ErrorOutOfDeviceMemory"
+        ),
+        {"requested": whole_bytes("requested", 1 << 40)},
+    ),
+    Form(
+        "ggml",
+        "ggml_new_object: not enough space in the context's memory pool (needed {needed}, available {free})",
+        {"needed": whole_bytes("requested"), "free": whole_bytes("free")},
+    ),
+]
+
+
+def test_three_lines_about_a_buffer_are_one_message_and_the_bytes_count():
+    message = single(
+        "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 12345.68 MiB on device 1: cudaMalloc failed: out of memory\n"
+        "alloc_tensor_range: failed to allocate CUDA1 buffer of size 12945382212\n"
+        "llama_model_load: error loading model: unable to allocate CUDA1 buffer"
+    )
+    assert message.fields == {"requested_bytes": 12945382212, "device_index": 1}
+    assert (message.framework, message.judgement.verdict) == ("llama.cpp", "capacity")
+
+
+@pytest.mark.parametrize(
+    ("text", "backend", "verdict"),
+    [
+        ("ggml_backend_cpu_buffer_type_alloc_buffer: failed to allocate buffer of size 4294967296", "cpu", "host"),
+        ("alloc_tensor_range: failed to allocate ROCm0 buffer of size 4294967296", "hip", "capacity"),
+        ("alloc_tensor_range: failed to allocate CUDA_Host buffer of size 4294967296", "cpu", "host"),
+        ("ggml_vulkan: Requested buffer size exceeds device memory allocation limit: ErrorOutOfDeviceMemory", "vulkan", "limit"),
+        (("ggml_metal_synchronize: error: command buffer 0 failed with status 5\nerror: Insufficient Memory "
+         "(00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory)"), "metal", "unknown"),
+        ("ggml_aligned_malloc: insufficient memory (attempted to allocate 1024.00 MB)", "cpu", "host"),
+    ],
+)  # fmt: skip
+def test_each_backend_has_its_words(text, backend, verdict):
+    message = single(text)
+    assert (message.backend, message.judgement.verdict) == (backend, verdict)
+
+
+def test_pinned_memory_is_a_warning_about_the_host_in_any_locale():
+    message = single("ggml_cuda_host_malloc: failed to allocate 512,50 MiB of pinned memory: invalid argument")
+    assert message.fields["requested_bytes"] == round(512.5 * MIB)
+    assert (message.judgement.verdict, message.is_warning) == ("host", True)
+
+
+def test_ollama_is_named_where_it_speaks():
+    assert single("Error: llama runner process has terminated: cudaMalloc failed: out of memory\nollama").framework == "ollama"

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import pytest
+from forms import GIB, Form, Slot, choice, shape, whole_bytes
+from hypothesis import strategies as st
+from single import single
+
+from memdiag.oom.read import read_text
+
+_WHOLE_GIB = Slot("requested_bytes", st.integers(0, 4000), read=lambda text, _value: int(text) * GIB)
+FORMS = [
+    Form(
+        "host_cpu_alloc",
+        "RuntimeError: [enforce fail at alloc_cpu.cpp:75] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to "
+        "allocate {requested} bytes. "
+        "Error code 12 (Cannot allocate memory)",
+        {"requested": whole_bytes("requested")},
+    ),
+    Form(
+        "host_cpu_alloc",
+        (
+            "RuntimeError: [enforce fail at ..\\c10\\core\\CPUAllocator.cpp:75] data. DefaultCPUAllocator: not enough memory: you "
+            "tried to allocate {requested} bytes."
+        ),
+        {"requested": whole_bytes("requested")},
+    ),
+    Form(
+        "host_cpu_alloc",
+        (
+            "RuntimeError: [enforce fail at ..\\c10\\core\\CPUAllocator.cpp:62] data. DefaultCPUAllocator: not enough memory: you "
+            "tried to allocate %dGB. Buy new RAM!{gib}"
+        ),
+        {"gib": _WHOLE_GIB},
+    ),
+    Form(
+        "host_cpu_alloc",
+        "RuntimeError: $ Torch: not enough memory: you tried to allocate {gib}GB. Buy new RAM! at /pytorch/torch/lib/TH/THGeneral.c:270",
+        {"gib": _WHOLE_GIB},
+    ),
+    Form(
+        "host_cpu_alloc",
+        "numpy.core._exceptions._ArrayMemoryError: Unable to allocate {size} for an array with shape {shape} and data type {dtype}",
+        {
+            "size": Slot("requested_bytes", st.integers(1, 999), "{}. GiB".format, lambda _text, value: value * GIB),
+            "shape": shape(form="({})", comma=", "),
+            "dtype": choice("dtype", "float64", "float32", "int32", "uint8", "complex128", "bool", "object", "<U10", "datetime64[ns]"),
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "terminate called after throwing an instance of 'std::bad_alloc'\n  what():  std::bad_alloc\nAborted (core dumped)",
+        "MemoryError: std::bad_alloc",
+        "RuntimeError: bad allocation",
+        'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\nMemoryError',
+        "OSError: [Errno 12] Cannot allocate memory",
+        "RuntimeError: unable to write to file </torch_1234_567>: No space left on device (28)",
+        "OSError: [WinError 1455] 页面文件太小\uff0c无法完成操作。",
+        "OpenBLAS error: Memory allocation still failed after 10 retries, giving up.",
+    ],
+)
+def test_messages_without_numbers_are_found_once(text):
+    message = single(text)
+    assert (message.dialect, message.judgement.verdict, message.fields) == ("host_cpu_alloc", "host", {})
+
+
+@pytest.mark.parametrize(
+    "text", ["except MemoryError:", "the class MemoryError is raised when", "No space left on device: /home/user/model.bin"]
+)
+def test_talk_about_memory_is_no_message(text):
+    assert read_text(text).messages == ()
+
+
+def test_a_negative_size_printed_as_unsigned_is_a_bug():
+    text = (
+        "DefaultCPUAllocator: can't allocate memory: you tried to allocate 18446744065119617024 bytes. Error code 12 "
+        "(Cannot allocate memory)"
+    )
+    assert single(text).judgement.verdict == "unknown"
+    assert "requested_bytes" not in single(text).fields
+
+
+def test_zero_gigabytes_are_less_than_one():
+    message = single("$ Torch: not enough memory: you tried to allocate 0GB. Buy new RAM!")
+    assert message.judgement.verdict == "host"
+    assert "less than 1 GiB" in message.judgement.reasons[0]

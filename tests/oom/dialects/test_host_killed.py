@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import pytest
+from forms import Form, integer
+from single import single
+
+from memdiag.oom.read import read_text
+
+_PID = {"pid": integer("pid", 1)}
+FORMS = [
+    Form("host_killed", "RuntimeError: DataLoader worker (pid {pid}) is killed by signal: Killed.", _PID),
+    Form(
+        "host_killed",
+        "ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared memory (shm).\n"
+        "RuntimeError: DataLoader worker (pid {pid}) is killed by signal: Bus error. It is possible that dataloader's workers "
+        "are out of shared memory.",
+        _PID,
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Killed",
+        "killed",
+        "Killed: 9",
+        "已杀死",
+        "Getötet",
+        "Убито",
+        "zsh: killed     python train.py",
+        "[1]+  Killed                  python train.py",
+        "Process finished with exit code 137 (interrupted by signal 9: SIGKILL)",
+        "subprocess.CalledProcessError: Command '['python', 'a.py']' died with <Signals.SIGKILL: 9>.",
+        "Your session crashed after using all available RAM.",
+        "torch.multiprocessing.spawn.ProcessExitedException: process 0 terminated with signal SIGKILL",
+    ],
+)
+def test_words_of_those_who_waited(line):
+    message = single(f"step 1\n{line}\n$")
+    assert (message.dialect, message.judgement.verdict) == ("host_killed", "host")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Killed by the author of the story",
+        "monsters killed: 9",
+        "the process was Killed",
+        "他已杀死了龙",
+        "DataLoader worker (pid 7) is killed by signal: Segmentation fault.",
+        "Process finished with exit code 1370",
+    ],
+)
+def test_words_inside_other_text_mean_nothing(line):
+    assert read_text(line).messages == ()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "run.sh: line 3:  4711 Killed                  python a.py",
+        "[1]    4711 killed     python a.py",
+        "a.sh: 第 3 行\uff1a 4711 已杀死   python a.py",
+    ],
+)
+def test_shells_name_the_process(line):
+    assert single(line).fields == {"pid": 4711}
+
+
+def test_the_summary_of_torchrun_is_one_message_a_rank():
+    block = (
+        "[{0}]:\n  time      : 2024-01-01\n  rank      : {0} (local_rank: {0})\n  exitcode  : -9 (pid: 470{0})\n  "
+        "traceback : Signal 9 (SIGKILL) received by PID 470{0}\n"
+    )
+    report = read_text(
+        "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: -9) local_rank: 1 (pid: 4701) of binary: python\n"
+        + block.format(1)
+        + block.format(2)
+    )
+    assert [(message.fields["rank"], message.fields["pid"]) for message in report.messages] == [(1, 4701), (2, 4702)]

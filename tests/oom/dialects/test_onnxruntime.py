@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import pytest
+from forms import Form, integer, whole_bytes
+from single import commands, single
+
+FORMS = [
+    Form(
+        "onnxruntime",
+        "[E:onnxruntime:, sequential_executor.cc:514 onnxruntime::ExecuteKernel] Non-zero status code returned while running "
+        "Mul node. Name:'Mul_3' "
+        "Status Message: /onnxruntime_src/onnxruntime/core/framework/bfc_arena.cc:376 "
+        "onnxruntime::BFCArena::AllocateRawInternal Failed to allocate "
+        "memory for requested buffer of size {requested}",
+        {"requested": whole_bytes("requested")},
+    ),
+    Form(
+        "onnxruntime",
+        (
+            "onnxruntime::BFCArena::AllocateRawInternal(size_t, bool) Available memory of {free} is smaller than requested bytes "
+            "of {requested}"
+        ),
+        {"requested": whole_bytes("requested"), "free": whole_bytes("free")},
+    ),
+    Form(
+        "onnxruntime",
+        "CUDA failure 2: out of memory ; GPU={device} ; hostname=node ; expr=cudaMalloc((void**)&p, size);",
+        {"device": integer("device_index", 0, 15)},
+    ),
+]
+
+_BUFFER = "Failed to allocate memory for requested buffer of size"
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict"),
+    [
+        (f"Name:'9_nchwc' {_BUFFER} 300000000", "host"),
+        (f"onnx runtime error 6: {_BUFFER} 3000000000", "other_process"),
+        (f"CUDAExecutionProvider {_BUFFER} 3000000000", "capacity"),
+        (f"{_BUFFER} 64000", "unknown"),
+        (f"{_BUFFER} 0", "unknown"),
+        (f"{_BUFFER} 9223372036854775808", "unknown"),
+    ],
+)
+def test_where_the_arena_is_and_how_much_it_wanted_decide(text, verdict):
+    assert single(text).judgement.verdict == verdict
+
+
+def test_a_limit_of_the_arena_is_raised_to_fit():
+    text = "Available memory of 1024 is smaller than requested bytes of 8589934592"
+    assert single(text).judgement.verdict == "limit"
+    assert '"gpu_mem_limit": 34359738368' in commands(text)

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import pytest
+from forms import KIB, Form, Slot, integer
+from hypothesis import strategies as st
+from single import commands, single
+
+from memdiag.oom.read import read_text
+
+
+def _kb(name):
+    return Slot(f"{name}_bytes", st.integers(0, 1 << 34), "{}kB".format, lambda _text, value: value * KIB)
+
+
+_SIZES = {"pid": integer("pid", 1), "vm": _kb("total_vm"), "rss": _kb("anon_rss")}
+FORMS = [
+    Form(
+        "oom_killer",
+        "Out of memory: Killed process {pid} (python3) total-vm:{vm}, anon-rss:{rss}, file-rss:64kB, shmem-rss:0kB, UID:1000",
+        _SIZES,
+    ),
+    Form("oom_killer", "Memory cgroup out of memory: Killed process {pid} (python) total-vm:{vm}, anon-rss:{rss}, file-rss:64kB", _SIZES),
+    Form(
+        "oom_killer",
+        (
+            "Out of memory: Kill process {pid} (python) score 974 or sacrifice child\nKilled process {pid} (python) "
+            "total-vm:{vm}, anon-rss:{rss}, file-rss:4kB"
+        ),
+        _SIZES,
+    ),
+    Form(
+        "oom_killer",
+        "oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=/,mems_allowed=0,global_oom,task_memcg=/user.slice,task=python,pid={pid},uid=1000\n"
+        "Out of memory: Killed process {pid} (python) total-vm:{vm}, anon-rss:{rss}, file-rss:4kB\n"
+        "oom_reaper: reaped process {pid} (python), now anon-rss:0kB, file-rss:0kB, shmem-rss:0kB",
+        _SIZES,
+    ),
+]
+
+
+def test_the_child_that_was_sacrificed_counts():
+    message = single(
+        "Out of memory: Kill process 10 (python) score 974 or sacrifice child\nKilled process 11 (python) total-vm:30kB, anon-rss:20kB"
+    )
+    assert message.fields == {"pid": 11, "total_vm_bytes": 30 * KIB, "anon_rss_bytes": 20 * KIB}
+
+
+def test_two_kills_are_two_messages():
+    text = "\n".join(f"Out of memory: Killed process {pid} (python) total-vm:{pid}kB, anon-rss:5kB" for pid in (10, 11))
+    assert [message.fields["pid"] for message in read_text(text).messages] == [10, 11]
+
+
+def test_a_cgroup_that_is_full_may_be_a_limit():
+    message = single(
+        "memory: usage 2097152kB, limit 2097152kB, failcnt 46\n"
+        "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=a,mems_allowed=0,oom_memcg=/a,task_memcg=/a,task=python,pid=4711,uid=0\n"
+        "Memory cgroup out of memory: Killed process 4711 (python) total-vm:30kB, anon-rss:20kB"
+    )
+    assert message.fields["limit_bytes"] == 2 << 30
+    assert (message.judgement.verdict, message.judgement.alternatives) == ("host", ("limit",))
+
+
+@pytest.mark.parametrize(
+    "event",
+    ["1 oom-kill event(s) in StepId=17.batch cgroup.", "3 oom-kill event(s) in step 17.0 cgroup.", "2 oom_kill events in StepId=17.0."],
+)
+def test_slurm_counts_kills(event):
+    message = single(
+        f"slurmstepd: error: Detected {event} Some of your processes may have been killed by the cgroup out-of-memory handler."
+    )
+    assert (message.framework, message.judgement.verdict) == ("slurm", "host")
+
+
+def test_the_shells_line_belongs_to_slurms():
+    message = single(
+        "script: line 28:  8156 Killed                  python3 main.py\nslurmstepd: error: Detected 1 oom-kill event(s) in "
+        "StepId=1.batch cgroup."
+    )
+    assert (message.dialect, message.fields) == ("oom_killer", {"pid": 8156})
+
+
+def test_a_limit_of_slurm_gives_the_number_to_ask_for():
+    text = "slurmstepd: error: Step 17.0 exceeded memory limit (8388608 > 4194304), being killed"
+    assert single(text).fields == {"allocated_bytes": 8 << 30, "limit_bytes": 4 << 30}
+    assert "sbatch --mem=10G" in commands(text)

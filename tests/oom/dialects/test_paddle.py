@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import pytest
+from forms import GIB, MIB, Form, integer, unit_size, whole_bytes
+from single import commands, single
+
+_SIZES = {
+    "device": integer("device_index", 0, 15),
+    "requested": unit_size("requested", "{:.6f}GB", GIB),
+    "free": unit_size("free", "{:.6f}MB", MIB),
+}
+FORMS = [
+    Form(
+        "paddle",
+        "Out of memory error on GPU {device}. Cannot allocate {requested} memory on GPU {device}, available memory is only {free}.\n\n"
+        "Please check whether there is any other process using GPU {device}.",
+        _SIZES,
+    ),
+    Form(
+        "paddle",
+        "ResourceExhaustedError: \n\nOut of memory error on GPU {device}. Cannot allocate {requested} memory on GPU {device}, "
+        "{allocated} memory has been "
+        "allocated and available memory is only {free}.\n\nPlease check whether there is any other process using GPU {device}.",
+        {**_SIZES, "allocated": unit_size("allocated", "{:.6f}GB", GIB)},
+    ),
+    Form("paddle", "Out of memory error on GPU {device}. Cannot allocate {requested} GPU memory, available memory is {free}.", _SIZES),
+    Form(
+        "paddle",
+        "paddle.fluid.core.EnforceNotMet: enforce allocating <= available failed, {requested} > {free}\nat [/paddle/gpu_info.cc:89]",
+        {"requested": whole_bytes("requested"), "free": whole_bytes("free")},
+    ),
+    Form(
+        "paddle",
+        "PaddleCheckError: Expected allocating <= available, but received allocating:{requested} > available:{free}.",
+        {"requested": whole_bytes("requested"), "free": whole_bytes("free")},
+    ),
+    Form(
+        "paddle",
+        "ResourceExhaustedError: Fail to alloc memory of {requested} size, error code is 12.",
+        {"requested": whole_bytes("requested")},
+    ),
+]
+
+
+def test_the_fraction_that_fits_is_computed():
+    text = "enforce allocating <= available failed, 10000000000 > 5000000000"
+    assert single(text).judgement.verdict == "limit"
+    assert "FLAGS_fraction_of_gpu_memory_to_use=0.43" in commands(text)
+    assert "FLAGS_allocator_strategy=auto_growth" in commands(text)
+
+
+@pytest.mark.parametrize(("place", "backend"), [("XPU", "xpu"), ("NPU", "npu"), ("DCU", "hip"), ("GPU", "cuda")])
+def test_the_device_tells_the_backend(place, backend):
+    text = f"Out of memory error on {place} 3. Cannot allocate 2.000000GB memory on {place} 3, available memory is only 1.000000GB."
+    assert (single(text).backend, single(text).fields["device_index"]) == (backend, 3)
+
+
+def test_little_allocated_and_little_free_is_somebody_elses_card():
+    text = (
+        "Out of memory error on GPU 0. Cannot allocate 100.000000MB memory on GPU 0, 300.000000MB memory has been allocated "
+        "and available memory "
+        "is only 20.000000MB."
+    )
+    assert single(text).judgement.verdict == "other_process"

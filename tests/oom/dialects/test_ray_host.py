@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+from forms import GIB, Form, fraction, integer, unit_size
+from single import single
+
+from memdiag.oom.read import read_text
+
+_SIZES = {"used": unit_size("allocated", "{:.2f}GB", GIB), "total": unit_size("total", "{:.2f}GB", GIB), "threshold": fraction("threshold")}
+FORMS = [
+    Form(
+        "ray_host",
+        "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.\nMemory on the node (IP: "
+        "10.0.0.8, ID: 5b) where the "
+        "task was running was {used} / {total} (0.952354), which exceeds the memory usage threshold of {threshold}. Ray "
+        "killed this worker (ID: 0c)",
+        _SIZES,
+    ),
+    Form(
+        "ray_host",
+        "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.\nMemory on the node (IP: "
+        "10.0.0.8, ID: 5b) where the "
+        "task (task ID: 43, name=f, pid={pid}, memory used={one}) was running was {used} / {total} (0.95), which exceeds the "
+        "memory usage threshold "
+        "of {threshold}.",
+        {**_SIZES, "pid": integer("pid", 1), "one": unit_size("process", "{:.2f}GB", GIB)},
+    ),
+]
+
+
+def test_workers_that_were_not_killed_for_memory_do_not_count():
+    text = "{} Workers (tasks / actors) killed due to memory pressure (OOM), 5 Workers crashed due to other reasons at node (ID: b2)"
+    assert single(text.format(4)).judgement.verdict == "host"
+    assert read_text(text.format(0)).messages == ()
+
+
+def test_the_first_releases_list_the_largest():
+    message = single(
+        "RayOutOfMemoryError: More than 95% of the memory on node n is used (60.5 / 62.8 GB). The top 10 memory consumers are:\n\n"
+        "PID\tMEM\tCOMMAND\n123\t5.00GiB\tray::train\n456\t2.00GiB\tpython a.py\n\nIn addition, up to 0.01 GiB of shared memory is used"
+    )
+    assert message.fields["processes"] == [[123, 5 * GIB], [456, 2 * GIB]]
+    assert message.fields["allocated_bytes"] == round(60.5 * GIB)
+
+
+def test_the_guess_beside_every_crash_is_a_warning():
+    text = (
+        "Worker unexpectedly exits. There are some potential root causes. (1) The process is killed by SIGKILL by OOM "
+        "killer due to high memory usage."
+    )
+    assert [(message.is_warning, message.judgement.confidence) for message in read_text(text).messages] == [(True, "low")]

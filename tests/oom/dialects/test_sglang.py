@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import pytest
+from forms import GIB, Form, unit_size
+from single import commands, single
+
+from memdiag.oom.read import read_text
+
+FORMS = [
+    Form("sglang", "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static."),
+    Form("sglang", "RuntimeError: Decode out of memory. Try to lower your batch size.\nTry to allocate 32 tokens.\nAvailable tokens: 7"),
+    Form(
+        "sglang",
+        (
+            "ValueError: Not enough host memory available. Requesting {requested} but only have {free} free. Please reduce the "
+            "size of the hierarchical cache."
+        ),
+        {"requested": unit_size("requested", "{:.2f} GB", GIB), "free": unit_size("free", "{:.2f} GB", GIB)},
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "share"),
+    [
+        ("mem_fraction_static=0.8, tp_size=1\nNot enough memory. Please try to increase --mem-fraction-static.", "0.84"),
+        ("mem_fraction_static=0.88, tp_size=1\nCapture cuda graph failed: CUDA error: out of memory", "0.80"),
+    ],
+)
+def test_the_same_flag_goes_up_or_down(text, share):
+    assert single(text).judgement.verdict == "limit"
+    assert f"--mem-fraction-static {share}" in commands(text)
+
+
+def test_an_allocators_message_with_numbers_is_left_to_it():
+    text = (
+        "Capture cuda graph failed: CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 79.10 "
+        "GiB of which 10.00 MiB is free."
+    )
+    assert single(text).dialect.startswith("torch_cuda")
+
+
+def test_retracted_requests_are_a_warning():
+    assert [message.is_warning for message in read_text("KV cache pool is full. Retract requests. #retracted_reqs: 1").messages] == [True]

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from forms import Form, whole_bytes
+from single import commands, single
+
+FORMS = [
+    Form(
+        "tensorrt",
+        "[TRT] [E] 2: [virtualMemoryBuffer.cpp::resizePhysical::140] Error Code 2: OutOfMemory (Requested size was {requested} bytes.)",
+        {"requested": whole_bytes("requested", 1 << 40)},
+    ),
+    Form(
+        "tensorrt",
+        (
+            "[TRT] Requested amount of GPU memory ({requested} bytes) could not be allocated. There may not be enough free memory "
+            "for allocation to succeed."
+        ),
+        {"requested": whole_bytes("requested", 1 << 40)},
+    ),
+]
+
+
+def test_lines_about_a_tactic_are_one_message():
+    text = (
+        "[TRT] [E] 2: [virtualMemoryBuffer.cpp::resizePhysical::140] Error Code 2: OutOfMemory (no further information)\n"
+        "[TRT] [W] Requested amount of GPU memory (2147483648 bytes) could not be allocated.\n"
+        "[TRT] [W] Skipping tactic 3 due to insufficient memory on requested size of 2147483648 detected for tactic 0x04.\n"
+    )
+    message = single(text)
+    assert message.fields == {"requested_bytes": 2147483648}
+    assert message.judgement.verdict == "workspace_or_comm"
+    assert "WORKSPACE, 1024 << 20" in commands(text)
+
+
+def test_the_runtime_is_not_the_builder():
+    assert single("[E] [defaultAllocator.cpp::allocate::20] Error Code 1: Cuda Runtime (out of memory)").judgement.verdict == "capacity"
+
+
+def test_a_tactic_says_what_it_wants_and_what_there_is():
+    message = single("Tactic Device request: 4112MB Available: 1024MB. Device memory is insufficient to use tactic.")
+    assert message.fields == {"requested_bytes": 4112 << 20, "free_bytes": 1024 << 20}

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import pytest
+from forms import GIB, MIB, Form, unit_size
+from single import single
+
+FORMS = [
+    Form(
+        "xla_tpu",
+        "XlaRuntimeError: RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space hbm. Used "
+        "{used} of {total} hbm. "
+        "Exceeded hbm capacity by 6.47G.\n\nTotal hbm usage >= 22.47G:\n    reserved        530.00M",
+        {"used": unit_size("requested", "{:.2f}G", GIB), "total": unit_size("total", "{:.2f}G", GIB)},
+    ),
+    Form(
+        "xla_tpu",
+        (
+            "RESOURCE_EXHAUSTED: Error allocating device buffer: Attempting to allocate {requested}. That was not possible. There "
+            "are {free} free.; (0x0x0_HBM0)"
+        ),
+        {"requested": unit_size("requested", "{:.2f}G", GIB), "free": unit_size("free", "{:.2f}G", GIB)},
+    ),
+    Form(
+        "xla_tpu",
+        "Ran out of memory in memory space vmem while allocating on stack for %fusion = bf16[8,128]. "
+        "Scoped allocation with size {requested} and limit {limit} exceeded scoped vmem limit by 3.69M.",
+        {"requested": unit_size("requested", "{:.2f}M", MIB, 1 << 30), "limit": unit_size("limit", "{:.2f}M", MIB, 1 << 30)},
+    ),
+]
+
+
+@pytest.mark.parametrize(("space", "verdict"), [("hbm", "capacity"), ("vmem", "limit"), ("smem", "limit")])
+def test_small_memories_of_a_core_are_a_limit(space, verdict):
+    assert single(f"Ran out of memory in memory space {space}. Used 20.00M of 16.00M {space}.").judgement.verdict == verdict
+
+
+def test_more_free_than_asked_for_is_fragmentation():
+    message = single(
+        "Attempting to reserve 3.00G at the bottom of memory. That was not possible. There are 4.00G free, 0B reserved, and "
+        "2.00G reservable."
+    )
+    assert message.judgement.verdict == "fragmentation"
+
+
+def test_only_the_head_is_enough():
+    message = single("RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space hbm")
+    assert (message.dialect, message.fields) == ("xla_tpu", {})

@@ -1,0 +1,17 @@
+"""One message read from a text, for tests that look at a single case."""
+
+from __future__ import annotations
+
+from memdiag.oom.model import Message
+from memdiag.oom.read import read_text
+
+
+def single(text: str) -> Message:
+    messages = read_text(text).messages
+    assert len(messages) == 1, [(message.dialect, dict(message.fields)) for message in messages]
+    return messages[0]
+
+
+def commands(text: str) -> str:
+    """All lines to paste that the message's own dialect gives, as one text."""
+    return "\n".join(fix.change for finding in single(text).findings for fix in finding.fixes)
