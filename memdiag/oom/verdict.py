@@ -7,10 +7,9 @@ itself was denied (a limit) to a comparison of the two. Shares of the card were 
 
 from __future__ import annotations
 
-import re
-
 from memdiag.oom.arithmetic import Numbers, numbers_of
 from memdiag.oom.model import Cause, Confidence, Found, Judgement
+from memdiag.oom.surroundings import without_numbers
 from memdiag.units import GIB, MIB, TIB, format_bytes
 
 _GARBAGE = 64 * TIB  # no card of this size exists, and no shape that was meant: a length that was read from garbage
@@ -20,26 +19,11 @@ _SLACK_TO_FOREIGN = 0.25  # slack that is less than this part of what others hol
 _WHOLE_CARD = 0.9  # a request of this part of the card cannot be served, whatever the driver says is free
 _LAST_DROPS = 0.02  # so much of a card, and 128 MiB, may not be given out, whatever the driver says
 _LAST_DROPS_BYTES = 128 * MIB
+_JUST_OVER = 1.03  # free and slack that are less than this times the request: that it would fit in one piece is not safe to say
 _PLENTY = 0.1  # this part of the card free, and twice the request: not what the allocator holds is the matter
 _FULL = 0.7
 _ROUNDING = 11 * MIB  # two printed GiB of two decimals may be wrong by that much together
 _XPU_LARGEST = 4 * GIB
-
-# What the lines around a message without numbers say.
-_CONTEXT: tuple[tuple[str, Cause, tuple[Cause, ...], str], ...] = (
-    (
-        r"wake_?up|cumem|create_and_map",
-        "limit", ("other_process", "unknown"),
-        "it failed while a sleeping engine mapped its memory again: others took it in the meantime, or the engine's share is too high",
-    ),
-    (
-        r"capture_end|capture_begin|capture_model|graph_capture|cudaGraphInstantiate",
-        "limit", ("workspace_or_comm", "capacity"),
-        "it failed while CUDA graphs were captured: too little was left beside the share of memory that was set aside",
-    ),
-    (r"nccl|hccl|init_process_group|all_?reduce", "workspace_or_comm", ("capacity", "unknown"), "it failed in a communication library"),
-    (r"cudnn|cublas|miopen|workspace", "workspace_or_comm", ("capacity", "unknown"), "it failed where a library takes its workspace"),
-)  # fmt: skip
 
 
 def judge(found: Found, context: str = "") -> Judgement:
@@ -56,7 +40,7 @@ def judge(found: Found, context: str = "") -> Judgement:
         size = f" for {format_bytes(numbers.requested)}" if numbers.requested is not None else ""
         return Judgement("host", "high", (), (f"The request{size} was made of the host's memory, not of a device.",))
     if all(number is None for number in (numbers.requested, numbers.total, numbers.free, numbers.held)):
-        return _without_numbers(context)
+        return without_numbers(context)
     if numbers.requested is None:
         return _cut(numbers, "the size of the request", ("capacity", "fragmentation"))
     return (
@@ -70,13 +54,6 @@ def judge(found: Found, context: str = "") -> Judgement:
         or _outside(found, numbers, numbers.requested)
         or _full(found, numbers, numbers.requested)
     )
-
-
-def _without_numbers(context: str) -> Judgement:
-    for expression, cause, others, reason in _CONTEXT:
-        if re.search(expression, context, re.IGNORECASE):
-            return Judgement(cause, "low", others, (f"No sizes are printed; {reason}.",))
-    return Judgement("unknown", "low", ("capacity",), ("No sizes are printed, so nothing can be worked out.",))
 
 
 def _cut(numbers: Numbers, missing: str, alternatives: tuple[Cause, ...]) -> Judgement:
@@ -95,7 +72,7 @@ def _cut(numbers: Numbers, missing: str, alternatives: tuple[Cause, ...]) -> Jud
 def _hopeless(numbers: Numbers, requested: int) -> Judgement | None:
     """What does not fit the card even when everything else is packed."""
     size = format_bytes(requested)
-    if requested >= _GARBAGE:
+    if requested >= _GARBAGE and numbers.total is None:
         return Judgement("unknown", "medium", ("capacity",), (f"{size} was asked for, which no device has: a wrong shape or length.",))
     if numbers.total is None:
         return None
@@ -108,6 +85,8 @@ def _hopeless(numbers: Numbers, requested: int) -> Judgement | None:
                 f"The driver says that {format_bytes(numbers.free)} is free, more than the card has: it may have taken its size wrongly."
             )
             return Judgement("capacity", "medium", ("unknown",), (reason, doubt))
+        if requested >= _GARBAGE:
+            return Judgement("capacity", "medium", ("unknown",), (reason, "No device has that much: look for a wrong shape or length."))
         return Judgement("capacity", "high", (), (reason,))
     used = numbers.live if numbers.allocated is not None else numbers.process
     if used is None or numbers.oversubscribed or used + requested <= numbers.total:
@@ -262,7 +241,7 @@ def _slack(found: Found, numbers: Numbers, requested: int) -> Judgement | None:
             rivals.append("unknown")
         sure = not rivals and slack >= 1.2 * requested and numbers.share(slack) >= 2 * _SMALL_SLACK
         return Judgement("fragmentation", "high" if sure else "medium", (*rivals, "capacity"), tuple(reasons))
-    if free < requested <= free + slack and numbers.share(slack) >= _SMALL_SLACK:
+    if free < requested and free + slack >= _JUST_OVER * requested and numbers.share(slack) >= _SMALL_SLACK:
         both, live = f"{format_bytes(free)} free + {format_bytes(slack)} reserved but unallocated", format_bytes(numbers.live)
         clear = slack >= requested / 2 and free + slack >= 1.2 * requested
         reasons = [
@@ -286,12 +265,33 @@ def _free_enough(found: Found, numbers: Numbers, requested: int) -> Judgement | 
     if found.backend == "xpu" and requested >= _XPU_LARGEST:
         reason = f"{size} in one piece was refused although {free} is free: many Level Zero drivers give no piece of 4 GiB or more."
         return Judgement("limit", "medium", ("unknown", "capacity"), (reason,))
+    fraction = _implied_limit(numbers, requested)
+    if fraction is not None:
+        held = format_bytes(numbers.reserved)
+        reason = (
+            f"{held} reserved + {size} requested just exceeds {fraction}% of the card, while {free} is free: a limit that is not printed."
+        )
+        return Judgement("limit", "low", ("unknown", "fragmentation"), (reason,))
     reason = f"{free} is free, which is more than the {size} asked for, and still the driver refused."
     why = (
         "It may keep memory for itself, lack one piece of that size, or have been short at that moment; "
         "or a limit applies that is not printed (older PyTorch, from 2.1 on, prints none)."
     )
     return Judgement("unknown", "low", ("capacity", "limit", "fragmentation"), (reason, why))
+
+
+def _implied_limit(numbers: Numbers, requested: int) -> int | None:
+    """Returns the round share of the card, in percent, that this request would have been the first to exceed; None if there is none.
+
+    PyTorch 2.1 and the next versions keep to set_per_process_memory_fraction without printing it.
+    """
+    if not numbers.total or not numbers.reserved or requested > numbers.total // 100 or (numbers.free or 0) < _PLENTY * numbers.total:
+        return None
+    for percent in range(5, 100, 5):
+        allowed = numbers.total * percent // 100
+        if numbers.reserved <= allowed + _ROUNDING and allowed < numbers.reserved + requested + _ROUNDING:
+            return percent
+    return None
 
 
 def _driver_has_it(numbers: Numbers, requested: int) -> bool:
@@ -336,7 +336,8 @@ def _outside(found: Found, numbers: Numbers, requested: int) -> Judgement | None
     if numbers.limit is not None:
         alternatives = (*alternatives, "limit")
     large = numbers.foreign_excess > (numbers.reserved or 0)
-    sure: Confidence = "high" if clear and large and (numbers.slack or 0) < requested else "medium"
+    little = (numbers.slack or 0) < max(requested, _SMALL_SLACK * numbers.foreign_excess)
+    sure: Confidence = "high" if clear and large and little else "medium"
     return Judgement("other_process", sure, alternatives, (*_who(numbers), short))
 
 

@@ -31,7 +31,7 @@ CASES = {
         "capacity",
         "medium",
     ),
-    "others, though some pieces are free": (found(requested=0.6, total=40, free=0.5, allocated=1, reserved=1.8), "other_process", "medium"),
+    "others, though some pieces are free": (found(requested=0.6, total=40, free=0.5, allocated=1, reserved=1.8), "other_process", "high"),
     "libraries of this process": (
         found(requested=1, total=80, free=0.1, allocated=60, unallocated=0.2, process=79.8),
         "workspace_or_comm",
@@ -68,14 +68,17 @@ CASES = {
         "low",
     ),
     "more free than asked for": (found(requested=8, total=24, free=14, allocated=9, unallocated=0.2), "unknown", "low"),
-    "the last drops": (found(requested=0.02, total=24, free=0.1, allocated=10, reserved=10.3), "other_process", "medium"),
+    "a limit that is not printed": (found(requested=0.06, total=80, free=38, allocated=39, unallocated=0.97), "limit", "low"),
+    "much more free than asked for": (found("hip", requested=0.002, total=288, free=203, allocated=69, unallocated=15), "unknown", "low"),
+    "the last drops": (found(requested=0.02, total=24, free=0.1, allocated=10, reserved=10.3), "other_process", "high"),
     "nearly the whole card": (found(requested=15, total=16, free=15.8, allocated=0, unallocated=0), "capacity", "medium"),
     "4 GiB at once on XPU": (found("xpu", requested=6, total=16, allocated=1, unallocated=0), "limit", "medium"),
     "little on XPU": (found("xpu", requested=1, total=16, allocated=1, reserved=1.2), "unknown", "low"),
     "no reserved": (found(requested=1, total=44, free=0.8, allocated=42.5), "capacity", "high"),
     "no reserved, and much is open": (found(requested=1, total=44, free=0.8, allocated=11), "unknown", "low"),
     "no request": (found(allocated=70, unallocated=1, process=72), "unknown", "low"),
-    "garbage": (found(requested=200_000, total=24, free=20, allocated=1, unallocated=0), "unknown", "medium"),
+    "garbage": (found(requested=200_000, total=24, free=20, allocated=1, unallocated=0), "capacity", "medium"),
+    "garbage, and no card": (found(requested=200_000), "unknown", "medium"),
     "host": (found("cpu", requested=10), "host", "high"),
 }
 
