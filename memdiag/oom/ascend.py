@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from memdiag.oom.model import Fields
 from memdiag.oom.squeezed import Squeezed, pattern, take
 
 # How every exception of torch_npu ends: who raised it and the kind of failure.
-TRAILER = pattern(r"\( PID:{pid:int},Device:{device_index:int},RankID:(?P<rank>-?\d{1,9})\) ERR(?P<code>\d{5})")
-_ERR_MEMORY = "00006"  # "PTA memory error"
+TRAILER = pattern(r"\( PID:{pid:int},Device:{device_index:int},RankID:(?P<rank>-?\d{1,9})\) ERR\d{5}")
 
 # What says that memory was what failed.
 _SAYS = {
@@ -87,8 +87,16 @@ class Block:
         return ""
 
 
-def blocks(text: Squeezed) -> Iterator[Block]:
-    """Yields the failures of device memory that CANN tells of in ``text``."""
+@lru_cache(maxsize=1)
+def blocks(text: Squeezed) -> tuple[Block, ...]:
+    """Returns the failures of device memory that CANN tells of in ``text``."""
+    return tuple(block for block in _blocks(text) if block.kinds & set(_SAYS) and not text.is_code(block.start))
+
+
+def _blocks(text: Squeezed) -> Iterator[Block]:
+    """Yields the pieces in groups, those of other failures among them."""
+    if not any(regex.search(text.text) for regex in _SAYS.values()):
+        return
     pieces = sorted(
         ((match.start(), kind, match) for kind, regex in _PIECES.items() for match in regex.finditer(text.text)), key=lambda p: p[:2]
     )
@@ -97,28 +105,15 @@ def blocks(text: Squeezed) -> Iterator[Block]:
         key = text.line_at(start).key
         taken = _taken(kind, match)
         if block is None or _is_another(block, start, key, taken):
-            if block and _counts(block) and not text.is_code(block.start):
+            if block:
                 yield block
             block = Block(start, start, key)
         block.key = block.key or key
         block.end = max(block.end, match.end())
         block.kinds.add(kind)
         block.fields = taken | block.fields
-    if block and _counts(block) and not text.is_code(block.start):
+    if block:
         yield block
-
-
-def trailer(text: Squeezed, end: int, reach: int = 400) -> tuple[Fields, int]:
-    """Returns what the line behind a message of torch_npu says of its process, and where that ends.
-
-    It counts where its error is one of memory and no other speaker wrote it: failures of other processes follow just as closely.
-    """
-    match = TRAILER.search(text.text, end, end + reach)
-    if match is None or match["code"] != _ERR_MEMORY:
-        return {}, end
-    if text.line_at(match.start()).key not in {"", text.line_at(max(end - 1, 0)).key}:
-        return {}, end
-    return _taken("trailer", match), match.end()
 
 
 def tail(text: Squeezed, end: int, following: Iterable[Block], reach: int = 500) -> int:
@@ -144,8 +139,3 @@ def _is_another(block: Block, start: int, key: str, taken: Fields) -> bool:
     if start - block.end > (_REACH if says else _BEFORE) or (key and block.key and key != block.key):
         return True
     return any(block.fields.get(name, taken[name]) != taken[name] for name in ("pid",) if name in taken)
-
-
-def _counts(block: Block) -> bool:
-    """Whether the pieces say that memory failed."""
-    return bool(block.kinds & set(_SAYS))

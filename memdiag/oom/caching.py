@@ -19,9 +19,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from memdiag.oom.model import Fields, Found, Judgement
-from memdiag.oom.squeezed import Squeezed, pattern, squeeze, take
+from memdiag.oom.squeezed import Squeezed, pattern, take
 from memdiag.units import format_bytes
 
 _DEVICE = r"(?P<word>GPU|NPU|XPU|HPU|device) (?:(?:cuda|hip|npu|xpu)? :)? {device_index:int}"
@@ -56,7 +57,7 @@ _WEAK = {
 }
 # Words without a number: they lengthen a message and give its marks.
 _WORDS = {
-    "hint_reserved": pattern(r"If reserved memory is (?:>>|&gt;&gt;) allocated memory (?:try setting (?:\w+ = )? max_split_size_mb)?"),
+    "hint_reserved": pattern(r"If reserved memory is (?:>>|&gt;&gt;) allocated memory (?:try setting (?:\w{0,40} = )? max_split_size_mb)?"),
     "hint_unallocated": pattern(r"If reserved but unallocated memory is large (?:try setting \w{0,40} (?:=expandable_segments:True)?)?"),
     "hint_empty": pattern(r"Please use `?'? empty_cache"),
     "see": pattern(r"See documentation for Memory Management (?:and \w{0,40} | \(https?://[^\s)]{0,160}\)?)?"),
@@ -66,6 +67,12 @@ _PIECES = {**_HEADS, **_STRONG, **_WEAK, **_WORDS}
 BARE = Judgement(
     "unknown", "low", ("capacity", "other_process"), ("The message has no numbers: neither what was asked for nor what was free.",)
 )
+# What a message has at least one of, as plain text: only around these are its clauses looked for.
+_SPOTS = re.compile(
+    "outofmemory|triedtoallocate|totalcapac|alreadyallocated|reservedintotalby|allocatedbypytorch|reservedbypytorch|memoryinuse|privatepools",
+    re.IGNORECASE,
+)
+_AROUND = 800
 _REACH = 700  # squeezed characters between two clauses of a message: a few lines of something else
 
 _BARE = pattern(
@@ -74,7 +81,6 @@ _BARE = pattern(
 _RAISED = re.compile(r"(?:Error|Exception|error)['\"]?[:(]{1,2}['\"]?$")
 _CONF_NAME = re.compile(r"PYTORCH_(?:CUDA_|HIP_|NPU_)?ALLOC_CONF", re.IGNORECASE)
 _EXCEPTION = re.compile(r"(OutOfMemoryError|RuntimeError)[^A-Za-z0-9]{0,8}$", re.IGNORECASE)
-_ON_RANK = re.compile(r"onrank(\d{1,6})[:,]?\D{0,40}$", re.IGNORECASE)
 _BRACKETED = frozenset({"total", "allocated", "active", "reserved", "cached", "free", "device"})
 
 
@@ -124,17 +130,15 @@ def messages(text: Squeezed, *backends: str) -> Iterator[tuple[Gathered, Found]]
         backend = _backend_of(gathered, text.text)
         if backend in backends:
             framework = "torch_npu" if backend == "npu" else "pytorch"
-            fields = _rank_of(gathered, text.text) | _fields_of(gathered)
+            fields = _fields_of(gathered)
             marks = _marks_of(gathered, text.text, backend)
             yield gathered, Found(gathered.start, gathered.end, "", framework, backend, fields, marks=marks)
 
 
-def gather(text: str) -> list[Gathered]:
+@lru_cache(maxsize=1)
+def gather(text: str) -> tuple[Gathered, ...]:
     """Finds the clauses in squeezed text and puts those together that make a message."""
-    pieces = sorted(
-        ((match.start(), -match.end(), kind, match) for kind, regex in _PIECES.items() for match in regex.finditer(text)),
-        key=lambda p: p[:3],
-    )
+    pieces = sorted(_clauses(text), key=lambda piece: piece[:3])
     groups: list[Gathered] = []
     for start, minus_end, kind, match in pieces:
         last = groups[-1] if groups else None
@@ -146,7 +150,22 @@ def gather(text: str) -> list[Gathered]:
         last.kinds.append(kind)
         last.matches.append(match)
         last.end = max(last.end, -minus_end)
-    return [group for group in groups if group.counts]
+    return tuple(group for group in groups if group.counts)
+
+
+def _clauses(text: str) -> Iterator[tuple[int, int, str, re.Match[str]]]:
+    """Yields the clauses with their places: start, end (negative, so that the longest comes first) and kind."""
+    stretches: list[list[int]] = []
+    for spot in _SPOTS.finditer(text):
+        start, end = max(spot.start() - _AROUND, 0), spot.end() + _AROUND
+        if stretches and start <= stretches[-1][1]:
+            stretches[-1][1] = end
+        else:
+            stretches.append([start, end])
+    for start, end in stretches:
+        for kind, regex in _PIECES.items():
+            for match in regex.finditer(text, start, end):
+                yield match.start(), -match.end(), kind, match
 
 
 def bare_heads(text: Squeezed, *backends: str) -> Iterator[tuple[int, int]]:
@@ -159,10 +178,10 @@ def bare_heads(text: Squeezed, *backends: str) -> Iterator[tuple[int, int]]:
     for head in heads:
         if head.start() in starts or text.is_code(head.start()):
             continue
-        line = squeeze(text.line_at(head.start()).text)
-        if line.partition(head[0])[2][:1].isalpha():
+        start, end = text.line_span(head.start())
+        if head.end() < end and text.text[head.end()].isalpha():
             continue  # "CUDA out of memory occurred when …": somebody's sentence about it
-        if _RAISED.search(text.text, max(head.start() - 40, 0), head.start()) or line.rstrip(".!") == head[0].rstrip(".!"):
+        if _RAISED.search(text.text, max(head.start() - 40, 0), head.start()) or (start == head.start() and end <= head.end()):
             yield head.start(), head.end()
 
 
@@ -189,12 +208,6 @@ def _backend_of(gathered: Gathered, text: str) -> str:
     if "XPU" in words:
         return "xpu"
     return "hip" if (graphs and str(graphs["graphs"]).upper() == "HIP") or (conf and "HIP" in conf[0].upper()) else "cuda"
-
-
-def _rank_of(gathered: Gathered, text: str) -> Fields:
-    """Returns the rank that the sentence before a message names: "Failed to initialize executor on rank 0: CUDA out of memory"."""
-    match = _ON_RANK.search(text, max(gathered.start - 60, 0), gathered.start)
-    return {"rank": int(match[1])} if match else {}
 
 
 def _fields_of(gathered: Gathered) -> Fields:

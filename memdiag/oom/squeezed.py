@@ -124,11 +124,13 @@ class Squeezed:
         first, last = self.line_index(start), self.line_index(max(end - 1, start))
         return "\n".join(line.text for line in self.lines[first : last + 1])
 
+    def line_span(self, position: int) -> tuple[int, int]:
+        """Returns where the line that a position is in begins and ends in the squeezed text."""
+        index = self.line_index(position)
+        return (self._ends[index - 1] if index else 0), self._ends[index]
+
     def is_code(self, position: int) -> bool:
         """Returns whether a position is in a string of a program: source code names messages, to raise or to catch them."""
         line = self.line_at(position).text
         code = _CODE.match(line)
-        if code is None:
-            return False
-        start = position - self._ends[self.line_index(position)] + len(squeeze(line))
-        return len(squeeze(line[: code.end()])) <= start
+        return code is not None and len(squeeze(line[: code.end()])) <= position - self.line_span(position)[0]

@@ -9,7 +9,7 @@ from memdiag.oom.model import Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern
 
 FORMATS = ("cublas_cudnn",)
-ANCHORS = ("_alloc_failed", "_allocation_failed", "cudnnalgorithmtorun", "findwasunabletofindanengine")
+ANCHORS = ("_alloc_failed", "_allocation_failed", "cudnnalgorithmtorun")
 EXAMPLES = (
     ("cublas_cudnn", "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
     ("cublas_cudnn", "RuntimeError: cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
@@ -23,9 +23,7 @@ _FAILED = (
 )
 _NAMED = _LIBRARY.replace("library", "called") + r" (?: when calling | \( cu | , \) )"
 _CODE = pattern(rf"(?: {_FAILED} {_LIBRARY} | {_NAMED} ) (?: when calling [`'\"]? \w{{1,60}} )?")
-_CONVOLUTION = pattern(
-    r"Unable to find a valid cuDNN algorithm to run (?:the)? convolution | FIND was unable to find an engine to execute this computation"
-)
+_CONVOLUTION = pattern(r"Unable to find a valid cuDNN algorithm to run (?:the)? convolution")
 
 _CUDNN = Judgement(
     "workspace_or_comm",

@@ -7,6 +7,7 @@ pinned, a device being opened.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator
 
 from memdiag.findings import Fix
@@ -27,15 +28,18 @@ _HEAD = pattern(
     r" (?: Search for [`'\" ]{0,2} cudaErrorMemoryAllocation .{0,120} for more information )?"
     r" (?: [.]? (?:CUDA|HIP) kernel errors might be asynchronously reported at some other API call )?"
 )
-_BEFORE = 2500  # squeezed characters of traceback above
+_BEFORE = 1500  # squeezed characters of traceback above
 _OTHERS = re.compile(r"ggml|llama_|whisper_", re.IGNORECASE)  # their messages have numbers, and dialects of their own
 _THC = re.compile(r"THC")
 
-_WAKING = re.compile(r"cumem_allocator|wake_up\(|create_and_map", re.IGNORECASE)
-_CAPTURE = re.compile(r"capture_end|capture_begin|capture_model|graph_capture|CUDAGraph|cuda_graph|torch/cuda/graphs", re.IGNORECASE)
-_PINNING = re.compile(r"pin_memory|cudaHostAlloc|HostAllocator|pinned_memory", re.IGNORECASE)
-_OPENING = re.compile(r"set_device\(|_cuda_init|cuda/__init__\.py.{0,60}_lazy_init|CUDAinitialization", re.IGNORECASE)
-_VLLM = re.compile(r"vllm", re.IGNORECASE)
+# What was being done, by words in the traceback above.
+_DOING = {
+    "waking": re.compile(r"cumem_allocator|wake_up\(|create_and_map", re.IGNORECASE),
+    "capture": re.compile(r"capture_end|capture_begin|capture_model|graph_capture|CUDAGraph|cuda_graph|torch/cuda/graphs", re.IGNORECASE),
+    "pinning": re.compile(r"pin_memory|cudaHostAlloc|HostAllocator|pinned_memory", re.IGNORECASE),
+    "opening": re.compile(r"set_device\(|_cuda_init|CUDAinitialization", re.IGNORECASE),
+    "vllm": re.compile(r"vllm", re.IGNORECASE),
+}
 
 _UTILIZATION = Fix(
     "Leave more of the card outside vLLM's pool",
@@ -65,42 +69,43 @@ _WHO = Fix("See who holds the card", "code", "nvidia-smi", "CUDA", "In a contain
 
 def find(text: Squeezed) -> Iterator[Found]:
     """Yields the messages in ``text``."""
+    places: list[tuple[int, int, str]] = []
     for match in _HEAD.finditer(text.text):
         around = text.text[max(match.start() - 300, 0) : match.end() + 200]
         if text.is_code(match.start()) or _OTHERS.search(around) or _THC.search(text.text, match.start(), match.end()):
             continue
-        yield _message(text, match.start(), match.end(), match["backend"].lower())
-    for start, end in bare_heads(text, "cuda"):
-        yield _message(text, start, end, "cuda")
+        places.append((match.start(), match.end(), match["backend"].lower()))
+    places += [(start, end, "cuda") for start, end in bare_heads(text, "cuda")]
+    if not places:
+        return
+    doing = {name: [match.start() for match in words.finditer(text.text)] for name, words in _DOING.items()}
+    for start, end, backend in sorted(places):
+        line = text.line_at(start)
+        done = {name for name, starts in doing.items() if bisect_left(starts, end + 60) > bisect_left(starts, start - _BEFORE)}
+        # vLLM's workers name rank and process in front of each line.
+        if "waking" in done or (line.rank is not None and line.log_pid is not None):
+            done.add("vllm")
+        judgement, fixes = _cause(done)
+        yield Found(start, end, "cuda_bare", "vllm" if "vllm" in done else "pytorch", backend, {}, judgement, fixes)
 
 
-def _message(text: Squeezed, start: int, end: int, backend: str) -> Found:
-    above = max(start - _BEFORE, 0)
-    line = text.line_at(start)
-    # vLLM's workers name rank and process in front of each line.
-    waking = _WAKING.search(text.text, above, end + 60)
-    vllm = bool(waking or _VLLM.search(text.text, above, end) or (line.rank is not None and line.log_pid is not None))
-    judgement, fixes = _cause(text.text, above, end, vllm=vllm, waking=bool(waking))
-    return Found(start, end, "cuda_bare", "vllm" if vllm else "pytorch", backend, {}, judgement, fixes)
-
-
-def _cause(text: str, above: int, end: int, *, vllm: bool, waking: bool) -> tuple[Judgement, tuple[Fix, ...]]:
+def _cause(done: set[str]) -> tuple[Judgement, tuple[Fix, ...]]:
     """Returns the cause that what was being done makes likely."""
-    if waking:
+    if "waking" in done:
         reasons = ("vLLM could not map its sleeping pool again: the share it was given no longer fits beside what others now hold.",)
         return Judgement("limit", "medium", ("unknown", "other_process"), reasons), (_UTILIZATION, _EMPTY)
-    if _CAPTURE.search(text, above, end):
-        if vllm:
-            reasons = ("It failed while CUDA graphs were captured, after vLLM's pool had taken its share: too little was left for graphs.",)
-            return Judgement("limit", "medium", ("workspace_or_comm", "unknown"), reasons), (_UTILIZATION, _EAGER)
+    if "capture" in done and "vllm" in done:
+        reasons = ("It failed while CUDA graphs were captured, after vLLM's pool had taken its share: too little was left for graphs.",)
+        return Judgement("limit", "medium", ("workspace_or_comm", "unknown"), reasons), (_UTILIZATION, _EAGER)
+    if "capture" in done:
         reasons = (
             "It failed while a CUDA graph was captured: graphs keep their memory in pools of their own, and need some of the driver's.",
         )
         return Judgement("workspace_or_comm", "medium", ("capacity", "unknown"), reasons), (_GRAPHS,)
-    if _PINNING.search(text, max(above, end - 1000), end):
+    if "pinning" in done:
         reasons = ("It failed while memory of the host was pinned: the host's memory or its limit on locked pages ran out, not the card.",)
         return Judgement("host", "medium", ("unknown",), reasons), (_UNPINNED,)
-    if _OPENING.search(text, max(above, end - 800), end):
+    if "opening" in done:
         reasons = ("It failed when the device was opened, before this process held anything there: others had filled it.",)
         return Judgement("other_process", "medium", ("unknown", "capacity"), reasons), (_WHO,)
     reasons = ("CUDA's bare error: neither what was asked for nor what was free is printed, and kernels report late.",)

@@ -11,7 +11,7 @@ from memdiag.oom.model import Fields, Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern, take
 
 FORMATS = ("nccl",)
-ANCHORS = ("cudafailure", "failedtocuda", "sharedmemorysegment", "failedtoextend/dev/shm")
+ANCHORS = ("cudafailure", "failedtocuda", "sharedmemorysegment")
 _LINE = "node7:4711:4713 [3] include/alloc.h"
 EXAMPLES = (
     (

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from memdiag.findings import Fix
-from memdiag.oom.ascend import blocks, tail, trailer
+from memdiag.oom.ascend import blocks, tail
 from memdiag.oom.caching import BARE, bare_heads, messages, rejection
 from memdiag.oom.model import Fields, Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern, take
@@ -83,10 +83,9 @@ _PINNED_LESS = Fix(
 
 def find(text: Squeezed) -> Iterator[Found]:
     """Yields the messages in ``text``."""
-    lines = list(blocks(text))
+    lines = blocks(text)
     for gathered, found in messages(text, "npu"):
-        fields, end = trailer(text, found.end)
-        found = replace(found, end=tail(text, end, lines), fields={**fields, **found.fields})
+        found = replace(found, end=tail(text, found.end, lines))
         if gathered.has("workspace"):
             yield _workspace(found)
         else:
@@ -94,17 +93,14 @@ def find(text: Squeezed) -> Iterator[Found]:
     for start, end in bare_heads(text, "npu"):
         yield Found(start, tail(text, end, lines), "torch_npu", "torch_npu", "npu", judgement=BARE)
     for match in _DEVICE_ID.finditer(text.text):
-        fields, end = trailer(text, match.end())
-        end = tail(text, end, lines)
+        end = tail(text, match.end(), lines)
         judgement = Judgement(
             "workspace_or_comm",
             "low",
             ("capacity", "other_process"),
             ("An operator could not be loaded or launched for lack of device memory: that memory is taken outside PyTorch's pool.",),
         )
-        yield Found(
-            match.start(), end, "torch_npu", "torch_npu", "npu", {**fields, **take(match)}, judgement, (_LESS_POOL, _LESS_UTILIZATION)
-        )
+        yield Found(match.start(), end, "torch_npu", "torch_npu", "npu", take(match), judgement, (_LESS_POOL, _LESS_UTILIZATION))
     for match in _PINNED.finditer(text.text):
         yield _pinned(text, match.start(), match.end(), take(match))
 
@@ -132,6 +128,6 @@ def _pinned(text: Squeezed, start: int, end: int, fields: Fields) -> Found:
     for clause in _PINNED_CLAUSES:
         match = clause.search(text.text, end, limit)
         if match:
-            fields, end = {**fields, **take(match)}, match.end()
+            fields, end = take(match), match.end()
     judgement = Judgement("host", "high", (), ("Pinned memory of the host ran out, not memory of the device.",))
     return Found(start, end, "torch_npu", "torch_npu", "npu", fields, judgement, (_PINNED_LESS,))
