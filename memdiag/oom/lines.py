@@ -61,8 +61,8 @@ _LEVEL = r"(?:TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|ERR|CRITICAL|FATAL|EXCE
 # Groups: rank, local (rank), pid, who (another name of the speaker).
 _SPEAKERS = (
     r"\[rank\s?(?P<rank_a>\d{1,7})\]:?",  # PyTorch
-    r"[\[(]rank[\s:=_-]{0,2}(?P<rank_b>\d{1,7})(?:/\d{1,7})?[\])]:?",  # everybody's own: [Rank 3], (rank=3), [RANK:3]
-    r"rank\s?(?P<rank_c>\d{1,7})\]?:(?=\s)",  # PyTorch's without its brackets
+    r"[\[(](?i:rank)[\s:=_-]{0,2}(?P<rank_b>\d{1,7})(?:/\d{1,7})?[\])]:?",  # everybody's own: [Rank 3], (rank=3), [RANK:3]
+    r"(?i:rank)\s?(?P<rank_c>\d{1,7})\]?:(?=\s)",  # PyTorch's without its brackets
     r"\[(?P<rank_d>\d{1,7})\]:(?=\s)",
     r"\[[a-z_]{1,20}(?P<local_a>\d{1,5})(?:\|(?P<rank_e>\d{1,7}))?\](?::<std(?:out|err)>:?|<std(?:out|err)>:|:)",  # torchrun: [default3]:
     r"\[\d{1,6},(?P<rank_f>\d{1,7})\]<std(?:out|err|diag)>:",  # Open MPI: job and rank
@@ -70,7 +70,7 @@ _SPEAKERS = (
     r"\((?P<who_ray>[^()\n]{0,120}(?:\([^()\n]{0,60}\)[^()\n]{0,40})?)\bpid=(?P<pid>\d{1,9})(?:[,\s][^()\n]{0,160})?\)",
     r"\((?P<who_service>raylet|gcs_server|autoscaler[^()]{0,20}|dashboard|raylet,[^()]{1,60})\)(?=\s|$)",
     r"\[(?P<who_pod>pod/[^\]\s]{1,200})\]",  # kubectl logs --prefix
-    r"\[(?P<who_index>\d{1,5})\](?=\s+(?:\d{4}-|\[|(?!NCCL)[A-Z]))",  # mpiexec -l of MPICH: the rank, but others write other numbers so
+    r"\[(?P<who_index>\d{1,5})\](?=\s+(?:\d{4}-|\[|(?!NCCL)[A-Z]|[\w.]{1,80}Error))",  # mpiexec -l of MPICH: the rank, but others write other numbers so
 )
 _STAMPS = (
     rf"\[{_DATE}[T _:-]{_CLOCK}{_ZONE}(?:\s(?P<who_stamp>[^\[\]]{{1,80}}))?\]",  # [2025-04-23 19:23:11 TP0], Ray's "E 9751 9751"
