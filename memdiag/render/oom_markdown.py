@@ -76,18 +76,17 @@ def _message(message: Message) -> list[str]:
         lines += ["### What to do", ""]
     for finding in message.findings:
         lines += _finding(finding)
-    recorded = any(fix.kind == "record" for finding in message.findings for fix in finding.fixes)
-    steps = words.next_steps(message, recorded=recorded)
+    steps = words.next_steps(message)
     lines += ["### Next", ""] if steps else []
-    for purpose, line in steps:
-        lines += [f"{escape(purpose)}:", "", *fence([plain(line)]), ""]
+    for purpose, given in steps:
+        lines += [f"{escape(purpose)}:", "", *fence([plain(line) for line in given.splitlines()]), ""]
     text = [plain(line) for line in message.text.splitlines()[:MOST_LINES]]
     return [*lines, "<details><summary>the message</summary>", "", *fence(text, "text"), "", "</details>", ""]
 
 
 def _finding(finding: Finding) -> list[str]:
     lines = [f"#### {escape(finding.code)} {escape(finding.title)}", ""]
-    for number, fix in enumerate(finding.fixes, 1):
+    for number, fix in enumerate(words.remedies(finding), 1):
         lines += _fix(number, fix)
     return lines
 

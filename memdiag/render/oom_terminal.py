@@ -52,12 +52,12 @@ def _nothing(page: LightPage, report: OomReport) -> None:
 
 def _overview(page: LightPage, report: OomReport, *, every: bool, top: int) -> None:
     page.text(words.summary(report), "bold")
-    page.gap()
     head, rows, rest = words.overview(report, every=every, top=top, width=page.width)
-    kinds = "r" + "l" * (len(head) - 2) + "w"
-    table: list[list[Cell]] = [[(title, "bold") for title in head]]
-    table += [[*row[:-1], (row[-1], "dim")] for row in rows]
-    page.grid(kinds, table)
+    if len(rows) > 1:  # one is what the line above says
+        page.gap()
+        table: list[list[Cell]] = [[(title, "bold") for title in head]]
+        table += [[*row[:-1], (row[-1], "dim")] for row in rows]
+        page.grid("r" + "l" * (len(head) - 2) + "w", table)
     for line in filter(None, (rest, words.left_out(report))):
         page.text(line, "dim", indent=2)
     page.gap()
@@ -77,7 +77,7 @@ def _message(page: LightPage, message: Message, most_fixes: int) -> None:
         page.title("What to do")
     for finding in message.findings:
         _finding(page, finding, most_fixes)
-    _next(page, message, most_fixes)
+    _next(page, message)
 
 
 def _ledger(page: LightPage, message: Message) -> None:
@@ -118,10 +118,11 @@ def _wanted(page: LightPage, message: Message, total: int, width: int) -> None:
 
 def _finding(page: LightPage, finding: Finding, most_fixes: int) -> None:
     page.grid("lw", [((plain(finding.code), "cyan"), (plain(finding.title, LONGEST), "bold"))])
-    for number, fix in enumerate(finding.fixes[:most_fixes], 1):
+    fixes = words.remedies(finding)
+    for number, fix in enumerate(fixes[:most_fixes], 1):
         _fix(page, number, fix)
-    if len(finding.fixes) > most_fixes:
-        page.text(f"and {plural(len(finding.fixes) - most_fixes, 'more remedy', 'more remedies')} (--all)", "dim", indent=4)
+    if len(fixes) > most_fixes:
+        page.text(f"and {plural(len(fixes) - most_fixes, 'more remedy', 'more remedies')} (--all)", "dim", indent=4)
 
 
 def _fix(page: LightPage, number: int, fix: Fix) -> None:
@@ -133,11 +134,11 @@ def _fix(page: LightPage, number: int, fix: Fix) -> None:
         page.text(f"but {words.caveat(fix)}", "dim", indent=8)
 
 
-def _next(page: LightPage, message: Message, most_fixes: int) -> None:
-    recorded = any(fix.kind == "record" for finding in message.findings for fix in finding.fixes[:most_fixes])
-    steps = words.next_steps(message, recorded=recorded)
+def _next(page: LightPage, message: Message) -> None:
+    steps = words.next_steps(message)
     if steps:
         page.title("Next")
-    for purpose, line in steps:
+    for purpose, lines in steps:
         page.text(purpose + ":", indent=2)
-        page.paste(plain(line), indent=4)
+        for line in lines.splitlines():
+            page.paste(plain(line), indent=4)

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from memdiag.findings import Fix
+from memdiag.findings import Finding, Fix
 from memdiag.oom.model import Message, OomReport
 from memdiag.render.steps import record_lines
 from memdiag.render.text import plain, shorten
@@ -222,11 +222,13 @@ def wanted_range(messages: Sequence[Message]) -> str:
 
 
 def summary(report: OomReport) -> str:
-    """Returns how many messages there are, of how many causes, and which was first."""
+    """Returns how many messages there are, of which ranks and how many causes, and which was first."""
     first, found = report.messages[0], groups(report.messages)
-    count, failed = sum(group.times for group in found), {message.rank for message in report.messages if message.rank is not None}
+    failed = {message.rank for message in report.messages if message.rank is not None}
     causes = {group.first.judgement.verdict for group in found}
-    parts = [plural(count, "out-of-memory message"), *([plural(len(failed), "rank")] if len(failed) > 1 else [])]
+    parts = [plural(sum(group.times for group in found), "out-of-memory message")]
+    if failed:
+        parts.append(shorten(f"rank{'s' * (len(failed) > 1)} {ranks(failed)}", 40))
     parts.append("one cause" if len(causes) == 1 else f"{len(causes)} causes")
     who = f"rank {first.rank}" if first.rank is not None and len(failed) > 1 else ""
     where = ", ".join(part for part in (who, place(first)) if part)
@@ -303,18 +305,21 @@ def caveat(fix: Fix) -> str:
     return text[:1].lower() + text[1:] if (first.isalpha() and first[1:].islower()) or first in {"A", "It"} else text
 
 
-def next_steps(message: Message, *, recorded: bool) -> list[tuple[str, str]]:
-    """Returns pairs of what it is good for and the line to paste: how to see what filled the memory, where that would help.
+def remedies(finding: Finding) -> list[Fix]:
+    """Returns what to do about a finding, without how to record the run: that is a next step."""
+    return [fix for fix in finding.fixes if fix.kind != "record"]
 
-    Args:
-        message: The message.
-        recorded: Whether the remedies that are shown say already how to record a trace.
-    """
+
+def next_steps(message: Message) -> list[tuple[str, str]]:
+    """Returns pairs of what it is good for and the lines to paste: how to see what filled the memory, where that would help."""
     allocator = message.framework in {"pytorch", "torch_npu"} and message.backend in {"cuda", "hip", "npu"}
-    if not allocator or message.dialect == "trace" or message.judgement.verdict in {"other_process", "host"}:
+    record = next((fix for finding in message.findings for fix in finding.fixes if fix.kind == "record"), None)
+    if message.dialect == "trace" or not (record or allocator) or message.judgement.verdict in {"other_process", "host"}:
         return []
-    log = plain(message.source)
-    given = shlex.quote(log) + " " if log not in {"", "-", "text"} else ""
-    begin, end = record_lines(message.backend)
-    steps = [] if recorded else [("see what filled the memory: record it, from before the model is made", begin), ("…to the failure", end)]
-    return [*steps, ("with that trace: what held the memory when it failed", f"memdiag oom {given}--from-trace trace.pkl")]
+    lines = record.change if record else "\n".join(record_lines(message.backend))
+    steps = [("see which tensors and lines of code filled the memory: record the run", lines)]
+    if allocator:
+        log = plain(message.source)
+        given = shlex.quote(log) + " " if log not in {"", "-", "text"} else ""
+        steps.append(("with that trace: what held the memory when it failed", f"memdiag oom {given}--from-trace trace.pkl"))
+    return steps

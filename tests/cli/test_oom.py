@@ -237,7 +237,7 @@ def test_all_and_top(tmp_path, capsys):
     path = tmp_path / "a.log"
     path.write_text("".join(f"[rank{rank}]: {MESSAGE}\n" for rank in range(20)))
     main(["oom", str(path)])
-    assert " 0-19 " in capsys.readouterr().out
+    assert "20 out-of-memory messages, ranks 0-19, one cause. First: rank 0," in capsys.readouterr().out
     main(["oom", str(path), "--all", "--top", "3"])
     assert sum(line.split()[2:3] == ["fragmentation"] for line in capsys.readouterr().out.splitlines()) == 20
 
