@@ -15,6 +15,8 @@ from memdiag.analyzers.allocator_settings import NPU_EXCLUDED, VARIABLES, Alloca
 from memdiag.analyzers.churn import find_bursts
 from memdiag.analyzers.context import Context, DeviceView
 from memdiag.findings import Evidence, Finding, Fix
+from memdiag.settings.npu_keys import NEEDS_EXPANDABLE
+from memdiag.settings.tables import every
 from memdiag.trace import schema
 from memdiag.trace.layout import Layout
 from memdiag.trace.model import DeviceTrace, Trace
@@ -28,25 +30,9 @@ CODES: dict[str, str] = {
     "MD604": "another allocator was in use: cudaMallocAsync",
 }
 
-_COMMON = (
-    "max_split_size_mb", "max_non_split_rounding_mb", "large_segment_size_mb", "roundup_power2_divisions",
-    "garbage_collection_threshold", "expandable_segments", "per_process_memory_fraction", "pinned_use_background_threads",
-    "pinned_reserve_segment_size_mb", "pinned_max_round_threshold_mb", "pinned_max_cached_size_mb",
-)  # fmt: skip
-# Every key that any version up to torch 2.15 and torch_npu 2.13 reads.
-KEYS: dict[str, tuple[str, ...]] = {
-    "cuda": (
-        *_COMMON, "backend", "throw_on_cudamalloc_oom", "graph_capture_record_stream_reuse", "release_lock_on_cudamalloc",
-        "release_lock_on_hipmalloc", "expandable_segments_reserve", "expandable_segments_reserve_by_class",
-        "pinned_use_cuda_host_register", "pinned_use_hip_host_register", "pinned_num_register_threads", "pinned_free_catch_all",
-    ),
-    "npu": (
-        *_COMMON, "base_addr_aligned_kb", "page_size", "segment_size_mb", "multi_stream_lazy_reclaim", "throw_on_npumalloc_oom",
-        "release_lock_on_npumalloc", "pin_memory_expandable_segments", "pinned_mem_register",
-    ),
-}  # fmt: skip
+# Every key that any version reads.
+KEYS: dict[str, tuple[str, ...]] = {backend: tuple(every(backend)) for backend in ("cuda", "npu")}
 _FOREIGN_VARIABLES = {"cuda": ("PYTORCH_NPU_ALLOC_CONF",), "npu": ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")}
-_NEEDS_EXPANDABLE = ("segment_size_mb", "base_addr_aligned_kb")  # torch_npu reads them in expandable mode only
 
 
 def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
@@ -133,7 +119,7 @@ def _without_effect(settings: AllocatorSettings, views: list[DeviceView]) -> Ite
         _divisions(settings, devices),
         _collection(settings, views),
         _page_size(settings, devices),
-        *(_only_expandable(settings, key) for key in _NEEDS_EXPANDABLE),
+        *(_only_expandable(settings, key) for key in NEEDS_EXPANDABLE),
     )
     evidence = tuple(check for check in checks if check is not None)
     if not evidence:

@@ -284,10 +284,19 @@ class _Shared(_Parser):
         """Reads the keys that all accelerators share; returns which these are."""
         common = {name for name in self.known if name in _COMMON}
         if "large_segment_size_mb" in common:  # in a pass of its own, before those that must not be below it
-            self.walk({"large_segment_size_mb"}, check=False)
+            self.find_segment()
             self.segment = _as_int(self.values.get("large_segment_size_mb", _DEFAULT_SEGMENT))
         self.walk(common, check=check)
         return common
+
+    def find_segment(self) -> None:
+        """Reads large_segment_size_mb wherever the name stands, also where the other passes step over it."""
+        i = 0
+        while i < len(self.tokens):
+            self.key = self.tokens[i]
+            if self.key == "large_segment_size_mb":
+                i = self.take(i)
+            i += 1
 
     def walk(self, mine: set[str], *, check: bool) -> None:
         """One pass over the tokens: reads the keys in ``mine`` and steps over the others, of which unknown ones are refused."""
