@@ -70,7 +70,8 @@ _SPEAKERS = (
     r"\((?P<who_ray>[^()\n]{0,120}(?:\([^()\n]{0,60}\)[^()\n]{0,40})?)\bpid=(?P<pid>\d{1,9})(?:[,\s][^()\n]{0,160})?\)",
     r"\((?P<who_service>raylet|gcs_server|autoscaler[^()]{0,20}|dashboard|raylet,[^()]{1,60})\)(?=\s|$)",
     r"\[(?P<who_pod>pod/[^\]\s]{1,200})\]",  # kubectl logs --prefix
-    r"\[(?P<who_index>\d{1,5})\](?=\s+(?:\d{4}-|\[|(?!NCCL)[A-Z]|[\w.]{1,80}Error))",  # mpiexec -l of MPICH: the rank, but others write other numbers so
+    # mpiexec -l of MPICH: the rank, but others write other numbers so.
+    r"\[(?P<who_index>\d{1,5})\](?=\s+(?:\d{4}-|[\[(]|(?!NCCL)[A-Z]|rank\d|[\w.]{1,80}Error))",
 )
 _STAMPS = (
     rf"\[{_DATE}[T _:-]{_CLOCK}{_ZONE}(?:\s(?P<who_stamp>[^\[\]]{{1,80}}))?\]",  # [2025-04-23 19:23:11 TP0], Ray's "E 9751 9751"

@@ -1,0 +1,138 @@
+"""A stream of any size, form and packing is searched, and the lines around what matters come out whole."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import tracemalloc
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memdiag.errors import MemdiagError
+from memdiag.oom import scan
+from memdiag.oom.anchors import ANCHORS, CLUES, WORDS
+from memdiag.oom.dialects import DIALECTS, dialects
+from memdiag.oom.read import read_files, read_text
+from memdiag.oom.scan import Gate, Tally, windows
+from memdiag.oom.streams import chunks_of_file
+
+MESSAGE = "[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0 has a total capacity of 8.00 GiB"
+FILLER = "step 1 loss 0.5\n"
+GATE = Gate([anchor for dialect in dialects() for anchor in dialect.ANCHORS], WORDS, CLUES)
+EXAMPLES = [example for dialect in dialects() for example in dialect.EXAMPLES]
+
+
+def _chunks(data: bytes, size: int):
+    return (data[start : start + size] for start in range(0, len(data), size))
+
+
+def _long(message: str, before: int = 40_000, after: int = 40_000) -> str:
+    # Longer than the first and the last chunk, which are searched for more than the middle is.
+    return FILLER * before + message + "\n" + FILLER * after
+
+
+@pytest.mark.parametrize("name", ANCHORS)
+def test_the_table_of_anchors_is_that_of_the_dialects(name):
+    assert ANCHORS[name] == tuple(dict(zip(DIALECTS, dialects(), strict=True))[name].ANCHORS)
+
+
+@pytest.mark.parametrize(("_form", "message"), EXAMPLES)
+def test_every_message_is_found_in_the_middle_of_a_long_log(_form, message):
+    plain, found = read_text(message), read_text(_long(message))
+    assert [(one.dialect, one.fields) for one in found.messages] == [(one.dialect, one.fields) for one in plain.messages]
+    assert [one.line - 40_000 for one in found.messages] == [one.line for one in plain.messages]
+
+
+@pytest.mark.parametrize("width", [40, 61, 80, 100, 101, 102, 103, 104, 105, 106, 107, 120])
+def test_a_wrapped_message_is_found_wherever_it_is_broken(width):
+    wrapped = "\n".join(MESSAGE[start : start + width] for start in range(0, len(MESSAGE), width))
+    (found,) = read_text(_long(wrapped)).messages
+    assert found.fields["total_bytes"] == 8 << 30
+
+
+@given(st.integers(0, 3000), st.integers(300, 5000), st.sampled_from(["\n", "\r\n"]))
+def test_chunks_may_end_anywhere(before, size, end):
+    log = (end.join(["x" * 37] * before + [MESSAGE] + ["y" * 41] * 900) + end).encode()
+    (window,) = windows(_chunks(log, size), GATE, Tally())
+    assert (before + 1, MESSAGE) in [(number, line.rstrip("\r")) for number, line in window.lines]
+
+
+def test_lines_and_bytes_are_counted():
+    for text, lines in (("", 0), ("a", 1), ("a\n", 1), ("a\nb", 2), (FILLER * 50_000, 50_000), (FILLER * 50_000 + "end", 50_001)):
+        tally = Tally()
+        list(windows(_chunks(text.encode(), 1000), GATE, tally))
+        assert (tally.num_lines, tally.num_bytes) == (lines, len(text))
+
+
+def test_every_line_of_a_storm_is_in_one_window_and_no_window_is_large():
+    log = "".join(f"[rank{rank}]: CUDA out of memory. Tried to allocate {rank}.00 MiB\n" for rank in range(20_000)).encode()
+    seen: list[int] = []
+    for window in windows(_chunks(log, 1 << 16), GATE, Tally()):
+        assert len(window.lines) <= scan.LINES_OF_WINDOW + scan.LINES_AFTER + scan.LINES_BEFORE
+        seen += [number for number, _line in window.lines[window.first : window.end]]
+    assert seen == list(range(1, 20_001))
+
+
+def test_a_line_without_an_end_takes_bounded_memory():
+    log = (b"x" * (1 << 16) for _ in range(640))
+    tracemalloc.start()
+    try:
+        assert list(windows(log, GATE, Tally())) == []
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_message_in_an_endless_line_is_found():
+    (found,) = read_text("x " * 400_000 + MESSAGE + " y" * 400_000).messages
+    assert (found.line, found.fields["requested_bytes"]) == (1, 3 << 29)
+
+
+@pytest.mark.parametrize(
+    "packed",
+    [
+        pytest.param(lambda data: data, id="plain"),
+        pytest.param(gzip.compress, id="gzip"),
+        pytest.param(lzma.compress, id="xz"),
+        pytest.param(bz2.compress, id="bzip2"),
+        pytest.param(lambda data: gzip.compress(data)[:-9], id="gzip cut off"),
+        pytest.param(lambda data: data.decode().encode("utf-16"), id="UTF-16"),
+        pytest.param(lambda data: b"\xfe\xff" + data.decode().encode("utf-16-be"), id="UTF-16, big end first"),
+        pytest.param(lambda data: data.decode().encode("utf-16-le"), id="UTF-16 without a mark"),
+        pytest.param(lambda data: b"\xef\xbb\xbf" + data, id="UTF-8 with a mark"),
+        pytest.param(lambda data: bytes(range(256)) * 9 + b"\n" + data, id="binary before it"),
+    ],
+)
+def test_files_are_read_however_they_are_packed(tmp_path, packed):
+    path = tmp_path / "log"
+    path.write_bytes(packed(_long(MESSAGE, 30_000, 30_000).encode()))
+    (found,) = read_files([path]).messages
+    assert (found.source, found.rank, found.fields["total_bytes"]) == (str(path), 3, 8 << 30)
+
+
+def test_progress_is_told(tmp_path):
+    path = tmp_path / "log"
+    path.write_text(FILLER * 60_000, encoding="utf-8")
+    told: list[tuple[str, int, int | None]] = []
+    read_files([path], progress=lambda name, done, total: told.append((name, done, total)))
+    size = path.stat().st_size
+    assert told[-1] == (str(path), size, size)
+    assert [done for _, done, _ in told] == sorted(done for _, done, _ in told)
+
+
+def test_what_cannot_be_read_is_refused(tmp_path):
+    for path in (tmp_path, tmp_path / "nothing"):
+        with pytest.raises(MemdiagError) as error:
+            read_files([path])
+        assert str(path) in str(error.value)
+        assert error.value.hint
+
+
+def test_an_empty_file_has_nothing(tmp_path):
+    path = tmp_path / "log"
+    path.touch()
+    assert read_files([path]).messages == ()
+    assert list(chunks_of_file(str(path))) == []
