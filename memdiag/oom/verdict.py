@@ -169,9 +169,7 @@ def _incomplete(found: Found, numbers: Numbers, requested: int) -> Judgement | N
     if enough is not None:
         return enough
     if numbers.allocated is None:
-        if numbers.total is None and numbers.free is not None:
-            return Judgement("capacity", "low", ("other_process", "unknown"), (f"{size} was asked for and {free} is free.",))
-        return _cut(numbers, "how much this process has allocated", ("capacity", "other_process"))
+        return _without_allocated(numbers, requested)
     allocated = f"{format_bytes(numbers.allocated)} is allocated"
     if numbers.total is None:
         if numbers.free is None and found.framework in {"pytorch", "torch_npu"}:
@@ -189,6 +187,20 @@ def _incomplete(found: Found, numbers: Numbers, requested: int) -> Judgement | N
         likely: tuple[Cause, ...] = ("limit", "other_process") if found.backend == "xpu" else ("other_process", "capacity")
         return _cut(numbers, "what is free on the device", likely)
     return _unsplit(found, numbers, requested, allocated)
+
+
+def _without_allocated(numbers: Numbers, requested: int) -> Judgement:
+    """What the driver says, and nothing of the allocator."""
+    size = format_bytes(requested)
+    if numbers.total is None and numbers.free is not None:
+        reason = f"{size} was asked for and {format_bytes(numbers.free)} is free."
+        return Judgement("capacity", "low", ("other_process", "unknown"), (reason,))
+    if numbers.process is not None and numbers.share(numbers.foreign_excess) >= 0.5:
+        return Judgement("other_process", "medium", ("capacity",), _who(numbers))
+    if numbers.share(numbers.process) >= _FULL:
+        held = f"This process holds {format_bytes(numbers.process)} of {format_bytes(numbers.total)}, and {size} more was asked for."
+        return Judgement("capacity", "low", ("fragmentation", "unknown"), (held, "How much of it tensors use is not printed."))
+    return _cut(numbers, "how much this process has allocated", ("capacity", "other_process"))
 
 
 def _unsplit(found: Found, numbers: Numbers, requested: int, allocated: str) -> Judgement:

@@ -9,9 +9,7 @@ from memdiag.oom.arithmetic import Numbers, segment_behind
 from memdiag.oom.model import Found, Judgement
 
 # Frameworks whose tensors PyTorch's allocators serve.
-_ON_TORCH = frozenset(
-    {"pytorch", "torch_npu", "vllm", "sglang", "deepspeed", "transformers", "cublas", "cudnn", "cublas_cudnn", "nccl", "hccl"}
-)
+_ON_TORCH = frozenset({"pytorch", "torch_npu", "vllm", "sglang", "deepspeed", "nccl", "hccl", "hpu"})
 _ALLOCATORS = frozenset({"cuda", "hip", "xpu", "npu"})
 
 
