@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from memdiag.settings.conf import parse_conf
-from memdiag.settings.npu_keys import EXCLUDED_BY_EXPANDABLE as NPU_EXCLUDED
+from memdiag.settings.npu_keys import EXCLUDED_BY_EXPANDABLE
 from memdiag.trace.layout import SMALL_SEGMENT, Layout
 from memdiag.trace.model import Trace
 
 # The first that is set wins as a whole (executed with torch 2.13; the others are not looked at then).
 VARIABLES: tuple[str, ...] = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_NPU_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 _VARIABLE_OF = {"cuda": "PYTORCH_CUDA_ALLOC_CONF", "npu": "PYTORCH_NPU_ALLOC_CONF"}
+NPU_EXCLUDED = EXCLUDED_BY_EXPANDABLE
 
 
 @dataclass(frozen=True)

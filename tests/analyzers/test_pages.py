@@ -5,8 +5,9 @@ import re
 import pytest
 
 from memdiag.registry import ANALYZERS, resolve
+from memdiag.settings import lint
 
-CODES = {code: meaning for target in ANALYZERS.values() for code, meaning in resolve(target).CODES.items()}
+CODES = {code: meaning for target in ANALYZERS.values() for code, meaning in resolve(target).CODES.items()} | lint.CODES
 SECTIONS = ("## What it means", "## Why it matters", "## How to fix it", "## When not to")
 
 

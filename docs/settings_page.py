@@ -1,0 +1,117 @@
+"""Writes docs/settings.md anew from the table in memdiag/settings: ``python docs/settings_page.py``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from memdiag.settings.features import FEATURES
+from memdiag.settings.lint import CODES
+from memdiag.settings.model import TYPE_WORDS, Key, version_text
+from memdiag.settings.tables import BACKEND_WORDS, KEYS, VARIABLE
+from memdiag.settings.variables import VARIABLES
+
+PAGE = Path(__file__).with_name("settings.md")
+HEAD = """\
+# Allocator settings
+
+This page is made from the table that `memdiag conf` works with: `python docs/settings_page.py`. `memdiag conf --list` shows the same table.
+
+    memdiag conf 'expandable_segments:True,max_split_size_mb:16'
+    memdiag conf --torch 2.6 --with ipc,cuda-graphs 'PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True'
+    memdiag conf --torch-npu 2.13 'expandable_segments:True,max_split_size_mb:64'
+    memdiag conf --env
+
+The text may be the settings alone, `NAME=settings`, a whole shell line with several variables, or `os.environ["NAME"] = "settings"`. `-`
+reads it from a pipe. Without `--torch` or `--torch-npu` the newest version of the table is meant (2.13). Exit code: 0 done, 1 a `--fail-on`
+(`warning`, `critical` or a code) was hit, 2 it could not be done.
+
+## How they are read
+
+`key:value,key:[a:b,…]`. Since torch 2.9 and torch_npu 2.10 one parser is shared by all accelerators. It leaves out white space, hardly
+looks at separators, and takes numbers up to the first sign that is no digit; unknown keys end the program. Before, separators were checked.
+What is said here was compared with the parsers themselves, on recorded outcomes of two thousand texts (tests/settings).
+
+| variables, the first that is set counts as a whole | versions |
+|---|---|
+| `PYTORCH_CUDA_ALLOC_CONF` (on ROCm then `PYTORCH_HIP_ALLOC_CONF`) | torch up to 2.8 |
+| `PYTORCH_ALLOC_CONF`, `PYTORCH_CUDA_ALLOC_CONF`, `PYTORCH_HIP_ALLOC_CONF` | torch 2.9 |
+| `PYTORCH_CUDA_ALLOC_CONF`, `PYTORCH_HIP_ALLOC_CONF`, `PYTORCH_ALLOC_CONF` | torch 2.10 and later |
+| `PYTORCH_NPU_ALLOC_CONF` | torch_npu up to 2.12 |
+| `PYTORCH_NPU_ALLOC_CONF` or `PYTORCH_ALLOC_CONF`; both are an error | torch_npu 2.13 |
+"""
+JSON = """\
+## `memdiag conf --json`
+
+    {"schema_version": 1, "backend", "torch_version", "checked_version", "variable", "text",
+     "settings": [{"key", "value", "meaning", "default", "range", "since"}],
+     "findings": [{"code", "title", "severity", "device", "evidence", "fixes", "saving"}],
+     "corrected", "line", "related": [{"name", "value", "meaning"}]}
+
+| key | meaning |
+|---|---|
+| `backend` | `cuda`, `hip`, `npu` or `mindspeed` |
+| `torch_version` | the version that was given (of torch_npu for `npu`); null: none was |
+| `checked_version` | the version whose rules were applied |
+| `variable`, `text` | the environment variable and its value; `text` is null where `--env` finds none set |
+| `settings` | each key in order, as far as it is known: `key` is the name as it should be, `value` as it was written; `since` may be null |
+| `findings` | as in `memdiag analyze --json` (docs/json.md), the worst first |
+| `corrected` | the settings to use instead; `""`: the variable should not be set; null: nothing needs to be changed |
+| `line` | the same as a line to paste; `""` where there is none |
+| `related` | other variables that are set and say something about memory |
+
+`memdiag conf --list --json` has `schema_version`, `torch_version`, `backends` (each with `backend`, `variable` and `keys`: `key`, `type`,
+`meaning`, `default`, `range`, `since`, `until`, `replaced_by`) and `variables` (`name`, `meaning`, `range`, `backends`).
+"""
+
+
+def page() -> str:
+    """Returns the page."""
+    return "\n".join([HEAD, *_backends(), *_beside(), *_features(), *_codes(), JSON])
+
+
+def _backends() -> Iterator[str]:
+    for backend, unit in (("cuda", "torch"), ("npu", "torch_npu"), ("mindspeed", "MindSpeed")):
+        yield f"## {BACKEND_WORDS[backend]}: `{VARIABLE[backend]}`\n"
+        yield f"| key | what it does | value | default | since {unit} |"
+        yield "|---|---|---|---|---|"
+        for key in KEYS[backend]:
+            yield f"| `{key.name}` | {key.meaning} | {TYPE_WORDS[key.kind]}: {key.range} | {key.default} | {_versions(key, backend)} |"
+        yield ""
+        if backend == "cuda":
+            yield "On ROCm the same keys are read, from `PYTORCH_HIP_ALLOC_CONF` as well; `backend` also takes `hipMallocAsync`.\n"
+
+
+def _versions(key: Key, backend: str) -> str:
+    if backend == "mindspeed":
+        return "until 2025"
+    return version_text(key.since) + (f", until {version_text(key.until)}" if key.until else "")
+
+
+def _beside() -> Iterator[str]:
+    yield "## Variables beside them (`--env`)\n"
+    yield "| variable | what it does | values | read with |"
+    yield "|---|---|---|---|"
+    for variable in VARIABLES:
+        yield f"| `{variable.name}` | {variable.meaning} | {variable.range} | {', '.join(variable.backends)} |"
+    yield ""
+
+
+def _features() -> Iterator[str]:
+    yield "## What else a program may use (`--with`)\n"
+    yield "| feature | meaning |"
+    yield "|---|---|"
+    yield from (f"| `{name}` | {meaning} |" for name, meaning in FEATURES.items())
+    yield ""
+
+
+def _codes() -> Iterator[str]:
+    yield "## Findings\n"
+    yield "| code | meaning |"
+    yield "|---|---|"
+    yield from (f"| [{code}](findings/{code}.md) | {meaning} |" for code, meaning in CODES.items())
+    yield ""
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
