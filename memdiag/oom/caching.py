@@ -140,12 +140,16 @@ def gather(text: str) -> tuple[Gathered, ...]:
     """Finds the clauses in squeezed text and puts those together that make a message."""
     pieces = sorted(_clauses(text), key=lambda piece: piece[:3])
     groups: list[Gathered] = []
+    before: tuple[int, int, str, re.Match[str]] | None = None
     for start, minus_end, kind, match in pieces:
         last = groups[-1] if groups else None
         if last is None or _begins(last, start, kind):
             if kind in _WEAK or kind in _WORDS:
+                before = (start, minus_end, kind, match)
                 continue
             last = Gathered(start, start)
+            if before and before[2] == "device" and text[-before[1] : start] in {";", ","}:
+                last = Gathered(before[0], start, [before[2]], [before[3]])
             groups.append(last)
         last.kinds.append(kind)
         last.matches.append(match)
@@ -179,7 +183,7 @@ def bare_heads(text: Squeezed, *backends: str) -> Iterator[tuple[int, int]]:
         if head.start() in starts or text.is_code(head.start()):
             continue
         start, end = text.line_span(head.start())
-        if head.end() < end and text.text[head.end()].isalpha():
+        if head.end() < end and text.text[head.end() - 1 : head.end() + 1].isalpha():
             continue  # "CUDA out of memory occurred when …": somebody's sentence about it
         if _RAISED.search(text.text, max(head.start() - 40, 0), head.start()) or (start == head.start() and end <= head.end()):
             yield head.start(), head.end()

@@ -34,7 +34,7 @@ _THC = re.compile(r"THC")
 
 # What was being done, by words in the traceback above.
 _DOING = {
-    "waking": re.compile(r"cumem_allocator|wake_up\(|create_and_map", re.IGNORECASE),
+    "waking": re.compile(r"cumem_allocator|wake_up|create_and_map", re.IGNORECASE),
     "capture": re.compile(r"capture_end|capture_begin|capture_model|graph_capture|CUDAGraph|cuda_graph|torch/cuda/graphs", re.IGNORECASE),
     "pinning": re.compile(r"pin_memory|cudaHostAlloc|HostAllocator|pinned_memory", re.IGNORECASE),
     "opening": re.compile(r"set_device\(|_cuda_init|CUDAinitialization", re.IGNORECASE),

@@ -12,7 +12,8 @@ from dataclasses import replace
 from memdiag.findings import Fix
 from memdiag.oom.ascend import blocks, tail
 from memdiag.oom.caching import BARE, bare_heads, messages, rejection
-from memdiag.oom.model import Fields, Found, Judgement
+from memdiag.oom.dialects.parts import gather, stretches
+from memdiag.oom.model import Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern, take
 from memdiag.units import format_bytes
 
@@ -72,6 +73,7 @@ _LESS_UTILIZATION = Fix(
     "vLLM on Ascend",
     "Fewer tokens fit the KV cache.",
 )
+_HOST = Judgement("host", "high", (), ("Pinned memory of the host ran out, not memory of the device.",))
 _PINNED_LESS = Fix(
     "Pin less host memory",
     "code",
@@ -101,8 +103,9 @@ def find(text: Squeezed) -> Iterator[Found]:
             ("An operator could not be loaded or launched for lack of device memory: that memory is taken outside PyTorch's pool.",),
         )
         yield Found(match.start(), end, "torch_npu", "torch_npu", "npu", take(match), judgement, (_LESS_POOL, _LESS_UTILIZATION))
-    for match in _PINNED.finditer(text.text):
-        yield _pinned(text, match.start(), match.end(), take(match))
+    for head, stop in stretches(text, _PINNED, _REACH):
+        fields, end = gather(text, head.end(), stop, _PINNED_CLAUSES)
+        yield Found(head.start(), end, "torch_npu", "torch_npu", "npu", fields, _HOST, (_PINNED_LESS,))
 
 
 def _workspace(found: Found) -> Found:
@@ -120,14 +123,3 @@ def _workspace(found: Found) -> Found:
         found, dialect="torch_npu_workspace", judgement=judgement, fixes=(_TASK_QUEUE, _LESS_POOL, _LESS_UTILIZATION),
         marks=found.marks | {"hint:task_queue_enable"},
     )  # fmt: skip
-
-
-def _pinned(text: Squeezed, start: int, end: int, fields: Fields) -> Found:
-    """Reads the message of pinned host memory behind its head."""
-    limit = end + _REACH
-    for clause in _PINNED_CLAUSES:
-        match = clause.search(text.text, end, limit)
-        if match:
-            fields, end = take(match), match.end()
-    judgement = Judgement("host", "high", (), ("Pinned memory of the host ran out, not memory of the device.",))
-    return Found(start, end, "torch_npu", "torch_npu", "npu", fields, judgement, (_PINNED_LESS,))
