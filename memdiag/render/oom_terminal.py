@@ -16,7 +16,7 @@ from memdiag.render.words import percent
 from memdiag.units import format_bytes, plural
 
 LONGEST = 400  # characters of a text
-MOST_FIXES = 4  # of a finding
+MOST_FIXES = (3, 2)  # of the first finding, and of another
 
 
 def render(report: OomReport, look: Look = PLAIN, *, every: bool = False, top: int = 10) -> str:
@@ -34,7 +34,7 @@ def render(report: OomReport, look: Look = PLAIN, *, every: bool = False, top: i
         return page.finish()
     if len(report.messages) > 1:
         _overview(page, report, every=every, top=top)
-    _message(page, report.messages[0], MOST_FIXES if not every else LONGEST)
+    _message(page, report.messages[0], every=every)
     if others := words.others(report.messages):
         page.title("Other causes")
         page.grid("lw", [((name.upper(), "bold"), reason) for name, reason in others])
@@ -63,7 +63,7 @@ def _overview(page: LightPage, report: OomReport, *, every: bool, top: int) -> N
     page.gap()
 
 
-def _message(page: LightPage, message: Message, most_fixes: int) -> None:
+def _message(page: LightPage, message: Message, *, every: bool) -> None:
     style = "bold yellow" if message.judgement.verdict == "unknown" or message.is_warning else "bold red"
     name = words.cause_name(message.judgement.verdict).upper()
     page.grid("lw", [((name, style), (words.sentence(message), "bold"))], indent=0)
@@ -75,8 +75,8 @@ def _message(page: LightPage, message: Message, most_fixes: int) -> None:
     _ledger(page, message)
     if message.findings:
         page.title("What to do")
-    for finding in message.findings:
-        _finding(page, finding, most_fixes)
+    for number, finding in enumerate(message.findings):
+        _finding(page, finding, len(finding.fixes) if every else MOST_FIXES[number > 0])
     _next(page, message)
 
 

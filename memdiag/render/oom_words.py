@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from memdiag.findings import Finding, Fix
 from memdiag.oom.model import Message, OomReport
-from memdiag.render.steps import record_lines
 from memdiag.render.text import plain, shorten
 from memdiag.render.words import Row
 from memdiag.units import MIB, format_bytes, format_count, plural
@@ -60,6 +59,7 @@ _SIZES = {
     "reserved_bytes": "reserved", "process_bytes": "held by this process", "anon_rss_bytes": "held in RAM by the killed process",
     "total_vm_bytes": "address space of the killed process", "program_bytes": "needed by the program", "static_bytes": "static",
 }  # fmt: skip
+RECORD = "memdiag record -- python train.py"
 EXAMPLES = (
     "CUDA out of memory. Tried to allocate …",
     "NPU out of memory. Tried to allocate …",
@@ -312,14 +312,15 @@ def remedies(finding: Finding) -> list[Fix]:
 
 def next_steps(message: Message) -> list[tuple[str, str]]:
     """Returns pairs of what it is good for and the lines to paste: how to see what filled the memory, where that would help."""
-    allocator = message.framework in {"pytorch", "torch_npu"} and message.backend in {"cuda", "hip", "npu"}
     record = next((fix for finding in message.findings for fix in finding.fixes if fix.kind == "record"), None)
-    if message.dialect == "trace" or not (record or allocator) or message.judgement.verdict in {"other_process", "host"}:
+    if message.dialect == "trace" or message.judgement.verdict in {"other_process", "host"}:
         return []
-    lines = record.change if record else "\n".join(record_lines(message.backend))
-    steps = [("see which tensors and lines of code filled the memory: record the run", lines)]
-    if allocator:
-        log = plain(message.source)
-        given = shlex.quote(log) + " " if log not in {"", "-", "text"} else ""
-        steps.append(("with that trace: what held the memory when it failed", f"memdiag oom {given}--from-trace trace.pkl"))
-    return steps
+    if message.framework not in {"pytorch", "torch_npu"} or message.backend not in {"cuda", "hip", "npu"}:
+        return [(record.title[:1].lower() + record.title[1:], record.change)] if record and record.change else []
+    log = plain(message.source)
+    given = shlex.quote(log) + " " if log not in {"", "-", "text"} else ""
+    trace = "trace.pkl" if message.rank is None else f"memdiag-RUN/rank{message.rank}.pkl"
+    return [
+        ("see which tensors and lines of code filled the memory: run it once more, as you start it now, under", RECORD),
+        ("with that trace: what held the memory when it failed", f"memdiag oom {given}--from-trace {trace}"),
+    ]
