@@ -31,7 +31,7 @@ _NO_TEXT = b"\r\0"
 # What a failure says and the many lines that just tell of memory do not: looked for first around a word, since it is less.
 _SIGNS = (
     b"fail", b"outof", b"error", b"exce", b"not", b"able", b"tried", b"trying", b"already", b"kill", b"invalid", b"exit", b"reserve",
-    b"exhaust", b"insufficient", b"available", b"morethan", b"lessthan", b"larger", b"algorithm",
+    b"exhaust", b"insufficient", b"available", b"morethan", b"lessthan", b"larger", b"creasing", b"algorithm",
 )  # fmt: skip
 
 

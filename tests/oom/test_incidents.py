@@ -1,0 +1,122 @@
+"""What belongs to one failure is one message; what is printed again is counted."""
+
+from __future__ import annotations
+
+import pytest
+
+from memdiag.oom.incidents import resolve
+from memdiag.oom.model import Found
+from memdiag.oom.read import read_files, read_text
+
+GIVEN = "CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0 has a total capacity of 8.00 GiB of which 0.50 GiB is free."
+OTHER = GIVEN.replace("1.50", "1.75")
+
+
+def _found(start: int, end: int, name: str, *, warning: bool = False) -> Found:
+    return Found(start, end, name, "pytorch", "cuda", is_warning=warning)
+
+
+def _read(text: str) -> list[tuple[int | None, int, int]]:
+    return [(message.rank, message.count, message.line) for message in read_text(text).messages]
+
+
+def test_of_two_that_overlap_the_longer_stays_and_of_two_equal_ones_the_first():
+    long, short, apart = _found(10, 50, "long"), _found(40, 60, "short"), _found(60, 70, "apart")
+    assert resolve([short, apart, long]) == [long, apart]
+    assert resolve([_found(0, 9, "a"), _found(0, 9, "b")]) == [_found(0, 9, "a")]
+    assert resolve([_found(0, 9, "a", warning=True), _found(0, 9, "b")]) == [_found(0, 9, "b")]
+    assert resolve([]) == []
+
+
+def test_an_inner_one_that_is_longer_than_its_neighbours_wins():
+    first, middle, last = _found(0, 12, "a"), _found(10, 30, "b"), _found(28, 40, "c")
+    assert resolve([first, middle, last]) == [middle]
+
+
+def test_the_same_numbers_of_a_rank_are_counted():
+    text = "\n".join([f"[rank1]: {GIVEN}", f"[rank0]: {GIVEN}", f"[rank1]: {GIVEN}", f"[rank1]: {OTHER}"])
+    assert _read(text) == [(1, 2, 1), (0, 1, 2), (1, 1, 4)]
+
+
+def test_the_first_rank_is_the_one_that_is_printed_first():
+    assert read_text(f"[rank7]: {GIVEN}\n[rank2]: {GIVEN}\n").first_rank == 7
+    assert read_text(GIVEN).first_rank is None
+
+
+def test_an_exception_raised_while_another_is_handled_is_no_other_failure():
+    between = "\nDuring handling of the above exception, another exception occurred:\n\nTraceback (most recent call last):\n"
+    assert _read(GIVEN + between + GIVEN) == [(None, 1, 1)]
+    assert _read(GIVEN + "\nstep 2\n" + GIVEN) == [(None, 2, 1)]
+
+
+def test_what_ray_leaves_out_is_counted():
+    assert _read(f"(Worker pid=3) {GIVEN} [repeated 6x across cluster]") == [(None, 7, 1)]
+
+
+@pytest.mark.parametrize(
+    "before", ["Failed to initialize executor on rank 5: ", "Error in worker of rank 5: torch.OutOfMemoryError: ", "Rank 5: "]
+)
+def test_a_rank_may_be_named_right_before_a_message(before):
+    assert _read(before + GIVEN) == [(5, 1, 1)]
+
+
+def test_the_rank_of_another_sentence_is_not_that_of_the_message():
+    assert _read(f"rank 5 is done. Now to something else.\n{GIVEN}") == [(None, 1, 2)]
+
+
+def test_warnings_are_shown_only_where_nothing_worse_is():
+    mild = (
+        "Allocator (GPU_0_bfc) ran out of memory trying to allocate 3.37GiB with freed_by_count=0. The caller indicates that this is not "
+        "a failure, but this may mean that there could be performance gains if more memory were available."
+    )
+    alone = read_text(mild)
+    assert [message.is_warning for message in alone.messages] == [True]
+    assert alone.num_warnings_left_out == 0
+    both = read_text(f"{mild}\n{GIVEN}\n")
+    assert [message.is_warning for message in both.messages] == [False]
+    assert both.num_warnings_left_out == 1
+
+
+def test_an_allocator_that_asks_for_a_tenth_less_each_time_fails_once():
+    lines, size = [], 1 << 30
+    for _ in range(6):
+        lines.append(f"E cuda_driver.cc:924] failed to allocate {size / 2**20:.2f}M ({size} bytes) from device: CUDA_ERROR_OUT_OF_MEMORY")
+        size = size * 9 // 10 // 256 * 256
+    (message,) = read_text("\n".join(lines)).messages
+    assert (message.count, message.fields["requested_bytes"]) == (1, 1 << 30)
+
+
+def test_the_kernel_and_the_shell_tell_of_one_kill():
+    kernel = "[17.733819] Out of memory: Killed process 4711 (python) total-vm:49978204kB, anon-rss:12918388kB, file-rss:8kB"
+    shell = "job.sh: line 28:  4711 Killed                  python3 main.py"
+    for text in (f"{kernel}\n{shell}\n", f"{shell}\n{kernel}\n"):
+        (message,) = read_text(text).messages
+        assert (message.dialect, message.fields["pid"], message.fields["anon_rss_bytes"]) == ("oom_killer", 4711, 12918388 << 10)
+    assert len(read_text(f"{kernel}\n{shell.replace('4711', '4712')}\n").messages) == 2
+
+
+def test_who_raised_an_exception_of_torch_npu_stands_behind_it():
+    text = (
+        "RuntimeError: NPU out of memory. Tried to allocate 96.00 MiB (NPU 1; 60.97 GiB total capacity; 55.80 GiB already allocated; "
+        "55.80 GiB current active; 61.50 MiB free; 58.10 GiB reserved in total by PyTorch)\n\n"
+        "[ERROR] 2025-03-04-05:06:07 (PID:4711, Device:1, RankID:3) ERR00006 PTA memory error\n"
+    )
+    (message,) = read_text(text).messages
+    assert (message.rank, message.fields["pid"], message.fields["device_index"]) == (3, 4711, 1)
+
+
+def test_two_ranks_that_print_at_once_are_told_apart():
+    one, two = GIVEN.replace("GPU 0", "GPU 1"), OTHER.replace("GPU 0", "GPU 2")
+    pieces = zip([one[at : at + 30] for at in range(0, len(one), 30)], [two[at : at + 30] for at in range(0, len(two), 30)], strict=True)
+    text = "\n".join(f"[rank1]: {first}\n[rank2]: {second}" for first, second in pieces)
+    fields = {message.rank: message.fields for message in read_text(text).messages}
+    assert (fields[1]["device_index"], fields[1]["requested_bytes"]) == (1, 3 << 29)
+    assert (fields[2]["device_index"], fields[2]["requested_bytes"]) == (2, 7 << 28)
+    assert (fields[1]["free_bytes"], fields[2]["free_bytes"]) == (1 << 29, 1 << 29)
+
+
+def test_two_files_are_two_processes(tmp_path):
+    paths = [tmp_path / "a.log", tmp_path / "b.log"]
+    for path in paths:
+        path.write_text(GIVEN, encoding="utf-8")
+    assert [(message.source, message.count) for message in read_files(paths).messages] == [(str(path), 1) for path in paths]
