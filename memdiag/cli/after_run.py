@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 LARGEST = 512 << 20  # bytes of a trace that is looked at unasked: about ten seconds
 MOST_ROWS = 8
+_PARTS = ("rounding", "pending", "stranded", "foreign", "cache")
 _SENT_AWAY = frozenset(getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGQUIT") if hasattr(signal, name))
 
 
@@ -190,16 +191,11 @@ def _tell_device(report: Report, device: DeviceReport) -> None:
     name = f"{report.source.backend or 'device'}:{device.device}"
     place = f", in {' of '.join(where)}" if where else ""
     reserved = f"{format_bytes(peak.reserved_bytes)} reserved, " if peak.reserved_bytes is not None else ""
-    say(f"  peak       {reserved}{format_bytes(peak.allocated_bytes)} allocated ({name}{place})")
-    split = device.fragmentation
-    parts = {
-        name: getattr(split, f"{name}_bytes") for name in ("rounding", "pending", "stranded", "foreign", "cache")
-    }  # fmt: skip
-    known = {name: value for name, value in parts.items() if value}
-    if None not in parts.values() and peak.requested_bytes is not None:
-        total = sum(known.values())
-        listed = ", ".join(f"{name} {format_bytes(value)}" for name, value in known.items())
-        say(f"  of it free {format_bytes(total)} beyond what tensors asked for" + (f": {listed}" if listed else ""))
+    say(f"  peak       {reserved}{format_bytes(device.peak_allocated.allocated_bytes)} allocated ({name}{place})")
+    parts = {name: getattr(device.fragmentation, f"{name}_bytes") for name in _PARTS}
+    if None not in parts.values() and any(parts.values()):
+        listed = ", ".join(f"{name} {format_bytes(value)}" for name, value in parts.items() if value)
+        say(f"  unused     {format_bytes(sum(parts.values()))} reserved and not asked for by tensors: {listed}")
     if device.by_category:
         most = sorted(device.by_category.items(), key=lambda item: -item[1])[:5]
         say("  held by    " + ", ".join(f"{name.replace('_', ' ')} {format_bytes(value)}" for name, value in most if value))
@@ -283,6 +279,8 @@ def why_not(run: Run) -> list[str]:
                 f"process {process.get('pid')} used torch and ended without Python's end (os._exit, a signal, a crash): "
                 "--every N writes files on the way"
             )
+        elif process.get("said"):
+            continue
         elif process.get("initialised"):
             reasons.append(f"process {process.get('pid')} initialised {', '.join(process['initialised'])} and allocated nothing there")
         else:

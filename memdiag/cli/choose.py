@@ -16,8 +16,8 @@ def choose_trace(given: Path | None) -> Path:
     """Returns the trace file to read; what was chosen rather than given is named on stderr.
 
     Args:
-        given: A file, a run directory (``memdiag-…`` with ``rank0.pkl`` …), or None: the newest of ``./trace.pkl`` and
-            ``./memdiag-*/rank*.pkl``.
+        given: A file, a run directory (``memdiag-…`` with ``rank0.pkl`` …), a directory with such in it, or None: the newest of
+            ``./trace.pkl`` and ``./memdiag-*/rank*.pkl``.
 
     Raises:
         MemdiagError: Nothing was given and no run is here.
@@ -28,7 +28,11 @@ def choose_trace(given: Path | None) -> Path:
         return chosen
     ranks = _ranks(given)
     if not ranks:
-        return given  # also what cannot be read: the source says why
+        runs = _runs(given)
+        if not runs:
+            return given  # also what cannot be read: the source says why
+        say(f"reading {max(runs)[1]}, the newest run in {given}")
+        return max(runs)[1]
     if len(ranks) > 1:
         say(f"reading {ranks[0]}, the first of {plural(len(ranks), 'rank')} in this run; name a file for another")
     return ranks[0]
@@ -52,16 +56,23 @@ def _ranks(folder: Path) -> list[Path]:
     return [path for _, path in sorted(found)]
 
 
+def _runs(folder: Path) -> list[tuple[int, Path]]:
+    """When each run in a folder was written, and its first trace."""
+    try:
+        runs = [ranks for run in folder.glob("memdiag-*") if (ranks := _ranks(run))]
+        return [(max(path.stat().st_mtime_ns for path in ranks), ranks[0]) for ranks in runs]
+    except OSError:
+        return []
+
+
 def _newest(here: Path) -> Path:
-    runs = [ranks for folder in here.glob("memdiag-*") if (ranks := _ranks(folder))]
-    dated = [(max(path.stat().st_mtime_ns for path in ranks), ranks[0]) for ranks in runs]
+    dated = _runs(here)
     single = here / "trace.pkl"
     if single.is_file():
         dated.append((single.stat().st_mtime_ns, single))
     if not dated:
         raise MemdiagError(
             "no trace given, and no run here (./trace.pkl or ./memdiag-*/rank0.pkl)",
-            "give a file, or record one: torch.cuda.memory._record_memory_history() before training, "
-            'torch.cuda.memory._dump_snapshot("trace.pkl") after a few steps or when it fails',
+            "give a file, or record one: memdiag record -- python train.py",
         )
     return max(dated)[1]

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 def say(text: str) -> None:
     """Prints one line on stderr; a closed stderr is no error."""
+    if sys.stderr is None:  # closed when Python began
+        return
     from memdiag.render.text import in_ascii, plain
 
     line = plain(text)
@@ -39,7 +41,7 @@ def busy(text: str) -> Iterator[None]:
 
     A plain line and not a spinner: the work holds the interpreter, so that nothing would turn.
     """
-    shown = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    shown = sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
     if shown:
         import shutil
 

@@ -47,6 +47,8 @@ class _Watch(object):
                 pass
             self._done(name, module)
 
+        if hasattr(exec_module.__code__, "replace"):  # or it would stand in the traceback of an import that fails
+            exec_module.__code__ = exec_module.__code__.replace(co_filename="<frozen importlib._bootstrap>")
         try:
             loader.exec_module = exec_module
         except AttributeError:
@@ -83,23 +85,42 @@ def _begin(module):
         _recorder("session").imported(module)
         _recorder("presence").imported(module)
     except Exception as error:  # noqa: BLE001 - the program goes on whatever happens here
+        why = "%s: %s" % (type(error).__name__, error)
         try:
-            sys.stderr.write("memdiag: nothing is recorded: %s: %s\n" % (type(error).__name__, error))
+            sys.stderr.write("memdiag: nothing is recorded: " + why + "\n")
         except Exception:  # noqa: BLE001, S110 - stderr may be closed
             pass
+        _leave_word(why)
+
+
+def _leave_word(why):
+    """Leaves the reason for memdiag record to repeat (see ``presence``, which could not)."""
+    try:
+        import json
+
+        folder = os.path.join(_folder(), ".processes")
+        if not os.path.isdir(folder):
+            os.makedirs(folder)
+        with open(os.path.join(folder, "%d.json" % os.getpid()), "w") as file:
+            file.write(json.dumps({"pid": os.getpid(), "said": [why], "ended": 0}))
+    except (IndexError, KeyError, ValueError, OSError):
+        pass
+
+
+def _folder():
+    """Returns the folder of the run."""
+    text = os.environ["MEMDIAG_RECORD"]
+    if "\\" in text:
+        import json
+
+        return json.loads(text)["folder"]
+    return text.split('"folder":"', 1)[1].split('"', 1)[0]  # json takes as long to load as all the rest of this
 
 
 def _touch():
     """Leaves a trace of the first Python process of a run: without one, something kept Python from running this."""
     try:
-        text = os.environ["MEMDIAG_RECORD"]
-        if "\\" in text:
-            import json
-
-            folder = json.loads(text)["folder"]
-        else:  # json takes as long to load as all the rest of this
-            folder = text.split('"folder":"', 1)[1].split('"', 1)[0]
-        path = os.path.join(folder, ".python")
+        path = os.path.join(_folder(), ".python")
         if not os.path.exists(path):
             os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o644))
     except (IndexError, KeyError, ValueError, OSError):
