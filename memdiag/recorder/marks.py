@@ -69,18 +69,30 @@ class Marks:
     def __len__(self) -> int:
         return len(self._marks["kind"])
 
-    def module(self, name: int, position: Position = NOWHERE) -> None:
-        """Says that from now on the code of a module (-1: of none) runs."""
-        columns = self._modules
-        times = columns["time_ns"]
-        times.append(time.time_ns())
-        columns["name"].append(name)
-        columns["device"].append(position[0])
-        columns["allocs"].append(position[1])
-        columns["frees"].append(position[2])
-        if len(times) > _MOST_MODULE_MARKS:
-            for column in columns.values():
-                del column[: len(column) // 2]
+    def module_appenders(self) -> tuple[Callable[[int], None], Callable[[int], None]]:
+        """Returns what adds the time of a module mark and what adds its name (-1: of none): two calls, since a model has many modules."""
+        return self._modules["time_ns"].append, self._modules["name"].append
+
+    def place_module(self, position: Position) -> None:
+        """Says where the allocator stood at the module mark just added."""
+        self._pad(len(self._modules["name"]) - 1)
+        for column, value in zip(("device", "allocs", "frees"), position):
+            self._modules[column].append(value)
+
+    def _pad(self, length: int) -> None:
+        """Fills the places of module marks that have none."""
+        for column in ("device", "allocs", "frees"):
+            missing = length - len(self._modules[column])
+            if missing > 0:
+                self._modules[column].extend(array("q", [-1]) * missing)
+
+    def trim(self) -> None:
+        """Drops the oldest half of the module marks if there are too many."""
+        length = len(self._modules["name"])
+        if length > _MOST_MODULE_MARKS:
+            self._pad(length)
+            for column in self._modules.values():
+                del column[: length // 2]
 
     def see(self, device: int, addr: int, category: int, name: int, mark: int) -> None:
         """Says that at a mark the tensor at an address is of a category and has a name.
@@ -98,6 +110,7 @@ class Marks:
 
     def content(self) -> dict[str, Any]:
         """Returns everything as builtin containers: each column is bytes of little-endian int64."""
+        self._pad(len(self._modules["name"]))
         return {
             "names": list(self.names),
             "marks": _plain(self._marks),

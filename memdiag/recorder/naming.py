@@ -29,22 +29,25 @@ class Naming:
         torch: The module torch.
         marks: Where what is seen goes.
         devices: Device types that are recorded ("cuda").
+
+    Attributes:
+        modules: Number of the name of each module, by ``id``.
     """
 
     def __init__(self, torch: Any, marks: Marks, devices: tuple[str, ...]) -> None:
         self.devices = devices
         self._torch = torch
         self._marks = marks
-        self._modules: dict[int, int] = {}
+        self.modules: dict[int, int] = {}
         self._parameters: dict[int, str] = {}
         self._roots: dict[int, Any] = {}  # weak: a model that the program lets go must go
         self._optimizers: dict[int, tuple[int, int]] = {}  # size of the state, how often seen
 
     def module(self, module: Any) -> int:
         """Returns the number of a module's name."""
-        number = self._modules.get(id(module))
+        number = self.modules.get(id(module))
         if number is None:
-            number = self._modules[id(module)] = self._marks.name(type(module).__name__)
+            number = self.modules[id(module)] = self._marks.name(type(module).__name__)
         return number
 
     def root(self, module: Any, args: Any, mark: int) -> None:
@@ -54,7 +57,7 @@ class Naming:
             self._roots[key] = weakref.ref(module, lambda _: self._roots.pop(key, None))
             for path, part in module.named_modules():
                 name = clean(path) if path else type(module).__name__
-                self._modules[id(part)] = self._marks.name(name)
+                self.modules[id(part)] = self._marks.name(name)
             self.look(mark)
         for tensor in _tensors(args, _MOST_INPUTS):
             self._see(tensor, INPUT, "input of " + type(module).__name__, mark)

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any
 
 from .guard import report
-from .marks import BACKWARD, FORWARD, INITIALISATION, NOWHERE, OPTIMIZER, OUTSIDE, PHASE, STEP, Marks, Position
+from .marks import BACKWARD, FORWARD, INITIALISATION, OPTIMIZER, OUTSIDE, PHASE, STEP, Marks, Position
 from .naming import Naming
 
 _DEEPEST_COUNTED = 2  # calls within calls whose place in the events is counted, where events have no times
@@ -80,9 +80,11 @@ class Training:
         self._handles.clear()
         self._replaced.clear()
 
-    def _forward_hooks(self, compiling: Callable[[], bool]) -> Any:
+    def _forward_hooks(self, compiling: Callable[[], bool]) -> Any:  # noqa: C901 - calls would cost more than branches
         """Returns the two module hooks. They run for every call of every module: plain and short on purpose."""
-        local, marks, module_name = self._local, self._marks, self._naming.module
+        local, marks, known, learn = self._local, self._marks, self._naming.modules, self._naming.module
+        add_time, add_name = marks.module_appenders()
+        now = time.time_ns
 
         def before(module: Any, args: Any) -> None:
             if compiling():
@@ -94,10 +96,14 @@ class Training:
             try:
                 if not stack:
                     self._enter_root(module, args)
-                name = module_name(module)
+                name = known.get(id(module))
+                if name is None:
+                    name = learn(module)
                 stack.append(name)
-                count = self.count_modules
-                marks.module(name, count() if count and len(stack) <= _DEEPEST_COUNTED + 1 else NOWHERE)
+                add_time(now())
+                add_name(name)
+                if self.count_modules is not None and len(stack) <= _DEEPEST_COUNTED + 1:
+                    marks.place_module(self.count_modules())
             except Exception as error:  # noqa: BLE001
                 report("module hook", error)
 
@@ -109,8 +115,10 @@ class Training:
                 if not stack:
                     return
                 stack.pop()
-                count = self.count_modules
-                marks.module(stack[-1] if stack else -1, count() if count and len(stack) <= _DEEPEST_COUNTED else NOWHERE)
+                add_time(now())
+                add_name(stack[-1] if stack else -1)
+                if self.count_modules is not None and len(stack) <= _DEEPEST_COUNTED:
+                    marks.place_module(self.count_modules())
                 if not stack:
                     self._leave_root()
             except Exception as error:  # noqa: BLE001
@@ -192,6 +200,7 @@ class Training:
                 self._passed = False
                 self.steps += 1
                 self._marks.add(STEP, self.steps)
+                self._marks.trim()
                 self._stepped(self.steps)
         except Exception as error:  # noqa: BLE001
             report("optimizer hook", error)
