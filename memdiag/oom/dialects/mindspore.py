@@ -24,6 +24,7 @@ ANCHORS = (
     "ismorethantotalmemsize",
     "memoryisn'tenoughandallocfailed",
     "memorymallocfailed",
+    "cudahostallocfailed",
 )
 _STATISTIC = "Memory Statistic:\nDevice HBM memory size: 62432M\nMindSpore Used memory size: 60384M\nTotal Static Memory size: 412M"
 _SIZES = "Device 3 Device HBM total size:34359738368 Device HBM free size:5368709120"

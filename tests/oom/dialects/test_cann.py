@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import pytest
+from forms import Form, integer, whole_bytes
+from single import single
+
+from memdiag.oom.read import read_text
+
+FORMS = [
+    Form(
+        "cann_el0004",
+        "[ERROR] 2025-03-04-05:06:07 (PID:{pid}, Device:{device}, RankID:-1) ERR00100 PTA call acl api failed\n"
+        "EL0004: [PID: {pid}] 2025-03-04-05:06:07.008.009 Failed to allocate memory.\n        Possible Cause: "
+        "Available memory is insufficient.",
+        {"pid": integer("pid", 1), "device": integer("device_index", 0, 15)},
+    ),
+    Form(
+        "cann_el0004",
+        "[ERROR] GE({pid},python3):2022-03-04-05:06:07.008.009 [graph_var_manager.cc:402]4712 AssignVarMem: "
+        "ErrorNo: 1343225857(Parameter's "
+        "invalid!) [COMP][MEM_ALLOC][Check][Param]Out of memory:current var size[{requested}] exceeds total var size[{limit}]",
+        {"pid": integer("pid", 1), "requested": whole_bytes("requested"), "limit": whole_bytes("limit")},
+    ),
+]
+
+CODE = "Memory_Allocation_Failure(EL0004): Failed to allocate memory."
+
+
+@pytest.mark.parametrize(
+    ("lines", "verdict"),
+    [
+        (f"{CODE}\nalloc device memory failed, runtime result = 207001", "unknown"),
+        (f"aclrtSetDevice(2) failed: 507033\n{CODE}\nopen device 2 failed, runtime result = 507033.", "other_process"),
+        (f"{CODE}\nrtKernelLaunchWithHandleV2 execute failed, reason=[module new memory error]", "workspace_or_comm"),
+        (f"{CODE}\nCall rtMalloc fail, purpose: page caching, type = 2, size:1073741824, device_id:1", "workspace_or_comm"),
+    ],
+)
+def test_what_was_being_done_tells_the_cause(lines, verdict):
+    assert single(lines).judgement.verdict == verdict
+
+
+def test_the_runtime_names_size_and_device():
+    assert single(f"{CODE}\nCall rtMalloc fail, purpose: page caching, type = 2, size:1073741824, device_id:1").fields == {
+        "requested_bytes": 1 << 30,
+        "device_index": 1,
+    }
+
+
+def test_two_processes_fail_twice():
+    lines = [f"EL0004: [PID: {pid}] 2025-03-04-05:06:07.008.009 Failed to allocate memory." for pid in (7, 8)]
+    assert [message.fields["pid"] for message in read_text("\n".join(lines)).messages] == [7, 8]
+
+
+@pytest.mark.parametrize(
+    "text", ["EL0004 is the code of failed allocations, 207001 another", "#define ACL_ERROR_RT_MEMORY_ALLOCATION 207001"]
+)
+def test_codes_by_themselves_are_no_message(text):
+    assert not read_text(text).messages

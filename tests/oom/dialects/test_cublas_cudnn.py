@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import pytest
+from forms import Form
+from single import commands, single
+
+from memdiag.oom.read import read_text
+
+FORMS = [
+    Form("cublas_cudnn", "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    Form("cublas_cudnn", "RuntimeError: cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
+    Form("cublas_cudnn", "RuntimeError: Unable to find a valid cuDNN algorithm to run convolution"),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "framework"),
+    [
+        ("E tensorflow/stream_executor/cuda/cuda_blas.cc:510] failed to create cublas handle: CUBLAS_STATUS_ALLOC_FAILED", "tensorflow"),
+        ("Could not create cudnn handle: CUDNN_STATUS_ALLOC_FAILED", "pytorch"),
+        ("cudnn/init.lua:118: Error in CuDNN: CUDNN_STATUS_ALLOC_FAILED (cudnnFindConvolutionForwardAlgorithm)", "torch7"),
+        ("RuntimeError: CUDA error: HIPBLAS_STATUS_ALLOC_FAILED when calling `hipblasCreate(handle)`", "pytorch"),
+    ],
+)
+def test_whose_call_failed(text, framework):
+    message = single(text)
+    assert (message.dialect, message.framework, message.judgement.verdict) == ("cublas_cudnn", framework, "workspace_or_comm")
+
+
+def test_convolutions_need_no_search():
+    assert "torch.backends.cudnn.benchmark = False" in commands("RuntimeError: cuDNN error: CUDNN_STATUS_ALLOC_FAILED")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'case CUBLAS_STATUS_ALLOC_FAILED: return "CUBLAS_STATUS_ALLOC_FAILED";',
+        "    CUBLAS_STATUS_ALLOC_FAILED    = 3,",
+        "CUDNN_STATUS_ALLOC_FAILED means that resources could not be allocated.",
+    ],
+)
+def test_names_of_constants_are_no_message(text):
+    assert not read_text(text).messages

@@ -1,0 +1,88 @@
+"""Messages without a number: CUDA's own error, THC's, and heads with nothing behind them."""
+
+from __future__ import annotations
+
+import pytest
+from forms import Form
+from single import single
+
+from memdiag.oom.read import read_text
+
+FORMS = [
+    Form(
+        "cuda_bare", "RuntimeError: CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported at some other API call"
+    ),
+    Form(
+        "torch_thc_old",
+        "THCudaCheck FAIL file=/pytorch/torch/lib/THC/generic/THCStorage.cu line=66 error=2 : out of "
+        "memory\nRuntimeError: cuda runtime error (2) "
+        ": out of memory at /pytorch/torch/lib/THC/generic/THCStorage.cu:66",
+    ),
+]
+
+ERROR = "RuntimeError: CUDA error: out of memory"
+
+
+@pytest.mark.parametrize(
+    ("above", "verdict"),
+    [
+        ("", "unknown"),
+        ('  File "/x/torch/cuda/graphs.py", line 84, in capture_end', "workspace_or_comm"),
+        ('  File "/x/vllm/worker/model_runner.py", line 1, in capture\n  File "/x/torch/cuda/graphs.py", line 84, in capture_end', "limit"),
+        ('  File "/x/vllm/device_allocator/cumem.py", line 207, in wake_up', "limit"),
+        ('  File "/x/torch/utils/data/_utils/pin_memory.py", line 98, in pin_memory', "host"),
+        ('  File "/x/train.py", line 3, in <module>\n    torch.cuda.set_device(rank)', "other_process"),
+    ],
+)
+def test_what_was_being_done_tells_the_cause(above, verdict):
+    assert single(f"{above}\n{ERROR}").judgement.verdict == verdict
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "cuda error: out of memory at /workspace/csrc/cumem_allocator.cpp:62",
+        "torch.AcceleratorError: CUDA error: out of memory",
+        "CUDA driver error: out of memory",
+        "RuntimeError: cuda runtime error (2) : out of memory at /x/spconv/src/indice_cuda.cu:12",
+        "RuntimeError: CUDA out of memory.",
+        "CUDA out of memory",
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to all",
+    ],
+)
+def test_other_words_for_it(text):
+    message = single(text)
+    assert (message.dialect, message.fields) == ("cuda_bare", {})
+
+
+@pytest.mark.parametrize(
+    ("text", "dialect"),
+    [
+        ("RuntimeError: NPU out of memory.", "torch_npu"),
+        ("HIP out of memory", "torch_hip"),
+        ("RuntimeError: XPU out of memory", "torch_xpu"),
+    ],
+)
+def test_heads_of_other_backends(text, dialect):
+    assert single(text).dialect == dialect
+
+
+def test_a_check_and_its_exception_are_one():
+    check = "THCudaCheck FAIL file=/pytorch/THC/THCGeneral.cpp line=70 error=2 : out of memory"
+    raised = "RuntimeError: cuda runtime error (2) : out of memory at /pytorch/THC/THCGeneral.cpp:70"
+    assert len(read_text(f'{check}\nTraceback (most recent call last):\n  File "main.py", line 3, in <module>\n{raised}').messages) == 1
+    assert single(raised).dialect == "torch_thc_old"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '        if "CUDA error: out of memory" in str(error):',
+        '    raise RuntimeError("CUDA error: out of memory")',
+        '    with pytest.raises(RuntimeError, match="CUDA error: out of memory"):',
+        "    except torch.cuda.OutOfMemoryError as error:",
+        "We ran into CUDA out of memory errors, so we lowered the batch size.",
+    ],
+)
+def test_what_only_names_the_error_is_no_message(text):
+    assert not read_text(text).messages

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import pytest
+from forms import MIB, Form, integer, unit_size, whole_bytes
+from hypothesis import strategies as st
+from single import commands, single
+
+_BYTES = whole_bytes("requested").__class__("requested_bytes", st.integers(1, 1 << 44))
+FORMS = [
+    Form(
+        "mindspore_pool",
+        "Out of Memory!!! Request memory size: {requested}B, Memory Statistic:\nDevice HBM memory size: "
+        "{total}\nMindSpore Used memory size: "
+        "{limit}\nMindSpore memory base address: 0x124140000000\nTotal Static Memory size: {static}\nTotal Dynamic memory size: 0M",
+        {
+            "requested": whole_bytes("requested"),
+            "total": unit_size("total", "{:.0f}M", MIB),
+            "limit": unit_size("limit", "{:.0f}M", MIB),
+            "static": unit_size("static", "{:.0f}M", MIB),
+        },
+    ),
+    Form(
+        "mindspore_malloc",
+        "Malloc device memory failed, free memory size is less than half of total memory size.Device {device} "
+        "Device MOC total size:{total} Device "
+        "MOC free size:{free} may be other processes occupying this card, check as: ps -ef|grep python",
+        {"device": integer("device_index", 0, 15), "total": whole_bytes("total"), "free": whole_bytes("free")},
+    ),
+    Form(
+        "mindspore_misc",
+        "TotalUsedMemStatistics : {allocated} plus TotalUsedByEventMemStatistics : 0 and plus alloc size : "
+        "{requested} is more than total mem "
+        "size : {limit}.",
+        {"allocated": whole_bytes("allocated"), "requested": _BYTES, "limit": whole_bytes("limit")},
+    ),
+    Form(
+        "mindspore_misc",
+        "Memory not enough: current free memory size[{free}] is smaller than required "
+        "size[{requested}B]\nDevice(id:{device}) memory isn't enough "
+        "and alloc failed",
+        {"free": whole_bytes("free"), "requested": _BYTES, "device": integer("device_index", 0, 15)},
+    ),
+]
+
+
+def _pool(requested, used, device=32768):
+    sizes = f"Device HBM memory size: {device}M\nMindSpore Used memory size: {used}M"
+    return f"Out of Memory!!! Request memory size: {requested}B, Memory Statistic:\n{sizes}"
+
+
+def test_a_small_pool_on_a_large_card_is_a_limit():
+    assert single(_pool(2 << 30, 1024)).judgement.verdict == "limit"
+    assert 'max_device_memory="30GB"' in commands(_pool(2 << 30, 1024))
+
+
+def test_a_pool_as_large_as_the_card_is_full():
+    assert single(_pool(31 << 30, 30684)).judgement.verdict == "capacity"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Malloc device memory failed, free memory size is less than half. Device HBM total size:34359738368 Device HBM free size:2140602368",
+        "Malloc device memory failed, size[32212254720], ret[207001], Device 6 may be other processes occupying this card",
+    ],
+)
+def test_what_is_missing_at_the_start_is_somebody_elses(text):
+    message = single(text)
+    assert (message.dialect, message.judgement.verdict) == ("mindspore_malloc", "other_process")
+
+
+def test_the_log_names_the_process_and_size_zero_is_none():
+    text = "[ERROR] PRE_ACT(4711,ffff12345678,python):2024-10-09-14:12:37 [x.cc:4] Add] AllocDeviceMemByEagerFree failed, alloc size : 0."
+    assert single(text).fields == {"pid": 4711}
+    assert single(text).judgement.verdict == "unknown"
+
+
+def test_the_data_pipeline_pins_memory_of_the_host():
+    assert single("Init] cudaHostAlloc failed, ret[2], out of memory").judgement.verdict == "host"

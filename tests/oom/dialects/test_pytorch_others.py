@@ -1,0 +1,63 @@
+"""PyTorch's backends with a message of their own: MPS, HPU, cudaMallocAsync; and sizes that no machine has."""
+
+from __future__ import annotations
+
+import pytest
+from forms import Form, integer, torch_size, whole_bytes
+from single import single
+
+FORMS = [
+    Form(
+        "torch_mps",
+        "RuntimeError: MPS backend out of memory (MPS allocated: {allocated}, other allocations: {other}, max "
+        "allowed: {limit}). Tried to allocate "
+        "{requested} on private pool. Use PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 to disable upper limit for memory "
+        "allocations (may cause system "
+        "failure).",
+        {
+            "allocated": torch_size("allocated"),
+            "other": torch_size("other_alloc"),
+            "limit": torch_size("limit"),
+            "requested": torch_size("requested"),
+        },
+    ),
+    Form(
+        "hpu",
+        "RuntimeError: [Rank:{rank}] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::{requested} (224)MB",
+        {"rank": integer("rank", 0, 63), "requested": whole_bytes("requested")},
+    ),
+    Form(
+        "torch_cuda_mallocasync",
+        "torch.cuda.OutOfMemoryError: Allocation on device {device} would exceed allowed memory. (out of "
+        "memory)\nCurrently allocated     : "
+        "{allocated}\nRequested               : {requested}\nDevice limit            : {total}\nFree (according "
+        "to CUDA): {free}\nPyTorch limit "
+        "(set by user-supplied memory fraction)\n                        : {limit}",
+        {
+            "device": integer("device_index", 0, 15),
+            "allocated": torch_size("allocated"),
+            "requested": torch_size("requested"),
+            "total": torch_size("total"),
+            "free": torch_size("free"),
+            "limit": torch_size("limit"),
+        },
+    ),
+    Form("torch_eb", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate more than 1EB memory."),
+]
+
+
+def test_metal_limits_a_single_buffer():
+    message = single("RuntimeError: Invalid buffer size: 24.00 GiB")
+    assert (message.dialect, message.judgement.verdict) == ("torch_mps", "limit")
+    assert message.fields == {"requested_bytes": 24 << 30}
+
+
+def test_no_share_was_set():
+    text = "Allocation on device would exceed allowed memory. (out of memory)\nRequested : 1.00 GiB\nPyTorch limit : 17179869184.00 GiB"
+    assert single(text).fields == {"requested_bytes": 1 << 30}
+
+
+@pytest.mark.parametrize("backend", ["CUDA", "HIP", "XPU", "NPU"])
+def test_an_exbibyte_is_no_shortage(backend):
+    message = single(f"{backend} out of memory. Tried to allocate more than 1EB memory")
+    assert (message.backend, message.fields, message.judgement.verdict) == (backend.lower(), {}, "unknown")
