@@ -48,10 +48,12 @@ class _Lint:
         fixes = (Fix(fix, "env"),) if fix else ()
         self.findings.append(Finding(code, title, severity, None, (Evidence(why, shown or None, "", self.variable),), fixes))
 
-    def clash(self, clash: Clash, text: Mapping[str, str]) -> None:
+    def report(self, clash: Clash, text: Mapping[str, str]) -> None:
         shown = ",".join(f"{key}:{text[key]}" for key in clash.keys if key in text)
         self.add(clash.code, clash.title, clash.severity, clash.why, shown, clash.fix)
         self.blamed.update(clash.keys)
+
+    def apply(self, clash: Clash) -> None:
         for key, value in clash.changes.items():
             if value is None:
                 self.right.pop(key, None)
@@ -79,10 +81,7 @@ def lint(assignment: Assignment, scene: Scene, features: tuple[str, ...] = (), v
     _signs(state, meant)
     settings = tuple(_entry(state, entry, meant) for entry in meant if entry.key or entry.value)
     outcome = parse(assignment.value, scene.backend, scene.version)
-    values = _alone([Entry(key, value) for key, value in state.right.items()], scene)
-    written = dict(state.right)
-    for clash in (*relations(values, scene), *clashes(values, features, scene)):
-        state.clash(clash, written)
+    _between(state, features)
     _last_word(state, outcome, found)
     _settle(state.right, scene)
     joined = _joined(state.right)
@@ -101,6 +100,19 @@ def lint(assignment: Assignment, scene: Scene, features: tuple[str, ...] = (), v
         joined if needed else None,
         line,
     )
+
+
+def _between(state: _Lint, features: tuple[str, ...]) -> None:
+    """Findings between settings, and between them and features. What a feature forbids goes first: it may solve a conflict."""
+    written = dict(state.right)
+    values = _alone([Entry(key, value) for key, value in written.items()], state.scene)
+    for clash in clashes(values, features, state.scene):
+        state.report(clash, written)
+        state.apply(clash)
+    for clash in relations(values, state.scene):
+        state.report(clash, written)
+    for clash in relations({key: value for key, value in values.items() if key in state.right}, state.scene):
+        state.apply(clash)
 
 
 def _settle(right: dict[str, str], scene: Scene) -> None:

@@ -104,16 +104,16 @@ def _check_whole(key: Key, value: str, place: Place) -> list[Problem]:
     lowest, highest = _limits(key, place)
     nearest = _nearest(key, meant, lowest, highest)
     if key.is_digits and not re.fullmatch("[0-9]+", value):
-        return [_out_of_range(key, value, nearest)]
+        return [_out_of_range(key, value, nearest, lowest)]
     if read is None:
-        return [_out_of_range(key, value, nearest)]
+        return [_out_of_range(key, value, nearest, lowest)]
     if key.name == "base_addr_aligned_kb" and len(str(read)) != len(value):
         return [_out_of_range(key, value, str(read) if read <= (highest or read) else None)]
     problems = []
     if not re.fullmatch(r"\+?[0-9]+", value):
         problems.append(_read_as(key, value, _shown(read), nearest if read < _AS_GOOD_AS_NONE else None, is_same=meant == read))
     if read < lowest or (highest is not None and read > highest):
-        problems.append(_out_of_range(key, value, nearest))
+        problems.append(_out_of_range(key, value, nearest, lowest))
     elif key.is_power_of_two and not is_power_of_two(read):
         problems.append(_out_of_range(key, value, str(1 << (read.bit_length() - 1))))
     return problems
@@ -167,6 +167,7 @@ def _read_as(key: Key, value: str, read: str, right: str | None, *, is_same: boo
     return Problem("MD653", f"{key.name}:{value} is read as {read}", "info" if is_same else "warning", why, right)
 
 
-def _out_of_range(key: Key, value: str, right: str | None) -> Problem:
-    title = f"{key.name}:{value} is not allowed: it takes {key.range}"
+def _out_of_range(key: Key, value: str, right: str | None, lowest: int = 0) -> Problem:
+    takes = f"{lowest} or more here" if key.at_least_segment and lowest else key.range
+    title = f"{key.name}:{value} is not allowed: it takes {takes}"
     return Problem("MD652", title, "critical", f"it is a {TYPE_WORDS[key.kind]}; {_ENDS}", right)

@@ -13,7 +13,7 @@ from memdiag.settings.tables import every
 
 _ASSIGNMENT = re.compile(
     r"""(?<![A-Za-z0-9_])([A-Z][A-Z0-9_]{3,})      # the name
-        (?:["']\s*\])?                              # os.environ["NAME"]
+        (?:["']\s*\]?)?                             # os.environ["NAME"], "NAME" in JSON
         \s*(?:=|:(?=\s)|,(?=\s*["']))\s*            # NAME=, NAME: (YAML), setenv("NAME", "…")
         ("(?:[^"\\]|\\.)*"|'[^']*'|[^\s;&|"']*)     # the value
     """,
