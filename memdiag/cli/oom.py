@@ -155,6 +155,8 @@ def _joined(report: OomReport | None, given: Path | None) -> OomReport:
 
     if given is None:
         return report or OomReport(())
+    from dataclasses import replace
+
     from memdiag.cli.choose import choose_trace
     from memdiag.cli.talk import busy
 
@@ -165,4 +167,4 @@ def _joined(report: OomReport | None, given: Path | None) -> OomReport:
 
         trace = load(path)
     with busy(f"looking at {trace.num_events:,} events …"):
-        return join(report, trace)
+        return replace(join(report, trace), trace=str(path))

@@ -112,6 +112,7 @@ class OomReport:
         num_bytes: Bytes read.
         num_warnings_left_out: Warnings ("not a failure") beside real failures.
         first_rank: The rank whose message came first, where ranks are known.
+        trace: The trace that had its say as well; "" if there was none.
         num_left_out: Messages beyond the first 20,000 that differ, which are only counted.
     """
 
@@ -122,4 +123,5 @@ class OomReport:
     num_warnings_left_out: int = 0
     first_rank: int | None = None
     num_left_out: int = 0
+    trace: str = ""
     schema_version: int = SCHEMA_VERSION

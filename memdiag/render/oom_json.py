@@ -26,6 +26,7 @@ def as_dict(report: OomReport) -> dict[str, Any]:
         "schema_version": report.schema_version,
         "memdiag_version": __version__,
         "sources": list(report.sources),
+        "trace": report.trace or None,
         "num_lines": report.num_lines,
         "num_bytes": report.num_bytes,
         "first_rank": report.first_rank,

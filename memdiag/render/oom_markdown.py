@@ -27,7 +27,8 @@ def render(report: OomReport, look: Look = PLAIN, *, every: bool = False, top: i
     """
     lines: list[str] = []
     if not report.messages:
-        lines += ["## memdiag: no out-of-memory message", "", f"Looked at {escape(words.looked_at(report))}.", ""]
+        lines += ["## memdiag: no out-of-memory message", "", *(f"{escape(line)}\n" for line in words.nothing(report))]
+        lines += [*(f"- {escape(example)}" for example in words.EXAMPLES), ""] if report.num_lines or not report.trace else []
     else:
         lines += _messages(report, every=every, top=top)
     lines.append(f"<sub>memdiag {escape(__version__)}</sub>")
@@ -52,15 +53,15 @@ def _messages(report: OomReport, *, every: bool, top: int) -> list[str]:
 def _message(message: Message) -> list[str]:
     lines = [f"**{escape(words.sentence(message))}** {escape(' '.join(words.reasons(message)))}", ""]
     lines += [f"How sure: {escape(words.sureness(message))}", "", f"*{escape(words.facts(message))}*", ""]
-    rows, total = words.ledger_rows(message), words.total_of(message)
+    rows, scale, total = words.ledger_rows(message), words.scale_of(message), words.total_of(message)
     if rows:
         lines += [f"### {words.ledger_title(message)}", ""]
-        if total is not None:
+        if scale:
             drawn = stacked_bar([(row.glyph, row.style, row.bytes or 0) for row in rows], WIDTH)
             lines += [*fence([drawn.plain], "text"), ""]
         cells = [
             (
-                f"`{row.glyph}` {escape(row.name)}" if total else escape(row.name),
+                f"`{row.glyph}` {escape(row.name)}" if scale else escape(row.name),
                 format_bytes(row.bytes),
                 percent(row.share),
                 escape(row.meaning),

@@ -46,7 +46,7 @@ def _nothing(page: LightPage, report: OomReport) -> None:
     for line in words.nothing(report):
         page.gap()
         page.text(line)
-    for example in words.EXAMPLES:
+    for example in words.EXAMPLES if report.num_lines or not report.trace else ():
         page.text(example, "dim", indent=2)
 
 
@@ -81,24 +81,25 @@ def _message(page: LightPage, message: Message, *, every: bool) -> None:
 
 
 def _ledger(page: LightPage, message: Message) -> None:
-    rows, total, said = words.ledger_rows(message), words.total_of(message), words.tried(message)
+    rows, scale, total = words.ledger_rows(message), words.scale_of(message), words.total_of(message)
+    said = words.tried(message)
     if rows:
         page.title(words.ledger_title(message))
     elif said:
         page.gap()
     sizes = [row.bytes or 0 for row in rows]
-    if total and sum(sizes) > 0:
+    if scale and sum(sizes) > 0:
         width = page.width - 4
         page.spans(((row.glyph * num, row.style) for row, num in zip(rows, share_out(sizes, width), strict=True)), indent=2)
-        _wanted(page, message, total, width)
+        _wanted(page, message, scale, width)
     table: list[tuple[Cell, ...]] = []
     for row in rows:
         name = f"{row.name} · {row.meaning}" if row.meaning else row.name
         size = format_bytes(row.bytes)
-        table.append(((row.glyph, row.style), size, percent(row.share), name) if total else (size, name))
+        table.append(((row.glyph, row.style), size, percent(row.share), name) if scale else (size, name))
     if total and rows:
         table.append((("", ""), (format_bytes(total), "bold"), ("", ""), ("total", "bold")))
-    page.grid("lrrw" if total else "rw", table)
+    page.grid("lrrw" if scale else "rw", table)
     if said:
         page.text(said, indent=2)
 

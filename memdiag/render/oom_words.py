@@ -170,17 +170,25 @@ def total_of(message: Message) -> int | None:
     return next((entry.bytes for entry in message.ledger if entry.owner == "total"), None)
 
 
+def scale_of(message: Message) -> int | None:
+    """Returns what the bar is a bar of: the total, else what the parts that are known add up to; None for fewer than two parts."""
+    parts = [entry.bytes for entry in message.ledger if entry.owner != "total" and entry.bytes]
+    return total_of(message) or (sum(parts) if len(parts) > 1 else None)
+
+
 def ledger_title(message: Message) -> str:
     """Returns what the ledger is an account of."""
-    return f"Where the memory of {card(message)} was" if total_of(message) else "What the message says"
+    if not scale_of(message):
+        return "What the message says"
+    return f"Where the memory of {card(message)} was" + ("" if total_of(message) else " (its size is not known)")
 
 
 def ledger_rows(message: Message) -> list[Row]:
-    """Returns the parts of a device's memory in the order of the bar; without a total, the sizes that are printed.
+    """Returns the parts of a device's memory in the order of the bar; where there is no bar, the sizes that are printed.
 
     ``meaning`` says how a number is known where it is not simply printed.
     """
-    whole = total_of(message)
+    whole = scale_of(message)
     if not whole:
         sizes = ((what, message.fields.get(name)) for name, what in _SIZES.items())
         return [Row(what, size, None, "", " ") for what, size in sizes if isinstance(size, int)]
@@ -262,10 +270,15 @@ def overview(report: OomReport, *, every: bool, top: int, width: int = 200) -> t
 
 def nothing(report: OomReport) -> list[str]:
     """Returns what to say where no message was found: what was looked at, and what such messages look like."""
-    said = [f"Looked at {looked_at(report)}."]
-    if not report.num_bytes:
-        said = [f"Looked at {looked_at(report)}: it is empty. Did the program write to stderr? Then: python train.py > train.log 2>&1"]
-    return [*said, "Such a message says that memory ran out, in words like these:"]
+    if report.trace:
+        said = [f"No request failed in the trace {plain(report.trace)}. What filled it: memdiag analyze {plain(report.trace)}"]
+        if not report.num_bytes:
+            return said
+    elif report.num_bytes:
+        said = []
+    else:
+        said = ["There is nothing in it. Did the program write to stderr? Then: python train.py > train.log 2>&1"]
+    return [f"Looked at {looked_at(report)}.", *said, "Such a message says that memory ran out, in words like these:"]
 
 
 def others(messages: Sequence[Message]) -> list[tuple[str, str]]:

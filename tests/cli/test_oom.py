@@ -135,7 +135,7 @@ def test_no_message_in_a_file(tmp_path, capsys):
     assert "(3 lines, 15 B)" in capsys.readouterr().out.replace("\n", " ")
     path.write_text("")
     assert main(["oom", str(path)]) == 0
-    assert "it is empty" in capsys.readouterr().out
+    assert "There is nothing in it." in capsys.readouterr().out
     assert main(["oom", "--json", str(path)]) == 0
     assert found(capsys) == []
 
@@ -170,6 +170,25 @@ def test_nothing_given_on_a_terminal(monkeypatch, capsys):
     shown = capsys.readouterr()
     assert shown.out == ""
     assert 'memdiag oom "CUDA out of memory.' in shown.err
+
+
+def test_a_trace_alone(goldens, capsys):
+    path = goldens / "cuda-2.13.0-oom" / "snapshot.pickle"
+    assert main(["oom", "--from-trace", str(path), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["trace"], shown["messages"][0]["dialect"]) == (str(path), "trace")
+    assert main(["oom", "--from-trace", str(path)]) == 0
+    assert "Where the memory of GPU 0 was" in capsys.readouterr().out
+    assert main(["oom", "--from-trace", str(path), "-o", str(path)]) == 2
+    capsys.readouterr()
+    assert main(["oom", "--from-trace", str(goldens / "cuda-2.13.0-train" / "snapshot.pickle")]) == 0
+    assert "No request failed in the trace" in capsys.readouterr().out
+
+
+def test_a_message_and_a_trace_of_another_run(goldens, log, capsys):
+    assert main(["oom", str(log), "--from-trace", str(goldens / "cuda-2.13.0-oom" / "snapshot.pickle")]) == 0
+    assert "Judged without the trace:" in capsys.readouterr().out
+    assert main(["oom", str(log), "--from-trace", "no-such.pkl"]) == 2
 
 
 # --------------------------------------------------------------------------------------------------------- what comes back

@@ -12,6 +12,7 @@ TOP = [
     "schema_version",
     "memdiag_version",
     "sources",
+    "trace",
     "num_lines",
     "num_bytes",
     "first_rank",

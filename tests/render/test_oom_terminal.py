@@ -132,13 +132,26 @@ def test_no_sizes(oom_samples):
     assert "Linux on the host · process 9 · train.log:20000" in host
 
 
+def test_a_ledger_without_a_total(oom_samples):
+    shown = render(oom_samples.one(ledger=oom_samples.LEDGER[:-1]))
+    assert "Where the memory of GPU 3 was (its size is not known)" in shown
+    assert "  10.00 GiB  62.5%  allocated by PyTorch" in shown
+    assert " total\n" not in shown
+
+
+def test_a_trace_without_a_failure(oom_samples):
+    shown = render(oom_samples.OomReport((), ("a.pkl",), trace="a.pkl"))
+    assert "No request failed in the trace a.pkl. What filled it: memdiag analyze a.pkl" in flat(shown)
+    assert "Tried to allocate" not in shown
+
+
 def test_nothing_found(oom_samples):
     shown = render(oom_samples.nothing())
     assert shown.startswith("No out-of-memory message was found.\n")
     assert "Looked at train.log, standard input (12,000 lines, 3.00 MiB)." in shown
     assert "CUDA out of memory" in shown
     empty = render(oom_samples.OomReport((), ("train.log",)))
-    assert "it is empty" in empty
+    assert "There is nothing in it. Did the program write to stderr?" in empty
 
 
 @pytest.mark.parametrize("look", [Look(), Look(color=True), Look(unicode=False), Look(color=True, unicode=False)])
