@@ -253,6 +253,8 @@ class Session:
             self._written[backend.name] = {"path": path, "events": events, "reason": reason}
 
     def _write_status(self, reason: str) -> None:
+        if self.config.file:  # a file by itself: what lies beside it is the user's
+            return
         path = next(iter(self._written.values()))["path"]
         write_json(
             path[:-4] + ".json",
