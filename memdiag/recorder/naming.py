@@ -40,6 +40,7 @@ class Naming:
         self._marks = marks
         self.modules: dict[int, int] = {}
         self._parameters: dict[int, str] = {}
+        self._gradients: dict[int, int] = {}
         self._roots: dict[int, Any] = {}  # weak: a model that the program lets go must go
         self._optimizers: dict[int, tuple[int, int]] = {}  # size of the state, how often seen
 
@@ -70,17 +71,28 @@ class Naming:
                 continue
             for path, parameter in root.named_parameters():
                 name = self._parameters[id(parameter)] = clean(path)
+                self._gradients.pop(id(parameter), None)
                 self._see(parameter, PARAMETER, name, mark)
             for path, buffer in root.named_buffers():
                 self._see(buffer, PARAMETER, clean(path), mark)
 
     def gradients(self, optimizer: Any, mark: int) -> None:
         """Looks at the gradients that an optimizer is about to use."""
+        see, numbers, devices = self._marks.see, self._gradients, self.devices
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 gradient = parameter.grad
-                if gradient is not None:
-                    self._see(gradient, GRADIENT, "grad of " + self._name(parameter), mark)
+                if gradient is None:
+                    continue
+                number = numbers.get(id(parameter))
+                if number is None:
+                    number = numbers[id(parameter)] = self._marks.name("grad of " + self._name(parameter))
+                if type(gradient) is self._torch.Tensor:  # the usual case, every step: its place in a bucket does as well as the bucket's
+                    device = gradient.device
+                    if device.type in devices:
+                        see(device.index or 0, gradient.data_ptr(), GRADIENT, number, mark)
+                else:
+                    self._see(gradient, GRADIENT, self._marks.names[number], mark)
 
     def states(self, optimizer: Any, mark: int) -> None:
         """Looks at the state of an optimizer, if there is more of it than last time."""

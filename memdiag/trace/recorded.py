@@ -18,6 +18,7 @@ from memdiag.trace.table import Array
 
 PHASE, STEP, MARK = range(3)
 UNNAMED = -1
+_MOST_MOMENTS = 200  # at which views into larger blocks are looked for: each is a walk over all tensors
 _UNKNOWN, _INITIALISATION, _FORWARD, _BACKWARD, _OPTIMIZER, _OUTSIDE = range(len(schema.PHASES))
 _NS = 1000
 
@@ -132,7 +133,7 @@ def _spread(where: Array, value: Array, n: int, before: int) -> Array:
 
 
 def _alive(device: DeviceTrace, addr: Array, at: Array) -> Array:
-    """Returns the tensor that is alive at each address just before event ``at``; -1: none."""
+    """Returns the tensor alive at each address just before event ``at``; -1: none."""
     tensors = device.tensors
     places, place = np.unique(tensors.addr, return_inverse=True)
     span = device.num_events + 2
@@ -143,4 +144,23 @@ def _alive(device: DeviceTrace, addr: Array, at: Array) -> Array:
     candidate = np.searchsorted(key[order], wanted * span + at, side="right") - 1
     row = order[np.maximum(candidate, 0)]
     alive = known & (candidate >= 0) & (tensors.addr[row] == addr) & (tensors.alloc_at[row] < at) & (tensors.free_requested_at[row] >= at)
-    return np.where(alive, row, -1)
+    found = np.where(alive, row, -1)
+    inside = np.flatnonzero(~alive & (at >= 0) & (addr > 0))
+    found[inside] = _within(device, addr[inside], at[inside])
+    return found
+
+
+def _within(device: DeviceTrace, addr: Array, at: Array) -> Array:
+    """Returns the tensor whose block holds each address just before event ``at`` (a view into a bucket); -1: none, or not looked for."""
+    tensors, found = device.tensors, np.full(len(addr), -1, np.int64)
+    for moment in np.unique(at)[-_MOST_MOMENTS:].tolist():
+        rows = np.flatnonzero(at == moment)
+        live = device.live(moment - 1)
+        if not len(live):
+            continue
+        live = live[np.argsort(tensors.addr[live])]
+        below = np.searchsorted(tensors.addr[live], addr[rows], side="right") - 1
+        row = live[np.maximum(below, 0)]
+        holds = (below >= 0) & (addr[rows] < tensors.addr[row] + tensors.block_bytes[row])
+        found[rows] = np.where(holds, row, -1)
+    return found
