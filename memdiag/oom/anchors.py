@@ -61,6 +61,7 @@ ANCHORS: dict[str, tuple[str, ...]] = {
         "ismorethantotalmemsize",
         "memoryisn'tenoughandallocfailed",
         "memorymallocfailed",
+        "cudahostallocfailed",
     ),
     "pytorch-mps": (
         "mpsbackendoutofmemory",
@@ -228,6 +229,8 @@ ANCHORS: dict[str, tuple[str, ...]] = {
         "smallerthanrequestedbytes",
         "cudafailure2",
         "hipfailure2",
+        "cudaerrorcudaerrormemory",
+        "hiperrorhiperror",
         "cublasfailure3",
         "cudnnfailure",
     ),

@@ -25,6 +25,7 @@ DTYPES = {
 
 ANCHORS = (
     "oomwhenallocating",
+    "exhausted:outofmemoryallocating",
     "memorytryingtoallocate",
     "memorywhiletryingtoallocate",
     "bytes)fromdevice",
@@ -43,32 +44,43 @@ ANCHORS = (
 )
 
 _EVENTS = {
-    "driver": pattern(r"failed to alloc(?:ate)? (?:[\d.]{1,20}[KMGTP]?i?B?\()? {driver:int} bytes \)? (?:unified memory)?"
-r" (?P<place>from device|on host|from host)"),
+    "driver": pattern(
+        r"failed to alloc(?:ate)? (?:[\d.]{1,20}[KMGTP]?i?B?\()? {driver:int} bytes \)? (?:unified memory)?"
+        r" (?P<place>from device|on host|from host)"
+    ),
     "pinned": pattern(r"could not allocate pinned (?:host memory|memory on host) of size: {pinned:int}"),
-    "request": pattern(r"Failed to allocate request for (?:{request_size:size}\()? {request:int}B(?:ytes)? \)? on device"
-r" ordinal {device_index:int}"),
+    "request": pattern(
+        r"Failed to allocate request for (?:{request_size:size}\()? {request:int}B(?:ytes)? \)? on device"
+        r" ordinal {device_index:int}"
+    ),
     "bfc": pattern(
         r"(?:Allocator \((?P<allocator>\w{1,60})\) )? ran out of memory trying to allocate {bfc:size}"
         r"(?: \(rounded to \d{1,18}\) )? (?: requested by op [\w/:.-]{0,200}? (?=with freed) )? (?:with freed_by_count=\d+)?"
         r"\.? (?P<mild>(?:See logs)? The caller indicates that this is not a failure)?"
     ),
+    "xla_cpu": pattern(r"exhausted: Out of memory allocating {on_cpu:int} bytes"),
     "xla": pattern(r"Out of (?:host)? memory (?:while)? trying to allocate {xla:size}"),
     "oom": pattern(
         r"OOM when allocating tensor (?:(?:with|of) shape (?:{shape:shape} | (?P<dims>(?:dim\{size:\d{1,18}\}){0,12})))?"
         rf"(?: and type (?P<dtype>{'|'.join(DTYPES)}))? (?: on (?P<where>[\w/:@.-]{{1,120}}?) by allocator"
-rf" (?P<by>cpu|mklcpu|gpu_host_bfc|cuda_host_bfc|\w{{1,16}}_\d+_bfc|\w{{1,8}}Host_\d*_?bfc|\w{{1,12}}_bfc)?)?"
+        rf" (?P<by>cpu|mklcpu|gpu_host_bfc|cuda_host_bfc|\w{{1,16}}_\d+_bfc|\w{{1,8}}Host_\d*_?bfc|\w{{1,12}}_bfc)?)?"
     ),
-    "zero": pattern(r"(?:(?<!you)(?:tried|Request) to allocate {zero:int}(?<=allocate0) bytes | EigenAllocator for GPU ran out"
-r" of memory when allocating {eigen:int})"),
+    "zero": pattern(
+        r"(?:(?<!you)(?:tried|Request) to allocate {zero:int}(?<=allocate0) bytes | EigenAllocator for GPU ran out"
+        r" of memory when allocating {eigen:int})"
+    ),
     "share": pattern(r"Allocation of {share:int} exceeds (?P<percent>\d+)% of (?:free)? system memory"),
     "copy": pattern(r"Dst tensor is not initialized"),
-    "context": pattern(r"(?:cuDevicePrimaryCtxRetain|retain (?:CUDA)? (?:primary)? context|cuCtxCreate|cuInit) :?"
-r" CUDA_ERROR_OUT_OF_MEMORY (?: : out of memory )? (?: ; total memory reported: {total:bytes} )?"),
-    "load": pattern(r"(?:Failed to load in-memory CUBIN | Failed to (?:capture|instantiate|launch|update)[^:]{0,60}graph |"
-r" Failed to load (?:PTX|HSACO)) [^:]{0,80} : (?:\w{1,40}:)? (?:CUDA_ERROR_OUT_OF_MEMORY|hipErrorOutOfMemory)"),
+    "context": pattern(
+        r"(?:cuDevicePrimaryCtxRetain|retain (?:CUDA)? (?:primary)? context|cuCtxCreate|cuInit) :?"
+        r" CUDA_ERROR_OUT_OF_MEMORY (?: : out of memory )? (?: ; total memory reported: {total:bytes} )?"
+    ),
+    "load": pattern(
+        r"(?:Failed to load in-memory CUBIN | Failed to (?:capture|instantiate|launch|update)[^:]{0,60}graph |"
+        r" Failed to load (?:PTX|HSACO)) [^:]{0,80} : (?:\w{1,40}:)? (?:CUDA_ERROR_OUT_OF_MEMORY|hipErrorOutOfMemory)"
+    ),
     "operator": pattern(r"failed to allocate memory \[Op:"),
-}  # fmt: skip
+}
 _STATS = pattern(r"Limit: {limit:bytes} InUse: {allocated:bytes} MaxInUse")
 _DEVICE = re.compile(r"(?:GPU[_:])(\d{1,4})", re.IGNORECASE)
 _ORDINAL = re.compile(r"deviceordinal(\d{1,4})", re.IGNORECASE)
@@ -130,7 +142,7 @@ def speaker(text: Squeezed, failure: Failure) -> str:
         return "jax"
     if _TENSORFLOW.search(around):
         return "tensorflow"
-    return "jax" if {"xla", "request", "load"} & set(failure.kinds) else "tensorflow"
+    return "jax" if {"xla", "xla_cpu", "request", "load"} & set(failure.kinds) else "tensorflow"
 
 
 def backend(text: Squeezed, failure: Failure) -> str:
@@ -143,7 +155,7 @@ def backend(text: Squeezed, failure: Failure) -> str:
 def _read(match: re.Match[str], kind: str) -> Failure:
     given, fields = take(match), Fields()
     failure = Failure(match.start(), match.end(), [kind], [], fields)
-    for name in ("driver", "pinned", "request", "zero", "eigen", "share", "bfc_bytes", "xla_bytes"):
+    for name in ("driver", "pinned", "request", "zero", "eigen", "share", "on_cpu", "bfc_bytes", "xla_bytes"):
         value = given.get(name)
         if isinstance(value, int) and value < 1 << 60:
             fields["requested_bytes"] = value
@@ -166,7 +178,9 @@ def _read(match: re.Match[str], kind: str) -> Failure:
     if device:
         fields["device_index"] = int(device[1])
     failure.on_host = (
-        kind in {"pinned", "share"} or "host" in (names.get("place") or "").lower() or bool(re.search(r"cpu|host_", where, re.IGNORECASE))
+        kind in {"pinned", "share", "xla_cpu"}
+        or "host" in (names.get("place") or "").lower()
+        or bool(re.search(r"cpu|host_", where, re.IGNORECASE))
     ) or "outofhostmemory" in match[0].lower()
     failure.mild = bool(names.get("mild")) or kind == "share"
     return failure

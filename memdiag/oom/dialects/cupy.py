@@ -29,7 +29,8 @@ EXAMPLES = (
 )
 
 _NEW = pattern(
-    r"Out of memory allocating {requested:bytes} bytes (?: \( (?:allocated so far: {allocated:bytes} bytes)? (?: ,? limit set"
+    r"(?<!exhausted:) Out of memory allocating {requested:bytes} bytes (?: \( (?:allocated so far: {allocated:bytes} bytes)?"
+    r" (?: ,? limit set"
     r" to: {limit:bytes} bytes)? \)? )?"
 )
 _OLD = pattern(

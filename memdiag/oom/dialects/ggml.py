@@ -53,24 +53,32 @@ _PARTS = {
         r" (?P<call>cuda|hip|aclrt|musa)Malloc\w{0,12}? failed: out of memory"
     ),
     "call": pattern(r"(?P<call2>cuda|hip|musa)Malloc\w{0,12}? failed: out of memory"),
-    "buffer": pattern(r"failed to allocate (?P<name>[A-Za-z]+\d*(?:_Host)?(?:_Mapped)?(?:_Split)?)? buffer (?:of size"
-r" {bytes:bytes} | ,? size=? {mib:size} | for kv cache)"),
+    "buffer": pattern(
+        r"failed to allocate (?P<name>[A-Za-z]+\d*(?:_Host)?(?:_Mapped)?(?:_Split)?)? buffer (?:of size"
+        r" {bytes:bytes} | ,? size=? {mib:size} | for kv cache)"
+    ),
     "compute": pattern(r"failed to allocate compute (?:pp|tg)? buffers?"),
     "unable": pattern(r"unable to allocate (?P<unable>[A-Za-z]+\d*(?:_Host)?(?:_Mapped)?(?:_Split)?|backend) buffer"),
     "vulkan": pattern(r"ggml_vulkan: (?:Device|Host)? memory allocation of size {bytes:bytes} failed"),
-    "vulkan_limit": pattern(r"Requested buffer size (?:\(?{bytes:bytes}\)?)? exceeds (?:device)? (?:memory allocation"
-r" limit|max buffer size|maxBufferSize) (?:\({limit:bytes}\))?"),
+    "vulkan_limit": pattern(
+        r"Requested buffer size (?:\(?{bytes:bytes}\)?)? exceeds (?:device)? (?:memory allocation"
+        r" limit|max buffer size|maxBufferSize) (?:\({limit:bytes}\))?"
+    ),
     "vulkan_error": pattern(r"(?:vk::\w{1,20}::\w{1,30}: | ggml_vulkan:[^:]{0,40}:?)? ErrorOut ?Of (?P<vk>Device|Host) Memory"),
-    "sycl": pattern(r"(?:ggml_backend_sycl_buffer_type_alloc_buffer|ggml_sycl\w{0,30}): can'?t allocate {bytes:bytes}"
-r" (?:Bytes?)? of memory on device {device_index:int}?"),
+    "sycl": pattern(
+        r"(?:ggml_backend_sycl_buffer_type_alloc_buffer|ggml_sycl\w{0,30}): can'?t allocate {bytes:bytes}"
+        r" (?:Bytes?)? of memory on device {device_index:int}?"
+    ),
     "status": pattern(r"ggml_metal_\w{3,40}?: (?:error:)? command buffer \d{1,4} failed with status \d"),
     "metal": pattern(r"Insufficient Memory \(0{7}8:kIOGPUCommandBufferCallbackErrorOutOfMemory\)"),
     "metal_buffer": pattern(r"ggml_(?:backend_)?metal_\w{3,40}?: error: failed to allocate buffer ,? size=? {mib:size}"),
-    "cuda": pattern(r"CUDA error(?: 2 at [\w./\\:-]{1,200}?)?: out of memory (?: current device: {device_index:int} (?:, in"
-r" function [\w<>:~, ]{1,60}? at)? )"),
+    "cuda": pattern(
+        r"CUDA error(?: 2 at [\w./\\:-]{1,200}?)?: out of memory (?: current device: {device_index:int} (?:, in"
+        r" function [\w<>:~, ]{1,60}? at)? )"
+    ),
     "cuda_at": pattern(r"CUDA error 2 at [\w./\\:-]{1,200}?ggml[\w./\\:-]{1,60}?: out of memory"),
     "cpu": pattern(r"ggml_aligned_malloc: insufficient memory \(attempted to allocate {mib:size}\)"),
-}  # fmt: skip
+}
 _PINNED = pattern(
     r"(?:ggml_\w{2,12}?_host_malloc: )? (?:warning:)? failed to allocate {requested:size} of pinned memory (?:: (?:invalid"
     r" argument|out of memory|[a-z ]{3,40}))?"

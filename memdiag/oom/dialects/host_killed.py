@@ -78,6 +78,9 @@ _LAUNCHERS = (
     pattern(r"exit code:? (?:137|-9)(?!\d)"),
     pattern(r"(?:exited|terminated|killed) (?:by|due to|with|on) signal:? (?:9(?!\d)|SIGKILL|Killed)"),
     pattern(r"(?<!worker has )(?<!is killed by )signal: killed"),
+    pattern(r"Killed signal terminated program \w{2,20}"),  # GCC: a build took too much
+    pattern(r"died due to signal 9"),  # nvcc
+    pattern(r"make(?:\[\d{1,4}\])?:\*\*\*\[[^\]]{1,200}\] (?:Killed|Error 137)(?!\d)"),
     pattern(r"session crashed after using all available RAM"),
 )
 
@@ -102,6 +105,14 @@ _LOG = Fix(
     "no such line: somebody else sent the signal (a launcher, a scheduler, a person)",
 )
 
+_JOBS = Fix(
+    "Compile fewer files at once: each takes several GiB",
+    "env",
+    "MAX_JOBS=2 pip install --no-build-isolation ...",
+    "extensions of PyTorch; CMake: cmake --build . -j 2",
+    "takes longer",
+)
+
 
 def find(text: Squeezed) -> Iterator[Found]:
     """Yields the messages in ``text``."""
@@ -119,11 +130,11 @@ def find(text: Squeezed) -> Iterator[Found]:
         if crashed:
             why = "the notebook's host ran out of memory"
         around = text.text[max(match.start() - 400, 0) : end + 200].lower()
+        building = "terminatedprogram" in match[0].lower() or "diedduetosignal" in match[0].lower()
         framework = "pytorch" if "torch" in around or "deepspeed" in around or "launch.py" in around else "shell"
         alternatives: tuple[Cause, ...] = () if crashed else ("unknown",)
-        yield _found(
-            match.start(), end, take(match), why, alternatives, (_LOG, FEWER_WORKERS, WATCH), "high" if crashed else "medium", framework
-        )
+        fixes = (_JOBS, _LOG) if building else (_LOG, FEWER_WORKERS, WATCH)
+        yield _found(match.start(), end, take(match), why, alternatives, fixes, "high" if crashed else "medium", framework)
     for start, stop, line in whole_lines(text, _SHELL):
         if not (line["pid"] or _BARE.fullmatch(line[0]) or re.match(r"\[\d|zsh:", line[0])):
             continue  # "Killed by …" is a sentence of somebody else

@@ -17,7 +17,16 @@ from memdiag.oom.squeezed import Squeezed, pattern, take
 from memdiag.units import MIB
 
 FORMATS = ("onnxruntime",)
-ANCHORS = ("forrequestedbufferofsize", "smallerthanrequestedbytes", "cudafailure2", "hipfailure2", "cublasfailure3", "cudnnfailure")
+ANCHORS = (
+    "forrequestedbufferofsize",
+    "smallerthanrequestedbytes",
+    "cudafailure2",
+    "hipfailure2",
+    "cudaerrorcudaerrormemory",
+    "hiperrorhiperror",
+    "cublasfailure3",
+    "cudnnfailure",
+)
 EXAMPLES = (
     (
         "onnxruntime",
@@ -37,6 +46,7 @@ _LIMIT = pattern(r"Available memory of {free:bytes} is smaller than requested by
 _DRIVER = pattern(
     r"(?:CUDA|HIP) failure (?:2|error:2)\s*:?(?: [^;]{0,60}?out of memory| hipErrorOutOfMemory) (?:; GPU={device_index:int})?"
 )
+_RUNTIME = pattern(r"(?:CUDA|HIP) error (?:cudaErrorMemoryAllocation|hipErrorOutOfMemory) :? out of memory")
 _LIBRARY = pattern(
     r"(?:CUBLAS failure 3 : (?:CUBLAS_STATUS_ALLOC_FAILED)? | CUDNN failure \d+ : CUDNN_STATUS_ALLOC_FAILED) (?: ; GPU={device_index:int})?"
 )
@@ -48,6 +58,7 @@ _GPU = re.compile(
 _HIP = re.compile(r"rocm|hip|migraphx", re.IGNORECASE)
 _TRITON = re.compile(r"onnxruntimeerror\d:|tritonserver|backendmodelinstance", re.IGNORECASE)
 SMALL = 16 * MIB
+_NO_DEVICE = 32767  # printed where the device could not be asked for
 
 _OPTIONS = '[("CUDAExecutionProvider", {%s}), "CPUExecutionProvider"]'
 _EXTEND = Fix(
@@ -109,9 +120,14 @@ def find(text: Squeezed) -> Iterator[Found]:
         raised = Fix(_RAISE.title, _RAISE.kind, _RAISE.change % max(8 << 30, 4 * requested), _RAISE.applicability, _RAISE.caveat)
         judgement, fixes = Judgement("limit", "high", ("capacity",), (why,)), (raised, _EXTEND)
         yield Found(match.start(), match.end(), "onnxruntime", "onnxruntime", _backend(text, match), fields, judgement, fixes)
-    for head in (_DRIVER, _LIBRARY):
+    for head in (_DRIVER, _RUNTIME, _LIBRARY):
         for match in head.finditer(text.text):
+            if head is _RUNTIME and "onnx" not in text.text[max(match.start() - 2000, 0) : match.end() + 500].lower():
+                continue
             library = head is _LIBRARY
+            fields = take(match)
+            if (number(fields, "device_index") or 0) >= _NO_DEVICE:
+                del fields["device_index"]
             verdict: Cause = "workspace_or_comm" if library else "unknown"
             others: tuple[Cause, ...] = ("capacity", "other_process") if library else ("capacity", "other_process", "workspace_or_comm")
             why = (
@@ -119,7 +135,7 @@ def find(text: Squeezed) -> Iterator[Found]:
             )
             backend = "hip" if match[0].lower().startswith("hip") else "cuda"
             judgement = Judgement(verdict, "medium" if library else "low", others, (why,))
-            yield Found(match.start(), match.end(), "onnxruntime", "onnxruntime", backend, take(match), judgement, (_CONV, _EXTEND, _BATCH))
+            yield Found(match.start(), match.end(), "onnxruntime", "onnxruntime", backend, fields, judgement, (_CONV, _EXTEND, _BATCH))
 
 
 def _backend(text: Squeezed, match: re.Match[str]) -> str:

@@ -67,7 +67,7 @@ _SLURM_LIMIT = pattern(
     r" Exceeded (?:job|step) memory limit)"
 )
 _SLURM_TASK = pattern(r"srun: error: [\w.-]{1,80}: tasks?[\d,\[\]-]{1,60}: Out Of Memory")
-_STATE = pattern(r"State: OUT_OF_MEMORY | (?:(?:Reason|reason) [:=] \"?) OOMKilled | TERM_MEMLIMIT: job killed")
+_STATE = pattern(r"State: OUT_OF_MEMORY | (?:(?:Reason|reason) [\"']? [:=] \"?) OOMKilled | TERM_MEMLIMIT: job killed")
 _UNIT = pattern(r"A process of this unit has been killed by the OOM killer")
 _OOMD = pattern(r"systemd-oomd (?:\[\d+\])? : Killed [^\s]{1,300}? due to memory")
 _EARLY = pattern(r"sending SIG(?:TERM|KILL) to process {pid:int} [^:]{0,80}: (?:badness|oom_score) \d+")

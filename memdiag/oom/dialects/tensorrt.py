@@ -44,8 +44,10 @@ EXAMPLES = (
 _LINES = (
     r"Error Code 2: OutOfMemory (?: \(? (?:no further information | Requested size was {size_a:bytes} bytes\.? ) \)? )?",
     r"Requested amount of GPU memory \({size_b:bytes} bytes\) could not be allocated",
-    (r"Skipping tactic (?:0x)?[\da-f]{1,20} due to (?:insufficient memory on requested size of {size_c:bytes} | oom error |"
-r" exception [^.]{0,60}OutOfMemory)"),
+    (
+        r"Skipping tactic (?:0x)?[\da-f]{1,20} due to (?:insufficient memory on requested size of {size_c:bytes} | oom error |"
+        r" exception [^.]{0,60}OutOfMemory)"
+    ),
     r"Error Code 1: Cuda Runtime \(out of memory\)",
     r"Could not find any implementation for node .{1,300}? due to insufficient workspace",
     r"Tactic Device request: {request:int}MB Available: {available:int}MB\.? (?:Device memory is insufficient to use tactic)?",
@@ -53,7 +55,7 @@ r" exception [^.]{0,60}OutOfMemory)"),
     r"OutOfMemory Error in (?P<memory>\w{3,30}): \d+",
     r"Out of memory error during getBestTactic",
     r"Try decreasing the workspace size with (?:IBuilderConfig::setMemoryPoolLimit|IBuilder::setMaxWorkspaceSize)\(\)",
-)  # fmt: skip
+)
 _HEAD = pattern("|".join(f"(?:{line})" for line in _LINES))
 _BUILDING = re.compile(r"tactic|workspace|resizephysical|builder|optimizer\.cpp|myelin|requestedamountofgpu|autotun", re.IGNORECASE)
 _FATAL = re.compile(

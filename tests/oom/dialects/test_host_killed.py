@@ -32,6 +32,8 @@ FORMS = [
         "[1]+  Killed                  python train.py",
         "Process finished with exit code 137 (interrupted by signal 9: SIGKILL)",
         "subprocess.CalledProcessError: Command '['python', 'a.py']' died with <Signals.SIGKILL: 9>.",
+        "c++: fatal error: Killed signal terminated program cc1plus",
+        "make: *** [Makefile:5: train] Killed",
         "Your session crashed after using all available RAM.",
         "torch.multiprocessing.spawn.ProcessExitedException: process 0 terminated with signal SIGKILL",
     ],

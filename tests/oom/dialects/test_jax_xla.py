@@ -54,6 +54,12 @@ def test_allocator_and_exception_are_one_failure_with_the_exact_size():
     assert message.judgement.verdict == "capacity"
 
 
+def test_xla_on_a_cpu_asks_the_host():
+    message = single("jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating 80000000000 bytes.")
+    assert (message.dialect, message.backend, message.judgement.verdict) == ("jax_xla", "cpu", "host")
+    assert message.fields == {"requested_bytes": 80000000000}
+
+
 def test_scratch_of_autotuning_is_no_lack_of_memory():
     message = single(
         "E external/org_tensorflow/tensorflow/compiler/xla/service/gpu/cudnn_conv_algorithm_picker.cc:555] Resource exhausted: "
