@@ -90,7 +90,7 @@ def _presence(folder: str) -> tuple[list[dict[str, Any]], list[str]]:
     with contextlib.suppress(OSError):
         inside.rmdir()
     nested = [str(content["nested"]) for content in found if "nested" in content]
-    processes = [content for content in found if "nested" not in content]
+    processes = [content for content in found if "nested" not in content and not content.get("data_worker")]
     return sorted(processes, key=lambda process: process.get("began") or 0), nested
 
 

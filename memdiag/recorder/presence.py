@@ -43,6 +43,7 @@ def _end(torch: Any) -> None:
         return
     current.end()
     _begun.update({
+        "data_worker": session.is_data_worker(),
         "ended": time.time(), "initialised": _initialised(torch), "devices": _devices(torch), "steps": current.training.steps,
         "said": guard.said(), "exception": _exception(),
     })  # fmt: skip

@@ -52,6 +52,12 @@ def _is_helper() -> bool:
     )
 
 
+def is_data_worker() -> bool:
+    """Whether this is a process of a DataLoader; known only once it works: where it is spawned it imports torch like any other."""
+    worker = sys.modules.get("torch.utils.data._utils.worker")
+    return worker is not None and worker.get_worker_info() is not None
+
+
 class Session:
     """One recording."""
 
@@ -209,7 +215,7 @@ class Session:
     @contained
     def write(self, reason: str) -> None:
         """Writes a file for each backend that has recorded anything, and what is known beside it."""
-        if os.getpid() != self._pid:
+        if os.getpid() != self._pid or is_data_worker():
             return
         with self._lock:
             began = time.perf_counter()
