@@ -111,8 +111,11 @@ def _between(state: _Lint, features: tuple[str, ...]) -> None:
         state.apply(clash)
     for clash in relations(values, state.scene):
         state.report(clash, written)
-    for clash in relations({key: value for key, value in values.items() if key in state.right}, state.scene):
-        state.apply(clash)
+    before: dict[str, str] = {}
+    while before != state.right:  # what is left out can leave another setting without effect; nothing is ever put back
+        before = dict(state.right)
+        for clash in relations(_alone([Entry(key, value) for key, value in before.items()], state.scene), state.scene):
+            state.apply(clash)
 
 
 def _settle(right: dict[str, str], scene: Scene) -> None:

@@ -1,11 +1,12 @@
 """Runs texts through the allocators' own parsers, for tests and to record ``golden_*.json``.
 
-Three of them: "common" (what all accelerators share, in any build of torch), "cuda" (a CUDA build on a stand-in runtime) and "npu"
-(torch_npu on a stand-in runtime). The first two are a small C++ program, the third goes through Python, since torch_npu does not
-export its parser. To record again, with one interpreter that has all it takes for the backend:
+Three of them in torch 2.13: "common" (what all accelerators share, in any build of torch), "cuda" (a CUDA build on a stand-in runtime)
+and "npu" (torch_npu on a stand-in runtime). The first two are a small C++ program, the third goes through Python, since torch_npu does
+not export its parser. Older releases of torch have a program of their own, old_parser.cpp. To record again:
 
-    python tests/settings/real_parsers.py record common|npu
+    python tests/settings/real_parsers.py record common|npu                  (by an interpreter that has torch, or torch_npu)
     python tests/settings/real_parsers.py record cuda --program PROGRAM      (built from real_parser.cpp with -DWITH_CUDA)
+    python tests/settings/real_parsers.py record cuda --version 2.6 --program PROGRAM     (built from old_parser.cpp)
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 SEED = 651
-COUNT = 600
+COUNT = 350
 
 
 def build(folder: Path) -> Path:
@@ -83,15 +84,15 @@ def npu(text: str) -> dict[str, Any]:
     return result
 
 
-def record(backend: str, program: Path | None) -> None:
-    """Writes ``golden_<backend>.json``: texts that we chose, and what the parser did with each."""
+def record(backend: str, program: Path | None, version: str) -> None:
+    """Writes ``golden_<backend>_<version>.json``: texts that we chose, and what the parser did with each."""
     sys.path[:0] = [str(HERE), str(HERE.parents[1])]
     import tempfile
 
     from texts import BY_HAND, generated
 
-    # No text may hold a NUL byte; an interpreter without our package's dependencies is enough.
-    texts = list(dict.fromkeys([*BY_HAND, *generated("npu" if backend == "npu" else "cuda", SEED, COUNT)]))
+    major, minor = map(int, version.split("."))
+    texts = list(dict.fromkeys([*BY_HAND, *generated("npu" if backend == "npu" else "cuda", SEED, COUNT, (major, minor))]))
     ask: Any = npu
     if backend != "npu":
         ask = Program(program or build(Path(tempfile.mkdtemp())))
@@ -107,8 +108,8 @@ def record(backend: str, program: Path | None) -> None:
             row["values"] = changed
         rows.append(row)
     lines = ",\n".join(json.dumps(row) for row in rows)
-    path = HERE / f"golden_{backend}.json"
-    path.write_text(f'{{"version": "2.13", "defaults": {json.dumps(base)}, "texts": [\n{lines}\n]}}\n', encoding="utf-8")
+    path = HERE / f"golden_{backend}_{version}.json"
+    path.write_text(f'{{"defaults": {json.dumps(base)}, "texts": [\n{lines}\n]}}\n', encoding="utf-8")
     print(f"{path.name}: {len(rows)} texts, {sum(row['accepted'] for row in rows)} accepted")
 
 
@@ -117,5 +118,6 @@ if __name__ == "__main__":
     options.add_argument("what", choices=["record"])
     options.add_argument("backend", choices=["common", "cuda", "npu"])
     options.add_argument("--program", type=Path)
+    options.add_argument("--version", default="2.13")
     given = options.parse_args()
-    record(given.backend, given.program)
+    record(given.backend, given.program, given.version)

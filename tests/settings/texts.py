@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from memdiag.settings.model import Key
+from memdiag.settings.model import Key, Version
 from memdiag.settings.tables import known
 
 BY_HAND = (
@@ -178,10 +178,10 @@ _ALL = (*(value for values in _VALUES.values() for value in values), "[", "]", "
 _PIECES = ("", ",", ":", "[", "]", ">", "=", ";", " ", "\t", "64", "True", "0.5", ":64", ",64:2")
 
 
-def generated(backend: str, seed: int, count: int) -> Iterator[str]:
+def generated(backend: str, seed: int, count: int, version: Version = (2, 13)) -> Iterator[str]:
     """Yields texts that are mostly well-formed, then cut, doubled and peppered."""
     rng = random.Random(f"{backend} {seed}")  # noqa: S311 - no secrets
-    keys = list(known(backend, (2, 13)).values())
+    keys = list(known(backend, version).values())
     for _ in range(count):
         yield mixed(rng, keys)
 
