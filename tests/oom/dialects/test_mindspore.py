@@ -60,7 +60,7 @@ def test_a_pool_as_large_as_the_card_is_full():
 @pytest.mark.parametrize(
     "text",
     [
-        "Malloc device memory failed, free memory size is less than half. Device HBM total size:34359738368 Device HBM free size:2140602368",
+        "Malloc device memory failed, less than half.Device HBM total size:34359738368 Device HBM free size:2140602368",
         "Malloc device memory failed, size[32212254720], ret[207001], Device 6 may be other processes occupying this card",
     ],
 )
