@@ -224,7 +224,8 @@ def _fields_of(gathered: Gathered) -> Fields:
             if "process_bytes" in taken:
                 listed.append([taken["pid"], taken["process_bytes"]])
         else:
-            fields = {**taken, **fields}
+            for name, value in taken.items():
+                fields.setdefault(name, value)
     if gathered.has("this"):
         return {**fields, "other_processes": listed} if listed else fields
     if len(listed) == 1:
