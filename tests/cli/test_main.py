@@ -31,8 +31,7 @@ def test_nothing_heavy_is_loaded_for_help(arguments):
     modules = loaded(*arguments)
     assert not HEAVY & modules
     ours = {name for name in modules if name.startswith("memdiag")}
-    cli = {f"memdiag.cli.{name}" for name in ("main", "quick", "talk", "analyze", "oom", "conf")}
-    assert ours <= {"memdiag", "memdiag.cli", "memdiag.errors", *cli}
+    assert {name for name in ours if not name.startswith("memdiag.cli.")} <= {"memdiag", "memdiag.cli", "memdiag.errors"}
 
 
 def test_help_loads_no_more_than_typer_does():
