@@ -52,5 +52,6 @@ KEYS: tuple[Key, ...] = (
         "off",
         "true, 1, false or 0",
         (1, 11),
+        words=("true", "1", "false", "0"),
     ),
 )

@@ -141,8 +141,8 @@ class _Parser:
     def boolean(self, index: int) -> bool:
         said = self.at(index)
         allowed = {"True": True, "False": False}
-        if self.backend == "mindspeed" and self.key == "open_memory_optimize":
-            allowed = {"true": True, "1": True, "false": False, "0": False}
+        if words := self.known[self.key].words:
+            allowed = {word: word in {"true", "1"} for word in words}
         if said not in allowed:
             raise self.refuse(f"{said} is neither {' nor '.join(allowed)}")
         return allowed[said]

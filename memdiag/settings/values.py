@@ -46,7 +46,7 @@ def check_value(key: Key, value: str | None, place: Place) -> list[Problem]:
             Problem("MD652", f"{key.name} has no value: it takes {key.range}", "critical", "the program ends at its first allocation", None)
         ]
     if key.kind == "bool":
-        return _check_bool(key, value, place)
+        return _check_bool(key, value)
     if key.kind == "word":
         return _check_word(key, value)
     if key.kind == "divisions":
@@ -56,19 +56,17 @@ def check_value(key: Key, value: str | None, place: Place) -> list[Problem]:
     return _check_whole(key, value, place)
 
 
-def _check_bool(key: Key, value: str, place: Place) -> list[Problem]:
-    if value in {"True", "False"} or (place.backend == "mindspeed" and key.name == "open_memory_optimize"):
+def _check_bool(key: Key, value: str) -> list[Problem]:
+    if value in (key.words or ("True", "False")):
         return []
     low = value.lower().strip("'\"")
-    if low in _TRUE or low in _FALSE:
-        right = str(low in _TRUE)
-        return [
-            Problem(
-                "MD657", f"{key.name}:{value} is neither True nor False", "critical", "nothing else is taken, and the program ends", right
-            )
-        ]
     close = get_close_matches(low, ["true", "false"], 1, 0.6)
-    return [_out_of_range(key, value, close[0].capitalize() if close else None)]
+    meant = "True" if low in _TRUE else "False" if low in _FALSE else close[0].capitalize() if close else None
+    right = meant.lower() if meant and key.words else meant
+    if low in _TRUE | _FALSE:
+        words = f"neither {' nor '.join(key.words or ('True', 'False'))}"
+        return [Problem("MD657", f"{key.name}:{value} is {words}", "critical", _ENDS, right)]
+    return [_out_of_range(key, value, right)]
 
 
 def _check_word(key: Key, value: str) -> list[Problem]:
