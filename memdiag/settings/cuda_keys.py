@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from memdiag.settings.common_keys import common_keys
 from memdiag.settings.model import Key
+from memdiag.settings.shared_keys import shared_keys
 
 KEYS: tuple[Key, ...] = (
-    *common_keys({}),
+    *shared_keys({}),
     Key(
         "backend",
         "word",

@@ -5,8 +5,8 @@ Later post-releases of an older line may have a key earlier than its table says 
 
 from __future__ import annotations
 
-from memdiag.settings.common_keys import common_keys
 from memdiag.settings.model import Key
+from memdiag.settings.shared_keys import shared_keys
 
 # torch_npu raises at the first allocation when one of these stands beside expandable_segments:True.
 EXCLUDED_BY_EXPANDABLE = ("max_split_size_mb", "garbage_collection_threshold")
@@ -14,7 +14,7 @@ EXCLUDED_BY_EXPANDABLE = ("max_split_size_mb", "garbage_collection_threshold")
 NEEDS_EXPANDABLE = ("segment_size_mb", "base_addr_aligned_kb")
 
 KEYS: tuple[Key, ...] = (
-    *common_keys(
+    *shared_keys(
         {
             "max_split_size_mb": (1, 11),
             "garbage_collection_threshold": (1, 11),

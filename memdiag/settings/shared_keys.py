@@ -119,6 +119,6 @@ _KEYS = (
 )
 
 
-def common_keys(since: dict[str, Version]) -> tuple[Key, ...]:
+def shared_keys(since: dict[str, Version]) -> tuple[Key, ...]:
     """Returns the common keys with the first versions of one backend where ``since`` has them, the others as on CUDA."""
     return tuple(replace(key, since=since.get(key.name, key.since)) for key in _KEYS)
