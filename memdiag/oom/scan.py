@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-LINES_BEFORE = 40
-LINES_AFTER = 150
+LINES_BEFORE = 24
+LINES_AFTER = 80
 LINES_OF_WINDOW = 1500
 LONGEST_LINE = 4096
 _SMALL = 1 << 14
