@@ -11,8 +11,8 @@ from typing import Annotated
 
 import typer
 
-from memdiag.cli import analyze, conf, oom, record
-from memdiag.cli.quick import QuickCommand, QuickGroup
+from memdiag.cli import analyze, conf, doctor, oom, record
+from memdiag.cli.quick import QuickCommand, QuickGroup, TextCommand
 from memdiag.cli.talk import say_error
 from memdiag.errors import COULD_NOT, DONE, MemdiagError
 
@@ -28,9 +28,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("analyze", cls=QuickCommand)(analyze.analyze)
-app.command("oom", cls=QuickCommand)(oom.oom)
+app.command("oom", cls=TextCommand)(oom.oom)
 app.command("conf", cls=QuickCommand)(conf.conf)
 app.command("record", cls=QuickCommand, context_settings={"allow_interspersed_args": False})(record.record)
+app.command("doctor", cls=QuickCommand)(doctor.doctor)
 
 
 def _show_version(wanted: bool) -> None:

@@ -31,7 +31,7 @@ def oom(
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Write there; .json and .md choose the form.", show_default=False),
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="A row for every message and rank, not for groups of them.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Every rank and message has its row, every remedy is shown.")] = False,
     top: Annotated[
         int | None, typer.Option("--top", metavar="N", min=1, help="Rows in each list; 10 if left out.", show_default=False)
     ] = None,
@@ -51,7 +51,7 @@ def oom(
 ) -> None:
     """Explain an out-of-memory message: what caused it, where the memory was, what to do.
 
-    Give it logs of any length, folders of logs, - for a pipe, or the message itself, in quotes.
+    Give it logs of any length, folders of logs, - for a pipe, or the message itself, in quotes: memdiag oom train.log
 
     It knows the messages of PyTorch on every backend, JAX, TensorFlow, vLLM and others, of libraries, and of Linux.
 

@@ -21,6 +21,14 @@ class QuickCommand(TyperCommand):
         return super().parse_args(ctx, args)
 
 
+class TextCommand(QuickCommand):
+    """One whose arguments may be text: dashes with a blank behind them ("---- CUDA out of memory") are no option."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Reads its part of the command line."""
+        return super().parse_args(ctx, [f" {arg}" if arg.lstrip("-")[:1].isspace() and arg[0] == "-" else arg for arg in args])
+
+
 class QuickGroup(TyperGroup):
     """The same for the options before the name of a command."""
 

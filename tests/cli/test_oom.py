@@ -63,6 +63,12 @@ def test_a_message_without_quotes(capsys):
     assert found(capsys)[0]["fields"]["requested_bytes"] == 3 << 29
 
 
+@pytest.mark.parametrize("before", ["- ", "---- ", "-\t"])
+def test_a_message_that_begins_with_a_dash(before, capsys):
+    assert main(["oom", before + MESSAGE, "--json"]) == 0
+    assert len(found(capsys)) == 1
+
+
 def test_a_file(log, capsys):
     assert main(["oom", str(log), "--json"]) == 0
     (message,) = found(capsys)
