@@ -19,7 +19,7 @@ from memdiag.units import plural
 
 STDIN, TEXT = "-", "text"
 EXAMPLE = 'memdiag oom "CUDA out of memory. Tried to allocate 1.50 GiB. …"'
-USAGE = f"""Give me an out-of-memory message, or the log that has it:
+USAGE = f"""memdiag oom explains an out-of-memory message, or all that a log has:
 
   memdiag oom train.log              a log, of any length; several, or a folder, too
   python train.py 2>&1 | memdiag oom -
