@@ -13,10 +13,11 @@ from . import _C, autograd, cuda, nn, optim
 __version__ = "2.9.0+fake"
 version = SimpleNamespace(cuda=None, hip=None)
 backends = SimpleNamespace(cuda=SimpleNamespace(is_built=lambda: False))
+uint8 = "uint8"
 sys.modules[__name__ + ".version"] = version
 
 
-def empty(num_bytes):
+def empty(num_bytes, **options):
     """Allocates, as far as the recorder can tell."""
     return _C.allocate(num_bytes)
 

@@ -1,0 +1,19 @@
+"""Phases, steps, categories and names, against what the recorded program says of itself."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+def test_gpt(record, compare, optimizer):
+    found = compare(record.train("--optimizer", optimizer))
+    assert found.wrong_phases() == []
+    assert found.wrong_tensors() == []
+
+
+def test_gpt_peak(record, compare):
+    """Of the bytes live at the peak 99 % have a category, and 95 % a name."""
+    with_category, with_name = compare(record.train("--plain")).shares()
+    assert with_category >= 0.99
+    assert with_name >= 0.95
