@@ -100,11 +100,11 @@ def main() -> None:
     text = f"""# Finding out-of-memory messages in a large log
 
 `python bench/oom_scan.py`: {size / 1e9:.2f} GB, {lines:,} lines of {RANKS} ranks, {FAILED} of which run out of memory.
-Three lines in four tell of memory, and one in four hundred is a warning, a table, a document or another error.
+Three lines in four tell of memory, and about one in three hundred is a warning, a table, a document or another error.
 
 {table}
 memdiag found {messages} messages (there are {FAILED}), each with its numbers, verdict and advice; its peak memory is {kept} the bound of
-{MEMORY_BOUND >> 20} MiB. grep says how many lines hold the words, in this log mostly those of documents, code and warnings.
+{MEMORY_BOUND >> 20} MiB (a child counts what its parent held: that is all that grep's number is).
 
 In {ordinary_size / 1e6:.0f} MB of ordinary logs ({min(given.ordinary_megabytes, 20)} MB again and again) it found {false_alarms} messages;
 there are none. Every few lines of them speak of running out of memory, so nearly all are taken apart: that took {quiet.best:.1f} s.
