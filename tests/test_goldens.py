@@ -22,7 +22,10 @@ RETRIES_ARE_COLLECTIONS = {"cuda-2.13.0-gc-threshold"}
 
 
 def truth_of(golden):
-    return json.loads((golden / "truth.json").read_text())
+    truth = json.loads((golden / "truth.json").read_text())
+    if golden.name.startswith("cpu-"):
+        pytest.skip("PyTorch's CPU allocator counts nothing itself: see test_recorded_goldens.py")
+    return truth
 
 
 def test_bytes_are_those_that_the_allocator_counted(golden):
