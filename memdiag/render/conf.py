@@ -88,7 +88,8 @@ def _facts(page: LightPage, report: ConfReport) -> None:
 
 def _setting(page: LightPage, setting: Setting) -> None:
     page.gap()
-    page.text(plain(f"{setting.key}:{setting.value}", LONGEST), "bold", indent=2)
+    said = f"{setting.key}:{setting.value}" if setting.value else setting.key
+    page.text(plain(said, LONGEST), "bold", indent=2)
     if not setting.meaning:
         page.text("Nothing is known of this key.", indent=4)
         return

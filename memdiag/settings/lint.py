@@ -199,12 +199,12 @@ def _entry(state: _Lint, entry: Entry, found: list[Entry]) -> Setting:
         return _explained(other, entry) if other else Setting(entry.key, value or "", "", "", "", None)
     if name in state.right and name == entry.key:
         _twice(state, name, found)
-    right: str | None = value
-    for problem in check_value(key, value, Place(scene.backend, scene.version, _segment(found))):
-        fix = f"Write {name}:{problem.right}" if problem.right is not None else f"Leave {name} out"
+    problems = check_value(key, value, Place(scene.backend, scene.version, _segment(found)))
+    right = problems[-1].right if problems else value  # the last one has seen the others
+    for problem in problems:
+        fix = f"Write {name}:{right}" if right is not None else f"Leave {name} out"
         state.add(problem.code, problem.title, problem.severity, problem.why, entry.text, fix)
         state.blamed.add(name)
-        right = problem.right
     if right is None:
         state.right.pop(name, None)
     else:

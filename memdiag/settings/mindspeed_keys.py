@@ -22,7 +22,7 @@ KEYS: tuple[Key, ...] = (
         "fraction",
         "Read, but without any effect in this allocator.",
         "off",
-        "between 0 and 1, both excluded",
+        "more than 0 and less than 1",
         (1, 11),
         lowest=0,
         highest=1,

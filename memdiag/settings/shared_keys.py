@@ -55,7 +55,7 @@ _KEYS = (
         "fraction",
         "When reserved memory passes this share of the memory limit, blocks that were unused for longest are given back to the driver.",
         "off",
-        "between 0 and 1, both excluded",
+        "more than 0 and less than 1",
         (1, 12),
         lowest=0,
         highest=1,
