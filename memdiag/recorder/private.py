@@ -6,7 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 
 HIDDEN = "(hidden)"
-_SECRET = re.compile(r"token|secret|passw|api[-_]?key|credential|private[-_]?key|access[-_]?key|auth", re.IGNORECASE)
+_SECRET = re.compile(
+    r"token$|secret|passw|passphrase|api[-_]?key|credential|(private|access|auth)[-_]?key|(^|[-_])auth([-_]|$)", re.IGNORECASE
+)
+_IN_ADDRESS = re.compile(r"://[^/@\s]+:[^/@\s]+@")
 _KEPT = re.compile(
     r"(CUDA|NVIDIA|HIP|ROCR|HSA|ASCEND|NPU|HCCL|NCCL|GLOO|TORCH|PYTORCH|PYTHON|OMP|MKL|MULTI_STREAM_MEMORY|TASK_QUEUE|ACCELERATE|"
     r"DEEPSPEED|FSDP|SLURM_(JOB|STEP|PROC|NODE|NTASKS|LOCAL)|MEMDIAG)(_|[A-Z]|$)"
@@ -21,7 +24,7 @@ def environment(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def arguments(given: Sequence[str]) -> list[str]:
-    """Returns a command line in which the values of options such as ``--hf-token`` are hidden."""
+    """Returns a command line in which the values of options such as ``--hf-token``, and passwords in addresses, are hidden."""
     kept: list[str] = []
     hide = False
     for word in given:
@@ -34,6 +37,6 @@ def arguments(given: Sequence[str]) -> list[str]:
             kept.append(f"{name}={HIDDEN}")
             hide = False
         else:
-            kept.append(word)
+            kept.append(_IN_ADDRESS.sub(f"://{HIDDEN}@", word))
             hide = is_secret
     return kept

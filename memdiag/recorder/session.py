@@ -11,6 +11,7 @@ import time
 from typing import Any
 
 from . import config as configuration
+from . import private
 from .backends.cpu import Cpu
 from .backends.cuda import Cuda
 from .backends.npu import Npu
@@ -242,7 +243,7 @@ class Session:
             "world": _number("WORLD_SIZE"),
             "local_rank": _number("LOCAL_RANK"),
             "pid": self._pid,
-            "argv": list(getattr(sys, "orig_argv", sys.argv)),
+            "argv": private.arguments(getattr(sys, "orig_argv", sys.argv)),
             "reason": reason,
             "steps": self.training.steps,
             "window": [self.config.first_step, self.config.last_step],
@@ -268,7 +269,7 @@ class Session:
                 "pid": self._pid, "rank": self._rank(), "reason": reason, "steps": self.training.steps, "ooms": self._ooms,
                 "files": self._written, "seconds": time.time() - self.began, "seconds_in_marks": self.training.seconds,
                 "seconds_in_dumps": self._dump_seconds, "torch_version": str(self.torch.__version__),
-                "argv": list(getattr(sys, "orig_argv", sys.argv)),
+                "argv": private.arguments(getattr(sys, "orig_argv", sys.argv)),
             },
         )  # fmt: skip
 

@@ -1,0 +1,353 @@
+"""``memdiag record`` from start to end: the files of a run, what is said afterwards, and why a recording is empty."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from memdiag.cli import after_run
+from memdiag.cli.main import main
+from memdiag.recorder import private, reach, run_folder
+
+ROOT = Path(__file__).parents[2]
+FAKE_TORCH = ROOT / "tests" / "recorder" / "fake_torch"
+MEMDIAG = [sys.executable, "-c", "import sys; from memdiag.cli.main import main; sys.exit(main())"]
+PYTHON = sys.executable
+TRAIN = "import torch; torch.empty(1000); torch.step(); torch.empty(2000); "
+
+
+def real_torch():
+    """A Python with torch, this one or the one that MEMDIAG_TEST_TORCH_PYTHON names; skips where there is none."""
+    named = os.environ.get("MEMDIAG_TEST_TORCH_PYTHON")
+    python = named or PYTHON
+    if not named and subprocess.run([PYTHON, "-c", "import torch"], capture_output=True, check=False).returncode:
+        pytest.skip("needs torch here, or a Python with it in MEMDIAG_TEST_TORCH_PYTHON")
+    return python
+
+
+@pytest.fixture
+def record(tmp_path):
+    """Runs memdiag record in an empty folder, with the stand-in for torch."""
+
+    def run(*command, options=(), fake=True, **more):
+        base = {name: value for name, value in os.environ.items() if not name.startswith(("MEMDIAG", "PYTHON", "RANK"))}
+        base["PYTHONPATH"] = os.pathsep.join([str(ROOT), *([str(FAKE_TORCH)] if fake else [])])
+        given = [*MEMDIAG, "record", *options, "--", *command]
+        return subprocess.run(given, cwd=tmp_path, env={**base, **more}, capture_output=True, text=True, timeout=200, check=False)
+
+    return run
+
+
+def the_run(folder):
+    (run,) = Path(folder).glob("memdiag-*")
+    return run
+
+
+def test_files_of_a_run(record, tmp_path):
+    secrets = {"HF_TOKEN": "abc", "NCCL_API_KEY": "abc"}
+    done = record(PYTHON, "-c", TRAIN + "print(1)", "--hf-token", "abc", CUDA_MODULE_LOADING="LAZY", **secrets)
+    assert (done.stdout, done.returncode) == ("1\n", 0)
+    run = the_run(tmp_path)
+    assert sorted(path.name for path in run.iterdir() if not path.name.startswith(".")) == ["manifest.json", "rank0.json", "rank0.pkl"]
+    assert (tmp_path / "trace.pkl").samefile(run / "rank0.pkl")
+    text = (run / "manifest.json").read_text()
+    manifest = json.loads(text)
+    assert "abc" not in text
+    assert b"abc" not in (run / "rank0.pkl").read_bytes()
+    assert manifest["environment"]["CUDA_MODULE_LOADING"] == "LAZY"
+    assert manifest["argv"][-2:] == ["--hf-token", "(hidden)"]
+    assert manifest["status"] == "ended"
+    assert manifest["exit_status"] == 0
+    assert manifest["versions"]["torch_version"] == "2.9.0+fake"
+    assert [rank["steps"] for rank in manifest["ranks"]] == [1]
+    assert manifest["end"] >= manifest["start"]
+
+
+def test_what_is_said(record, tmp_path):
+    said = record(PYTHON, "-c", TRAIN).stderr
+    assert "recorded 1 process, 1 training step, in" in said
+    assert "peak       2.93 KiB reserved, 2.93 KiB allocated (cpu:0" in said
+    assert "trace.pkl, the same" in said
+    assert "next       memdiag analyze trace.pkl" in said
+    assert len(said.splitlines()) < 24
+    assert record(PYTHON, "-c", TRAIN, options=["-q"]).stderr == ""
+    assert len(list(tmp_path.glob("memdiag-*"))) == 2
+
+
+def test_analyze_takes_it_from_there(record, tmp_path, monkeypatch, capsys):
+    record(PYTHON, "-c", TRAIN, options=["-o", "runs/first"])
+    monkeypatch.chdir(tmp_path)
+    for given in ([], ["runs/first"], ["trace.pkl"]):
+        assert main(["analyze", "--json", *given]) == 0
+        assert json.loads(capsys.readouterr().out)["source"]["num_events"]
+    record(PYTHON, "-c", TRAIN, options=["-o", "runs"])
+    assert main(["analyze", "--json", "runs"]) == 0
+    assert "memdiag-" in capsys.readouterr().err
+
+
+def test_a_file_that_is_not_ours_stays(record, tmp_path):
+    (tmp_path / "trace.pkl").write_bytes(pickle.dumps({"segments": [], "memdiag": "no"}))
+    before = (tmp_path / "trace.pkl").read_bytes()
+    done = record(PYTHON, "-c", TRAIN)
+    assert (tmp_path / "trace.pkl").read_bytes() == before
+    assert "trace-2.pkl, the same: trace.pkl is not memdiag's, and stays" in done.stderr
+    assert (tmp_path / "trace-2.pkl").samefile(the_run(tmp_path) / "rank0.pkl")
+    record(PYTHON, "-c", TRAIN)
+    assert not (tmp_path / "trace-3.pkl").exists()  # trace-2.pkl is ours
+
+
+def test_output_to_a_file(record, tmp_path):
+    record(PYTHON, "-c", TRAIN, options=["-o", "out/mine.pkl"])
+    assert (tmp_path / "out" / "mine.pkl").samefile(the_run(tmp_path / "out") / "rank0.pkl")
+    assert not (tmp_path / "trace.pkl").exists()
+
+
+def test_output_to_a_folder_that_holds_something(record, tmp_path):
+    for _ in range(2):
+        record(PYTHON, "-c", TRAIN, options=["-o", "out"])
+    assert (tmp_path / "out" / "rank0.pkl").exists()
+    assert (the_run(tmp_path / "out") / "rank0.pkl").exists()
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root writes everywhere")
+def test_a_folder_that_cannot_be_written_is_said_before_anything_runs(record, tmp_path):
+    (tmp_path / "locked").mkdir(mode=0o500)
+    done = record(PYTHON, "-c", "print(1)", options=["-o", "locked/run"])
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+def test_a_file_in_the_way_is_said_before_anything_runs(record, tmp_path):
+    (tmp_path / "file").write_text("")
+    done = record(PYTHON, "-c", "print(1)", options=["-o", "file/run"])
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "error: " in done.stderr
+    assert "memdiag record -o DIR" in done.stderr
+
+
+def test_names_of_runs_sort_by_time(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(run_folder.time, "gmtime", lambda: (2026, 1, 2, 3, 4, 5, 0, 0, 0))
+    names = [Path(run_folder.make(None).path).name for _ in range(12)]
+    assert names == sorted(names)
+    assert names[:2] == ["memdiag-20260102-030405", "memdiag-20260102-030405-002"]
+
+
+def test_several_processes(record, tmp_path):
+    (tmp_path / "launch.py").write_text(
+        textwrap.dedent(f"""
+        import os, subprocess, sys
+        children = [subprocess.Popen([sys.executable, "-c", {TRAIN!r}], env={{**os.environ, "RANK": str(rank)}}) for rank in (1, 0)]
+        sys.exit(max(child.wait() for child in children))
+        """)
+    )
+    done = record(PYTHON, "launch.py")
+    assert "recorded 2 processes" in done.stderr
+    assert "memory     of rank0.pkl" in done.stderr
+    assert not (tmp_path / "trace.pkl").exists()
+    manifest = json.loads((the_run(tmp_path) / "manifest.json").read_text())
+    assert [rank["trace"] for rank in manifest["ranks"]] == ["rank0.pkl", "rank1.pkl"]
+
+
+def test_a_shell_script(record, tmp_path):
+    (tmp_path / "go.sh").write_text(f"#!/bin/sh\ncd /\nexec {PYTHON} -u -c '{TRAIN} print(input())'\n")
+    (tmp_path / "go.sh").chmod(0o755)
+    assert "recorded 1 process" in record("./go.sh", options=["--every", "1"]).stderr
+
+
+def test_a_recording_inside_a_recording(record, tmp_path):
+    """The inner one has what is below it; the outer one says so."""
+    inner = [*MEMDIAG, "record", "-q", "-o", "inner", "--", PYTHON, "-c", TRAIN]
+    done = record(*inner, options=["-o", "outer"])
+    assert done.returncode == 0
+    assert "recorded by the memdiag record inside the command: see inner" in done.stderr
+    assert (tmp_path / "inner" / "rank0.pkl").exists()
+    assert not (tmp_path / "outer" / "rank0.pkl").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ([PYTHON, "-c", "pass"], "no Python process of the command imported torch"),
+        (["true"], "no Python process below the command loaded the recorder"),
+        ([PYTHON, "-I", "-c", "pass"], "python -I ignores PYTHONPATH"),
+        ([PYTHON, "-sE", "-c", "pass"], "python -E ignores PYTHONPATH"),
+        ([PYTHON, "-S", "-c", "pass"], "python -S loads no sitecustomize"),
+        ([PYTHON, "-c", "import torch"], "imported torch and used no device that is recorded"),
+        ([PYTHON, "-c", TRAIN + "import os; os._exit(0)"], "ended without Python's end (os._exit, a signal, a crash)"),
+    ],
+)
+def test_why_nothing_was_recorded(record, tmp_path, command, said):
+    done = record(*command)
+    assert done.returncode == 0
+    assert "memdiag: nothing was recorded: " in done.stderr
+    assert said in done.stderr
+    assert not (tmp_path / "trace.pkl").exists()
+    assert (the_run(tmp_path) / "manifest.json").exists()
+
+
+def test_a_python_that_starts_isolated_ones_is_told_apart(record):
+    done = record("sh", "-c", f"{PYTHON} -I -c pass")
+    assert "loaded the recorder" in done.stderr
+
+
+def test_a_broken_trace_changes_nothing_but_the_summary(record):
+    program = TRAIN + "import os, atexit; atexit._run_exitfuncs(); folder = [f for f in os.listdir('.') if f.startswith('memdiag-')][0]; "
+    program += "open(folder + '/rank0.pkl', 'wb').write(b'broken'); os._exit(4)"
+    done = record(PYTHON, "-c", program)
+    assert done.returncode == 4
+    assert "Traceback" not in done.stderr
+    assert "next       memdiag analyze" in done.stderr
+
+
+def test_large_traces_are_left_alone(record, tmp_path, monkeypatch, capsys):
+    record(PYTHON, "-c", TRAIN)
+    run = the_run(tmp_path)
+    folder = run_folder.RunFolder(str(run), str(tmp_path / "trace.pkl"))
+    monkeypatch.setattr(after_run, "LARGEST", 10)
+    found = after_run.Run(folder, tuple(run_folder.statuses(str(run))), (), None, (), True)
+    after_run.tell(found, _ended(), "")
+    assert "not looked at: the trace has" in capsys.readouterr().err
+
+
+def _ended():
+    from memdiag.recorder.launch import Ended
+
+    return Ended(0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--steps", "3"], "--steps 3: not a range of steps"),
+        (["--steps", "5:3"], "--steps 5:3: not a range of steps"),
+        (["--backend", "tpu"], "--backend tpu: not known"),
+    ],
+)
+def test_options_that_make_no_sense(record, tmp_path, options, said):
+    done = record("true", options=options)
+    assert done.returncode == 2
+    assert f"error: {said}" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_options_reach_the_recorder(record, tmp_path):
+    given = ["--steps", "3:6", "--every", "2", "--max-events", "10", "--no-names", "--backend", "cpu,cuda", "--backend", "npu"]
+    record("true", options=given)
+    settings = json.loads((the_run(tmp_path) / "manifest.json").read_text())["settings"]
+    del settings["folder"]
+    assert settings == {
+        "file": "", "backends": ["cpu", "cuda", "npu"], "max_events": 10, "every": 2, "first_step": 3, "last_step": 6, "names": False,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (["python", "train.py", "-I"], ""),
+        (["python3.11", "-W", "ignore", "-X", "dev", "-I", "train.py"], "-I"),
+        (["python", "-c", "-I"], ""),
+        (["python", "-m", "x", "-S"], ""),
+        (["python", "-Wignore", "-uE", "x.py"], "-E"),
+        (["env", "A=1", "python", "-S", "x.py"], "-S"),
+        (["nohup", "nice", "-n", "5", "python", "-I", "x.py"], "-I"),
+        (["sudo", "python", "x.py"], "sudo does not hand on the environment"),
+        (["sudo", "-E", "python", "x.py"], ""),
+        (["docker", "run", "x"], "container"),
+        (["torchrun", "train.py"], ""),
+        ([], ""),
+    ],
+)
+def test_commands_out_of_reach(command, said):
+    found = reach.out_of_reach(command)
+    assert said in found
+    assert bool(found) == bool(said)
+
+
+@pytest.mark.parametrize("line", ["#!/usr/bin/python3 -Es", "#!/usr/bin/env -S python3 -I", "#! /usr/bin/python3 -I"])
+def test_scripts_whose_first_line_isolates_them(tmp_path, line):
+    script = tmp_path / "tool"
+    script.write_text(line + "\n")
+    assert "begins with #!" in reach.out_of_reach([str(script)])
+
+
+def test_secrets_are_hidden():
+    given = [
+        "--api-key",
+        "x",
+        "--token=x",
+        "--tokens-per-step",
+        "5",
+        "--auth-file=x",
+        "--lr",
+        "1",
+        "HF_TOKEN=x",
+        "--secret",
+        "--next",
+        "s3://a:b@c/d",
+    ]
+    assert private.arguments(given) == [
+        "--api-key", "(hidden)", "--token=(hidden)", "--tokens-per-step", "5", "--auth-file=(hidden)", "--lr", "1", "HF_TOKEN=(hidden)",
+        "--secret", "--next", "s3://(hidden)@c/d",
+    ]  # fmt: skip
+    kept = private.environment({"CUDA_VISIBLE_DEVICES": "0", "AWS_X": "s", "NCCL_TOKEN": "s", "RANK": "1", "HOME": "/", "PYTHONPATH": "p"})
+    assert kept == {"CUDA_VISIBLE_DEVICES": "0", "PYTHONPATH": "p", "RANK": "1"}
+
+
+# --------------------------------------------------------------------------------------------------------------- real torch
+
+
+def test_training_on_the_cpu(record, tmp_path):
+    python = real_torch()
+    (tmp_path / "train.py").write_text(
+        textwrap.dedent("""
+        import torch
+        model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 64))
+        optimizer = torch.optim.AdamW(model.parameters())
+        for _ in range(3):
+            model(torch.randn(32, 64)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        """)
+    )
+    done = record(python, "train.py", fake=False)
+    assert done.returncode == 0, done.stderr
+    assert "recorded 1 process, 3 training steps" in done.stderr
+    assert "optimizer state" in done.stderr
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_workers_of_a_data_loader_leave_no_files(record, tmp_path, method):
+    python = real_torch()
+    (tmp_path / "load.py").write_text(
+        textwrap.dedent(f"""
+        import torch
+        class Numbers(torch.utils.data.Dataset):
+            def __len__(self): return 4
+            def __getitem__(self, index): return torch.full((100,), float(index))
+        if __name__ == "__main__":
+            loader = torch.utils.data.DataLoader(Numbers(), num_workers=1, multiprocessing_context={method!r})
+            print(sum(batch.sum().item() for batch in loader))
+        """)
+    )
+    done = record(python, "load.py", fake=False)
+    assert done.stdout == "600.0\n", done.stderr
+    assert [Path(path).name for path in run_folder.traces(str(the_run(tmp_path)))] == ["rank0.pkl"]
+
+
+def test_a_failure_on_an_accelerator_is_explained(record, tmp_path):
+    python = os.environ.get("MEMDIAG_TEST_CUDA_PYTHON")
+    if not python:
+        pytest.skip("needs a Python with CUDA (or a stand-in for it): name it in MEMDIAG_TEST_CUDA_PYTHON")
+    program = "import torch; keep = []\nwhile True: keep.append(torch.empty(1 << 30, dtype=torch.uint8, device='cuda'))"
+    done = record(shutil.which(python), "-c", program, fake=False, options=["-o", str(tmp_path / "run")])
+    assert done.returncode == 1
+    assert "The program needs more memory than is there" in done.stderr
+    assert "written at: oom" in done.stderr
