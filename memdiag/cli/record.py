@@ -22,7 +22,7 @@ _STEPS = re.compile(r"(\d*):(\d*)")
 
 def record(
     command: Annotated[
-        list[str] | None, typer.Argument(metavar="-- COMMAND …", help="What you would type without memdiag.", show_default=False)
+        list[str] | None, typer.Argument(metavar="COMMAND …", help="What you would type without memdiag.", show_default=False)
     ] = None,
     *,
     output: Annotated[
