@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from memdiag.cli import analyze, conf, doctor, oom, record
+from memdiag.cli import analyze, conf, devices, doctor, oom, record
 from memdiag.cli.quick import QuickCommand, QuickGroup, TextCommand
 from memdiag.cli.talk import say_error
 from memdiag.errors import COULD_NOT, DONE, MemdiagError
@@ -32,6 +32,7 @@ app.command("oom", cls=TextCommand)(oom.oom)
 app.command("conf", cls=QuickCommand)(conf.conf)
 app.command("record", cls=QuickCommand, context_settings={"allow_interspersed_args": False})(record.record)
 app.command("doctor", cls=QuickCommand)(doctor.doctor)
+app.command("devices", cls=QuickCommand)(devices.devices)
 
 
 def _show_version(wanted: bool) -> None:

@@ -1,0 +1,87 @@
+"""``memdiag devices``: the devices that ``memdiag record --phantom`` can stand in for."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from memdiag.phantom.profiles import Profile
+
+
+def devices(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="DEVICE", help="Everything that is known of it, with sources.", show_default=False)
+    ] = None,
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+) -> None:
+    """List the devices that a program can be recorded on without having one: memdiag record --phantom DEVICE -- COMMAND.
+
+    Exit code: 0 done, 2 there is no such device.
+    """
+    from memdiag.cli.talk import look_of, write_out
+    from memdiag.phantom.profiles import choose, profiles
+
+    chosen = [choose(name) for name in names or ()] or list(profiles())
+    if as_json:
+        shown = {"schema_version": 1, "devices": [_as_dict(profile) for profile in chosen]}
+        write_out(json.dumps(shown, indent=2) + "\n")
+        return
+    import sys
+
+    from memdiag.render.text import in_ascii
+
+    text = "\n".join(line for profile in chosen for line in _page(profile)) if names else "\n".join(_table(chosen))
+    write_out((text if look_of(sys.stdout).unicode else in_ascii(text)) + "\n")
+
+
+def _as_dict(profile: Profile) -> dict[str, Any]:
+    return {
+        "name": profile.full_name,
+        "backend": profile.backend,
+        "product": profile.product,
+        "total_bytes": profile.total_bytes,
+        "context_bytes": profile.context_bytes,
+        "capacity_bytes": profile.capacity_bytes,
+        "figures": dict(profile.figures),
+        "sources": dict(profile.sources),
+        "estimates": dict(profile.estimates),
+    }
+
+
+def _table(chosen: list[Profile]) -> list[str]:
+    """One line a device; ~ before a figure that is an estimate."""
+    from memdiag.units import format_bytes
+
+    rows = [("DEVICE", "FOR PYTORCH", "OF", "PRODUCT")]
+    for profile in chosen:
+        mark = "~" if "total" in profile.estimates or "context" in profile.estimates else ""
+        total = "~" if "total" in profile.estimates else ""
+        rows.append(
+            (profile.full_name, mark + format_bytes(profile.capacity_bytes), total + format_bytes(profile.total_bytes), profile.product)
+        )
+    wide = [max(len(row[column]) for row in rows) for column in range(3)]
+    lines = [f"{row[0]:<{wide[0]}}  {row[1]:>{wide[1]}}  {row[2]:>{wide[2]}}  {row[3]}" for row in rows]
+    return [
+        *lines,
+        "",
+        "~ an estimate; memdiag devices DEVICE says why, and where the other figures are from.",
+        "Use: memdiag record --phantom npu:910b-64g -- python train.py; other memory: --phantom npu:910b-64g,capacity=30GiB",
+    ]
+
+
+def _page(profile: Profile) -> list[str]:
+    """Everything about one device."""
+    from memdiag.units import format_bytes
+
+    figures: dict[str, str] = {"total": format_bytes(profile.total_bytes), "context": format_bytes(profile.context_bytes)}
+    figures |= {name: str(value) for name, value in profile.figures.items()}
+    lines = [f"{profile.full_name}: {profile.product}, {format_bytes(profile.capacity_bytes)} for PyTorch"]
+    for name, value in figures.items():
+        lines.append(f"  {name} {value}{' (estimate)' if name in profile.estimates else ''}")
+    for title, notes in (("from", profile.sources), ("estimate", profile.estimates)):
+        lines += [f"  {title}: {name}: {text}" for name, text in notes.items()]
+    return [*lines, ""]

@@ -1,0 +1,173 @@
+"""What is known of each device, from ``profiles.toml``, and how people choose one: ``cuda:h100-80g,capacity=60GiB``.
+
+A figure that nobody published is marked as an estimate, with the reason; ``assumptions`` names those that a trace depends on.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from memdiag.errors import MemdiagError
+from memdiag.units import format_bytes, parse_bytes
+
+BACKENDS = {"cuda": "CUDA", "npu": "Ascend NPU"}
+
+_TABLE = Path(__file__).with_name("profiles.toml")
+_BYTES = ("total", "context", "shared_memory_optin")
+_VERSION = re.compile(r"[0-9]+(\.[0-9A-Za-z]+)*")
+_COMMON = {
+    "capacity": "memory for PyTorch, for example 60GiB",
+    "total": "memory of the device",
+    "context": "memory that the runtime takes before PyTorch",
+    "devices": "how many devices a process sees",
+}
+_OPTIONS: dict[str, dict[str, str]] = {
+    "cuda": {**_COMMON, "sms": "multiprocessors", "capability": "compute capability, for example 9.0"},
+    "npu": {**_COMMON, "soc": "name of the chip, for example Ascend910B3", "cann": "version of CANN", "driver": "version of the driver"},
+}
+
+
+@dataclass(frozen=True)
+class Profile:
+    """One device.
+
+    Attributes:
+        backend: "cuda" or "npu".
+        name: As people write it: "h100-80g".
+        product: As its maker calls it.
+        total_bytes: Memory that the driver reports.
+        context_bytes: What of it the runtime takes before PyTorch allocates anything.
+        figures: What else changes traces: capability and multiprocessors of CUDA, chip and versions of Ascend.
+        sources: Where a figure was published.
+        estimates: Why a figure is not better known.
+        num_devices: How many a process sees; None: as many as the launcher starts processes for (LOCAL_WORLD_SIZE), else one.
+        changed: What was given beside the name.
+    """
+
+    backend: str
+    name: str
+    product: str
+    total_bytes: int
+    context_bytes: int
+    figures: Mapping[str, int | str]
+    sources: Mapping[str, str] = field(default_factory=dict)
+    estimates: Mapping[str, str] = field(default_factory=dict)
+    num_devices: int | None = None
+    changed: tuple[str, ...] = ()
+
+    @property
+    def full_name(self) -> str:
+        """With the backend, as ``--phantom`` takes it."""
+        return f"{self.backend}:{self.name}"
+
+    @property
+    def capacity_bytes(self) -> int:
+        """What PyTorch's allocator can get."""
+        return self.total_bytes - self.context_bytes
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """Sentences on what a trace from this device takes for granted."""
+        said = [f"{self.product}: {format_bytes(self.total_bytes)}, of which {format_bytes(self.context_bytes)} is taken by the runtime"]
+        said += [f"{option} was given on the command line" for option in self.changed]
+        given = {option.partition("=")[0] for option in self.changed}
+        said += [f"{name} is an estimate: {why}" for name, why in self.estimates.items() if name not in given]
+        return tuple(said)
+
+
+@functools.cache
+def profiles() -> tuple[Profile, ...]:
+    """Returns all devices, in the order of the table."""
+    table = tomllib.loads(_TABLE.read_text(encoding="utf-8"))
+    return tuple(_profile(backend, name, entry, table[backend]) for backend in table for name, entry in _devices(table[backend]))
+
+
+def _devices(backend: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    return [(name, entry) for name, entry in backend.items() if isinstance(entry, dict)]
+
+
+def _profile(backend: str, name: str, entry: Mapping[str, Any], shared: Mapping[str, Any]) -> Profile:
+    own = dict(entry)
+    sources = dict(own.pop("source", {}))
+    estimates = dict(own.pop("estimate", {}))
+    for key, text in shared.items():
+        if isinstance(text, str):
+            what, _, kind = key.rpartition("_")
+            (estimates if kind == "estimate" else sources).setdefault(what, text)
+    values: dict[str, Any] = {key: _bytes(value) if key in _BYTES else value for key, value in own.items()}
+    return Profile(
+        backend=backend, name=name, product=values.pop("product"), total_bytes=values.pop("total"), context_bytes=values.pop("context"),
+        figures=values, sources=sources, estimates=estimates,
+    )  # fmt: skip
+
+
+def _bytes(value: int | str) -> int:
+    return value if isinstance(value, int) else parse_bytes(value)
+
+
+def choose(text: str) -> Profile:
+    """Returns the device that ``text`` names: ``backend:name``, and after commas what is to differ: ``capacity=60GiB``.
+
+    Raises:
+        MemdiagError: There is no such device, or a value cannot be used.
+    """
+    name, *options = [part.strip() for part in text.split(",")]
+    profile = _named(name)
+    for option in options:
+        if option:
+            profile = _changed(profile, option)
+    if profile.capacity_bytes <= 0:
+        raise MemdiagError(f"--phantom {text}: no memory is left for PyTorch", "capacity= is what PyTorch can get, total= all there is")
+    return profile
+
+
+def _named(name: str) -> Profile:
+    wanted = name.lower()
+    found = [profile for profile in profiles() if wanted in {profile.full_name, profile.name}]
+    if len(found) == 1:
+        return found[0]
+    known = [profile.full_name for profile in profiles()]
+    near = difflib.get_close_matches(wanted, known + [profile.name for profile in profiles()], n=1, cutoff=0.5)
+    inside = [full for full in known if wanted and wanted.rpartition(":")[2] and wanted.rpartition(":")[2] in full]
+    meant = inside[0] if len(inside) == 1 else near[0] if near else ""
+    hint = f"did you mean {meant}? " if meant else ""
+    raise MemdiagError(f"--phantom {name or '(nothing)'}: no such device", f"{hint}memdiag devices lists them")
+
+
+def _changed(profile: Profile, option: str) -> Profile:
+    key, is_given, value = option.partition("=")
+    key, value = key.strip().lower(), value.strip()
+    options = _OPTIONS[profile.backend]
+    if not is_given or key not in options or not value:
+        near = difflib.get_close_matches(key, options, n=1)
+        hint = f"did you mean {near[0]}=…? " if near else ""
+        raise MemdiagError(
+            f"--phantom …,{option}: nothing that can be set", hint + "; ".join(f"{name}= {meaning}" for name, meaning in options.items())
+        )
+    changed = replace(profile, changed=(*profile.changed, f"{key}={value}"))
+    if key == "capacity":
+        return replace(changed, total_bytes=parse_bytes(value) + profile.context_bytes)
+    if key == "total":
+        return replace(changed, total_bytes=parse_bytes(value))
+    if key == "context":
+        return replace(changed, context_bytes=parse_bytes(value))
+    if key == "devices":
+        return replace(changed, num_devices=_count(option, value, 64))
+    if key == "sms":
+        return replace(changed, figures={**profile.figures, key: _count(option, value, 1024)})
+    if key in {"capability", "cann", "driver"} and not _VERSION.fullmatch(value):
+        raise MemdiagError(f"--phantom …,{option}: not a version", f"{key}= {options[key]}")
+    return replace(changed, figures={**profile.figures, key: value})
+
+
+def _count(option: str, value: str, most: int) -> int:
+    if not value.isascii() or not value.isdigit() or not 1 <= int(value) <= most:
+        raise MemdiagError(f"--phantom …,{option}: not a number from 1 to {most}", "for example devices=8")
+    return int(value)
