@@ -5,9 +5,10 @@ import re
 import pytest
 
 from memdiag.registry import ANALYZERS, resolve
+from memdiag.oom import advice
 from memdiag.settings import lint
 
-CODES = {code: meaning for target in ANALYZERS.values() for code, meaning in resolve(target).CODES.items()} | lint.CODES
+CODES = {code: meaning for target in ANALYZERS.values() for code, meaning in resolve(target).CODES.items()} | lint.CODES | advice.CODES
 SECTIONS = ("## What it means", "## Why it matters", "## How to fix it", "## When not to")
 
 

@@ -158,7 +158,7 @@ def test_no_run_here(asked, capsys, tmp_path, monkeypatch):
     assert main(["analyze"]) == 2
     error, hint = capsys.readouterr().err.splitlines()
     assert error.startswith("error: no trace given")
-    assert "_record_memory_history" in hint
+    assert "memdiag record -- " in hint
     assert not asked
 
 
