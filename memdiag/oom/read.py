@@ -19,6 +19,7 @@ from memdiag.oom.anchors import ANCHORS, CLUES, WORDS
 from memdiag.oom.dialects import DIALECTS
 from memdiag.oom.incidents import Sighting, join_kills, sightings
 from memdiag.oom.lines import by_speaker, read_lines
+from memdiag.oom.mentions import is_mention
 from memdiag.oom.model import Fields, Found, Judgement, LedgerEntry, Message, OomReport
 from memdiag.oom.scan import Gate, Tally, Window, windows
 from memdiag.oom.squeezed import Squeezed
@@ -109,7 +110,7 @@ class _Reader:
         for name, anchors in self._table.items():
             if any(anchor in lowered for anchor in anchors):
                 nothing: Sequence[Found] = ()
-                yield from self._try(partial(_find, name, text), nothing)
+                yield from (found for found in self._try(partial(_find, name, text), nothing) if not is_mention(text, found))
 
     def _add(self, sighting: Sighting, source: str) -> None:
         key = (source, sighting.rank, sighting.found.dialect, _frozen(sighting.fields))

@@ -35,11 +35,14 @@ _KINDS = {
 _SLOT = re.compile(r"\{([a-z][a-z_]*):([a-z]+)\}")
 _SIZE = re.compile(rf"({_NUMBER})([A-Za-z|1]*)")
 _POWERS = {"k": 1, "m": 2, "g": 3, "t": 4, "p": 5, "e": 6}
-# Lines of a program that hold a message without being one: 'if "out of memory" in str(error):'.
+# Lines of a program that hold a message without being one: 'if "out of memory" in str(error):', "throw std::bad_alloc();", and what a
+# search through sources and documents shows ("./README.md:44:RuntimeError: …").
 _CODE = re.compile(
     r"\s*(?:\d{1,6}\s*:?\s+|-+>\s*\d{1,6}\s+)?"
-    r"(?:(?:if|elif|while|assert|raise|except|return|case|throw|#\s?define)\b|(?:with )?pytest\.raises\(|(?:with )?self\.assert\w{0,40}\("
-    r"|print\(|printf\(|log(?:ger|ging)?\.\w{1,20}\(|[\w.]{1,60} = )[^\"'`]{0,200}[\"'`]"
+    r"(?:(?:(?:if|elif|while|assert|raise|except|return|case|throw|def|class)\b|(?:with )?pytest\.raises\(|(?:with )?self\.assert\w{0,40}\("
+    r"|print\(|printf\(|log(?:ger|ging)?\.\w{1,20}\(|warnings\.warn\(|[\w.]{1,60} = )[^\"'`]{0,200}[\"'`]"
+    r"|#\s?define\s|(?:\}\s?)?catch\s?\(|throw\s|[\w.>-]{1,60} = (?=[A-Za-z_:]{1,80};?$)"
+    r"|[\w./-]{1,200}\.(?:md|rst|adoc|html|ipynb|pyi?)[:-]\d{1,6}[:-](?:\s\s|(?!\s)))"
 )
 _ABSURD = 1 << 60  # -1 printed as unsigned ("17179869184.00 GiB"): it says that a number is not known
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from memdiag.findings import Fix
 from memdiag.oom.dialects.host_memory import FEWER_WORKERS, SHM, WATCH
 from memdiag.oom.dialects.parts import ABSURD, gather, number, shown, whole_lines
+from memdiag.oom.mentions import is_talk
 from memdiag.oom.model import Cause, Confidence, Fields, Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern, take
 from memdiag.units import GIB
@@ -144,7 +145,7 @@ def _plain(text: Squeezed) -> Iterator[Found]:
     """Messages without a number: exceptions of C++ and Python, errno 12, the paging file."""
     taken = -1
     for match in _BAD_ALLOC.finditer(text.text):
-        if match.start() < taken or _DEVICE.search(text.text, match.end(), match.end() + 60):
+        if match.start() < taken or _DEVICE.search(text.text, match.end(), match.end() + 60) or is_talk(text, *match.span()):
             continue
         end = match.end()
         for again in _BAD_ALLOC.finditer(text.text, end, end + 200):  # "terminate called …" and "what():" tell of one failure
