@@ -6,6 +6,7 @@ its evidence. Savings are never added up: two remedies may remove the same bytes
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -122,12 +123,23 @@ class Fragmentation:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A place in the code and what it holds live at the peak."""
+    """A place in the code and what it holds live at the peak; ``names`` are those of its largest tensors, numbers in them as stars."""
 
     bytes: int
     num_tensors: int
     stack: tuple[str, ...]
     name: str
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A part of the model and what it holds at the moment looked at: ``share`` of all that is live then."""
+
+    name: str
+    bytes: int
+    share: float
+    num_tensors: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +168,7 @@ class DeviceReport:
     timeline: Timeline | None = None
     at_label: str = "peak"
     moment: Usage | None = None  # bytes at the event that fragmentation is split at
+    by_module: tuple[Module, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +183,7 @@ class Source:
     num_events: int
     num_tensors: int
     complete_from_start: bool | None
+    bases: Mapping[str, str] = field(default_factory=dict)  # phase, step, category, lifetime: on what evidence
 
 
 @dataclass(frozen=True, slots=True)

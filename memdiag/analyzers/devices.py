@@ -12,6 +12,7 @@ from memdiag.analyzers.allocator_settings import AllocatorSettings
 from memdiag.analyzers.churn import count_retries
 from memdiag.analyzers.context import Context, DeviceView
 from memdiag.analyzers.moments import fragmentation_at
+from memdiag.analyzers.names import by_module, names_of
 from memdiag.analyzers.sites import by_category, by_place, has_history, sums
 from memdiag.findings import DeviceReport, Peak, Site, Timeline, Usage
 from memdiag.trace import schema
@@ -42,6 +43,7 @@ def describe(view: DeviceView, context: Context) -> DeviceReport:
         timeline=_timeline(device),
         at_label=str(context.at) if has_history(device) else "the snapshot",
         moment=_usage(device.usage_at(view.at)),
+        by_module=by_module(view, rows, context.top) if known else None,
     )
 
 
@@ -92,7 +94,7 @@ def _counts(view: DeviceView) -> dict[str, int | None]:
 def _sites(view: DeviceView, rows: Array, top: int) -> tuple[Site, ...]:
     stacks = view.trace.stacks
     return tuple(
-        Site(place.bytes, place.num_tensors, tuple(str(frame) for frame in stacks[place.stack]), place.label)
+        Site(place.bytes, place.num_tensors, tuple(str(frame) for frame in stacks[place.stack]), place.label, names_of(view, place.rows))
         for place in by_place(view, rows)[:top]
     )
 

@@ -16,6 +16,7 @@ from memdiag.analyzers import remedies, rounding
 from memdiag.analyzers.allocator_settings import AllocatorSettings
 from memdiag.analyzers.context import Context
 from memdiag.analyzers.moments import Look, at_end, fragmentation_at, look
+from memdiag.analyzers.names import has_names, place_of
 from memdiag.analyzers.pinning import Pin, Pinned, idle_by_group, pinned
 from memdiag.analyzers.places import age, group_name, lifetime_name, moment_name
 from memdiag.findings import Evidence, Finding, Fix
@@ -180,7 +181,7 @@ def _pin_evidence(here: Look, pin: Pin, what: str) -> Evidence:
     lived = age(here.device, pin.oldest_alloc_at, here.at)
     oldest = f", {'the oldest ' if pin.num_tensors > 1 else ''}alive {lived}" if lived else ""
     text = f"would come free in {plural(pin.num_pieces, what)} but for {who}{oldest}"
-    return Evidence(text, pin.held_bytes, "bytes", pin.label)
+    return Evidence(text, pin.held_bytes, "bytes", pin.place)
 
 
 def _keep_together(found: Pinned) -> Fix | None:
@@ -188,7 +189,7 @@ def _keep_together(found: Pinned) -> Fix | None:
     worst = found.pins[0]
     if LIFETIMES[worst.lifetime] in ("forward_to_backward", "within_step", "within_phase", "temporary"):
         return None
-    return remedies.long_lived_first(f"the tensors of {worst.label}" if worst.label else "long-lived tensors")
+    return remedies.long_lived_first(f"the tensors of {worst.place}" if worst.place else "long-lived tensors")
 
 
 def _foreign(here: Look) -> Iterator[Finding]:
@@ -312,12 +313,13 @@ def _fit_evidence(here: Look) -> Iterator[Evidence]:
 
 def _places(here: Look, rows: Array) -> str:
     """Names the places that hold most bytes among the given tensors."""
-    sizes: dict[str, int] = {}
-    for row in rows.tolist() if len(rows) <= 1000 else rows[np.argsort(-here.device.tensors.block_bytes[rows])[:1000]].tolist():
-        label = here.view.label(int(here.device.tensors.stack[row]))
-        sizes[label] = sizes.get(label, 0) + int(here.device.tensors.block_bytes[row])
-    named = sorted((label for label in sizes if label), key=lambda label: -sizes[label])
-    return "; ".join(named[:NUM_PLACES])
+    sizes = here.device.tensors.block_bytes
+    of_label: dict[str, list[int]] = {}
+    for row in rows.tolist() if len(rows) <= 1000 else rows[np.argsort(-sizes[rows])[:1000]].tolist():
+        of_label.setdefault(here.view.label(int(here.device.tensors.stack[row])), []).append(row)
+    places = {label: np.array(own) for label, own in of_label.items() if label or has_names(here.view)}
+    largest = sorted(places, key=lambda label: -int(sizes[places[label]].sum()))
+    return "; ".join(place for label in largest[:NUM_PLACES] if (place := place_of(here.view, places[label], label)))
 
 
 def _history_evidence(here: Look) -> Iterator[Evidence]:

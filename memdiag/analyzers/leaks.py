@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from memdiag.analyzers.context import Context, DeviceView
+from memdiag.analyzers.names import place_of
 from memdiag.analyzers.sites import label_of, without_stack
 from memdiag.findings import Evidence, Finding, Fix
 from memdiag.trace.model import DeviceTrace, Trace
@@ -47,9 +48,10 @@ _BY_DESIGN = [CATEGORIES.index(name) for name in ("parameter", "optimizer_state"
 
 @dataclass(frozen=True)
 class Growth:
-    """One place that grows: bytes a step, and the tensors of it that are there at the end."""
+    """One place that grows: bytes a step, and the tensors of it that are there at the end; ``place`` has their names, where known."""
 
     label: str
+    place: str
     slope: float
     rows: Array
     bytes: int
@@ -68,11 +70,20 @@ def _num_ends(device: DeviceTrace) -> int:
     if not device.num_events:
         return 0
     step, phase = device.events.step, device.events.phase
-    steps = int(step.max()) + 1
-    last = np.flatnonzero(step == steps - 1)
+    last_step = int(step.max())
+    if last_step < 0:
+        return 0
+    steps = last_step - _first_step(device) + 1
+    last = np.flatnonzero(step == last_step)
     ends_with = _OPTIMIZER if (phase == _OPTIMIZER).any() else PHASES.index("backward")
     failed = (device.events.action[last] == OOM).any()
     return steps if (phase[last] == ends_with).any() and not failed else steps - 1
+
+
+def _first_step(device: DeviceTrace) -> int:
+    """Returns the first step of the trace: a recording of a window begins with any."""
+    step = device.events.step
+    return int(step[step >= 0].min(initial=step.max()))
 
 
 def _growth(view: DeviceView, num_ends: int) -> Iterator[Finding]:
@@ -82,22 +93,24 @@ def _growth(view: DeviceView, num_ends: int) -> Iterator[Finding]:
     rows = np.flatnonzero(outlives & ~np.isin(tensors.category, _BY_DESIGN))
     if not len(rows):
         return
-    until = np.where(kept[rows], num_ends, np.minimum(tensors.step_free[rows], num_ends))
+    first = _first_step(device)
+    born = tensors.step_alloc[rows] - first
+    until = np.where(kept[rows], num_ends, np.minimum(tensors.step_free[rows] - first, num_ends))
     reserved = max(int(device.usage.reserved.max()), int(device.usage.allocated.max()))
     least = SHARE * reserved / MANY_STEPS
     names, place = _places(view, rows)
     found = []
     for number, label in enumerate(names):
         mine = place == number
-        slope = _slope(_curve(tensors.step_alloc[rows[mine]], until[mine], tensors.block_bytes[rows[mine]], num_ends), least)
+        slope = _slope(_curve(born[mine], until[mine], tensors.block_bytes[rows[mine]], num_ends), least)
         if slope > 0:
             there = rows[mine & kept[rows]]
-            found.append(Growth(label, slope, there, int(tensors.block_bytes[there].sum())))
+            found.append(Growth(label, place_of(view, there, label), slope, there, int(tensors.block_bytes[there].sum())))
     found.sort(key=lambda growth: -growth.slope)
     if not found:  # many places, each too little or too irregular to tell
-        slope = _slope(_curve(tensors.step_alloc[rows], until, tensors.block_bytes[rows], num_ends), least)
+        slope = _slope(_curve(born, until, tensors.block_bytes[rows], num_ends), least)
         there = rows[kept[rows]]
-        found = [Growth("", slope, there, int(tensors.block_bytes[there].sum()))] if slope > 0 else []
+        found = [Growth("", place_of(view, there, ""), slope, there, int(tensors.block_bytes[there].sum()))] if slope > 0 else []
     if found:
         yield _finding(view, found, num_ends, reserved)
 
@@ -152,14 +165,15 @@ def _finding(view: DeviceView, found: list[Growth], num_ends: int, reserved: int
     device, total = view.device, sum(growth.slope for growth in found)
     certain = num_ends >= MIN_STEPS
     soon = total * (FEW_STEPS if certain else FEWER_STEPS) >= SHARE * reserved
-    place = f" at {found[0].label}" if found[0].label else ""
+    label, place = found[0].label, found[0].place
+    place = f" at {label}" if place == label != "" else f": {place}" if place else ""
     where = f"{place} (and {format_count(len(found) - 1)} more places)" if len(found) > 1 else place
     rate = f"{format_bytes(round(total))} a step{where}"
     evidence = [
-        Evidence("growth", round(total), "bytes/step", found[0].label if len(found) == 1 else ""),
+        Evidence("growth", round(total), "bytes/step", found[0].place if len(found) == 1 else ""),
         Evidence("ends of steps looked at", num_ends, "steps"),
     ]
-    evidence += [Evidence("grows", round(growth.slope), "bytes/step", growth.label) for growth in found[:NUM_PLACES] if len(found) > 1]
+    evidence += [Evidence("grows", round(growth.slope), "bytes/step", growth.place) for growth in found[:NUM_PLACES] if len(found) > 1]
     evidence += [
         Evidence("still there at the end", sum(growth.bytes for growth in found), "bytes"),
         Evidence("how many tensors", sum(len(growth.rows) for growth in found), "tensors"),

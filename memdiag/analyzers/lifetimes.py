@@ -20,6 +20,7 @@ from memdiag.analyzers import remedies
 from memdiag.analyzers.allocator_settings import AllocatorSettings
 from memdiag.analyzers.context import Context, DeviceView
 from memdiag.analyzers.moments import Look, look
+from memdiag.analyzers.names import largest_names, place_of
 from memdiag.analyzers.places import moment_name
 from memdiag.analyzers.sites import by_place, when_fullest
 from memdiag.findings import Evidence, Finding, Fix
@@ -102,7 +103,7 @@ def _outputs(view: DeviceView) -> Iterator[Finding]:
         (
             Evidence("tensors of the step before", held, "bytes", moment_name(device, view.at)),
             Evidence("how many they are", len(old), "tensors"),
-            *(Evidence("made at", place.bytes, "bytes", place.label) for place in places[:NUM_PLACES]),
+            *(Evidence("made at", place.bytes, "bytes", place_of(view, place.rows, place.label)) for place in places[:NUM_PLACES]),
         ),
         (
             Fix(
@@ -136,6 +137,7 @@ def _gradients(view: DeviceView) -> Iterator[Finding]:
             Evidence("gradients of the step before", held, "bytes", moment_name(device, view.at)),
             Evidence("how many they are", len(old), "tensors"),
             Evidence("live in all", total, "bytes"),
+            *(Evidence("of it", size, "bytes", name) for name, size, _, _ in largest_names(view, old, NUM_PLACES)),
         ),
         (
             Fix(

@@ -14,13 +14,14 @@ import numpy as np
 
 from memdiag.analyzers.context import Context, DeviceView
 from memdiag.analyzers.headline import CATEGORY_WORDS
+from memdiag.analyzers.names import largest_names, place_of, short
 from memdiag.analyzers.places import moment_name
-from memdiag.analyzers.sites import NO_STACK, by_category, by_module, by_place, has_history, sums, when_fullest
+from memdiag.analyzers.sites import NO_STACK, Place, by_category, by_module, by_place, has_history, label_of, sums, when_fullest
 from memdiag.findings import Evidence, Finding, Fix, Severity
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.table import Array
-from memdiag.units import MIB, format_bytes
+from memdiag.units import MIB, format_bytes, plural
 
 CODES: dict[str, str] = {
     "MD101": "activations are most of what is live at the peak",
@@ -95,16 +96,23 @@ def _before(view: DeviceView, rows: Array) -> Iterator[Evidence]:
 
 
 def _origins(view: DeviceView, rows: Array) -> Iterator[Evidence]:
-    """Where, in which kind of layer, and in which phase the tensors ``rows`` were made."""
+    """The largest by name, and where, in which kind of layer, and in which phase the tensors ``rows`` were made."""
     tensors = view.device.tensors
-    for place in [place for place in by_place(view, rows) if place.label != NO_STACK][:NUM_LISTED]:
-        yield Evidence("made at", place.bytes, "bytes", place.label)
+    for name, size, count, largest in largest_names(view, rows, NUM_LISTED):
+        where = label_of(view, int(tensors.stack[largest]))
+        yield Evidence(f"{plural(count, 'tensor')} called {short(name)}", size, "bytes", "" if where in name else where)
+    yield from _made_at(view, [place for place in by_place(view, rows) if place.label != NO_STACK])
     for module, size in list(by_module(view, rows).items())[:NUM_LISTED]:
         yield Evidence("made in layers of", size, "bytes", module)
     phases = sums(schema.PHASES, tensors.phase_alloc[rows], tensors.block_bytes[rows])
     for phase, size in list(phases.items())[:NUM_LISTED]:
         if phase != "unknown":
             yield Evidence("made in phase", size, "bytes", phase)
+
+
+def _made_at(view: DeviceView, places: list[Place]) -> Iterator[Evidence]:
+    for place in places[:NUM_LISTED]:
+        yield Evidence("made at", place.bytes, "bytes", place_of(view, place.rows, place.label))
 
 
 def _other_peak(view: DeviceView) -> Iterator[Evidence]:
@@ -158,7 +166,10 @@ def _optimizer_temporaries(view: DeviceView, backend: str | None) -> Iterator[Fi
             Evidence("temporaries of the optimizer step", held, "bytes", moment_name(device, at)),
             Evidence("allocated then", total, "bytes"),
             Evidence("most allocated outside of optimizer steps", elsewhere, "bytes"),
-            *(Evidence("made at", place.bytes, "bytes", place.label) for place in by_place(view, rows)[:NUM_LISTED]),
+            *(
+                Evidence("made at", place.bytes, "bytes", place_of(view, place.rows, place.label))
+                for place in by_place(view, rows)[:NUM_LISTED]
+            ),
         ),
         (
             Fix("Use the fused optimizer: it needs no temporaries", "code", optimizers, "Adam, AdamW, SGD", "rounds a little differently"),
@@ -194,7 +205,10 @@ def _loss(view: DeviceView) -> Iterator[Finding]:
         (
             Evidence("held by the loss and its inputs", held, "bytes", moment_name(device, at)),
             Evidence("allocated then", total, "bytes"),
-            *(Evidence("made at", place.bytes, "bytes", place.label) for place in by_place(view, rows)[:NUM_LISTED]),
+            *(
+                Evidence("made at", place.bytes, "bytes", place_of(view, place.rows, place.label))
+                for place in by_place(view, rows)[:NUM_LISTED]
+            ),
         ),
         (
             Fix(

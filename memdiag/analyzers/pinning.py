@@ -12,6 +12,7 @@ import numpy as np
 
 from memdiag.analyzers.allocator_settings import AllocatorSettings
 from memdiag.analyzers.context import DeviceView
+from memdiag.analyzers.names import place_of
 from memdiag.trace.model import Topology
 from memdiag.trace.schema import LIFETIMES
 from memdiag.trace.table import Array
@@ -26,6 +27,7 @@ class Pin:
 
     Attributes:
         label: Short name of their stack; "": unknown.
+        place: Their names, where known, and that label.
         lifetime: Index into LIFETIMES.
         num_tensors: How many of them pin a piece.
         tensor_bytes: Bytes of their blocks.
@@ -35,6 +37,7 @@ class Pin:
     """
 
     label: str
+    place: str
     lifetime: int
     num_tensors: int
     tensor_bytes: int
@@ -144,9 +147,11 @@ def _by_site(view: DeviceView, rows: Array, held: Array) -> tuple[Pin, ...]:
     for value in np.unique(key):
         mine = key == value
         distinct = np.unique(rows[mine])
+        label = names[int(value) // len(LIFETIMES)]
         pins.append(
             Pin(
-                names[int(value) // len(LIFETIMES)],
+                label,
+                place_of(view, distinct, label),
                 int(value) % len(LIFETIMES),
                 len(distinct),
                 int(tensors.block_bytes[distinct].sum()),

@@ -82,8 +82,9 @@ def _before(view: DeviceView, backend: str | None) -> Iterator[Finding]:
         Evidence("entries in the trace", device.num_events, "events"),
     ]
     allocs = np.flatnonzero(device.events.action == schema.ALLOC)
-    if len(allocs) and int(device.events.step.max()) > 0:
-        evidence.append(Evidence("steps that they cover", int(device.events.step.max()) + 1, "steps"))
+    steps = device.events.step[device.events.step >= 0]
+    if len(allocs) and len(steps) and steps.max() > steps.min():
+        evidence.append(Evidence("steps that they cover", int(steps.max() - steps.min()) + 1, "steps"))
     yield Finding(
         "MD952",
         f"{unknown / total:.0%} of live memory was allocated before the recording began, by unknown code",

@@ -7,6 +7,7 @@ from memdiag.analyzers.devices import describe
 from memdiag.analyzers.headline import headline
 from memdiag.findings import SEVERITIES, Note, Report, Source
 from memdiag.registry import ANALYZERS, resolve
+from memdiag.trace.annotate import BASES
 from memdiag.trace.model import Trace
 
 _EVIDENCE_WORDS = {
@@ -44,6 +45,7 @@ def build_report(trace: Trace, *, at: str | int = "peak", top: int = 10, device:
             num_events=trace.num_events,
             num_tensors=trace.num_tensors,
             complete_from_start=trace.complete_from_start,
+            bases={name: trace.bases.get(name, "none") for name in BASES},
         ),
         devices=tuple(describe(view, context) for view in views),
         settings=dict(trace.settings),

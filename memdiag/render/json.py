@@ -65,7 +65,8 @@ def _device(device: DeviceReport) -> dict[str, Any]:
         "by_lifetime": device.by_lifetime,
         "top_sites": None
         if sites is None
-        else [{"bytes": s.bytes, "num_tensors": s.num_tensors, "stack": list(s.stack), "name": s.name} for s in sites],
+        else [{"bytes": s.bytes, "num_tensors": s.num_tensors, "stack": list(s.stack), "name": s.name, "names": s.names} for s in sites],
+        "by_module": None if device.by_module is None else [asdict(module) for module in device.by_module],
     }
 
 

@@ -122,10 +122,17 @@ def _holders(device: DeviceReport) -> list[str]:
     for title, rows in (("what it is", kinds), ("how long it lives", lives)):
         cells = [(escape(row.name), format_bytes(row.bytes), words.percent(row.share), row.meaning) for row in rows]
         lines += table((title, "bytes", "share", ""), cells or [("unknown", "", "", "")], (1, 2))
+    if device.by_module:
+        modules = ((cell(m.name), format_bytes(m.bytes), words.percent(m.share), f"{m.num_tensors:,}") for m in device.by_module)
+        lines += table(("by module", "bytes", "share", "tensors"), modules, (1, 2, 3))
     if not device.top_sites:
         return [*lines, "Where tensors were made is unknown." if device.top_sites is None else "No tensor is live then.", ""]
-    sites = ((format_bytes(site.bytes), f"{site.num_tensors:,}", cell(site.name) or "unknown") for site in device.top_sites)
-    lines += table(("bytes", "tensors", "where it was made"), sites, (0, 1))
+    named = any(site.names for site in device.top_sites)
+    sites = (
+        (format_bytes(s.bytes), f"{s.num_tensors:,}", cell(s.name) or "unknown", *([cell(", ".join(s.names))] if named else []))
+        for s in device.top_sites
+    )
+    lines += table(("bytes", "tensors", "where it was made", *(["names"] if named else [])), sites, (0, 1))
     stacks = [f"{plain(site.name)}\n" + "\n".join(f"    {plain(frame)}" for frame in site.stack) for site in device.top_sites if site.stack]
     if stacks:
         block = fence([line for stack in stacks for line in stack.split("\n")], "text")

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from rich.cells import cell_len
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from memdiag.findings import DeviceReport, Evidence, Finding, Fix, Report
+from memdiag.findings import DeviceReport, Evidence, Finding, Fix, Report, Site
 from memdiag.render import words
 from memdiag.render.bar import bar, stacked_bar
 from memdiag.render.chart import chart
@@ -24,6 +25,7 @@ from memdiag.render.text import plain
 from memdiag.units import format_bytes, plural
 
 LONGEST, LONGEST_PLACE = 400, 90  # characters of a text, and of a place in the code
+LEAST_NAME = 12  # columns: less of a name says nothing
 MAX_EVIDENCE = 4  # of every finding but the worst
 _LABELS = {"critical": "CRITICAL", "warning": "WARNING", "info": "INFO", "ok": "OK"}
 
@@ -118,7 +120,27 @@ def _holders(page: Page, device: DeviceReport) -> None:
     page.gap()
     page.add(indented(_bars("how long it lives", words.holders(device.by_lifetime, words.LIFETIME_WORDS), width, explained=True)))
     page.gap()
+    _modules(page, device)
     _sites(page, device)
+
+
+def _modules(page: Page, device: DeviceReport) -> None:
+    if not device.by_module:
+        return
+    grid = new_grid("l", "r", "r", "l")
+    grid.add_row(Text("by module", style="bold"))
+    for module in device.by_module:
+        name = _cut(module.name, min(48, page.width - 38))
+        grid.add_row(name, format_bytes(module.bytes), words.percent(module.share), bar(module.share, 8))
+    page.add(indented(grid))
+    page.gap()
+
+
+def _cut(text: str, width: int) -> Text:
+    """Returns text of a file in at most ``width`` columns."""
+    shown = Text(plain(text, width))
+    shown.truncate(width, overflow="ellipsis")
+    return shown
 
 
 def _bars(title: str, rows: list[words.Row], width: int, *, explained: bool = False) -> Table:
@@ -140,8 +162,21 @@ def _sites(page: Page, device: DeviceReport) -> None:
     grid = new_grid("r", "r", "l")
     grid.add_row(Text("bytes", style="bold"), Text("tensors", style="bold"), Text("where it was made", style="bold"))
     for site in device.top_sites:
-        grid.add_row(format_bytes(site.bytes), f"{site.num_tensors:,}", plain(site.name, page.width - 26) or "unknown")
+        grid.add_row(format_bytes(site.bytes), f"{site.num_tensors:,}", _place(site, page.width - 26))
     page.add(indented(grid))
+
+
+def _place(site: Site, width: int) -> Text:
+    """Returns a place and, as far as there is room, what its tensors are called."""
+    place = _cut(site.name or "unknown", width)
+    room = width - place.cell_len - 3
+    if site.names and room >= LEAST_NAME and site.name not in site.names[0]:
+        names = _cut(site.names[0], room)
+        for name in site.names[1:]:
+            if names.cell_len + 2 + cell_len(plain(name)) <= room:
+                names.append(", " + plain(name))
+        place.append(" · ", style="dim").append(names.plain, style="dim")
+    return place
 
 
 def _findings(page: Page, findings: list[Finding], *, several: bool) -> None:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from memdiag.findings import SEVERITIES, DeviceReport, Evidence, Finding, Peak, Report, Saving, Usage
+from memdiag.findings import SEVERITIES, DeviceReport, Evidence, Finding, Peak, Report, Saving, Source, Usage
 from memdiag.render.text import plain, shorten
 from memdiag.units import format_bytes, format_count, format_us, plural
 
@@ -28,6 +28,12 @@ LIFETIME_WORDS = {
     "within_phase": "dies within its phase",
     "temporary": "dies almost at once",
     "unknown": "not known from this file",
+}
+BASIS_WORDS = {
+    "annotations+stacks": "inferred from named spans and stacks",
+    "annotations": "inferred from named spans",
+    "stacks": "inferred from stacks",
+    "periodicity": "inferred from sizes that repeat",
 }
 SNAPSHOT = "the snapshot"  # DeviceReport.at_label of a file without a trace
 SEVERITY_STYLE = {"critical": "bold red", "warning": "yellow", "info": "cyan", "ok": "green"}
@@ -84,11 +90,23 @@ def source_facts(report: Report) -> list[tuple[str, str]]:
         ("holds", f"{plural(source.num_events, 'event')}, {plural(source.num_tensors, 'tensor')}, {_devices_words(report)}"),
         ("recorded from the start", beginning[source.complete_from_start]),
     ]
+    if source.bases and (known := bases_words(source)):
+        facts.append(("known from", known))
     if report.settings:
         facts.append(("settings", settings_words(report.settings)))
     if source.phantom:
         facts.append(("phantom", "recorded on a device that is not there; sizes are real, times are not"))
     return facts
+
+
+def bases_words(source: Source) -> str:
+    """Returns what phases, steps and categories rest on: ``phases, steps, categories: marked by the recorder``; "" if none is known."""
+    marked = "marked by the recorder" if source.format == "torch-snapshot" else "told by the file"
+    by_words: dict[str, list[str]] = {}
+    for key, name in (("phase", "phases"), ("step", "steps"), ("category", "categories")):
+        basis = source.bases.get(key, "none")
+        by_words.setdefault(marked if basis == "marks" else BASIS_WORDS.get(basis, "unknown"), []).append(name)
+    return "" if list(by_words) == ["unknown"] else "; ".join(f"{', '.join(names)}: {said}" for said, names in by_words.items())
 
 
 def settings_words(settings: Mapping[str, object]) -> str:

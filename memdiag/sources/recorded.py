@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from memdiag.findings import Note
+from memdiag.sources.notes import NOTES
+from memdiag.trace import schema
+from memdiag.trace.raw import RawDevice
 from memdiag.trace.recorded import Recorded
 from memdiag.trace.table import Array
+from memdiag.units import format_count, format_us, plural
 
 FORMAT = 1
 _MARKS = ("time_ns", "kind", "value", "device", "allocs", "frees")
@@ -16,6 +21,7 @@ _MODULES = ("time_ns", "name", "device", "allocs", "frees")
 _TENSORS = ("device", "addr", "category", "name", "first", "last")
 _MOST_NAME = 500
 _MOST_CATEGORY = 8
+_MOST_SECONDS = 1e9
 
 
 def recorded_in(own: Mapping[str, Any]) -> Recorded | None:
@@ -40,6 +46,49 @@ def recorded_in(own: Mapping[str, Any]) -> Recorded | None:
     if len(marks["value"]) and abs(marks["value"]).max() > 1 << 31:
         raise ValueError("a mark has an absurd value")
     return Recorded(tuple(name[:_MOST_NAME] for name in names), marks, modules, tensors, _counts(own.get("counts")))
+
+
+def notes_in(own: Mapping[str, Any], raws: Sequence[RawDevice]) -> list[Note]:
+    """Returns what a recording says of its own limits: a ring that was full, a window of steps, gaps, a device that is not there."""
+    if own.get("format") != FORMAT:
+        return []
+    notes = []
+    most, counts = _whole(own.get("max_events")), _counts(own.get("counts"))
+    for raw in raws:
+        if 0 < most <= len(raw.action):
+            kept = int(np.count_nonzero(raw.action == schema.ALLOC))
+            total = counts.get(raw.device, (0, 0))[0]
+            of = f"; {format_count(kept)} of {format_count(total)} allocations are left" if total > kept else ""
+            notes.append(Note("MD921", f"device {raw.device}: the ring of {format_count(most)} entries was full, the oldest are gone{of}"))
+    if window := _window(own.get("window")):
+        notes.append(Note("MD917", f"{NOTES['MD917']} ({window}, as was asked for)"))
+    if own.get("taken_over") in ("stopped", "restarted"):
+        notes.append(Note("MD922", f"the recording has a gap: the program itself {own['taken_over']} the history of allocations"))
+    paused = own.get("paused_seconds")
+    if isinstance(paused, int | float) and 0 < paused < _MOST_SECONDS:
+        text = f"for {format_us(round(paused * 1e6))} the program ran a profiler of its own, and there can be only one"
+        notes.append(Note("MD922", f"the recording has a gap: {text}"))
+    if unknown := _whole(own.get("unknown_frees")):
+        text = f"{plural(unknown, 'free')} of memory whose allocation was not recorded"
+        notes.append(Note("MD902", f"{text}, left out: it was there before, or other threads made it"))
+    if own.get("phantom") is True:
+        notes.append(Note("MD923", "recorded on a device that is not there: sizes and order are real, times and results are not"))
+    return notes
+
+
+def _window(given: Any) -> str:
+    """Returns which steps were asked for, in words; "" where all were, or nobody knows."""
+    if not isinstance(given, list | tuple) or len(given) != 2:
+        return ""
+    first, last = _whole(given[0]), _whole(given[1])
+    if last > first:
+        return f"steps {format_count(first)} to {format_count(last - 1)}"
+    return f"step {format_count(first)} and later" if first and given[1] is None else ""
+
+
+def _whole(value: Any) -> int:
+    """Returns a whole number that a file gives; 0 where it is none, or absurd."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 60 else 0
 
 
 def _columns(own: Mapping[str, Any], table: str, names: tuple[str, ...]) -> dict[str, Array]:

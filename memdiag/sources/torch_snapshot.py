@@ -20,7 +20,7 @@ from memdiag.sources.files import read_bytes
 from memdiag.sources.pickles import Tape, read_tape
 from memdiag.sources.pickles import machine as m
 from memdiag.sources.pickles.kernels import fill_pairs, flatten, integers, total_items
-from memdiag.sources.recorded import recorded_in
+from memdiag.sources.recorded import notes_in, recorded_in
 from memdiag.sources.snapshot_dialect import backend_of, layout_of, version_of, without_cache, without_workspace
 from memdiag.sources.snapshot_frames import FrameReader
 from memdiag.trace import schema
@@ -124,6 +124,7 @@ class _Reader:
         settings = settings if isinstance(settings, dict) else {}
         self.own = own if isinstance(own, dict) else {}
         raws = self._raws(columns, segment_rows, block_rows, devices)
+        self.notes += notes_in(self.own, raws)
         names, annotations = self._annotations(spans)
         has_time = any("time_us" in c for c in columns)
         backend = self._own_text("backend") or backend_of(stacks, raws, bool(settings), has_time, self.has_expandable_key)

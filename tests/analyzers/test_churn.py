@@ -189,6 +189,8 @@ def test_real_pressure_is_told_from_calls(shared):
 def test_retries_are_as_many_as_the_allocator_counted(golden):
     truth = json.loads((golden / "truth.json").read_text(encoding="utf-8"))
     devices = {device["device"]: device for device in truth["devices"]}
+    if golden.name.startswith("cpu-"):
+        pytest.skip("PyTorch's CPU allocator has no segments and counts nothing")
     if "max_split" in truth.get("conf", "") or "garbage" in truth.get("conf", ""):
         pytest.skip("giving back one oversize block, or garbage, is no retry for the allocator; a trace does not tell them apart")
     trace = load(golden / "snapshot.pickle")

@@ -10,6 +10,7 @@ from memdiag.findings import (
     Finding,
     Fix,
     Fragmentation,
+    Module,
     Note,
     Peak,
     Report,
@@ -58,10 +59,21 @@ def device(number: int = 0, **changes: object) -> DeviceReport:
         "by_lifetime": {"persistent": 5 * GIB, "forward_to_backward": 3 * GIB, "survives_step": 800 * MIB, "temporary": 224 * MIB},
         "top_sites": (
             Site(3 * GIB, 48, ("/home/me/project/model.py:35 forward", "/home/me/project/train.py:120 step"), "model.py:35 forward"),
-            Site(2 * GIB, 1, ("/home/me/project/train.py:61 <module>",), "train.py:61 <module>"),
+            Site(
+                2 * GIB,
+                1,
+                ("/home/me/project/train.py:61 <module>",),
+                "train.py:61 <module>",
+                ("layers.*.mlp.up.weight", "layers.*.mlp.down.weight"),
+            ),
             Site(512 * MIB, 1024, ("/home/me/project/data.py:9 collate",), "data.py:9 collate"),
         ),
         "timeline": timeline(),
+        "by_module": (
+            Module("layers.*.mlp", 4 * GIB, 0.44, 96),
+            Module("layers.*.self_attn", 2 * GIB, 0.22, 128),
+            Module("(outside of any module)", MIB, 0.0001, 3),
+        ),
     }
     return DeviceReport(**{**values, **changes})  # type: ignore[arg-type]
 
@@ -122,6 +134,7 @@ def source(**changes: object) -> Source:
         "num_events": 218_044,
         "num_tensors": 81_204,
         "complete_from_start": False,
+        "bases": dict.fromkeys(("phase", "step", "category", "lifetime"), "marks"),
     }
     return Source(**{**values, **changes})  # type: ignore[arg-type]
 
@@ -143,7 +156,7 @@ def unknown() -> Report:
     """A report of a file that says next to nothing."""
     nothing = DeviceReport(0, NO_USAGE, NO_PEAK, NO_PEAK, NO_FRAGMENTATION, dict(NO_COUNTS), None, None, None)
     return Report(
-        source(path="lifespans.csv", format="lifespans-csv", backend=None, torch_version=None, complete_from_start=None),
+        source(path="lifespans.csv", format="lifespans-csv", backend=None, torch_version=None, complete_from_start=None, bases={}),
         (nothing,),
         {},
         (),
@@ -171,7 +184,12 @@ def hostile() -> Report:
         (Fix(bad, "code", bad, bad, bad),),
         Saving(1, 2, 3, "estimated", bad),
     )
-    dev = device(by_category={bad: 3 * GIB}, by_lifetime={bad: GIB}, top_sites=(Site(GIB, 1, (bad, bad), bad),))
+    dev = device(
+        by_category={bad: 3 * GIB},
+        by_lifetime={bad: GIB},
+        top_sites=(Site(GIB, 1, (bad, bad), bad, (bad, bad)),),
+        by_module=(Module(bad, GIB, 0.5, 1),),
+    )
     return Report(
         source(path=bad, backend=bad, torch_version=bad, format=bad), (dev,), {bad: [bad, {bad: bad}]}, (finding,), (Note(bad, bad),), bad
     )

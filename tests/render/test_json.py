@@ -21,11 +21,11 @@ def test_keys_in_order(samples):
     assert list(shown) == ["schema_version", "memdiag_version", "source", "devices", "settings", "findings", "notes"]
     assert shown["schema_version"] == 1
     assert list(shown["source"]) == [
-        *("path", "format", "backend", "torch_version", "phantom", "num_events", "num_tensors", "complete_from_start")
+        *("path", "format", "backend", "torch_version", "phantom", "num_events", "num_tensors", "complete_from_start", "bases")
     ]
     device = shown["devices"][0]
     assert list(device) == [
-        *("device", "end", "peak", "peak_allocated", "fragmentation", "counts", "by_category", "by_lifetime", "top_sites")
+        *("device", "end", "peak", "peak_allocated", "fragmentation", "counts", "by_category", "by_lifetime", "top_sites", "by_module")
     ]
     assert list(device["end"]) == USAGE
     assert list(device["peak"]) == PEAK
@@ -35,7 +35,9 @@ def test_keys_in_order(samples):
         *("stranded_bytes", "foreign_bytes", "cache_bytes", "largest_free_bytes"),
     ]
     assert list(device["counts"]) == ["num_segments_allocated", "num_segments_freed", "num_retries", "num_ooms"]
-    assert list(device["top_sites"][0]) == ["bytes", "num_tensors", "stack", "name"]
+    assert list(device["top_sites"][0]) == ["bytes", "num_tensors", "stack", "name", "names"]
+    assert list(device["by_module"][0]) == ["name", "bytes", "share", "num_tensors"]
+    assert shown["source"]["bases"] == {"phase": "marks", "step": "marks", "category": "marks", "lifetime": "marks"}
     finding = shown["findings"][0]
     assert list(finding) == ["code", "title", "severity", "device", "evidence", "fixes", "saving"]
     assert list(finding["evidence"][0]) == ["what", "value", "unit", "where"]
@@ -54,6 +56,7 @@ def test_unknown_is_null(samples):
         assert set(device[part].values()) == {None}
     assert device["by_category"] is None
     assert device["top_sites"] is None
+    assert device["by_module"] is None
 
 
 def test_bytes_are_integers(samples):

@@ -1,0 +1,125 @@
+"""What tensors are called, in the words of a report: by name, by module, by name and place together.
+
+Names are known where memdiag's recorder was at work (``memdiag.trace.names``). Models repeat: ``layers.0.mlp.up.weight`` to
+``layers.31.mlp.up.weight`` are one line of a report, ``layers.*.mlp.up.weight``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from memdiag.analyzers.context import DeviceView
+from memdiag.findings import Module
+from memdiag.trace.schema import CATEGORIES
+from memdiag.trace.table import Array
+
+NO_MODULE = "(outside of any module)"
+TOP_MODULE = "(the model itself)"
+NO_NAME = "(no name)"
+LONGEST = 60  # characters of one name in a list
+NUM_NAMES = 3
+
+_NUMBER = re.compile(r"(?<![^.\s])\d+(?![^.\s(])")
+# "grad of X", "exp_avg of X", "gradient of X (by its size)", "X (gelu)": X is a path in the model
+_OF = re.compile(r"^(?:[^\s.]+(?:\s[^\s.]+)? of )?([^\s:/\\()]+)(?: \(.*\))?$")
+_OF_PARAMETERS = [CATEGORIES.index(name) for name in ("parameter", "gradient", "optimizer_state")]
+
+
+def has_names(view: DeviceView) -> bool:
+    """Returns whether any tensor of the device has a name."""
+    return bool((view.device.tensors.name >= 0).any())
+
+
+def name_of(view: DeviceView, row: int) -> str:
+    """Returns the name of a tensor (a row of Tensors); "" for none."""
+    number = int(view.device.tensors.name[row])
+    return view.trace.strings[number] if number >= 0 else ""
+
+
+def collapsed(name: str) -> str:
+    """Returns a name with a star for every number in its path: ``layers.*.mlp.up.weight``."""
+    return _NUMBER.sub("*", name)
+
+
+def names_of(view: DeviceView, rows: Array, most: int = NUM_NAMES) -> tuple[str, ...]:
+    """Returns the names that hold most bytes among the tensors ``rows``, numbers as stars; without those that have none."""
+    return tuple(name for name, _, _ in _grouped(view, rows, collapsed) if name)[:most]
+
+
+def largest_names(view: DeviceView, rows: Array, most: int) -> list[tuple[str, int, int, int]]:
+    """Returns name (numbers as stars), bytes, number of tensors and the largest of them, of those that hold most bytes."""
+    tensors = view.device.tensors
+    found = [(name, size, own) for name, size, own in _grouped(view, rows, collapsed) if name][:most]
+    return [(name, size, len(own), int(own[np.argmax(tensors.block_bytes[own])])) for name, size, own in found]
+
+
+def place_of(view: DeviceView, rows: Array, label: str) -> str:
+    """Returns name and place of some tensors as one text: ``layers.*.act at model.py:35 forward``; either may be missing."""
+    names = names_of(view, rows, 2)
+    if not names:
+        return label
+    name = short(names[0]) + (", …" if len(names) > 1 else "")
+    if not label or label in name:
+        return name
+    return f"{name} {label}" if label.startswith("(") else f"{name} at {label}"
+
+
+def short(name: str) -> str:
+    """Returns a name with its middle left out if it is very long: both ends of a path tell something."""
+    half = LONGEST // 2
+    return name if len(name) <= LONGEST else f"{name[: half - 1]}…{name[-half:]}"
+
+
+def by_module(view: DeviceView, rows: Array, top: int) -> tuple[Module, ...] | None:
+    """Returns the modules that hold most bytes among the tensors ``rows``; None where no name is known.
+
+    A module stands for all that is in it, down to one part below the first number: ``layers.*.mlp``.
+    """
+    if not has_names(view):
+        return None
+    tensors = view.device.tensors
+    held: dict[str, list[int]] = {}
+    weights = np.isin(tensors.category[rows], _OF_PARAMETERS)
+    for own, of_parameter in ((rows[weights], True), (rows[~weights], False)):
+        for name, size, mine in _grouped(view, own, partial(module_of, of_parameter=of_parameter)):
+            entry = held.setdefault(name or NO_NAME, [0, 0])
+            entry[0] += size
+            entry[1] += len(mine)
+    found = sorted(held.items(), key=lambda item: (-item[1][0], item[0]))
+    total = int(tensors.block_bytes[rows].sum())
+    return tuple(Module(name, size, size / total if total else 0.0, count) for name, (size, count) in found[:top])
+
+
+def module_of(name: str, *, of_parameter: bool) -> str:
+    """Returns the module of a name, numbers as stars; ``of_parameter``: the last part is the parameter's own, not a module's."""
+    found = _OF.match(name)
+    if not found or name.startswith("input of "):
+        return NO_MODULE
+    parts = collapsed(found[1]).split(".")
+    if of_parameter:
+        parts = parts[:-1]
+    if not parts:
+        return TOP_MODULE
+    star = parts.index("*") if "*" in parts else 0
+    return ".".join(parts[: star + 2])
+
+
+def _grouped(view: DeviceView, rows: Array, word: Callable[[str], str]) -> list[tuple[str, int, Array]]:
+    """Returns words for the names of tensors, with their bytes and tensors, most bytes first; "" are those without a name."""
+    tensors = view.device.tensors
+    numbers, group = np.unique(tensors.name[rows], return_inverse=True)
+    words: dict[str, int] = {}
+    of_number = [words.setdefault(word(view.trace.strings[number]) if number >= 0 else "", len(words)) for number in numbers.tolist()]
+    if not of_number:
+        return []
+    of_row = np.array(of_number, np.int64)[group]
+    size = np.zeros(len(words), np.int64)
+    np.add.at(size, of_row, tensors.block_bytes[rows])
+    order = np.argsort(of_row, kind="stable")
+    ends = np.searchsorted(of_row[order], np.arange(len(words) + 1))
+    found = [(text, int(size[number]), rows[order[ends[number] : ends[number + 1]]]) for text, number in words.items()]
+    return sorted(found, key=lambda item: (-item[1], item[0]))
