@@ -8,6 +8,8 @@ MAKEFLAGS += --no-print-directory
 BIN := .venv/bin
 OUT := memdiag-report
 FUZZ_SECONDS ?= 10
+# What the demo and the tests of the recorder record. TORCH= installs none: those tests are then skipped.
+TORCH ?= torch==2.13.0
 # The first Python on the PATH that is new enough. Set PYTHON=… to choose another.
 FITS := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 15))
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 python; do \
@@ -19,13 +21,14 @@ PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-inpu
 help: ## show this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1|/' | column -t -s '|'
 
-demo: .venv/.core ## diagnose the example and write memdiag-report/report.md and report.json
-	@mkdir -p $(OUT)
-	$(BIN)/memdiag analyze examples/gpt-train.pickle
-	@$(BIN)/memdiag analyze examples/gpt-train.pickle --output $(OUT)/report.md
-	@$(BIN)/memdiag analyze examples/gpt-train.pickle --output $(OUT)/report.json
+demo: .venv/.core .venv/.torch ## record a small GPT training run, explain it, write memdiag-report/report.md and report.json
+	@rm -rf $(OUT)/run && mkdir -p $(OUT)
+	$(BIN)/memdiag record --quiet --output $(OUT)/run -- $(BIN)/python examples/train.py
+	$(BIN)/memdiag analyze $(OUT)/run
+	@$(BIN)/memdiag analyze $(OUT)/run --output $(OUT)/report.md
+	@$(BIN)/memdiag analyze $(OUT)/run --output $(OUT)/report.json
 
-test: .venv/.dev ## run the tests (ARGS='-k name' for some of them)
+test: .venv/.dev .venv/.torch ## run the tests (ARGS='-k name' for some of them)
 	@$(BIN)/python -m pytest $(ARGS)
 
 lint: .venv/.dev ## ruff: rules and format
@@ -78,3 +81,8 @@ endef
 .venv/.dev: pyproject.toml | .venv/bin/python
 	@$(call install,.[dev])
 	@touch $@ .venv/.core
+
+.venv/.torch: | .venv/bin/python
+	@if [ -n "$(TORCH)" ] && ! $(BIN)/python -c 'import torch' 2>/dev/null; then \
+		echo "installing $(TORCH) into .venv" >&2; $(PIP) '$(TORCH)' || { sleep 5; $(PIP) '$(TORCH)'; }; fi
+	@touch $@
