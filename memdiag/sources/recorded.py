@@ -22,6 +22,7 @@ _TENSORS = ("device", "addr", "category", "name", "first", "last")
 _MOST_NAME = 500
 _MOST_CATEGORY = 8
 _MOST_SECONDS = 1e9
+_MOST_VALUE = 1 << 30  # so that numbers of steps stay within 32 bits
 
 
 def recorded_in(own: Mapping[str, Any]) -> Recorded | None:
@@ -43,7 +44,7 @@ def recorded_in(own: Mapping[str, Any]) -> Recorded | None:
     category = tensors["category"]
     if len(category) and (category.max() > _MOST_CATEGORY or category.min() < 0):
         raise ValueError("a mark names an unknown category")
-    if len(marks["value"]) and abs(marks["value"]).max() > 1 << 31:
+    if len(marks["value"]) and (marks["value"].max() > _MOST_VALUE or marks["value"].min() < -_MOST_VALUE):
         raise ValueError("a mark has an absurd value")
     return Recorded(tuple(name[:_MOST_NAME] for name in names), marks, modules, tensors, _counts(own.get("counts")))
 

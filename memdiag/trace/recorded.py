@@ -18,6 +18,7 @@ from memdiag.trace.table import Array
 
 PHASE, STEP, MARK = range(3)
 UNNAMED = -1
+_MOST_SIGHTINGS = 1 << 22  # honest recordings have far fewer; a hostile one names any number of moments for each of its rows
 _MOST_MOMENTS = 200  # at which views into larger blocks are looked for: each is a walk over all tensors
 _UNKNOWN, _INITIALISATION, _FORWARD, _BACKWARD, _OPTIMIZER, _OUTSIDE = range(len(schema.PHASES))
 _NS = 1000
@@ -50,6 +51,8 @@ class Recorded:
             # An event's microsecond is cut off; code runs a few of them between a mark and the next allocation.
             ends = (np.maximum.accumulate(clock) + 1) * _NS
             where = np.searchsorted(ends, columns["time_ns"], side="right").astype(np.int64)
+        else:
+            where[: next(iter(np.flatnonzero(columns["allocs"] >= 0)), 0)] = 0  # made before the device was in use
         counts = self.counts.get(device.device)
         counted = (columns["allocs"] >= 0) & (columns["device"] == device.device)
         if counts is not None and counted.any():
@@ -89,24 +92,21 @@ class Recorded:
         rows = np.flatnonzero(self.tensors["device"] == device.device)
         if not len(rows) or not len(tensors) or not len(where):
             return category, name
-        # the kinds of marks, numbered; of each kind its marks in order
+        # moments: the marks of each kind, one kind after the other, each event once
         key = self.marks["kind"] << 32 | self.marks["value"]
         order = np.lexsort((np.arange(len(key)), key))
-        place_in_order = np.empty(len(key), np.int64)
-        place_in_order[order] = np.arange(len(key))
+        is_new = np.append(True, (key[order][1:] != key[order][:-1]) | (where[order][1:] != where[order][:-1]))
+        moment = np.empty(len(key), np.int64)
+        moment[order] = np.cumsum(is_new) - 1
+        at = where[order][is_new]
         first, last = self.tensors["first"][rows], self.tensors["last"][rows]
         good = (first >= 0) & (last >= first) & (last < len(key))
         rows, first, last = rows[good], first[good], last[good]
-        begin, end = place_in_order[first], place_in_order[last]
-        end = np.where(key[first] == key[last], end, begin)
-        times = end - begin + 1
-        row = np.repeat(rows, times)
-        mark = order[np.repeat(begin, times) + np.arange(times.sum()) - np.repeat(np.cumsum(times) - times, times)]
-        at = where[mark]
-        found = _alive(device, self.tensors["addr"][row], at)
-        hit = (found >= 0) & (at >= 0)
-        category[found[hit]] = self.tensors["category"][row[hit]]
-        name[found[hit]] = self.tensors["name"][row[hit]]
+        end = moment[last]
+        begin = np.where(key[first] == key[last], np.minimum(moment[first], end), end)
+        row, tensor = _sighted(device, self.tensors["addr"][rows], begin, end, at)
+        category[tensor] = self.tensors["category"][rows[row]]
+        name[tensor] = self.tensors["name"][rows[row]]
         return category, name
 
     def module_at(self, device: DeviceTrace) -> Array:
@@ -132,22 +132,58 @@ def _spread(where: Array, value: Array, n: int, before: int) -> Array:
     return spread
 
 
-def _alive(device: DeviceTrace, addr: Array, at: Array) -> Array:
-    """Returns the tensor alive at each address just before event ``at``; -1: none."""
-    tensors = device.tensors
-    places, place = np.unique(tensors.addr, return_inverse=True)
-    span = device.num_events + 2
-    key = place.astype(np.int64) * span + tensors.alloc_at + 1
-    order = np.argsort(key, kind="stable")
-    wanted = np.searchsorted(places, addr)
-    known = (wanted < len(places)) & (places[np.minimum(wanted, len(places) - 1)] == addr)
-    candidate = np.searchsorted(key[order], wanted * span + at, side="right") - 1
-    row = order[np.maximum(candidate, 0)]
-    alive = known & (candidate >= 0) & (tensors.addr[row] == addr) & (tensors.alloc_at[row] < at) & (tensors.free_requested_at[row] >= at)
-    found = np.where(alive, row, -1)
-    inside = np.flatnonzero(~alive & (at >= 0) & (addr > 0))
-    found[inside] = _within(device, addr[inside], at[inside])
-    return found
+def _sighted(device: DeviceTrace, addr: Array, begin: Array, end: Array, at: Array) -> tuple[Array, Array]:
+    """Returns which rows saw which tensors, the later ones last.
+
+    Args:
+        device: The device.
+        addr: The address that each row saw something at, ...
+        begin, end: ... at each of these moments, ``end`` included.
+        at: The event before which each moment is; -1: unknown.
+    """
+    lifecycles = _Lifecycles.of(device)
+    # what is there at both ends was there all the time: parameters, states
+    there = lifecycles.alive(addr, at[end])
+    begin = np.where((there >= 0) & (lifecycles.alive(addr, at[begin]) == there), end, begin)
+    if (end - begin + 1).sum() > _MOST_SIGHTINGS:
+        begin = np.maximum(begin, end - max(_MOST_SIGHTINGS // len(end), 1) + 1)
+    times = end - begin + 1
+    row = np.repeat(np.arange(len(addr)), times)
+    moment = np.repeat(begin, times) + np.arange(len(row)) - np.repeat(np.cumsum(times) - times, times)
+    when = at[moment]
+    found = lifecycles.alive(addr[row], when)
+    inside = np.flatnonzero((found < 0) & (when >= 0) & (addr[row] > 0))
+    found[inside] = _within(device, addr[row[inside]], when[inside])
+    hit = found >= 0
+    return row[hit], found[hit]
+
+
+@dataclass(frozen=True)
+class _Lifecycles:
+    """The tensors of a device by address and time. ``key`` is ascending: place of the address, then birth."""
+
+    device: DeviceTrace
+    places: Array
+    key: Array
+    row: Array
+
+    @classmethod
+    def of(cls, device: DeviceTrace) -> _Lifecycles:
+        places, place = np.unique(device.tensors.addr, return_inverse=True)
+        key = place.astype(np.int64) * (device.num_events + 2) + device.tensors.alloc_at + 1
+        order = np.argsort(key, kind="stable")
+        return cls(device, places, key[order], order)
+
+    def alive(self, addr: Array, at: Array) -> Array:
+        """Returns the tensor alive at each address just before event ``at``; -1: none."""
+        tensors = self.device.tensors
+        wanted = np.searchsorted(self.places, addr)
+        known = (wanted < len(self.places)) & (self.places[np.minimum(wanted, len(self.places) - 1)] == addr) & (at >= 0)
+        candidate = np.searchsorted(self.key, wanted * (self.device.num_events + 2) + at, side="right") - 1
+        row = self.row[np.maximum(candidate, 0)]
+        alive = known & (candidate >= 0) & (tensors.addr[row] == addr) & (tensors.alloc_at[row] < at)
+        found: Array = np.where(alive & (tensors.free_requested_at[row] >= at), row, -1)
+        return found
 
 
 def _within(device: DeviceTrace, addr: Array, at: Array) -> Array:

@@ -66,6 +66,8 @@ def without_workspace(entries: list[dict[str, Any]], segments: list[dict[str, An
 
 
 def test_goldens_at_every_event(golden):
+    if golden.name.startswith("cpu-"):
+        pytest.skip("PyTorch's CPU allocator has no segments: the checker is one of caching allocators")
     path = golden / "snapshot.pickle"
     trace = load(path)
     for device, checker in zip(trace.devices, _checkers(path, trace), strict=True):

@@ -1,0 +1,134 @@
+"""What memdiag's recorder wrote: notes on its limits, and columns that a stranger may have written."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+from memdiag.errors import RefusedFile
+from memdiag.sources import load
+from memdiag.trace import schema
+
+NAME = "cuda-2.13.0-recorded"
+
+
+@pytest.fixture(scope="module")
+def written(goldens):
+    return (goldens / NAME / "snapshot.pickle").read_bytes()
+
+
+@pytest.fixture
+def opened(written, tmp_path):
+    """Opens the golden with other values in the recorder's own part; a dict changes columns of a table."""
+
+    def open_with(**changes):
+        content = pickle.loads(written)
+        for key, value in changes.items():
+            table = content["memdiag"].get(key)
+            columns = isinstance(value, dict) and key in ("marks", "modules", "tensors")
+            content["memdiag"][key] = {**table, **value} if columns else value
+        path = tmp_path / "changed.pickle"
+        path.write_bytes(pickle.dumps(content, 4))
+        return load(path)
+
+    return open_with
+
+
+def notes_of(trace):
+    return {note.code: note.text for note in trace.notes}
+
+
+def column(*values):
+    return np.array(values, "<i8").tobytes()
+
+
+def test_an_ordinary_recording_has_no_notes(opened):
+    assert notes_of(opened()) == {}
+
+
+def test_a_full_ring_says_what_is_left(opened):
+    num = opened().num_events
+    counts = {0: {"allocs": 5000, "frees": 4900}}
+    text = notes_of(opened(max_events=num, counts=counts))["MD921"]
+    assert f"the ring of {num:,} entries was full" in text
+    assert "of 5,000 allocations are left" in text
+    assert "MD921" not in notes_of(opened(max_events=num + 1))
+
+
+@pytest.mark.parametrize(
+    ("window", "said"),
+    [([3, 6], "steps 3 to 5"), ([3, None], "step 3 and later"), ([0, 2], "steps 0 to 1"), ([0, None], ""), (["a", None], ""), (7, "")],
+)
+def test_a_window_of_steps_is_named(opened, window, said):
+    text = notes_of(opened(window=window)).get("MD917", "")
+    assert said in text
+    assert bool(text) == bool(said)
+
+
+def test_gaps_are_told(opened):
+    assert "itself restarted the history" in notes_of(opened(taken_over="restarted"))["MD922"]
+    assert "for 2.5 s the program ran a profiler" in notes_of(opened(paused_seconds=2.5))["MD922"]
+    assert "3 frees of memory whose allocation was not recorded" in notes_of(opened(unknown_frees=3))["MD902"]
+
+
+def test_a_device_that_is_not_there_is_told(opened):
+    trace = opened(phantom=True)
+    assert trace.phantom
+    assert "MD923" in notes_of(trace)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1, True, "2", None, [], 1 << 70])
+def test_numbers_that_are_none_make_no_notes(opened, value):
+    assert not {"MD902", "MD921"} & set(notes_of(opened(unknown_frees=value, max_events=value)))
+    if value is not True:
+        assert "MD922" not in notes_of(opened(paused_seconds=value, taken_over=value))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"marks": {"value": b"1234567"}},
+        {"marks": {"value": b""}},
+        {"marks": {"value": [1, 2]}},
+        {"tensors": {"addr": None}},
+        {"names": "abc"},
+        {"names": []},
+    ],
+)
+def test_damaged_columns_are_refused(opened, changes):
+    with pytest.raises(RefusedFile):
+        opened(**changes)
+
+
+@pytest.mark.parametrize("extreme", [-(1 << 63), (1 << 63) - 1, 1 << 31, -1])
+@pytest.mark.parametrize("name", ["time_ns", "kind", "value", "device", "allocs", "frees"])
+def test_absurd_marks_do_no_harm(opened, written, name, extreme):
+    num = len(pickle.loads(written)["memdiag"]["marks"][name]) // 8
+    try:
+        trace = opened(marks={name: column(*[extreme] * num)})
+    except RefusedFile:
+        return
+    assert (trace.devices[0].events.step >= -1).all()
+    assert (trace.devices[0].tensors.step_alloc >= -1).all()
+
+
+def test_rows_that_name_every_moment_cost_little(opened):
+    marks, rows = 40_000, 40_000
+    one = np.ones(marks, np.int64)
+    tensors = {
+        "device": column(*[0] * rows), "addr": column(*range(512, 512 + 512 * rows, 512)), "category": column(*[1] * rows),
+        "name": column(*[0] * rows), "first": column(*[0] * rows), "last": column(*[marks - 1] * rows),
+    }  # fmt: skip
+    allocs = np.linspace(0, 700, marks).astype(np.int64)
+    made = {name: values.astype("<i8").tobytes() for name, values in {
+        "time_ns": one, "kind": one * 0, "value": one * 2, "device": one * 0, "allocs": allocs, "frees": one * 0 - 1}.items()}  # fmt: skip
+    assert len(opened(marks=made, tensors=tensors).devices) == 1  # all of it at once would take 100 GB
+
+
+def test_what_is_seen_at_both_ends_was_there_all_the_time(opened):
+    trace = opened()
+    tensors = trace.devices[0].tensors
+    weights = tensors.category == schema.CATEGORIES.index("parameter")
+    assert {trace.strings[name] for name in tensors.name[weights]} >= {"embed.weight", "blocks.1.down.bias", "head.weight"}
