@@ -18,6 +18,7 @@ ALLOWANCES = {"npu": 3 * GIB, "hip": 3 * GIB // 2, "xpu": GIB // 2}
 ALLOWANCE = GIB
 
 LARGE_SEGMENT = 20 * MIB
+ROUNDING = 11 * MIB  # two printed GiB of two decimals may be wrong by that much together
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,23 @@ class Numbers:
         if self.process is not None:
             return self.foreign or 0
         return max((self.foreign or 0) - self.allowance, 0)
+
+    @property
+    def likely_this(self) -> tuple[int, int] | None:
+        """Of several processes that are listed without saying which is this one, the one that what is reserved here fits best."""
+        if self.process is not None or self.reserved is None:
+            return None
+        likely = [
+            (pid, size) for pid, size in self.listed
+            if self.reserved <= size + ROUNDING and size - self.reserved <= 4 * self.allowance
+        ]  # fmt: skip
+        return min(likely, key=lambda entry: entry[1]) if likely else None
+
+    @property
+    def strangers(self) -> tuple[tuple[int, int], ...]:
+        """Other processes as far as they are listed: (pid, bytes), in the order in which they are printed."""
+        this = self.likely_this
+        return self.others or (tuple(entry for entry in self.listed if entry[0] != this[0]) if this else self.listed)
 
     @property
     def oversubscribed(self) -> bool:

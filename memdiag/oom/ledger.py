@@ -29,8 +29,8 @@ def account(found: Found) -> tuple[LedgerEntry, ...]:
     free = [] if numbers.free is None else room.take("free", numbers.free, "free", "printed")
     own = _own(numbers, room, "printed" if {"unallocated_bytes", "cached_bytes"} & found.fields.keys() else "computed")
     others = _others(numbers, room)
-    if not (free or own or others) and numbers.total is None:
-        return ()
+    if not (free or own or others):
+        return ()  # nothing is known but, perhaps, the size of the device: no account
     total = LedgerEntry("total", numbers.total, "total", "printed")
     return (*own, *others, *free, *_rest(found, numbers, room, len(own) + len(others) + len(free)), total)
 
@@ -57,8 +57,8 @@ class _Room:
 
 def _own(numbers: Numbers, room: _Room, slack_basis: str) -> list[LedgerEntry]:
     """This process: what its allocator counts, then what the driver sees of it beyond that."""
-    pid, process = _this_process(numbers)
-    inferred = process is not None and numbers.process is None
+    likely = numbers.likely_this
+    process = likely[1] if likely else numbers.process
     inside = room if process is None else _Room(process if room.left is None else min(process, room.left))
     before = inside.left
     held = numbers.slack if numbers.slack is not None else 0
@@ -75,24 +75,12 @@ def _own(numbers: Numbers, room: _Room, slack_basis: str) -> list[LedgerEntry]:
     if process is None or inside.left is None:
         return entries
     what = _outside_here(numbers) if numbers.allocated is not None else "this process"
-    if inferred:
-        what += f" (process {pid} is taken to be this one)"
-    rest = inside.take(what, inside.left, "this process", "inferred" if inferred else "computed" if entries else "printed")
+    if likely:
+        what += f" (process {likely[0]} is taken to be this one)"
+    rest = inside.take(what, inside.left, "this process", "inferred" if likely else "computed" if entries else "printed")
     if room.left is not None and before is not None:
         room.left -= before
     return entries + rest
-
-
-def _this_process(numbers: Numbers) -> tuple[int | None, int | None]:
-    """Returns the process line of this process; of several unnamed ones, the one that what is reserved here fits best."""
-    if numbers.process is not None or numbers.reserved is None:
-        return None, numbers.process
-    likely = [
-        (pid, size)
-        for pid, size in numbers.listed
-        if numbers.reserved <= size + 2 * _HALF_DIGIT and size - numbers.reserved <= 4 * numbers.allowance
-    ]
-    return min(likely, key=lambda entry: entry[1]) if likely else (None, None)
 
 
 def _outside_here(numbers: Numbers) -> str:
@@ -103,9 +91,7 @@ def _outside_here(numbers: Numbers) -> str:
 
 def _others(numbers: Numbers, room: _Room) -> list[LedgerEntry]:
     """Every other process that is listed."""
-    this, _ = _this_process(numbers)
-    listed = numbers.others or tuple(entry for entry in numbers.listed if entry[0] != this)
-    return [entry for pid, size in listed for entry in room.take(f"process {pid}", size, "other processes", "printed")]
+    return [entry for pid, size in numbers.strangers for entry in room.take(f"process {pid}", size, "other processes", "printed")]
 
 
 def _rest(found: Found, numbers: Numbers, room: _Room, num_printed: int) -> list[LedgerEntry]:
@@ -119,7 +105,7 @@ def _rest(found: Found, numbers: Numbers, room: _Room, num_printed: int) -> list
         return free
     if room.left <= _HALF_DIGIT * (num_printed + 1) and numbers.free is not None:
         return [LedgerEntry("unknown: within the rounding of the printed numbers", room.left, "unknown", "computed")]
-    known = numbers.process is not None or _this_process(numbers)[1] is not None
+    known = numbers.process is not None or numbers.likely_this is not None
     causes = ["free memory"] if numbers.free is None else []
     if not known:
         causes.append(_UNSEEN.get(found.backend, _UNSEEN_HERE))

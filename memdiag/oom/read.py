@@ -28,6 +28,8 @@ from memdiag.registry import resolve
 
 MOST_MESSAGES = 20_000
 LONGEST_TEXT = 8_000
+LINES_AROUND = 40  # of any speaker: an engine's name is often in what another process says
+LONGEST_LINE = 2_000
 _UNKNOWN = Judgement("unknown", "low")
 _Result = TypeVar("_Result")
 
@@ -76,7 +78,7 @@ class _Reader:
         self._sources.append(source)
         for window in windows(chunks, self._gate, self._tally):
             for sighting in self._seen(window):
-                self._add(sighting, source)
+                self._add(sighting, source, window)
 
     def report(self) -> OomReport:
         """Returns all messages; warnings only if there is nothing else."""
@@ -112,7 +114,7 @@ class _Reader:
                 nothing: Sequence[Found] = ()
                 yield from (found for found in self._try(partial(_find, name, text), nothing) if not is_mention(text, found))
 
-    def _add(self, sighting: Sighting, source: str) -> None:
+    def _add(self, sighting: Sighting, source: str, window: Window) -> None:
         key = (source, sighting.rank, sighting.found.dialect, _frozen(sighting.fields))
         count = 1 + sighting.repeats
         if key in self._messages:
@@ -122,10 +124,9 @@ class _Reader:
             self._num_left_out += count
             return
         found = sighting.found
-        judged = Found(
-            found.start, found.end, found.dialect, found.framework, found.backend, sighting.fields,
-            found.judgement, found.fixes, found.is_warning, found.marks,
-        )  # fmt: skip
+        nothing: frozenset[str] = frozenset()
+        marks = found.marks | self._try(lambda: _marks_around(window, sighting.order), nothing)
+        judged = replace(found, fields=sighting.fields, marks=marks)
         judgement = self._try(lambda: _judge(judged, sighting.context), _UNKNOWN)
         accounts: tuple[LedgerEntry, ...] = self._try(lambda: _account(judged), ())
         findings: tuple[Finding, ...] = self._try(lambda: _advise(judged, judgement), ())
@@ -149,6 +150,13 @@ def _judge(found: Found, context: str) -> Judgement:
     from memdiag.oom.verdict import judge
 
     return judge(found, context)
+
+
+def _marks_around(window: Window, order: int) -> frozenset[str]:
+    from memdiag.oom.surroundings import marks_around
+
+    lines = window.lines[max(order - LINES_AROUND, 0) : order + LINES_AROUND + 1]
+    return marks_around("\n".join(line[:LONGEST_LINE] for _number, line in lines))
 
 
 def _account(found: Found) -> tuple[LedgerEntry, ...]:

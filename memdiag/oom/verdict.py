@@ -7,7 +7,8 @@ itself was denied (a limit) to a comparison of the two. Shares of the card were 
 
 from __future__ import annotations
 
-from memdiag.oom.arithmetic import Numbers, numbers_of
+from memdiag.oom.arithmetic import ROUNDING, Numbers, numbers_of
+from memdiag.oom.limits import capped, implied_limit, unusable
 from memdiag.oom.model import Cause, Confidence, Found, Judgement
 from memdiag.oom.surroundings import without_numbers
 from memdiag.units import GIB, MIB, TIB, format_bytes
@@ -22,7 +23,7 @@ _LAST_DROPS_BYTES = 128 * MIB
 _JUST_OVER = 1.03  # free and slack that are less than this times the request: that it would fit in one piece is not safe to say
 _PLENTY = 0.1  # this part of the card free, and twice the request: not what the allocator holds is the matter
 _FULL = 0.7
-_ROUNDING = 11 * MIB  # two printed GiB of two decimals may be wrong by that much together
+_MUCH_IDLE = 0.25  # of what is reserved: more than the slack of any run that goes well
 _XPU_LARGEST = 4 * GIB
 
 
@@ -42,11 +43,12 @@ def judge(found: Found, context: str = "") -> Judgement:
     if all(number is None for number in (numbers.requested, numbers.total, numbers.free, numbers.held)):
         return without_numbers(context)
     if numbers.requested is None:
-        return _cut(numbers, "the size of the request", ("capacity", "fragmentation"))
+        return _idle(numbers) or _cut(numbers, "the size of the request", ("capacity", "fragmentation"))
     return (
-        _hopeless(numbers, numbers.requested)
+        unusable(found, numbers, numbers.requested)
+        or _hopeless(numbers, numbers.requested)
         or _oversubscribed(numbers, numbers.requested)
-        or _capped(found, numbers, numbers.requested)
+        or capped(found, numbers, numbers.requested)
         or _pools(numbers, numbers.requested)
         or _incomplete(found, numbers, numbers.requested)
         or _slack(found, numbers, numbers.requested)
@@ -54,6 +56,16 @@ def judge(found: Found, context: str = "") -> Judgement:
         or _outside(found, numbers, numbers.requested)
         or _full(found, numbers, numbers.requested)
     )
+
+
+def _idle(numbers: Numbers) -> Judgement | None:
+    """Of a message whose head is cut off: much of what is reserved lies unused."""
+    slack = numbers.slack or 0
+    if numbers.reserved is None or slack < max(_MUCH_IDLE * numbers.reserved, GIB):
+        return None
+    part = f"{format_bytes(slack)} of the {format_bytes(numbers.reserved)} that is reserved ({slack / numbers.reserved:.0%}) is unallocated"
+    reason = f"{part}: most requests would fit into that if it were in one piece."
+    return Judgement("fragmentation", "low", ("unknown", "capacity"), (reason, "How much was asked for is not printed, or was cut off."))
 
 
 def _cut(numbers: Numbers, missing: str, alternatives: tuple[Cause, ...]) -> Judgement:
@@ -80,7 +92,7 @@ def _hopeless(numbers: Numbers, requested: int) -> Judgement | None:
     if requested > numbers.total:
         ratio = f" ({requested / numbers.total:.1f} times)" if numbers.total else ""
         reason = f"{size} asked for at once is more than the {total} of the card{ratio}."
-        if numbers.free is not None and numbers.free > numbers.total + _ROUNDING:
+        if numbers.free is not None and numbers.free > numbers.total + ROUNDING:
             doubt = (
                 f"The driver says that {format_bytes(numbers.free)} is free, more than the card has: it may have taken its size wrongly."
             )
@@ -102,7 +114,7 @@ def _hopeless(numbers: Numbers, requested: int) -> Judgement | None:
         reasons.append(f"{format_bytes(numbers.foreign)} is outside this process as well, but without that it would not fit either.")
     if numbers.limit is not None:
         alternatives.append("limit")
-    sure = used + requested > numbers.total + _ROUNDING and numbers.allocated is not None
+    sure = used + requested > numbers.total + ROUNDING and numbers.allocated is not None
     return Judgement("capacity", "high" if sure else "medium", tuple(alternatives), tuple(reasons))
 
 
@@ -127,26 +139,6 @@ def _oversubscribed(numbers: Numbers, requested: int) -> Judgement | None:
     return Judgement("capacity", "low" if asleep else "medium", ("unknown",), (counted, f"{left}{slack}."))
 
 
-def _capped(found: Found, numbers: Numbers, requested: int) -> Judgement | None:
-    """A limit of this process was reached, and the device had the memory."""
-    held = numbers.held or 0
-    if numbers.limit is None or held + requested + _ROUNDING < numbers.limit:
-        return None
-    if numbers.free is not None and numbers.free + _ROUNDING < requested:
-        return None  # the device would have refused as well
-    what = "reserved" if numbers.reserved is not None else "allocated"
-    wanted = f"{format_bytes(held)} {what} + {format_bytes(requested)} requested = {format_bytes(held + requested)}"
-    reasons = [f"{wanted}, and this process is allowed {format_bytes(numbers.limit)}."]
-    if numbers.free is not None:
-        reasons.append(f"The device has {format_bytes(numbers.free)} free, which would have been enough.")
-    alternatives: list[Cause] = []
-    if numbers.slack is not None and numbers.slack >= requested:
-        alternatives.append("fragmentation")
-        reasons.append(f"Within the limit, {format_bytes(numbers.slack)} is reserved but unallocated: pieces too small for the request.")
-    alternatives.append("capacity")
-    return Judgement("limit", "medium" if found.backend == "mps" or numbers.free is None else "high", tuple(alternatives), tuple(reasons))
-
-
 def _pools(numbers: Numbers, requested: int) -> Judgement | None:
     """Private pools hold what others cannot use."""
     short = requested - (numbers.free or 0)
@@ -154,8 +146,9 @@ def _pools(numbers: Numbers, requested: int) -> Judgement | None:
         return None
     part = f" of {format_bytes(numbers.total)}" if numbers.total is not None else ""
     reason = f"{format_bytes(numbers.pool)}{part} lies free in private pools (CUDA graphs, MemPool), where only their owners may use it."
+    said = "PyTorch prints it as 'allocated in private pools', but what it counts there are their free blocks."
     sure: Confidence = "high" if numbers.share(numbers.pool) >= 0.5 else "medium"
-    return Judgement("workspace_or_comm", sure, ("capacity", "fragmentation"), (reason,))
+    return Judgement("workspace_or_comm", sure, ("capacity", "fragmentation"), (reason, said))
 
 
 def _incomplete(found: Found, numbers: Numbers, requested: int) -> Judgement | None:
@@ -277,7 +270,7 @@ def _free_enough(found: Found, numbers: Numbers, requested: int) -> Judgement | 
     if found.backend == "xpu" and requested >= _XPU_LARGEST:
         reason = f"{size} in one piece was refused although {free} is free: many Level Zero drivers give no piece of 4 GiB or more."
         return Judgement("limit", "medium", ("unknown", "capacity"), (reason,))
-    fraction = _implied_limit(numbers, requested)
+    fraction = implied_limit(numbers, requested)
     if fraction is not None:
         held = format_bytes(numbers.reserved)
         reason = (
@@ -290,20 +283,6 @@ def _free_enough(found: Found, numbers: Numbers, requested: int) -> Judgement | 
         "or a limit applies that is not printed (older PyTorch, from 2.1 on, prints none)."
     )
     return Judgement("unknown", "low", ("capacity", "limit", "fragmentation"), (reason, why))
-
-
-def _implied_limit(numbers: Numbers, requested: int) -> int | None:
-    """Returns the round share of the card, in percent, that this request would have been the first to exceed; None if there is none.
-
-    PyTorch 2.1 and the next versions keep to set_per_process_memory_fraction without printing it.
-    """
-    if not numbers.total or not numbers.reserved or requested > numbers.total // 100 or (numbers.free or 0) < _PLENTY * numbers.total:
-        return None
-    for percent in range(5, 100, 5):
-        allowed = numbers.total * percent // 100
-        if numbers.reserved <= allowed + _ROUNDING and allowed < numbers.reserved + requested + _ROUNDING:
-            return percent
-    return None
 
 
 def _driver_has_it(numbers: Numbers, requested: int) -> bool:
@@ -365,9 +344,11 @@ def _who(numbers: Numbers) -> tuple[str, ...]:
         f"{format_bytes(numbers.outside)} outside this allocator, where one process' context and libraries take "
         f"{format_bytes(numbers.allowance)} at most."
     )
-    if numbers.listed:
-        biggest = max(numbers.listed, key=lambda entry: entry[1])
-        return (reason, f"Process {biggest[0]} holds {format_bytes(biggest[1])}.")
+    if numbers.strangers:
+        pid, size = max(numbers.strangers, key=lambda entry: entry[1])
+        likely = numbers.likely_this
+        taken = f"; process {likely[0]} with {format_bytes(likely[1])} is taken to be this one" if likely else ""
+        return (reason, f"Process {pid} holds {format_bytes(size)}{taken}.")
     return (reason,)
 
 

@@ -15,6 +15,7 @@ from memdiag.oom.advice.case import Case
 from memdiag.oom.advice.device import capacity, fragmentation
 from memdiag.oom.advice.elsewhere import limit, other_process, workspace_or_comm
 from memdiag.oom.advice.rest import hint, host, unknown
+from memdiag.oom.advice.systems import for_windows, present
 from memdiag.oom.arithmetic import numbers_of
 from memdiag.oom.model import Cause, Found, Judgement
 
@@ -75,6 +76,8 @@ def advise(found: Found, judgement: Judgement) -> tuple[Finding, ...]:
         findings.append(wrong)
     main = findings[0]
     findings[0] = replace(main, severity="warning" if found.is_warning else main.severity, fixes=_ranked(found, main))
+    if case.windows:
+        findings = [replace(finding, fixes=present(*map(for_windows, finding.fixes))) for finding in findings]
     return _compatible(found.backend, findings)
 
 

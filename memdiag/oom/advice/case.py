@@ -44,9 +44,36 @@ class Case:
         return mine and "mallocasync" not in self.found.dialect and "workspace" not in self.found.dialect
 
     @property
+    def engine(self) -> str:
+        """The program that serves or generates here ("vllm", "diffusers", …), "" for any other."""
+        return self._mark("engine") or (self.found.framework if self.found.framework in {"vllm", "sglang"} else "")
+
+    @property
+    def stage(self) -> str:
+        """Where in the life of an engine it failed: "load", "capture" or ""."""
+        return self._mark("stage")
+
+    @property
+    def on_apple(self) -> bool:
+        """Whether it is a Mac, where no containers hide processes."""
+        return self.backend in {"mps", "metal"}
+
+    @property
+    def windows(self) -> bool:
+        """Whether paths of Windows stand around the message."""
+        return "os:windows" in self.found.marks
+
+    def is_set(self, key: str) -> bool:
+        """Returns whether a setting of the allocator is printed as set."""
+        return f"set:{key}" in self.found.marks
+
+    @property
     def generation(self) -> str:
         """The first release that prints such messages ("2.1", "npu-1.11"), "" if that is open."""
-        return next((mark.removeprefix("generation:") for mark in sorted(self.found.marks) if mark.startswith("generation:")), "")
+        return self._mark("generation")
+
+    def _mark(self, kind: str) -> str:
+        return next((mark.partition(":")[2] for mark in sorted(self.found.marks) if mark.startswith(f"{kind}:")), "")
 
     @property
     def short(self) -> int | None:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from memdiag.findings import Evidence, Finding, Fix, Saving
 from memdiag.oom.advice.case import Case
+from memdiag.oom.advice.graphs import less_graphs
+from memdiag.oom.advice.serving import serving
 from memdiag.oom.advice.systems import expandable, max_split, newer, present, snapshot, system
 from memdiag.oom.arithmetic import Numbers
 from memdiag.units import GIB, MIB, format_bytes
 
 _POOLS_FROM = GIB  # MindSpeed's own rule of thumb: consider its pools where more than this is reserved but not allocated
 _HCCL = 400 * MIB  # one communicator: 2 x HCCL_BUFFSIZE, 200 MB by default
+_POOL_MATTERS = 0.03  # of the card
 _WAITING = 256 * MIB
+_WHOLE_PROGRAMS = frozenset({"xla_tpu"})  # their "requested" is all that a compiled program needs, not one request
 
 _POOLS_CAVEAT = (
     "needs expandable_segments:False, without adaptive recomputation, smart swap and fused rotary embedding; it takes new memory rather "
@@ -30,14 +36,20 @@ def fragmentation(case: Case) -> Finding:
         max_split(case),
         newer(case),
         _own_stream(case),
-        _steady_sizes(case),
+        *(serving(case) or (_steady_sizes(case),)),
         snapshot(case),
     )
-    saving = Saving(0, min(slack, requested), slack, "estimated") if slack else None
-    title = f"{format_bytes(slack)} is free in the allocator, but in pieces too small for {format_bytes(requested)}"
-    if slack < requested and numbers.free:
+    saving = Saving(0, min(slack, requested or slack), slack, "estimated") if slack else None
+    piece = format_bytes(requested) if requested else "what was asked for"
+    title = f"{format_bytes(slack)} is free in the allocator, but in pieces too small for {piece}"
+    if numbers.slack is None:
+        whole = f"{format_bytes(numbers.free)} is free, but not {piece}" if numbers.free else f"Memory is free, but not {piece}"
+        title = f"{whole} in one piece"
+    elif not requested:
+        title = f"{format_bytes(slack)} is unused in the allocator; whether it would have been enough is not printed"
+    elif slack < requested and numbers.free:
         both = f"{format_bytes(slack)} is free in the allocator and {format_bytes(numbers.free)} outside"
-        title = f"{both}, but not {format_bytes(requested)} in one piece"
+        title = f"{both}, but not {piece} in one piece"
     return Finding(
         "MD701",
         title,
@@ -64,6 +76,8 @@ def capacity(case: Case) -> Finding:
     title = f"{format_bytes(requested)} more does not fit the device" if requested else "The program needs more memory than the device has"
     if alone:
         title = f"One request of {format_bytes(requested)} is larger than the whole device"
+        if case.found.dialect in _WHOLE_PROGRAMS:
+            title = f"The program needs {format_bytes(requested)}, and the device has {format_bytes(numbers.total)}"
     elif numbers.total is not None and used is not None:
         title = f"{format_bytes(used)} of {format_bytes(numbers.total)} is in use, and {format_bytes(requested)} more does not fit"
     return Finding(
@@ -160,10 +174,30 @@ def _steady_sizes(case: Case) -> Fix:
     )  # fmt: skip
 
 
+def _little_to_win(case: Case) -> str:
+    """What settings of the allocator could do here, against the hope that they mend it; "" where the message does not tell."""
+    slack, short, numbers = case.numbers.slack, case.short, case.numbers
+    if slack is None:
+        return ""
+    unused = f"{format_bytes(slack)} is unused"
+    if numbers.pool:
+        unused += f" beside {format_bytes(numbers.pool)} of free blocks in private pools, which only their owners can use"
+    if short is None or (slack >= short and slack >= (numbers.requested or 0)):
+        return f"empty_cache() and allocator settings hardly help: {unused}"
+    if slack >= short:
+        return f"allocator settings would help this one request at most: {unused}"
+    return f"empty_cache() and allocator settings do not help: only {unused}"
+
+
 def _less(case: Case, *, alone: bool) -> tuple[Fix, ...]:
     """Ways to need less, by what they cost."""
     numbers = case.numbers
     fixes: list[Fix | None] = []
+    engine = serving(case)
+    if engine:
+        first = engine[0]
+        known = "; ".join(text for text in (first.caveat, _little_to_win(case)) if text)
+        return present(replace(first, caveat=known), *engine[1:], *(less_graphs(case) if numbers.pool else ()), snapshot(case))
     if alone or (numbers.total and (numbers.requested or 0) > numbers.total // 2):
         fixes.append(Fix(
             "Look at the line that asked: make this one tensor smaller, in chunks or not at all", "code",
@@ -171,18 +205,12 @@ def _less(case: Case, *, alone: bool) -> tuple[Fix, ...]:
             "attention weights (the line shown), logits of a long sequence, a batch that was joined by mistake",
             "no setting and no other program's end can make room for it" if alone else "",
         ))  # fmt: skip
-    if case.found.framework in {"vllm", "sglang"}:
-        fixes.append(Fix("Serve shorter sequences, or fewer at a time", "flag", "--max-model-len 8192 --max-num-seqs 64",
-                         "vLLM; SGLang: --context-length 8192 --max-running-requests 64", "longer requests are refused"))  # fmt: skip
-    nothing = (
-        f"empty_cache() and allocator settings do not help: only {format_bytes(numbers.slack)} is unused"
-        if numbers.slack is not None
-        else ""
-    )
     fixes.append(Fix(
-        "Use a smaller batch, and collect gradients over several", "code", "",
-        "training and inference; the first thing to try", nothing,
+        "Use a smaller batch; in training, collect gradients over several", "code", "",
+        "training and inference; the first thing to try", _little_to_win(case),
     ))  # fmt: skip
+    if numbers.pool and numbers.share(numbers.pool) >= _POOL_MATTERS:
+        fixes += less_graphs(case)[:2]
     if case.on_torch:
         if case.backend == "npu":
             fixes.append(Fix("Recompute activations instead of keeping them", "flag",

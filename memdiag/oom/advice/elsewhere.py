@@ -5,6 +5,8 @@ from __future__ import annotations
 from memdiag.findings import Evidence, Finding, Fix, Saving
 from memdiag.oom.advice.case import Case
 from memdiag.oom.advice.device import hccl_room
+from memdiag.oom.advice.graphs import less_graphs
+from memdiag.oom.advice.serving import serving
 from memdiag.oom.advice.systems import has_settings, present, setting, system
 from memdiag.units import GIB, MIB, format_bytes
 
@@ -16,22 +18,29 @@ _KILLED_AT_MOST = 3
 def other_process(case: Case) -> Finding:
     """Returns MD703."""
     numbers = case.numbers
-    held = numbers.foreign_excess if numbers.foreign is not None else None
-    listed = sorted(numbers.others, key=lambda entry: -entry[1])
+    listed = sorted(numbers.strangers, key=lambda entry: -entry[1])
+    printed = sum(size for _, size in listed)
+    held, at_least = numbers.foreign_excess if numbers.foreign is not None else None, False
+    if numbers.process is None and printed and (numbers.likely_this or printed >= (held or 0)):
+        held = printed
+    elif numbers.process is None:
+        at_least = True  # what this process may take beside its allocator is taken off
     shown = [Evidence(f"process {pid} holds", size, "bytes") for pid, size in listed[:_KILLED_AT_MOST] if size]
-    title = f"{format_bytes(held)} of the device is held outside this process" if held else "Others hold the memory of the device"
+    title = "Others hold the memory of the device"
+    if held:
+        title = f"{'At least ' * at_least}{format_bytes(held)} of the device is held outside this process"
     names = system(case)
     if not numbers.free and numbers.free is not None and not listed:
         title += ", and nothing is free"
     fixes = present(
         Fix("See who uses the device, then end what is left over from earlier runs", "code", names.processes, case.backend.upper(),
-            "inside a container other processes stay invisible: look on the host") if names.processes else None,
+            "" if case.on_apple else "inside a container other processes stay invisible: look on the host") if names.processes else None,
         *_ends(case),
         _another_device(case),
         _own_device(case),
         _wait(case),
     )  # fmt: skip
-    saving = Saving(0, held, numbers.foreign or held, "estimated") if held else None
+    saving = Saving(0, held, max(numbers.foreign or 0, held), "estimated") if held else None
     return Finding(
         "MD703",
         title,
@@ -39,7 +48,7 @@ def other_process(case: Case) -> Finding:
         case.device,
         case.evidence(
             *shown,
-            Evidence("neither free nor reserved by this process", numbers.foreign, "bytes"),
+            Evidence(f"neither free nor {'reserved' if numbers.process is None else 'held'} by this process", numbers.foreign, "bytes"),
             Evidence("held by this process", numbers.process if numbers.process is not None else numbers.reserved, "bytes"),
         ),
         fixes,
@@ -89,7 +98,7 @@ def workspace_or_comm(case: Case) -> Finding:
         title = f"{format_bytes(outside)} is taken beside the allocator: communication, workspaces, the context"
     else:
         title = "A library found no memory beside what the framework holds"
-    fixes = present(*(_less_graphs(case) if pool else ()), *_less_beside(case), _leave_room(case))
+    fixes = present(*(less_graphs(case) if pool else ()), *(serving(case) or [*_less_beside(case), _leave_room(case)]))
     return Finding(
         "MD705",
         title,
@@ -125,6 +134,8 @@ def _another_device(case: Case) -> Fix | None:
     if not names.visible:
         return None
     if names.freest:
+        if case.windows:
+            return Fix("Use another device", "env", f"export {names.visible}={0 if case.device else 1}", "several devices", "")
         return Fix("Use the device with the most free memory", "env", f"export {names.visible}={names.freest}", "several devices",
                    "set it before the program starts; not with a launcher that assigns devices")  # fmt: skip
     other = 0 if case.device else 1
@@ -155,7 +166,7 @@ def _raise_limit(case: Case, needed: int | None, high: int | None) -> tuple[Fix,
         return (
             Fix("Let PyTorch use more of the memory that all programs share", "env", "export PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0", "MPS",
                 f"0.0 lifts the limit (default {_MPS_RATIO}): the system may begin to swap, or stop"),
-            Fix("Use a smaller batch or model", "code", "", "MPS", "the safer way: the memory is that of the whole computer"),
+            Fix("Use a smaller batch or model: the safer way", "code", "", "MPS", "the memory is that of the whole computer"),
             Fix("Close other programs that use the GPU", "code", names.processes, "MPS", ""),
         )  # fmt: skip
     if case.backend == "xpu" and (numbers.requested or 0) >= _XPU_LARGEST:
@@ -177,12 +188,15 @@ def _raise_limit(case: Case, needed: int | None, high: int | None) -> tuple[Fix,
             line = setting(case, "per_process_memory_fraction", share or "1.0")
             title = "Or raise it where it is set in the environment"
             fixes.append(Fix(title, "env", line, "torch >= 2.10: older ones refuse it", "put it into the line that is there"))
-    if case.on_torch:
+    if case.engine:
+        fixes += serving(case)
+    elif case.on_torch:
         fixes.append(Fix(
             "In a serving engine: change the share of memory that it takes", "flag", "--gpu-memory-utilization 0.95",
             "vLLM; SGLang: --mem-fraction-static", "too high, and graphs, workspaces and communication find no room",
         ))  # fmt: skip
-    fixes.append(Fix("Need less: a smaller batch, or shorter sequences", "code", "", "where the limit has to stay", ""))
+    if not case.engine:
+        fixes.append(Fix("Need less: a smaller batch, or shorter sequences", "code", "", "where the limit has to stay", ""))
     return present(*fixes)
 
 
@@ -193,16 +207,6 @@ def _new_share(case: Case, needed: int | None, high: int | None) -> str:
         return ""
     hundredths = -(-100 * (numbers.limit + needed) // numbers.total) + 1
     return f"0.{hundredths:02d}" if hundredths < 100 else "1.0"
-
-
-def _less_graphs(case: Case) -> list[Fix]:
-    return [
-        Fix("Compile without CUDA graphs", "code", 'model = torch.compile(model)  # not mode="reduce-overhead"', "torch.compile",
-            'steps of many small kernels get slower; mode="max-autotune-no-cudagraphs" keeps the tuning'),
-        Fix("Let graphs share one pool, and free those that are done with", "code", "torch.cuda.graph(graph, pool=first.pool())",
-            "graphs captured by hand", "graphs of one pool must be replayed in the order of their capture"),
-        Fix("Capture fewer sizes, or none", "flag", "--enforce-eager", "vLLM", "decoding gets slower"),
-    ] if case.backend in {"cuda", "hip"} else []  # fmt: skip
 
 
 def _less_beside(case: Case) -> list[Fix]:

@@ -43,12 +43,17 @@ def host(case: Case) -> Finding:
 def unknown(case: Case) -> Finding:
     """Returns MD707."""
     numbers = case.numbers
+    if case.judgement.confidence == "high":
+        return _no_shortage(case)
     tools = system(case).processes
+    contained = "" if case.on_apple else "a container does not see other processes"
     module = system(case).module
     in_hand = None
     if case.on_torch and case.backend in {"cuda", "hip"}:
         in_hand = Fix("Print free and total memory before the line that fails", "code", f"print({module}.mem_get_info())", "PyTorch", "")
     title = "The message does not tell why memory ran out"
+    if case.backend == "mps" and case.numbers.limit is not None and not case.numbers.held:
+        return _unusable(case)
     if numbers.free is not None and numbers.requested is not None and numbers.free >= numbers.requested:
         title = f"{format_bytes(numbers.requested)} was refused although {format_bytes(numbers.free)} is free"
     return Finding(
@@ -61,7 +66,7 @@ def unknown(case: Case) -> Finding:
         ),
         present(
             snapshot(case),
-            Fix("Look at the device at the moment of the failure", "code", tools, "", "a container does not see other processes")
+            Fix("Look at the device at the moment of the failure", "code", tools, "", contained)
             if tools else None,
             in_hand,
             Fix("Give memdiag the whole log: lines before the message may tell", "code", "memdiag oom train.log", "every framework", ""),
@@ -71,13 +76,41 @@ def unknown(case: Case) -> Finding:
     )  # fmt: skip
 
 
+def _no_shortage(case: Case) -> Finding:
+    """MD707 where a dialect knows that memory is not the matter."""
+    look = Fix("Look at the shape or the size that was asked for, where the traceback ends", "code", "", "", "freeing memory cannot help")
+    asked = Evidence("asked for", case.numbers.requested, "bytes")
+    title = "The size that was asked for is wrong, or something is broken; no memory ran out"
+    return Finding("MD707", title, "critical", case.device, (asked,) if asked.value is not None else (),
+                   () if case.found.fixes else (look,), None, 0)  # fmt: skip
+
+
+def _unusable(case: Case) -> Finding:
+    """MD707 where the GPU of a Mac refuses everything."""
+    numbers = case.numbers
+    fixes = (
+        Fix(
+            "Use the CPU here",
+            "code",
+            'device = torch.device("cpu")',
+            "virtual machines and CI runners without a GPU of their own",
+            "slower",
+        ),
+        Fix(
+            "Leave tests that need the GPU to a machine that has one", "code", "", "CI", "torch.backends.mps.is_available() says True here"
+        ),
+    )
+    title = f"{format_bytes(numbers.requested)} was refused with nothing in use: the GPU cannot be used here"
+    return Finding("MD707", title, "critical", case.device, case.evidence(Evidence("limit", numbers.limit, "bytes")), fixes, None, 0)
+
+
 def hint(case: Case) -> Finding | None:
     """Returns MD708 where the message suggests a setting that the numbers rule out; else None."""
     hinted = [key for key in _HINTS if f"hint:{key}" in case.found.marks]
     slack = case.numbers.slack
-    if not hinted or slack is None or case.judgement.verdict == "fragmentation":
-        return None
-    needed = max(case.short if case.short is not None else case.numbers.requested or 0, 1)
+    if not hinted or slack is None or case.short is None or not case.numbers.total or case.judgement.verdict == "fragmentation":
+        return None  # what is not printed cannot rule it out
+    needed = max(case.short, 1)
     part = case.numbers.share(slack)
     if slack >= needed and part >= _TOO_LITTLE:
         return None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 
 from memdiag.findings import Fix
 from memdiag.oom.advice.case import Case
@@ -51,6 +52,12 @@ _NOTHING = System("", "", "", "")
 _BEFORE_SETTINGS = frozenset({"0.4", "1.4", "npu-1.8"})
 _BEFORE_EXPANDABLE = _BEFORE_SETTINGS | {"1.10"}
 
+# How programs that serve are usually started.
+_STARTED_AS = {
+    "vllm": "vllm serve MODEL …", "sglang": "python -m sglang.launch_server …", "comfyui": "python main.py …",
+    "webui": "python launch.py …", "diffusers": "python generate.py", "transformers": "python generate.py",
+}  # fmt: skip
+
 _SMALLEST_SPLIT_MB = 21  # early versions refuse 20, and all of them what is below
 
 
@@ -74,6 +81,16 @@ def setting(case: Case, key: str, value: object) -> str:
     return f"export {variable(case)}={key}:{value}"
 
 
+def for_windows(fix: Fix) -> Fix | None:
+    """Returns a remedy as the command prompt of Windows takes it; None where it is one of Unix."""
+    if fix.applicability.startswith("Linux") or re.search(r"/dev/|/proc/|\$\(|\bps aux\b|\bdmesg\b|\bulimit\b|^while ", fix.change):
+        return None
+    change = re.sub(r"^export (?=\w+=)", "set ", fix.change, flags=re.MULTILINE)
+    if re.match(r"[A-Z_]+=\S+ \w", change):  # a variable before a command
+        change = f"set {change.replace(' ', ' && ', 1)}"
+    return replace(fix, change=re.sub(r"num_workers=\d+", "num_workers=0", change))
+
+
 def has_settings(case: Case) -> bool:
     """Returns whether the allocator that printed this can be set at all."""
     return bool(variable(case)) and case.generation not in _BEFORE_SETTINGS
@@ -81,7 +98,7 @@ def has_settings(case: Case) -> bool:
 
 def expandable(case: Case) -> Fix | None:
     """Returns how to turn on expandable segments; None where the version does not know them."""
-    if not has_settings(case) or case.generation in _BEFORE_EXPANDABLE:
+    if not has_settings(case) or case.generation in _BEFORE_EXPANDABLE or case.windows or case.is_set("expandable_segments"):
         return None
     applicability = {
         "npu": "torch_npu, where driver and CANN support virtual memory",
@@ -92,33 +109,38 @@ def expandable(case: Case) -> Fix | None:
     }.get(case.backend, "some versions clash with CUDA IPC, CUDA graphs, sleep modes of serving engines and MemPools of their own")
     return Fix(
         "Use expandable segments: free pieces at their ends join", "env", setting(case, "expandable_segments", "True"), applicability,
-        f"set it before the device is first used; {caveat}; if it is set already, the pieces lie between live tensors",
+        f"set it before the device is first used; {caveat}",
     )  # fmt: skip
 
 
 def max_split(case: Case) -> Fix | None:
     """Returns how to keep blocks that could serve the request from being cut; None where no allowed value would."""
     requested = case.numbers.requested
-    if not has_settings(case) or requested is None:
+    if not has_settings(case) or requested is None or case.is_set("expandable_segments"):
         return None
     size = requested // MIB - 2  # the segment is the request rounded up to 2 MiB: the request itself must stay above
     if size < _SMALLEST_SPLIT_MB:
         return None
+    alone = expandable(case) is None
     return Fix(
-        "Where expandable segments are no option: do not cut blocks as large as this request", "env",
-        setting(case, "max_split_size_mb", min(size, 1 << 20)), "without expandable segments",
+        "Do not cut blocks as large as this request" if alone else "Or, where expandable segments are no option: keep large blocks whole",
+        "env", setting(case, "max_split_size_mb", min(size, 1 << 20)), "" if alone else "without expandable segments",
         "smaller requests can then not use large free blocks: reserved memory may rise and steps may get slower",
     )  # fmt: skip
 
 
 def newer(case: Case) -> Fix | None:
     """Returns the upgrade that brings expandable segments; None where they are there."""
-    if case.generation not in _BEFORE_EXPANDABLE or not case.on_torch:
+    if case.generation not in _BEFORE_EXPANDABLE or not case.on_torch or not system(case).variable or case.windows:
         return None
+    then = "\n" + setting(case, "expandable_segments", "True")
     if case.backend == "npu":
-        return Fix("Use a newer torch_npu: it has expandable segments", "version", "pip install --upgrade torch torch_npu",
+        return Fix("Use a newer torch_npu, and turn on its expandable segments", "version", "pip install --upgrade torch torch_npu" + then,
                    "torch_npu up to 1.8", "torch, torch_npu and CANN must match")  # fmt: skip
-    return Fix("Use PyTorch 2.1 or newer: it has expandable segments", "version", 'pip install --upgrade "torch>=2.1"',
+    if case.backend == "hip":
+        return Fix("Use a build for ROCm 7.0 or newer, and turn on its expandable segments", "version", then.strip(),
+                   "builds for older ROCm do not have them, whatever the version of PyTorch", "the driver must be new enough")  # fmt: skip
+    return Fix("Use PyTorch 2.1 or newer, and turn on its expandable segments", "version", 'pip install --upgrade "torch>=2.1"' + then,
                "older than 2.1, by the words of the message", "CUDA and libraries built against torch must match")  # fmt: skip
 
 
@@ -127,24 +149,17 @@ def snapshot(case: Case) -> Fix | None:
     module = system(case).module
     if not case.on_torch or case.backend not in {"cuda", "hip", "npu", "xpu"}:
         return None
-    if case.backend == "npu":
-        return Fix(
-            "Let torch_npu write what it held at the failure", "record",
-            "export OOM_SNAPSHOT_ENABLE=1 OOM_SNAPSHOT_PATH=.  # then: memdiag analyze oom_snapshot_*.pickle --at oom",
-            "torch_npu 6.0.rc3 and newer", "the folder must exist; a file for each process that fails",
-        )  # fmt: skip
-    if case.backend == "xpu" or case.generation in _BEFORE_EXPANDABLE:
+    if case.backend == "xpu" or (case.generation in _BEFORE_EXPANDABLE and case.backend != "npu"):
         return Fix(
             "Print what the allocator holds at the failure", "record", f"print({module}.memory_stats())",
             "where the error is caught", "histories of allocations need PyTorch 2.1 or newer, on CUDA or HIP",
         )  # fmt: skip
-    lines = (
-        f"{module}.memory._record_memory_history(max_entries=1_000_000)  # before the model is made\n"
-        f'{module}.memory._dump_snapshot("trace.pkl")  # where the error is caught; then: memdiag analyze trace.pkl --at oom'
-    )
+    program = _STARTED_AS.get(case.engine, "python train.py")
     return Fix(
-        "Record the run: it shows which tensors and which pieces", "record", lines, "every rank that fails", "steps get a little slower"
-    )
+        "Record the run: it shows which tensors and which pieces", "record",
+        f"memdiag record -- {program}\nmemdiag analyze --at oom",
+        "put it before the command that starts the program, as it is now", "steps get a little slower",
+    )  # fmt: skip
 
 
 def present(*fixes: Fix | None) -> tuple[Fix, ...]:
