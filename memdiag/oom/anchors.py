@@ -76,7 +76,9 @@ ANCHORS: dict[str, tuple[str, ...]] = {
         "wouldexceedallowedmemory",
         "free(accordingtocuda)",
     ),
-    "pytorch-eb": ("morethan1eb",),
+    "pytorch-eb": (
+        "morethan1eb",
+    ),
     "torch-thc": (
         "thcudacheckfail",
         "cudaruntimeerror(2)",
@@ -307,5 +309,22 @@ ANCHORS: dict[str, tuple[str, ...]] = {
         "cudaerrorinallocate",
         "outofmemoryerrorin",
         "getbesttactic",
+    ),
+    "cuda-driver": (
+        "cuda_error_out_of_memory",
+        "cudaerrormemory",
+        "hiperroroutofmemory",
+        "failed:outofmemory",
+        "gpuapicall)outofmemory",
+        "witherroroutofmemory",
+        "(2vs.0)outofmemory",
+        "assert:outofmemory",
+        "erroroutofmemory",
+        "error2:outofmemory",
+        "[cuda]outofmemory",
+        "bytesofdevicememory",
+        "bytesondevice",
+        "notenoughgpuvideomemory",
+        "hsa_status_error_out_of_resources",
     ),
 }

@@ -49,6 +49,7 @@ DIALECTS: dict[str, str] = {
     "ollama-host": "memdiag.oom.dialects.ollama_host",
     "mlx": "memdiag.oom.dialects.mlx",
     "tensorrt": "memdiag.oom.dialects.tensorrt",
+    "cuda-driver": "memdiag.oom.dialects.cuda_driver",
 }
 
 

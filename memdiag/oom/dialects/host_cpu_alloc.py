@@ -79,8 +79,8 @@ _ERRNO = pattern(
 _WINDOWS = pattern(r"(?:\[?WinError 1455\]? [^.]{0,80} | The paging file is too small for this operation to complete | 页面文件太小)")
 _OPENBLAS = pattern(r"OpenBLAS error: Memory allocation still failed after \d+ retries")
 _PYTHON = re.compile(r"(?:[A-Za-z_]\w*\.){0,6}_?(?:Array)?MemoryError(?::.{0,200})?")
-# A device's allocator that throws the same type (RMM), which is no host memory.
-_DEVICE = re.compile(r"cuda|hip|out_of_memory|rmm", re.IGNORECASE)
+# A device's allocator that throws the same type (RMM, PyCUDA, Theano), which is no host memory.
+_DEVICE = re.compile(r"cuda|hip|out_of_memory|rmm|\bcu(?:Mem|Ctx|Module|Device|Array)|Error allocating \d{1,24}(?!\d)", re.IGNORECASE)
 
 _STREAM = Fix(
     "Work on the data in pieces, or map it from disk, instead of building the whole array",

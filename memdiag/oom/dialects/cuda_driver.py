@@ -1,0 +1,172 @@
+"""The driver's "out of memory" as libraries without an allocator of their own repeat it: Numba, PyCUDA, OpenCV, Caffe and others.
+
+Hardly any prints a size. What was asked for can be told from the name of the call: memory of the device, of the host (pinned), or the
+context, which is the first thing that a process takes on a card.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from memdiag.findings import Fix
+from memdiag.oom.dialects.parts import number, shown, whole_lines
+from memdiag.oom.model import Fields, Found, Judgement
+from memdiag.oom.squeezed import Squeezed, pattern, take
+
+FORMATS = ("cuda_driver",)
+ANCHORS = (
+    "cuda_error_out_of_memory",
+    "cudaerrormemory",
+    "hiperroroutofmemory",
+    "failed:outofmemory",
+    "gpuapicall)outofmemory",
+    "witherroroutofmemory",
+    "(2vs.0)outofmemory",
+    "assert:outofmemory",
+    "erroroutofmemory",
+    "error2:outofmemory",
+    "[cuda]outofmemory",
+    "bytesofdevicememory",
+    "bytesondevice",
+    "notenoughgpuvideomemory",
+    "hsa_status_error_out_of_resources",
+)
+EXAMPLES = (
+    ("cuda_driver", "numba.cuda.cudadrv.driver.CudaAPIError: [2] Call to cuMemcpyHtoD results in CUDA_ERROR_OUT_OF_MEMORY"),
+    ("cuda_driver", "pycuda._driver.MemoryError: cuMemAllocPitch failed: out of memory"),
+    ("cuda_driver", "RuntimeError: CUDA failed with error out of memory"),
+    (
+        "cuda_driver",
+        "alloc fail type FlatData dev 1 space Device stream 0x55d0 size 2147483648 bytes (cudaMalloc error out of memory [2])",
+    ),
+    ("cuda_driver", "RuntimeError: Could not allocate tensor with 268435456 bytes. There is not enough GPU video memory available!"),
+)
+
+_CODES = r"(?P<code>CUDA_ERROR_OUT_OF_MEMORY | cudaErrorMemoryAllocation | hipErrorOutOfMemory)"
+# Whose words they are, and what they look like. Only the last ones are anybody's.
+_WORDINGS = (
+    (
+        "numba",
+        r"(?:\[ (?:CUresult\.CUDA_ERROR_OUT_OF_MEMORY|2) \])? Call to (?P<call>cu\w{3,60}) results in CUDA_ERROR_OUT_OF_MEMORY",
+    ),
+    ("pycuda", r"(?<![\w.])(?P<call>cu(?:Mem|Ctx|Module|Device|Array|Graphics|Tex|Link|GL|Stream)\w{0,50}) failed: out of memory"),
+    ("opencv", r"\( -217 : Gpu API call \) out of memory (?:in function '?\w{1,60})?"),
+    ("ctranslate2", r"CUDA failed with error out of memory"),
+    ("caffe", r"Check failed: \w{1,20} == cudaSuccess \( 2 vs\. 0 \) out of memory"),
+    ("mxnet", r"(?:storage_manager|gpu_device_storage|storage)\.h : \d{1,6} : (?:\w{1,40}:)? cudaMalloc (?:retry)? failed: out of memory"),
+    ("theano", r"Error allocating {requested:bytes} bytes of device memory \("),
+    ("theano", r"(?P<call>cuMem\w{2,40}) : CUDA_ERROR_OUT_OF_MEMORY (?: : out of memory)?"),
+    (
+        "faiss",
+        (
+            r"alloc fail (?:type \w{1,60})? dev {device_index:int} space \w{1,20} stream \w{1,30} size {requested:bytes} bytes"
+            r" (?: \( cudaMalloc error .{0,60}? \[ 2 \] )?"
+        ),
+    ),
+    ("warp", r"Failed to allocate {requested:bytes} bytes on device '? cuda : {device_index:int}"),
+    ("taichi", r"CUDA Error CUDA_ERROR_OUT_OF_MEMORY : out of memory while calling (?P<call>[a-z_]{3,40}) "),
+    ("lightgbm", r"\[LightGBM\] \[Fatal\] \[CUDA\] out of memory"),
+    ("dali", r"CUDA runtime API error cudaErrorMemoryAllocation (?:\(2\))? (?: : out of memory)?"),
+    ("pytorch", r"Could not allocate tensor with {requested:bytes} bytes \. There is not enough GPU video memory available"),
+    ("pytorch", r"Unexpected error from (?P<call>cudaGetDeviceCount)\(\) .{0,250}? Error 2: out of memory"),
+    ("rocm", r"HSA_STATUS_ERROR_OUT_OF_RESOURCES : The runtime failed to allocate the necessary resources"),
+    ("cuda", r"(?:GPU|CUDA)_? assert: out of memory"),
+    (
+        "cuda",
+        (
+            r"(?P<call>(?:cuda|hip)(?:Malloc|Host|Mem)\w{0,24}) (?:\( [^()]{0,80} \) )? (?:has)? (?:failed|error)"
+            r" (?:with (?:error)?)? [:,]? out of memory"
+        ),
+    ),
+    ("cuda", r"(?:code|error|err) (?:code)? [=:(]? 2 \)? [:,=]? \(? \"? (?:cudaErrorMemoryAllocation|out of memory) "),
+    (
+        "cuda",
+        r"(?:error|exception|failed|failure|fatal|reason|returned|code|->) [\]\)]? \\? [:=('\"`,\[\]]{0,4} (?:2[:,)=]{1,2}\(?)? " + _CODES,
+    ),
+    ("cuda", _CODES + r" (?: \( 2 \) )? [:,] out of memory"),
+)
+_HEADS = tuple((framework, pattern(wording)) for framework, wording in _WORDINGS)
+_ALONE = re.compile(r"(?:CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|hipErrorOutOfMemory)(?: \(\d{1,4}\))?[.!]?")
+_HOST = re.compile(r"host|pagelock", re.IGNORECASE)
+_OPENING = re.compile(r"cuCtxCreate|PrimaryCtxRetain|cudaGetDeviceCount|cuInit|cudaSetDevice", re.IGNORECASE)
+# Words of systems that print numbers and have dialects of their own.
+_OTHERS = re.compile(r"ggml|llama_|whisper_|tensorflow|jax|xla|onnxruntime|cupy|rmm/|tensorrt|bfc_allocator", re.IGNORECASE)
+_NEAR = 300
+
+_WHO = Fix("See who else holds the card", "flag", "nvidia-smi  # AMD: rocm-smi --showpids", "before the program starts", "")
+_CONTEXT = Fix(
+    "Let another program on the card end first, or choose another card",
+    "env",
+    "export CUDA_VISIBLE_DEVICES=1",
+    "hosts with several cards",
+    "each process needs some hundred MiB for its context alone",
+)
+_FREE = {
+    "numba": Fix(
+        "Drop arrays of the device that are not needed, and let Numba free them at once",
+        "code",
+        "del array; numba.cuda.current_context().deallocations.clear()",
+        "Numba, which frees memory in batches",
+        "",
+    ),
+    "pycuda": Fix("Free arrays as soon as they are done with", "code", "array.gpudata.free()", "PyCUDA", "the array cannot be used again"),
+    "opencv": Fix("Reuse matrices instead of making new ones", "code", "matrix.release()", "OpenCV's cv2.cuda", ""),
+    "ctranslate2": Fix(
+        "Load the model in 8 bits, and work on smaller batches",
+        "code",
+        'WhisperModel(name, device="cuda", compute_type="int8_float16")',
+        "faster-whisper and others on CTranslate2",
+        "a little accuracy",
+    ),
+    "faiss": Fix(
+        "Let Faiss keep less for temporaries",
+        "code",
+        "resources.setTempMemory(256 << 20)",
+        "Faiss, which takes about 1.5 GiB of a card for temporaries",
+        "large searches go in more pieces",
+    ),
+    "theano": Fix("Do not take most of the card at the start", "env", "THEANO_FLAGS=gpuarray.preallocate=-1", "Theano", "a little slower"),
+}
+
+
+def find(text: Squeezed) -> Iterator[Found]:
+    """Yields the messages in ``text``; where wordings overlap, the first in the table counts."""
+    taken: list[tuple[int, int]] = []
+    for framework, head in _HEADS:
+        for match in head.finditer(text.text):
+            start, end = match.span()
+            if any(start < other_end and other_start < end for other_start, other_end in taken[-200:]):
+                continue
+            if framework in {"cuda", "theano"} and _OTHERS.search(text.text, max(start - _NEAR, 0), end + _NEAR):
+                continue
+            taken.append((start, end))
+            yield _found(start, end, framework, take(match), match)
+    for start, end, line in whole_lines(text, _ALONE):
+        if not any(start < other_end and other_start < end for other_start, other_end in taken):
+            yield _found(start, end, "cuda", {}, line)
+
+
+def _found(start: int, end: int, framework: str, fields: Fields, match: re.Match[str]) -> Found:
+    call = match.groupdict().get("call") or ""
+    words = match[0].lower()
+    backend = "hip" if "hip" in words or framework == "rocm" else "directml" if "videomemory" in words else "cuda"
+    requested = number(fields, "requested_bytes")
+    judgement = Judgement(
+        "unknown",
+        "low",
+        ("capacity", "other_process"),
+        (
+            f"The driver refused {shown(requested)}; neither what is free nor who holds the rest is printed."
+            if requested
+            else "The driver refused; neither what was asked for nor what is free is printed.",
+        ),
+    )
+    fixes: tuple[Fix, ...] = (_FREE[framework], _WHO) if framework in _FREE else (_WHO,)
+    if _OPENING.search(call):
+        reasons = ("It failed when the device was opened, before this process held anything there: others had filled it.",)
+        judgement, fixes = Judgement("other_process", "medium", ("unknown", "capacity"), reasons), (_WHO, _CONTEXT)
+    elif _HOST.search(call):
+        reasons = (f"{call} takes pinned memory of the host: its memory or the limit on locked pages ran out, not the card.",)
+        judgement, fixes = Judgement("host", "medium", ("unknown",), reasons), ()
+    return Found(start, end, "cuda_driver", framework, backend, fields, judgement, fixes)

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import pytest
+from forms import Form, integer, whole_bytes
+from single import single
+
+from memdiag.oom.read import read_text
+
+_BYTES = {"requested": whole_bytes("requested")}
+_PLACED = _BYTES | {"device": integer("device_index", 0, 15)}
+FORMS = [
+    Form("cuda_driver", "numba.cuda.cudadrv.driver.CudaAPIError: [2] Call to cuMemAllocManaged results in CUDA_ERROR_OUT_OF_MEMORY"),
+    Form("cuda_driver", "pycuda._driver.MemoryError: cuModuleLoadDataEx failed: out of memory - "),
+    Form("cuda_driver", "RuntimeError: CUDA failed with error out of memory"),
+    Form("cuda_driver", "F0102 03:04:05.678901 4711 syncedmem.cpp:71] Check failed: error == cudaSuccess (2 vs. 0)  out of memory"),
+    Form("cuda_driver", "MemoryError: Error allocating {requested} bytes of device memory (CNMEM_STATUS_OUT_OF_MEMORY).", _BYTES),
+    Form(
+        "cuda_driver",
+        "Error: 'err == cudaSuccess' failed: StandardGpuResources: alloc fail type TemporaryMemoryBuffer dev {device} space Device "
+        "stream 0x7f01 size {requested} bytes (cudaMalloc error out of memory [2])",
+        _PLACED,
+    ),
+    Form("cuda_driver", "RuntimeError: Failed to allocate {requested} bytes on device 'cuda:{device}'", _PLACED),
+    Form(
+        "cuda_driver",
+        "RuntimeError: Could not allocate tensor with {requested} bytes. There is not enough GPU video memory available!",
+        _BYTES,
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "framework", "backend", "cause"),
+    [
+        ("CudaAPIError: [2] Call to cuDevicePrimaryCtxRetain results in CUDA_ERROR_OUT_OF_MEMORY", "numba", "cuda", "other_process"),
+        ("pycuda._driver.MemoryError: cuMemHostAlloc failed: out of memory", "pycuda", "cuda", "host"),
+        ("cv2.error: gpu_mat.cpp:9: error: (-217:Gpu API call) out of memory in function 'alloc'", "opencv", "cuda", "unknown"),
+        ("[LightGBM] [Fatal] [CUDA] out of memory /x/cuda_tree.cpp 31", "lightgbm", "cuda", "unknown"),
+        ("GPUassert: out of memory kernel.cu 31", "cuda", "cuda", "unknown"),
+        ("hipErrorOutOfMemory", "cuda", "hip", "unknown"),
+        ("terminate: thrust::system_error: parallel_for failed: cudaErrorMemoryAllocation: out of memory", "cuda", "cuda", "unknown"),
+        ("CUDA error at kernel.cu:31 code=2(cudaErrorMemoryAllocation) \"cudaMalloc(&p, n)\"", "cuda", "cuda", "unknown"),
+        ("cuvidCreateDecoder(&h, &p) failed -> CUDA_ERROR_OUT_OF_MEMORY: out of memory", "cuda", "cuda", "unknown"),
+    ],
+)  # fmt: skip
+def test_whose_words_and_which_call(text, framework, backend, cause):
+    message = single(text)
+    assert (message.dialect, message.framework, message.backend, message.judgement.verdict) == ("cuda_driver", framework, backend, cause)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "case cudaErrorMemoryAllocation: return false;",
+        "    hipErrorOutOfMemory = 2,",
+        "CUDA_ERROR_OUT_OF_MEMORY means that the driver had no memory.",
+        "if (status == cudaErrorMemoryAllocation) {",
+    ],
+)
+def test_names_of_constants_are_no_message(text):
+    assert not read_text(text).messages
