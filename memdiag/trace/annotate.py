@@ -18,6 +18,7 @@ from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.names import name_tensors
 from memdiag.trace.phases import Marks, mark
 from memdiag.trace.recorded import Recorded
+from memdiag.trace.table import Array
 from memdiag.trace.spans import lay_out
 
 BASES = ("phase", "step", "category", "lifetime")
@@ -31,13 +32,14 @@ def annotate(trace: Trace, recorded: Recorded | None = None) -> Trace:
     if all(name in trace.bases for name in BASES):
         return trace
     evidence = read_stacks(trace.stacks)
+    seen = [recorded.seen(device) for device in trace.devices] if recorded is not None else []
     if recorded is not None:
-        trace = replace(trace, devices=tuple(_seen(device, recorded) for device in trace.devices))
+        trace = replace(trace, devices=tuple(_told(*pair) for pair in zip(trace.devices, seen, strict=True)))
     marks = [(recorded and recorded.phases(device)) or mark(device, evidence, lay_out(trace, device)) for device in trace.devices]
     devices = tuple(_annotated(device, found, evidence) for device, found in zip(trace.devices, marks, strict=True))
     if recorded is not None:
         trace = replace(trace, devices=devices)
-        strings, devices = name_tensors(trace, recorded)
+        strings, devices = name_tensors(trace, recorded, [names for _, names in seen])
         trace = replace(trace, strings=strings)
     phase, step = _strongest([found.phase_basis for found in marks]), _strongest([found.step_basis for found in marks])
     said = any(bool(device.tensors.category.any()) for device in trace.devices)
@@ -51,9 +53,9 @@ def annotate(trace: Trace, recorded: Recorded | None = None) -> Trace:
     return replace(trace, devices=devices, bases={**trace.bases, **bases})
 
 
-def _seen(device: DeviceTrace, recorded: Recorded) -> DeviceTrace:
+def _told(device: DeviceTrace, seen: tuple[Array, Array]) -> DeviceTrace:
     """Returns a device with the categories of the tensors that a recorder saw."""
-    category, _ = recorded.seen(device)
+    category, _ = seen
     told = device.tensors.category
     return replace(device, tensors=device.tensors.replace(category=np.where(category > 0, category, told)))
 

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -23,12 +23,14 @@ from memdiag.trace.table import Array
 # Functions that only pass a call on: the operation is what called them.
 _PASSING = {"forward", "__call__", "_call_impl", "_wrapped_call_impl", "inner", "wrapper", "wrapped", "decorate_context", "_fn"}
 _FORWARD, _BACKWARD = schema.PHASES.index("forward"), schema.PHASES.index("backward")
+_MOST_OPERATION, _MOST_LINE = 80, 200  # characters
 _WORKSPACE = schema.CATEGORIES.index("workspace")
 
 
-def name_tensors(trace: Trace, recorded: Recorded) -> tuple[tuple[str, ...], tuple[DeviceTrace, ...]]:
-    """Returns all strings of a trace and its devices with names."""
+def name_tensors(trace: Trace, recorded: Recorded, seen: Sequence[Array]) -> tuple[tuple[str, ...], tuple[DeviceTrace, ...]]:
+    """Returns all strings of a trace and its devices with names; ``seen``: what ``Recorded.seen`` says of names, per device."""
     strings = list(trace.strings)
+    places = _Places(trace.stacks)
     numbers: dict[str, int] = {}
 
     def number(text: str) -> int:
@@ -38,22 +40,21 @@ def name_tensors(trace: Trace, recorded: Recorded) -> tuple[tuple[str, ...], tup
         return numbers[text]
 
     devices = []
-    for device in trace.devices:
-        name = _names(device, recorded, trace.stacks, number)
+    for device, told in zip(trace.devices, seen, strict=True):
+        name = _names(device, told, recorded, places, number)
         devices.append(replace(device, tensors=device.tensors.replace(name=name.astype(np.int32))))
     return tuple(strings), tuple(devices)
 
 
-def _names(device: DeviceTrace, recorded: Recorded, stacks: Stacks, number: Callable[[str], int]) -> Array:
+def _names(device: DeviceTrace, seen: Array, recorded: Recorded, places: _Places, number: Callable[[str], int]) -> Array:
     tensors = device.tensors
-    _, seen = recorded.seen(device)
     name = _each(seen, lambda row: number(recorded.names[row]))
     rest = np.flatnonzero(name < 0)
     module = np.append(recorded.module_at(device), UNNAMED)[tensors.alloc_at[rest]]
     module[tensors.alloc_at[rest] < 0] = UNNAMED
     stack = tensors.stack[rest].astype(np.int64)
     name[rest] = _each(
-        (module + 1) << 32 | (stack + 1), lambda key: _made(recorded, stacks, number, (key >> 32) - 1, (key & 0xFFFFFFFF) - 1)
+        (module + 1) << 32 | (stack + 1), lambda key: _made(recorded, places, number, (key >> 32) - 1, (key & 0xFFFFFFFF) - 1)
     )
     name[(seen < 0) & (tensors.category == _WORKSPACE)] = number("library workspace")
     return _by_size(device, module_of=_spread(rest, module, len(name)), name=name, recorded=recorded, number=number)
@@ -67,12 +68,26 @@ def _each(keys: Array, make: Callable[[int], int]) -> Array:
     return result
 
 
-def _made(recorded: Recorded, stacks: Stacks, number: Callable[[str], int], module: int, stack: int) -> int:
-    operation = _operation(stacks, stack)
+class _Places:
+    """What stacks say, each looked at once: a hostile file has long ones, and many tensors for each."""
+
+    def __init__(self, stacks: Stacks) -> None:
+        self._stacks = stacks
+        self._known: dict[int, tuple[str, str]] = {}
+
+    def of(self, stack: int) -> tuple[str, str]:
+        """Returns the operation and the user's line of a stack; "" where it has none."""
+        if stack not in self._known:
+            line = self._stacks.label(stack) if any(frame.is_user for frame in self._stacks[stack]) else ""
+            self._known[stack] = _operation(self._stacks, stack)[:_MOST_OPERATION], line[-_MOST_LINE:]
+        return self._known[stack]
+
+
+def _made(recorded: Recorded, places: _Places, number: Callable[[str], int], module: int, stack: int) -> int:
+    operation, where = places.of(stack)
     if module >= 0:
         path = recorded.names[module]
         return number(f"{path} ({operation})" if operation else path)
-    where = stacks.label(stack) if any(frame.is_user for frame in stacks[stack]) else ""
     if not where:
         return UNNAMED
     return number(f"{operation} at {where}" if operation else where)
