@@ -18,8 +18,8 @@ from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.names import name_tensors
 from memdiag.trace.phases import Marks, mark
 from memdiag.trace.recorded import Recorded
-from memdiag.trace.table import Array
 from memdiag.trace.spans import lay_out
+from memdiag.trace.table import Array
 
 BASES = ("phase", "step", "category", "lifetime")
 
