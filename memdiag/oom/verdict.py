@@ -85,7 +85,7 @@ def _hopeless(numbers: Numbers, requested: int) -> Judgement | None:
     """What does not fit the card even when everything else is packed."""
     size = format_bytes(requested)
     if requested >= _GARBAGE and numbers.total is None:
-        return Judgement("unknown", "medium", ("capacity",), (f"{size} was asked for, which no device has: a wrong shape or length.",))
+        return Judgement("unknown", "high", ("capacity",), (f"{size} was asked for, which no device has: a wrong shape or length.",))
     if numbers.total is None:
         return None
     total = format_bytes(numbers.total)

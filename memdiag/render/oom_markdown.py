@@ -44,14 +44,15 @@ def _messages(report: OomReport, *, every: bool, top: int) -> list[str]:
         lines += [f"**{escape(words.summary(report))}**", "", *table(head, [[escape(part) for part in row] for row in rows], (0,))]
         lines += [f"{escape(line)}\n" for line in (rest, words.left_out(report)) if line]
         lines += ["### The first one", ""]
-    lines += _message(first)
+    lines += _message(first, report.trace, every=every)
     if others := words.others(report.messages):
         lines += ["### Other causes", "", *(f"- **{escape(name)}**: {escape(reason)}" for name, reason in others), ""]
     return lines
 
 
-def _message(message: Message) -> list[str]:
-    lines = [f"**{escape(words.sentence(message))}** {escape(' '.join(words.reasons(message)))}", ""]
+def _message(message: Message, trace: str, *, every: bool) -> list[str]:
+    why = " ".join(words.reasons(message, 0 if every else words.MOST_REASONS))
+    lines = [f"**{escape(words.sentence(message))}** {escape(why)}", ""]
     lines += [f"How sure: {escape(words.sureness(message))}", "", f"*{escape(words.facts(message))}*", ""]
     rows, scale, total = words.ledger_rows(message), words.scale_of(message), words.total_of(message)
     if rows:
@@ -77,7 +78,7 @@ def _message(message: Message) -> list[str]:
         lines += ["### What to do", ""]
     for finding in message.findings:
         lines += _finding(finding)
-    steps = words.next_steps(message)
+    steps = words.next_steps(message, trace)
     lines += ["### Next", ""] if steps else []
     for purpose, given in steps:
         lines += [f"{escape(purpose)}:", "", *fence([plain(line) for line in given.splitlines()]), ""]
@@ -98,5 +99,5 @@ def _fix(number: int, fix: Fix) -> list[str]:
     if fix.change:
         lines += [*("   " + line for line in fence([plain(line) for line in fix.change.splitlines()])), ""]
     if fix.caveat:
-        lines += [f"   *But* {escape(words.caveat(fix))}", ""]
+        lines += [f"   *{escape(words.caveat(fix))}*", ""]
     return lines

@@ -34,7 +34,7 @@ def render(report: OomReport, look: Look = PLAIN, *, every: bool = False, top: i
         return page.finish()
     if len(report.messages) > 1:
         _overview(page, report, every=every, top=top)
-    _message(page, report.messages[0], every=every)
+    _message(page, report.messages[0], report.trace, every=every)
     if others := words.others(report.messages):
         page.title("Other causes")
         page.grid("lw", [((name.upper(), "bold"), reason) for name, reason in others])
@@ -63,11 +63,11 @@ def _overview(page: LightPage, report: OomReport, *, every: bool, top: int) -> N
     page.gap()
 
 
-def _message(page: LightPage, message: Message, *, every: bool) -> None:
+def _message(page: LightPage, message: Message, trace: str, *, every: bool) -> None:
     style = "bold yellow" if message.judgement.verdict == "unknown" or message.is_warning else "bold red"
     name = words.cause_name(message.judgement.verdict).upper()
     page.grid("lw", [((name, style), (words.sentence(message), "bold"))], indent=0)
-    rows = [(("", "dim"), reason) for reason in words.reasons(message)]
+    rows = [(("", "dim"), reason) for reason in words.reasons(message, 0 if every else words.MOST_REASONS)]
     rows += [(("how sure", "dim"), words.sureness(message)), (("message", "dim"), words.facts(message))]
     if words.reasons(message):
         rows[0] = (("why", "dim"), rows[0][1])
@@ -77,7 +77,7 @@ def _message(page: LightPage, message: Message, *, every: bool) -> None:
         page.title("What to do")
     for number, finding in enumerate(message.findings):
         _finding(page, finding, len(finding.fixes) if every else MOST_FIXES[number > 0])
-    _next(page, message)
+    _next(page, message, trace)
 
 
 def _ledger(page: LightPage, message: Message) -> None:
@@ -132,11 +132,11 @@ def _fix(page: LightPage, number: int, fix: Fix) -> None:
     for line in fix.change.splitlines():
         page.paste(plain(line), indent=8)
     if fix.caveat:
-        page.text(f"but {words.caveat(fix)}", "dim", indent=8)
+        page.text(words.caveat(fix), "dim", indent=8)
 
 
-def _next(page: LightPage, message: Message) -> None:
-    steps = words.next_steps(message)
+def _next(page: LightPage, message: Message, trace: str) -> None:
+    steps = words.next_steps(message, trace)
     if steps:
         page.title("Next")
     for purpose, lines in steps:

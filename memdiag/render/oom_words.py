@@ -25,6 +25,14 @@ CAUSES = {
     "host": "The memory of the computer (RAM) ran out, not that of the device.",
     "unknown": "The message does not say enough to tell the cause.",
 }
+_LIMIT_OF_ITS_OWN = "A limit stopped the program: a share of the memory, a pool, or the size of one piece."
+_PERHAPS_HOST = {
+    "medium": "Probably the memory of the computer (RAM) ran out, not that of the device.",
+    "low": "Perhaps the memory of the computer (RAM) ran out, perhaps a process crashed.",
+}
+_NO_SHORTAGE = "No memory ran out: the size that was asked for is wrong, or something is broken."
+# Written small wherever they stand.
+_SMALL = frozenset({"torch", "jax", "numpy", "ggml", "hbm", "vmem", "smem", "nccl", "vllm", "pip", "dmesg"})
 # The same in a few words, for lists and alternatives.
 SHORT_CAUSES = {
     "fragmentation": "free memory in unusable pieces",
@@ -41,13 +49,14 @@ _FRAMEWORKS = {
     "tensorflow-ge": "TensorFlow (Ascend GE)", "mindspore": "MindSpore", "paddle": "PaddlePaddle", "onnxruntime": "ONNX Runtime",
     "vllm": "vLLM", "sglang": "SGLang", "cupy": "CuPy", "triton": "Triton", "ollama": "Ollama", "mlx": "MLX", "nccl": "NCCL",
     "cann": "CANN", "cann-hccl": "HCCL (CANN)", "tensorrt": "TensorRT", "ray": "Ray", "slurm": "Slurm", "linux": "Linux",
-    "shell": "the shell", "numpy": "NumPy", "cuda": "CUDA",
+    "shell": "the shell", "numpy": "NumPy", "cuda": "CUDA", "python": "Python", "kubernetes": "Kubernetes", "lsf": "LSF", "pbs": "PBS",
+    "numba": "Numba", "opencv": "OpenCV", "pycuda": "PyCUDA", "rapids": "RAPIDS", "sycl": "SYCL",
 }  # fmt: skip
 # Whose messages are about one tensor, not about a model or a pool.
 _ALLOCATORS = frozenset({"pytorch", "torch_npu", "jax", "tensorflow", "mindspore", "paddle", "onnxruntime", "cupy", "mlx"})
 _BACKENDS = {
     "cuda": "CUDA", "hip": "ROCm", "npu": "Ascend NPU", "xpu": "XPU", "mps": "MPS", "hpu": "Gaudi", "tpu": "TPU", "metal": "Metal",
-    "cpu": "the host",
+    "vulkan": "Vulkan", "cpu": "the host",
 }  # fmt: skip
 _CARDS = {"cuda": "GPU", "hip": "GPU", "npu": "NPU", "tpu": "TPU", "hpu": "HPU", "xpu": "XPU", "cpu": "host"}
 _MINE = (("█", "green"), ("▒", "red"), ("▓", "blue"), ("▚", "yellow"))
@@ -60,6 +69,8 @@ _SIZES = {
     "total_vm_bytes": "address space of the killed process", "program_bytes": "needed by the program", "static_bytes": "static",
 }  # fmt: skip
 RECORD = "memdiag record -- python train.py"
+LONGEST_PART = 300  # characters of what a part of the account is
+MOST_REASONS = 4
 EXAMPLES = (
     "CUDA out of memory. Tried to allocate …",
     "NPU out of memory. Tried to allocate …",
@@ -111,17 +122,27 @@ def cause_name(verdict: str) -> str:
 
 def sentence(message: Message) -> str:
     """Returns what the verdict means."""
+    verdict, sure = message.judgement.verdict, message.judgement.confidence
+    if verdict == "unknown" and sure == "high":
+        return _NO_SHORTAGE
+    if verdict == "host" and sure != "high":
+        return _PERHAPS_HOST[sure]
+    free, wanted = message.fields.get("free_bytes"), message.fields.get("requested_bytes")
+    if verdict == "limit" and not (isinstance(free, int) and isinstance(wanted, int) and free >= wanted):
+        return _LIMIT_OF_ITS_OWN  # that the device has more is not printed
     return CAUSES.get(message.judgement.verdict, CAUSES["unknown"])
 
 
-def reasons(message: Message) -> list[str]:
-    """Returns the arithmetic, a sentence each."""
-    return [_as_sentence(plain(reason)) for reason in message.judgement.reasons if reason.strip()]
+def reasons(message: Message, most: int = 0) -> list[str]:
+    """Returns the arithmetic, a sentence each: the first ``most`` of them, all for 0."""
+    given = [reason for reason in message.judgement.reasons if reason.strip()]
+    return [_as_sentence(plain(reason)) for reason in given[: most or None]]
 
 
 def _as_sentence(text: str) -> str:
-    head, end = text[:1], "" if text.endswith((".", "!", "?", ":", "…")) else "."
-    return (head.upper() if text.split(" ", 1)[0].isalpha() else head) + text[1:] + end
+    first, end = text.split(" ", 1)[0], "" if text.endswith((".", "!", "?", ":", "…")) else "."
+    starts_small = first.rstrip(",:").isalpha() and first.islower() and first.rstrip(",:") not in _SMALL
+    return (text[:1].upper() if starts_small else text[:1]) + text[1:] + end
 
 
 def sureness(message: Message) -> str:
@@ -151,7 +172,8 @@ def facts(message: Message) -> str:
     """Returns whose message it is, on one line."""
     framework = _FRAMEWORKS.get(message.framework, plain(message.framework))
     backend = _BACKENDS.get(message.backend, plain(message.backend))
-    parts = [framework if backend in framework or message.framework == "torch_npu" else f"{framework} on {backend}"]
+    alone = backend in framework or message.framework in {"torch_npu", "kubernetes", "slurm", "lsf", "pbs"}
+    parts = [framework if alone else f"{framework} on {backend}"]
     if isinstance(message.fields.get("device_index"), int):
         parts.append(card(message))
     if message.rank is not None:
@@ -199,7 +221,7 @@ def ledger_rows(message: Message) -> list[Row]:
             glyph, style = _DRAWN.get(entry.owner) or _MINE[min(mine, len(_MINE) - 1)]
             mine += entry.owner == "this process"
             share = entry.bytes / whole if entry.bytes is not None else None
-            rows.append(Row(plain(entry.what, 120), entry.bytes, share, _BASIS.get(entry.basis, ""), glyph, style))
+            rows.append(Row(plain(entry.what, LONGEST_PART), entry.bytes, share, _BASIS.get(entry.basis, ""), glyph, style))
     return rows
 
 
@@ -209,8 +231,10 @@ def tried(message: Message) -> str:
     if not isinstance(wanted, int) or not wanted:
         return ""
     size = format_bytes(wanted)
-    if message.framework not in _ALLOCATORS:
-        return ""
+    if message.framework not in _ALLOCATORS or "workspace" in message.dialect:
+        return f"{size} is one operator's scratch memory, not what the program needs in all." if "workspace" in message.dialect else ""
+    if message.framework == "jax" and message.backend != "cpu":
+        return f"{size} is one buffer. For a compiled step it usually holds all its temporaries together."
     if message.framework not in {"pytorch", "torch_npu"} or message.backend not in {"cuda", "hip", "npu", "xpu"}:
         return f"{size} is the one request that failed, not what the program needs in all."
     if wanted == 2 * MIB:
@@ -312,10 +336,8 @@ def excerpt(message: Message, limit: int) -> str:
 
 
 def caveat(fix: Fix) -> str:
-    """Returns the caveat of a remedy as it goes on after "but"; "" if there is none."""
-    text = plain(fix.caveat, 400)
-    first = text.split(" ", 1)[0]
-    return text[:1].lower() + text[1:] if (first.isalpha() and first[1:].islower()) or first in {"A", "It"} else text
+    """Returns what to know about a remedy (its price, its conditions) as a sentence; "" if there is nothing."""
+    return _as_sentence(plain(fix.caveat, 400)) if fix.caveat else ""
 
 
 def remedies(finding: Finding) -> list[Fix]:
@@ -323,17 +345,30 @@ def remedies(finding: Finding) -> list[Fix]:
     return [fix for fix in finding.fixes if fix.kind != "record"]
 
 
-def next_steps(message: Message) -> list[tuple[str, str]]:
-    """Returns pairs of what it is good for and the lines to paste: how to see what filled the memory, where that would help."""
+def next_steps(message: Message, trace: str = "") -> list[tuple[str, str]]:
+    """Returns pairs of what it is good for and the lines to paste: how to see what filled the memory, where that would help.
+
+    Args:
+        message: What is explained.
+        trace: The trace that had its say already, if there is one.
+    """
     record = next((fix for finding in message.findings for fix in finding.fixes if fix.kind == "record"), None)
-    if message.dialect == "trace" or message.judgement.verdict in {"other_process", "host"}:
+    if trace:
+        return [("see all that held the memory at that moment", f"memdiag analyze {shlex.quote(plain(trace))} --at oom")]
+    judgement = message.judgement
+    no_shortage = judgement.verdict == "unknown" and judgement.confidence == "high"
+    if message.dialect == "trace" or judgement.verdict in {"other_process", "host"} or no_shortage:
         return []
-    if message.framework not in {"pytorch", "torch_npu"} or message.backend not in {"cuda", "hip", "npu"}:
-        return [(record.title[:1].lower() + record.title[1:], record.change)] if record and record.change else []
+    on_torch = message.framework in {"pytorch", "torch_npu"} and message.backend in {"cuda", "hip", "npu"}
+    line = record.change.split("\n", 1)[0] if record else RECORD if on_torch else ""
+    if not line:
+        return []
+    if record and not line.startswith("memdiag record"):
+        return [(record.title[:1].lower() + record.title[1:], record.change)]
     log = plain(message.source)
     given = shlex.quote(log) + " " if log not in {"", "-", "text"} else ""
     trace = "trace.pkl" if message.rank is None else f"memdiag-RUN/rank{message.rank}.pkl"
     return [
-        ("see which tensors and lines of code filled the memory: run it once more, as you start it now, under", RECORD),
+        ("see which tensors and lines of code filled the memory: run it once more, as you start it now, under", line),
         ("with that trace: what held the memory when it failed", f"memdiag oom {given}--from-trace {trace}"),
     ]

@@ -81,7 +81,7 @@ CASES = {
     "cut behind what is free": (found(requested=0.3, total=24, free=0.1), "unknown", "low"),
     "no request": (found(allocated=70, unallocated=1, process=72), "unknown", "low"),
     "garbage": (found(requested=200_000, total=24, free=20, allocated=1, unallocated=0), "capacity", "medium"),
-    "garbage, and no card": (found(requested=200_000), "unknown", "medium"),
+    "garbage, and no card": (found(requested=200_000), "unknown", "high"),
     "host": (found("cpu", requested=10), "host", "high"),
 }
 

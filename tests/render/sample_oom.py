@@ -12,7 +12,7 @@ GIB, MIB = 1 << 30, 1 << 20
 FIXES = (
     Fix("Use expandable segments", "env", "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", "torch >= 2.1", "not with CUDA IPC"),
     Fix("Pad inputs to a few sizes", "code", "", "every backend", ""),
-    Fix("Record the run", "record", "begin()  # before\nend()  # after", "", "steps get slower"),
+    Fix("Record the run", "record", "memdiag record -- vllm serve model\nmemdiag analyze --at oom", "", "steps get slower"),
     *(Fix(f"Remedy {number}", "flag", f"--flag-{number}") for number in range(4, 7)),
 )
 FINDINGS = (

@@ -2,9 +2,12 @@ from __future__ import annotations
 
 import re
 import time
+from dataclasses import replace
 
 import pytest
 
+from memdiag.findings import Finding, Fix
+from memdiag.oom.model import Judgement
 from memdiag.render.lightpage import cells
 from memdiag.render.look import Look
 from memdiag.render.oom_terminal import render
@@ -76,13 +79,17 @@ def test_a_request_as_large_as_the_bar(oom_samples, wanted, drawn):
 def test_what_tried_to_allocate_is(oom_samples, wanted, said):
     assert said in flat(render(oom_samples.one(fields={"requested_bytes": wanted})))
     shown = flat(render(oom_samples.one(fields={"requested_bytes": wanted}, framework="jax")))
+    assert "is one buffer. For a compiled step it usually holds all its temporaries together." in shown
+    shown = flat(render(oom_samples.one(fields={"requested_bytes": wanted}, dialect="torch_npu_workspace")))
+    assert "is one operator's scratch memory, not what the program needs in all." in shown
+    shown = flat(render(oom_samples.one(fields={"requested_bytes": wanted}, framework="paddle")))
     assert "is the one request that failed, not what the program needs in all." in shown
 
 
 def test_remedies_are_ranked_with_the_line_to_paste(oom_samples):
     shown = render(oom_samples.one())
     assert "    1.  Use expandable segments · torch >= 2.1\n        export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\n" in shown
-    assert "        but not with CUDA IPC\n    2.  Pad inputs" in shown
+    assert "        Not with CUDA IPC.\n    2.  Pad inputs" in shown
     assert "    and 2 more remedies (--all)" in shown
     assert "Remedy 6" in render(oom_samples.one(), every=True)
     assert "MD708  The hint of the message does not help" in shown
@@ -90,13 +97,57 @@ def test_remedies_are_ranked_with_the_line_to_paste(oom_samples):
 
 def test_how_to_record_is_a_next_step(oom_samples):
     shown = render(oom_samples.one())
-    assert "begin()" not in shown
-    assert "    memdiag record -- python train.py\n" in shown
+    assert "    memdiag record -- vllm serve model\n" in shown
+    assert "memdiag analyze --at oom" not in shown
     assert "    memdiag oom train.log --from-trace memdiag-RUN/rank3.pkl\n" in shown
     assert "    memdiag oom --from-trace trace.pkl\n" in render(oom_samples.one(source="text", rank=None))
     assert "memdiag oom 'a b.log' --from-trace" in render(oom_samples.one(source="a b.log"))
-    assert "record the run:\n    begin()  # before\n    end()  # after\n" in render(oom_samples.one(framework="jax"))
     assert "Next" not in render(oom_samples.one(framework="jax", findings=()))
+    assert "    memdiag record -- python train.py\n" in render(oom_samples.one(findings=()))
+
+
+def test_with_a_trace_the_next_step_is_to_look_into_it(oom_samples):
+    shown = render(replace(oom_samples.one(), trace="a b.pkl"))
+    assert "    memdiag analyze 'a b.pkl' --at oom\n" in shown
+    assert "memdiag record" not in shown
+
+
+def test_a_recording_that_needs_code_is_shown_as_it_is(oom_samples):
+    by_hand = Finding("MD702", "It is full", "critical", fixes=(Fix("Print what is held", "record", "print(stats())"),))
+    assert "  print what is held:\n    print(stats())\n" in render(oom_samples.one(findings=(by_hand,)))
+
+
+def test_more_than_four_reasons_are_shown_with_all(oom_samples):
+    judgement = Judgement("capacity", "high", (), tuple(f"Reason {number}" for number in range(1, 7)))
+    assert "Reason 4." in render(oom_samples.one(judgement=judgement))
+    assert "Reason 5." not in render(oom_samples.one(judgement=judgement))
+    assert "Reason 6." in render(oom_samples.one(judgement=judgement), every=True)
+
+
+@pytest.mark.parametrize(
+    ("judgement", "fields", "said"),
+    [
+        (Judgement("unknown", "high"), {}, "No memory ran out: the size"),
+        (Judgement("host", "low"), {}, "Perhaps the memory of the computer (RAM) ran out, perhaps a process crashed."),
+        (Judgement("host", "medium"), {}, "Probably the memory of the computer (RAM) ran out"),
+        (Judgement("limit", "high"), {"limit_bytes": 9, "requested_bytes": 20}, "A limit stopped the program: a share"),
+        (Judgement("limit", "high"), {"free_bytes": 30, "requested_bytes": 20}, "the device itself has more."),
+    ],
+)
+def test_the_headline_says_no_more_than_is_known(oom_samples, judgement, fields, said):
+    assert said in flat(render(oom_samples.one(judgement=judgement, fields=fields)))
+
+
+def test_names_keep_their_letters_and_facts_begin_with_a_capital(oom_samples):
+    reasons = ("cuDNN found no algorithm", "llama.cpp had no room", "torch has it", "the card is full", "hbm: too little")
+    shown = flat(render(oom_samples.one(judgement=Judgement("capacity", "low", (), reasons)), every=True))
+    for sentence in ("cuDNN found no algorithm.", "llama.cpp had no room.", "torch has it.", "The card is full.", "hbm: too little."):
+        assert f" {sentence} " in shown
+    assert "llama.cpp on Vulkan" in flat(render(oom_samples.one(framework="llama.cpp", backend="vulkan")))
+    assert "Kubernetes · " in flat(render(oom_samples.one(framework="kubernetes", backend="cpu")))
+    named = Fix("Load it so", caveat="Hugging Face: from_pretrained(…, low_cpu_mem_usage=True)", kind="code")
+    shown = render(oom_samples.one(findings=(Finding("MD706", "It is full", "critical", fixes=(named,)),)))
+    assert "        Hugging Face: from_pretrained(…, low_cpu_mem_usage=True).\n" in shown
 
 
 def test_many_ranks_are_one_row(oom_samples):

@@ -7,7 +7,7 @@ from memdiag.oom.advice.case import Case
 from memdiag.oom.advice.device import hccl_room
 from memdiag.oom.advice.graphs import less_graphs
 from memdiag.oom.advice.serving import serving
-from memdiag.oom.advice.systems import has_settings, present, setting, system
+from memdiag.oom.advice.systems import has_settings, present, setting, snapshot, system
 from memdiag.units import GIB, MIB, format_bytes
 
 _MPS_RATIO = 1.7  # PyTorch's own default: 1.7 times what the system recommends
@@ -98,7 +98,7 @@ def workspace_or_comm(case: Case) -> Finding:
         title = f"{format_bytes(outside)} is taken beside the allocator: communication, workspaces, the context"
     else:
         title = "A library found no memory beside what the framework holds"
-    fixes = present(*(less_graphs(case) if pool else ()), *(serving(case) or [*_less_beside(case), _leave_room(case)]))
+    fixes = present(*(less_graphs(case) if pool else ()), *(serving(case) or [*_less_beside(case), _leave_room(case)]), snapshot(case))
     return Finding(
         "MD705",
         title,
@@ -197,6 +197,7 @@ def _raise_limit(case: Case, needed: int | None, high: int | None) -> tuple[Fix,
         ))  # fmt: skip
     if not case.engine:
         fixes.append(Fix("Need less: a smaller batch, or shorter sequences", "code", "", "where the limit has to stay", ""))
+    fixes.append(snapshot(case))
     return present(*fixes)
 
 

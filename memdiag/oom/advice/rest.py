@@ -43,6 +43,8 @@ def host(case: Case) -> Finding:
 def unknown(case: Case) -> Finding:
     """Returns MD707."""
     numbers = case.numbers
+    if case.backend == "mps" and case.numbers.limit is not None and not case.numbers.held:
+        return _unusable(case)
     if case.judgement.confidence == "high":
         return _no_shortage(case)
     tools = system(case).processes
@@ -52,8 +54,6 @@ def unknown(case: Case) -> Finding:
     if case.on_torch and case.backend in {"cuda", "hip"}:
         in_hand = Fix("Print free and total memory before the line that fails", "code", f"print({module}.mem_get_info())", "PyTorch", "")
     title = "The message does not tell why memory ran out"
-    if case.backend == "mps" and case.numbers.limit is not None and not case.numbers.held:
-        return _unusable(case)
     if numbers.free is not None and numbers.requested is not None and numbers.free >= numbers.requested:
         title = f"{format_bytes(numbers.requested)} was refused although {format_bytes(numbers.free)} is free"
     return Finding(
