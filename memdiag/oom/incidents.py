@@ -20,10 +20,12 @@ _ON_RANK = re.compile(
     r"(?:on|for|of|in|from|at|by|worker|global|\W|^)rank[:=#]?\(?(\d{1,7})\)?[:,;.\]-]{0,3}(?:[A-Za-z_][\w.]{0,60}(?:Error|Exception)[:(]?\"?)?$",
     re.IGNORECASE,
 )
+_EXCEPTION = re.compile(r"[\w.]{0,100}:?")  # its name, or what of it stands before a line break
 _TRAILER = re.compile(r"\(PID:(\d{1,9}),Device:(-?\d{1,4}),RankID:(-?\d{1,7})\)", re.IGNORECASE)
 _REACH = 2500  # squeezed characters between a message and what still belongs to it
 _SHRINK = 0.9  # an allocator that is refused a block asks for nine tenths of it
 _KILLS = ("oom_killer", "host_killed")
+_FROM_PREFIX = frozenset({"rank", "local_rank", "log_pid"})
 _RETRYING = frozenset({"tensorflow", "jax", "onnxruntime"})
 
 
@@ -39,6 +41,7 @@ class Sighting:
         context: The lines around it that the same speaker said.
         rank: Whose message it is.
         repeats: How many more times it was printed.
+        orders: The places of all its lines.
     """
 
     found: Found
@@ -49,6 +52,7 @@ class Sighting:
     rank: int | None = None
     repeats: int = 0
     fields: Fields = field(default_factory=dict)
+    orders: tuple[int, ...] = ()
 
 
 def resolve(found: Iterable[Found]) -> list[Found]:
@@ -86,9 +90,40 @@ def sightings(text: Squeezed, found: Iterable[Found], order: Callable[[Line], in
         )
         joined.append(sighting)
     for number, sighting in enumerate(joined):
+        sighting.orders = tuple(map(order, _lines(text, sighting.found)))
         limit = joined[number + 1].found.start if number + 1 < len(joined) else len(text.text)
         _complete(text, sighting, limit)
     return joined
+
+
+def _lines(text: Squeezed, found: Found) -> tuple[Line, ...]:
+    return text.lines[text.line_index(found.start) : text.line_index(max(found.end - 1, found.start)) + 1]
+
+
+def fuller(plain: Sequence[Sighting], stripped: Sequence[Sighting]) -> list[Sighting]:
+    """Returns what two readings of the same lines see: where they differ, what has more fields.
+
+    A prefix inside a number leaves the end of it, so of a message of several lines that differ in numbers only ``stripped`` is right.
+    """
+    there: dict[int, list[int]] = {}
+    for number, sighting in enumerate(plain):
+        for order in sighting.orders:
+            there.setdefault(order, []).append(number)
+    dropped: set[int] = set()
+    added: list[Sighting] = []
+    for sighting in stripped:
+        rivals = {number for order in sighting.orders for number in there.get(order, ())}
+        if all(_says_less(plain[number], sighting) for number in rivals):
+            dropped |= rivals
+            added.append(sighting)
+    return [sighting for number, sighting in enumerate(plain) if number not in dropped] + added
+
+
+def _says_less(plain: Sighting, stripped: Sighting) -> bool:
+    printed, more = {*plain.fields} - _FROM_PREFIX, {*stripped.fields} - _FROM_PREFIX
+    if len(printed) != len(more):
+        return len(printed) < len(more)
+    return printed == more and len(set(stripped.orders)) > 1
 
 
 def join_kills(seen: Sequence[Sighting]) -> list[Sighting]:
@@ -153,7 +188,7 @@ def _join(found: Found, more: Found) -> Found:
 
 def _complete(text: Squeezed, sighting: Sighting, limit: int) -> None:
     """Adds what stands around a message: its rank, its process, how often it was printed."""
-    found, line = sighting.found, sighting.line
+    found, line = sighting.found, _speaking(text, sighting)
     fields: Fields = dict(found.fields)
     if found.backend == "npu":
         trailer = _TRAILER.search(text.text, found.start, min(limit, found.end + _REACH))
@@ -175,6 +210,15 @@ def _complete(text: Squeezed, sighting: Sighting, limit: int) -> None:
     rank = fields.get("rank")
     sighting.rank = rank if isinstance(rank, int) else None
     sighting.fields = fields
+
+
+def _speaking(text: Squeezed, sighting: Sighting) -> Line:
+    """Returns the line that says who speaks: the one before, if only the name of the exception was broken off there."""
+    start = sighting.found.start
+    index = text.line_index(start)
+    if index and not sighting.line.key and _EXCEPTION.fullmatch(text.text, text.line_span(text.line_span(start)[0] - 1)[0], start):
+        return text.lines[index - 1]
+    return sighting.line
 
 
 def _context(text: Squeezed, found: Found) -> str:

@@ -25,6 +25,7 @@ class Line:
         log_pid: Process named before the text ("(Worker pid=123)").
         key: Who speaks, to tell interleaved speakers apart; "" if the line does not say.
         repeats: How many more times Ray says that it was printed ("[repeated 6x across cluster]").
+        outer: Keys that the first of several speakers named alone would have: "[rank3]: (Worker pid=7) " is said within rank 3.
     """
 
     number: int
@@ -34,6 +35,7 @@ class Line:
     log_pid: int | None = None
     key: str = ""
     repeats: int = 0
+    outer: tuple[str, ...] = ()
 
 
 # ESC as it is, as JSON, Python, C and terminals spell it, or lost on the way to the clipboard (then only colours are certain).
@@ -43,6 +45,9 @@ _ANSI = re.compile(
 )
 # Newlines that JSON or repr wrote as two characters. "D:\nets\x" is a path: a word and another backslash follow.
 _BREAK = re.compile(r"\r\n?|(?<![A-Za-z]:)(?:\\+r)?\\+n(?![A-Za-z0-9_.-]{1,60}\\[A-Za-z0-9_])")
+# Pages and mails are copied with their entities, those of entities among them ("&amp;#39;").
+_ENTITY = re.compile(r"&(?:amp;){0,4}(?:#(\d{2,5})|#[xX]([0-9a-fA-F]{2,4})|(lt|gt|quot|apos|nbsp|amp));")
+_ENTITIES = {"lt": "<", "gt": ">", "quot": '"', "apos": "'", "nbsp": " ", "amp": "&"}
 # tqdm's bar: it ends without a newline, so what a program says next stands behind it.
 _BAR = re.compile(
     r"(?:^[^|%\[\]]{0,60}:)?\s{0,3}\d{1,3}%\|[^|]{0,250}\|"
@@ -83,6 +88,7 @@ _STAMPS = (
     rf"\[?[IWEFCVD]\d{{2,8}}\s+{_CLOCK}\s+(?:\d{{1,9}}\s+)?[\w./+-]{{1,100}}:\d{{1,6}}\]",  # glog, klog, absl, c10
     r"\[[IWEFC]\s[\w./+-]{1,100}:\d{1,6}\]",  # c10 before 2.2
     r"\[[\w./-]{1,80}\.py:\d{1,6}(?::[\w<>.]{1,60})?\]",  # DeepSpeed, and vLLM's cut off
+    rf"\[{_LEVEL}\](?=\s+(?:\[?rank\s?\d|\[[a-z]{{1,20}}\d{{1,5}}\]:))",  # anybody's, before a rank; others are CANN's
     r"##\[\w{1,20}\]|::(?:error|warning|notice|debug)(?:\s[^:]{0,120})?::",  # GitHub Actions
 )
 # What logging libraries put between a timestamp and the text: " - name - ERROR - ", "| ERROR | module:function:3 - ".
@@ -92,7 +98,8 @@ _LOGGING = (
     rf"(?:{_PLACE}\s*[-|:]?\s+)?"
 )
 # Marks of quoted mail, comments and lists. "10513462067 > 1369702144" and ">> allocated memory" wrapped before ">" are none.
-_MARKS = r">(?!\s*\d(?!\d{0,3}[-/:]\d))(?!>?\s*allocated)|#+(?=[\s\[(]|$)|//+(?=\s)|[-*+|](?=\s)|[`\"']{1,3}(?=[\[(]\w)"
+_MARKS = r">(?!\s*\d(?!\d{0,3}[-/:]\d))(?!>?\s*allocated)|#+(?=[\s\[(]|$)|//+(?=\s)|[-*+|\u2502\u2503\u2551](?=\s)|[`\"']{1,3}(?=[\[(]\w)"
+_SIDES = "\u2502\u2503\u2551"  # of boxes that rich draws around tracebacks; the left one is among the marks
 _FIRST = (
     r"[a-z0-9][\w.-]{0,60}\s{1,40}\|(?=\s)",  # docker compose
     r"\d{1,7}:(?=\s)(?!\s*\d+\s+Killed)",  # srun --label
@@ -117,8 +124,14 @@ class _Speaker:
         self.log_pid: int | None = None
         self.place = ""
         self.other = ""
+        self.outer: list[str] = []
 
     def take(self, match: re.Match[str]) -> None:
+        if match.lastgroup is None:
+            return
+        key = self.key
+        if key:
+            self.outer.append(key)
         for group, text in match.groupdict().items():
             if text is None:
                 continue
@@ -163,11 +176,23 @@ def read_lines(number: int, raw: str) -> list[Line]:
         raw: The line, without its newline.
     """
     text = raw.replace("\0", "")
+    if "&" in text:
+        text = unescaped(text)
     if "[" in text:
         text = _ANSI.sub("", text)
     parts = _BREAK.split(text) if "\r" in text or "\\" in text else [text]
     lines = [_read(number, part) for part in parts]
     return [line for line in lines if line.text or line.key] or lines[:1]
+
+
+def unescaped(text: str) -> str:
+    """Returns ``text`` with the characters that HTML spells as entities."""
+
+    def character(match: re.Match[str]) -> str:
+        decimal, hexadecimal, name = match.groups()
+        return _ENTITIES[name] if name else chr(int(decimal) if decimal else int(hexadecimal, 16))
+
+    return _ENTITY.sub(character, text)
 
 
 def read_line(number: int, raw: str) -> Line:
@@ -193,9 +218,14 @@ def _read(number: int, text: str) -> Line:
     # Blanks before the text are its indentation, except for the one that the prefix itself ends with.
     if position and text.startswith(" "):
         text = text[1:]
+    text = text.rstrip()
     if quoted:
-        text = text.rstrip().removesuffix(quoted)
-    return Line(number, text.rstrip(), speaker.rank, speaker.local_rank, speaker.log_pid, speaker.key, repeats)
+        text = text.removesuffix(quoted)
+    if text[-1:] in _SIDES:
+        text = text.rstrip(_SIDES)
+    key = speaker.key
+    outer = tuple(name for name in dict.fromkeys(speaker.outer) if name != key) if speaker.outer else ()
+    return Line(number, text.rstrip(), speaker.rank, speaker.local_rank, speaker.log_pid, key, repeats, outer)
 
 
 def _prefix(text: str, speaker: _Speaker) -> tuple[int, str]:
@@ -225,10 +255,18 @@ def _prefix(text: str, speaker: _Speaker) -> tuple[int, str]:
 
 
 def by_speaker(lines: Iterable[Line]) -> dict[str, list[Line]]:
-    """Returns the lines by speaker, in order of first appearance; a line that names nobody goes with the speaker before it."""
+    """Returns the lines by speaker, in order of first appearance.
+
+    A line that names nobody goes with the speaker before it, and one that names only the outer of several speakers, as a wrapped line
+    does, with the inner one who spoke last.
+    """
     groups: dict[str, list[Line]] = {}
+    inner: dict[str, str] = {}
     last = ""
     for line in lines:
-        last = line.key or last
+        if line.key:
+            last = inner.get(line.key, line.key)
+            for key in line.outer:
+                inner[key] = last
         groups.setdefault(last, []).append(line)
     return groups

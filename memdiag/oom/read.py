@@ -17,11 +17,12 @@ from typing import TypeVar
 from memdiag.findings import Finding
 from memdiag.oom.anchors import ANCHORS, CLUES, WORDS
 from memdiag.oom.dialects import DIALECTS
-from memdiag.oom.incidents import Sighting, join_kills, sightings
-from memdiag.oom.lines import by_speaker, read_lines
+from memdiag.oom.incidents import Sighting, fuller, join_kills, sightings
+from memdiag.oom.lines import Line, by_speaker, read_lines
 from memdiag.oom.mentions import is_mention
 from memdiag.oom.model import Fields, Found, Judgement, LedgerEntry, Message, OomReport
 from memdiag.oom.scan import Gate, Tally, Window, windows
+from memdiag.oom.shared import unquoted, without_shared
 from memdiag.oom.squeezed import Squeezed
 from memdiag.oom.streams import Progress, chunks_of_file, chunks_of_text
 from memdiag.registry import resolve
@@ -95,17 +96,28 @@ class _Reader:
         return replace(message, count=self._counts[key])
 
     def _seen(self, window: Window) -> list[Sighting]:
-        lines = [(index, line) for index, (number, raw) in enumerate(window.lines) for line in read_lines(number, raw)]
+        lines = [(index, line) for index, (number, raw) in enumerate(unquoted(window.lines)) for line in read_lines(number, raw)]
         places = {id(line): index for index, line in lines}
         seen: list[Sighting] = []
         for spoken in by_speaker(line for _index, line in lines).values():
+            orders = [places[id(line)] for line in spoken]
+            plain = self._said(spoken, orders)
+            stripped = without_shared(spoken)
+            seen += plain if stripped is None else fuller(plain, self._said(stripped, orders))
+        seen = [sighting for sighting in seen if window.first <= sighting.order < window.end]
+        seen.sort(key=lambda sighting: sighting.order)
+        return join_kills(seen)
+
+    def _said(self, lines: Sequence[Line], orders: Sequence[int]) -> list[Sighting]:
+        """Returns what is found in lines, which are at the places ``orders`` of a window."""
+        places = {id(line): order for line, order in zip(lines, orders, strict=True)}
+        seen: list[Sighting] = []
+        for spoken in by_speaker(lines).values():
             text = Squeezed(spoken)
             found = list(self._found(text))
             if found:
                 seen += sightings(text, found, lambda line: places[id(line)])
-        seen = [sighting for sighting in seen if window.first <= sighting.order < window.end]
-        seen.sort(key=lambda sighting: sighting.order)
-        return join_kills(seen)
+        return seen
 
     def _found(self, text: Squeezed) -> Iterator[Found]:
         lowered = text.text.lower()
