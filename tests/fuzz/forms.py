@@ -51,10 +51,15 @@ def load_pickle(data: bytes) -> Any:
 
 def dump_pickle(tree: Any, chance: random.Random) -> bytes:
     """Returns a pickle of any protocol; now and then without a memo, or compressed."""
+    protocol, fast = chance.randrange(6), chance.random() < 0.1
     out = io.BytesIO()
-    pickler = pickle.Pickler(out, chance.randrange(6))
-    pickler.fast = chance.random() < 0.1
-    pickler.dump(tree)
+    for number in (protocol, protocol + 3):
+        out = io.BytesIO()
+        pickler = pickle.Pickler(out, number)
+        pickler.fast = fast
+        pickler.dump(tree)
+        if number >= 3 or b"_codecs" not in out.getvalue():  # before 3, bytes are a call of a function
+            break
     return gzip.compress(out.getvalue()) if chance.random() < 0.03 else out.getvalue()
 
 

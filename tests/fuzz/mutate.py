@@ -156,6 +156,27 @@ def _part(node: Any, key: Any, places: Places, chance: random.Random) -> None:
     node[start : start + (len(part) if chance.random() < 0.5 else 0)] = [] if chance.random() < 0.5 else part
 
 
+def _column(node: Any, key: Any, places: Places, chance: random.Random) -> None:
+    """A column of numbers in bytes, as a recorder writes them: some change, or come from another column; or it gets longer or shorter."""
+    numbers = [int.from_bytes(node[key][at : at + 8], "little", signed=True) for at in range(0, len(node[key]) - 7, 8)] or [0]
+    others = [value for name, other in places if isinstance(value := name[other], bytes) and len(value) >= 8]
+    kind = chance.randrange(6)
+    if kind == 0:
+        node[key] = chance.choice(others)
+        return
+    if kind == 1:
+        numbers = numbers * chance.choice((2, 7, 100))
+    elif kind == 2:
+        del numbers[chance.randrange(len(numbers)) :]
+    else:
+        for _ in range(chance.choice((1, 1, 3, 20))):
+            at = chance.randrange(len(numbers))
+            near = numbers[chance.randrange(len(numbers))] + chance.choice((0, 1, -1, 7, 512, 1000))
+            numbers[at] = chance.choice((near, near, near, chance.choice(_NUMBERS)))
+    packed = b"".join((number & (1 << 64) - 1).to_bytes(8, "little") for number in numbers)
+    node[key] = packed[: chance.choice((len(packed), len(packed), len(packed), len(packed) - 3))]
+
+
 _STEPS = (_near_number, _near_number, _near_number, _share, _share, _number, _other, _delete, _swap, _again, _part)
 
 
@@ -165,6 +186,10 @@ def _tree_step(tree: Any, chance: random.Random) -> Any:
         return chance.choice(_OTHERS)
     # Deep places are many, shallow ones few: take one of the first few now and then.
     node, key = chance.choice(places[:12] if chance.random() < 0.15 else places)
-    step = chance.choice(_STEPS)
+    columns = [place for place in places if isinstance(place[0][place[1]], bytes) and len(place[0][place[1]]) >= 8]
+    if columns and chance.random() < 0.3:
+        node, key = chance.choice(columns)
+    is_column = isinstance(node[key], bytes) and len(node[key]) >= 8
+    step = _column if is_column and chance.random() < 0.8 else chance.choice(_STEPS)
     step(node, key, places, chance)
     return tree

@@ -99,6 +99,43 @@ def snapshot(generation: str, *, expandable: bool = False, npu: bool = False) ->
     return made
 
 
+def _packed(*rows: tuple[int, ...], names: tuple[str, ...]) -> dict[str, bytes]:
+    columns = zip(*rows, strict=True)
+    return {
+        name: b"".join(value.to_bytes(8, "little", signed=True) for value in column) for name, column in zip(names, columns, strict=True)
+    }
+
+
+def recorded(*, counted: bool) -> dict[str, Any]:
+    """Returns a snapshot with what memdiag's recorder adds: two steps with phases, modules, tensors seen; by time, or by blocks counted."""
+    moments = [(1, 0, 0), (2, 1, 1), (3, 3, 2), (4, 4, 3), (5, 4, 4)]  # after so many tenths, allocs, frees
+    place = [(-1 if counted else (1_700_000_000_000_000 + 32 * tenth) * 1000, allocs, frees) for tenth, allocs, frees in moments]
+    told = [(0, 1), (0, 2), (0, 3), (0, 4), (1, 1)]  # initialisation, forward, backward, optimizer; the end of a step
+    marks = [(time, kind, value, 0, allocs if counted else -1, frees if counted else -1)
+             for (time, allocs, frees), (kind, value) in zip(place, told, strict=True)]  # fmt: skip
+    modules = [(time, name, 0, allocs if counted else -1, frees if counted else -1)
+               for (time, allocs, frees), name in zip(place, (3, 4, 3, -1, 3), strict=True)]  # fmt: skip
+    seen = [
+        (0, BASE + 64 * MIB + 1024, 1, 0, 1, 4),
+        (0, BASE + 16 * MIB, 2, 1, 3, 3),
+        (0, BASE + 17 * MIB, 3, 2, 4, 4),
+        (0, BASE, 5, 5, 1, 1),
+    ]
+    return {
+        **snapshot("2.1" if counted else "2.13", npu=counted),
+        "memdiag": {
+            "format": 1, "backend": "npu" if counted else "cuda", "torch_version": "2.13.0", "rank": 0, "world": 2, "pid": 7, "argv": ["train.py"],
+            "reason": "exit", "steps": 1, "window": [0, 9], "max_events": 18, "has_times": not counted, "taken_over": "restarted",
+            "phantom": False, "ooms": [], "capacity_bytes": {0: 1 << 36}, "counts": {0: {"allocs": 5, "frees": 5, "retries": 0, "ooms": 1}},
+            "fraction": 1.0, "settings": {"PYTORCH_CUDA_ALLOC_CONF": ""}, "unknown_frees": 2, "paused_seconds": 1.5,
+            "names": ["layers.0.up.weight", "grad of layers.0.up.weight", "exp_avg of layers.0.up.weight", "layers.0", "layers.0.up", "input of GPT"],
+            "marks": _packed(*marks, names=("time_ns", "kind", "value", "device", "allocs", "frees")),
+            "modules": _packed(*modules, names=("time_ns", "name", "device", "allocs", "frees")),
+            "tensors": _packed(*seen, names=("device", "addr", "category", "name", "first", "last")),
+        },
+    }  # fmt: skip
+
+
 def _snapshots() -> dict[str, tuple[Any, int | None]]:
     whole = snapshot("2.13")
     own = {
@@ -109,7 +146,8 @@ def _snapshots() -> dict[str, tuple[Any, int | None]]:
     return {
         "v2.0.pickle": (snapshot("2.0"), 4), "v2.1.pickle": (snapshot("2.1"), 2), "v2.5.pickle": (snapshot("2.5"), 3),
         "v2.13.pickle": (whole, 4), "expandable.pickle": (snapshot("2.13", expandable=True), 5), "npu.pickle": (snapshot("2.1", npu=True), 4),
-        "own.pickle": (own, 4), "list.pickle": (whole["segments"], 1), "text.pickle": (whole, 0), "traces.pickle": ({"device_traces": whole["device_traces"]}, 4),
+        "own.pickle": (own, 4), "recorded.pickle": (recorded(counted=False), 4), "recorded-npu.pickle": (recorded(counted=True), 4),
+        "list.pickle": (whole["segments"], 1), "text.pickle": (whole, 0), "traces.pickle": ({"device_traces": whole["device_traces"]}, 4),
         "entries.pickle": ({"segments": [], "device_traces": whole["device_traces"][0]}, 4), "empty.pickle": ({"segments": [], "device_traces": []}, 4),
         "memoless.pickle": (whole, None),
     }  # fmt: skip
