@@ -17,6 +17,7 @@ from memdiag.oom.advice.elsewhere import limit, other_process, workspace_or_comm
 from memdiag.oom.advice.rest import hint, host, unknown
 from memdiag.oom.advice.systems import for_windows, present
 from memdiag.oom.arithmetic import numbers_of
+from memdiag.oom.dialects.host_memory import PAGE_FILE
 from memdiag.oom.model import Cause, Found, Judgement
 
 CODES = {
@@ -77,6 +78,8 @@ def advise(found: Found, judgement: Judgement) -> tuple[Finding, ...]:
     main = findings[0]
     findings[0] = replace(main, severity="warning" if found.is_warning else main.severity, fixes=_ranked(found, main))
     if case.windows:
+        if judgement.verdict == "host" and PAGE_FILE not in findings[0].fixes:
+            findings[0] = replace(findings[0], fixes=(*findings[0].fixes[:1], PAGE_FILE, *findings[0].fixes[1:]))
         findings = [replace(finding, fixes=present(*map(for_windows, finding.fixes))) for finding in findings]
     return _compatible(found.backend, findings)
 

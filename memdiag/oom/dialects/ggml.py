@@ -100,6 +100,13 @@ _CACHE = Fix(
 _QUANTS = Fix("Use a smaller quantisation of the model", "flag", "-m model-Q4_K_M.gguf", "llama.cpp", "a little accuracy")
 _SPLIT = Fix("Spread the layers over several cards", "flag", "--split-mode layer --tensor-split 1,1", "llama.cpp with several cards", "")
 _BATCH = Fix("Process the prompt in smaller pieces: smaller compute buffers", "flag", "-b 512 -ub 128", "llama.cpp", "slower prompts")
+_SMALL_BUFFERS = Fix(
+    "Divide the weights into smaller buffers",
+    "env",
+    "export GGML_VK_FORCE_MAX_ALLOCATION_SIZE=2147483648",
+    "llama.cpp on Vulkan; a little less than the driver's limit, in bytes",
+    "a single tensor, or the compute buffer, cannot be divided: then a shorter context or smaller batch",
+)
 _PINNED_OFF = Fix(
     "Do without pinned memory, and without the warning", "env", "GGML_CUDA_NO_PINNED=1", "llama.cpp", "slower copies to the card"
 )
@@ -207,7 +214,7 @@ def _judge(fields: Fields, kinds: set[str], backend: str) -> tuple[Judgement, tu
     if "vulkan_limit" in kinds:
         limit = number(fields, "limit_bytes")
         why = f"one buffer of {size} is larger than the driver allows" + (f" ({shown(limit)})" if limit else "") + ", whatever is free"
-        return Judgement("limit", "high", ("capacity",), (why,)), (_BATCH, _LENGTH, _QUANTS)
+        return Judgement("limit", "high", ("capacity",), (why,)), (_SMALL_BUFFERS, _BATCH, _LENGTH, _QUANTS)
     if backend == "metal":
         if requested is None:
             why = "Metal prints no sizes: the working set of the GPU, about three quarters of the machine's memory, was probably exceeded"

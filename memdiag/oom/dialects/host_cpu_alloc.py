@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 from memdiag.findings import Fix
-from memdiag.oom.dialects.host_memory import FEWER_WORKERS, SHM, WATCH
+from memdiag.oom.dialects.host_memory import FEWER_WORKERS, LOAD_MAPPED, ONE_TENSOR, PAGE_FILE, SHM, WATCH
 from memdiag.oom.dialects.parts import ABSURD, gather, number, shown, whole_lines
 from memdiag.oom.mentions import is_talk
 from memdiag.oom.model import Cause, Confidence, Fields, Found, Judgement
@@ -96,13 +96,6 @@ _SMALLER_TYPE = Fix(
     "NumPy and pandas",
     "check that sums and indices still fit",
 )
-_PAGEFILE = Fix(
-    "Enlarge the paging file: Windows refuses memory that it could not back, used or not",
-    "flag",
-    "SystemPropertiesPerformance.exe -> Advanced -> Virtual memory -> Change",
-    "Windows; importing torch in many loader workers reserves gigabytes for CUDA libraries each",
-    "it takes that space on the disk",
-)
 
 
 def find(text: Squeezed) -> Iterator[Found]:
@@ -163,7 +156,7 @@ def _plain(text: Squeezed) -> Iterator[Found]:
         (_OPENBLAS, "OpenBLAS got no more host memory"),
     ):
         for match in head.finditer(text.text):
-            fixes = (_PAGEFILE, FEWER_WORKERS) if head is _WINDOWS else None
+            fixes = (PAGE_FILE, FEWER_WORKERS) if head is _WINDOWS else None
             yield _found(match.start(), match.end(), "python", {}, why, "medium", fixes)
 
 
@@ -195,7 +188,8 @@ def _found(
         verdict, alternatives = "unknown", ("host",)
         reasons = [f"{shown(requested)} in one piece is more than any host has: a size or a shape is wrong, not the memory"]
     if fixes is None:
-        fixes = (_STREAM, _SMALLER_TYPE, WATCH) if framework == "numpy" else (FEWER_WORKERS, WATCH)
+        large = (ONE_TENSOR, LOAD_MAPPED) if requested is not None and requested >= GIB else ()
+        fixes = (_STREAM, _SMALLER_TYPE, WATCH) if framework == "numpy" else (*large, FEWER_WORKERS, WATCH)
     return Found(
         start, end, "host_cpu_alloc", framework, "cpu", fields, Judgement(verdict, confidence, alternatives, tuple(reasons)), fixes
     )

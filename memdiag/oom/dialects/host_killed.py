@@ -105,6 +105,14 @@ _LOG = Fix(
     "no such line: somebody else sent the signal (a launcher, a scheduler, a person)",
 )
 
+_ALONE = Fix(
+    "Load without workers once: a crash of the data set then shows its own traceback",
+    "code",
+    "DataLoader(..., num_workers=0)",
+    "torch.utils.data",
+    "slow: for finding it only",
+)
+
 _JOBS = Fix(
     "Compile fewer files at once: each takes several GiB",
     "env",
@@ -151,8 +159,11 @@ def _loaders(text: Squeezed) -> Iterator[Found]:
             start = bus.start()
         taken = max(taken, match.end())
         if match["exited"]:
-            why = "a loader worker vanished without a word: killed, out of shared memory, or crashed"
-            yield _found(start, match.end(), take(match), why, ("unknown",), (FEWER_WORKERS, SHM, _LOG), "low", "pytorch")
+            why = (
+                "a loader worker vanished without a word: killed, out of shared memory, or crashed; on Windows also for want of "
+                "'if __name__ == \"__main__\":' around the program"
+            )
+            yield _found(start, match.end(), take(match), why, ("unknown",), (_ALONE, FEWER_WORKERS, SHM, _LOG), "low", "pytorch")
         elif "bus" in match["signal"].lower():
             why = "a write to shared memory found no page behind it (bus error): /dev/shm is full, whatever the host has free"
             yield _found(start, match.end(), take(match), why, ("limit",), (SHM, FEWER_WORKERS), "high", "pytorch")

@@ -32,6 +32,27 @@ SHARING_FILES = Fix(
     "when descriptors or mappings run out, not memory",
     "files in /dev/shm stay behind when a process is killed",
 )
+ONE_TENSOR = Fix(
+    "Ask first whether this one piece is meant to be that large: its shape, its type, its batch",
+    "code",
+    "print(tensor.shape, tensor.dtype)",
+    "the line of the traceback that asked for it",
+    "a product of two large dimensions, a batch joined by mistake, float64 instead of float32",
+)
+LOAD_MAPPED = Fix(
+    "Load files without a second copy in memory",
+    "code",
+    'torch.load(path, map_location="cpu", mmap=True)',
+    "torch >= 2.1, where it fails while weights are loaded",
+    "Hugging Face: from_pretrained(…, low_cpu_mem_usage=True)",
+)
+PAGE_FILE = Fix(
+    "Enlarge the paging file: Windows refuses memory that it could not back, used or not",
+    "flag",
+    "SystemPropertiesPerformance.exe",
+    "Windows: Advanced, Virtual memory, Change; many loader workers that import torch reserve gigabytes each",
+    "it takes that space on the disk",
+)
 WATCH = Fix(
     "Watch the host's memory while it runs, to see whether it grows step by step",
     "flag",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from memdiag.findings import Fix
 from memdiag.oom.dialects.parts import gather, number, shown, stretches
@@ -44,6 +45,7 @@ _POOL_CLAUSES = (
     pattern(r"MindSpore Used memory size : {limit:size}"),
     pattern(r"Total Static Memory size : {static:size}"),
 )
+_PEAKS = pattern(r"peak memory usage \( without fragments \) : {tight:size} Actual peak memory usage \( with fragments \) : {loose:size}")
 _MALLOC = pattern(r"Malloc device memory failed")
 _MALLOC_CLAUSES = (
     pattern(r"size \[ {requested:bytes} \]"),
@@ -78,7 +80,8 @@ def find(text: Squeezed) -> Iterator[Found]:
         fields, end = gather(text, head.end(), stop, _POOL_CLAUSES)
         fields = take(head) | fields
         if fields:
-            yield _pool(head.start(), end, fields | _process(text, head.start()))
+            peaks, end_of_peaks = gather(text, head.end(), stop, (_PEAKS,))
+            yield _pool(head.start(), max(end, end_of_peaks), fields | _process(text, head.start()), peaks)
     for head, stop in stretches(text, _MALLOC, _REACH):
         fields, end = gather(text, head.end(), stop, _MALLOC_CLAUSES)
         if not text.is_code(head.start()):
@@ -86,7 +89,7 @@ def find(text: Squeezed) -> Iterator[Found]:
     yield from _misc(text)
 
 
-def _pool(start: int, end: int, fields: Fields) -> Found:
+def _pool(start: int, end: int, fields: Fields, peaks: Fields) -> Found:
     """Judges a graph's request of the static pool: is the pool small, or the card?"""
     requested, limit, total = number(fields, "requested_bytes"), number(fields, "limit_bytes"), number(fields, "total_bytes")
     asked = f"The graph asks for {shown(requested)}"
@@ -97,10 +100,26 @@ def _pool(start: int, end: int, fields: Fields) -> Found:
             "limit", "high", ("capacity",), (f"{asked} of a pool set to {shown(limit)}, on a card of {shown(total)}: the rest lies idle.",)
         )
     else:
-        reasons = (f"{asked}; the pool of {shown(limit)} is all that the card of {shown(total)} has to give.",)
-        judgement = Judgement("capacity", "high" if requested and requested > limit else "medium", ("limit",), reasons)
-    fixes = (_memory_fix(total, "Let MindSpore use the whole card"),) if judgement.verdict == "limit" else (_OFFLOAD, _O0)
+        of_all = f"; the pool of {shown(limit)} is {limit / total:.0%} of the card of {shown(total)}" if total else ""
+        over = bool(requested and requested > limit)
+        judgement = Judgement("capacity", "high" if over else "medium", ("limit",), (f"{asked}{of_all}, and the runtime needs some too.",))
+    judgement = _with_peaks(judgement, peaks, requested, limit)
+    more = _memory_fix(total, "Let MindSpore use the whole card")
+    fixes = (more,) if judgement.verdict == "limit" else (_OFFLOAD, _O0, more)
     return Found(start, end, "mindspore_pool", "mindspore", "npu", fields, judgement, fixes)
+
+
+def _with_peaks(judgement: Judgement, peaks: Fields, requested: int | None, limit: int | None) -> Judgement:
+    """Adds what the pool's own statistics say: how much of its peak lay in pieces."""
+    tight, loose = number(peaks, "tight_bytes"), number(peaks, "loose_bytes")
+    if tight is None or loose is None:
+        return judgement
+    lost = max(loose - tight, 0)
+    said = f"The pool's peak was {shown(loose)}, of which {shown(lost)} lay in pieces between what was in use."
+    others = judgement.alternatives
+    if requested is not None and limit is not None and lost >= requested // 2 and limit - tight < requested + lost:
+        others = ("fragmentation", *others)
+    return replace(judgement, alternatives=others, reasons=(*judgement.reasons, said))
 
 
 def _malloc(start: int, end: int, fields: Fields) -> Found:
@@ -180,7 +199,7 @@ def _memory_fix(available: int | None, title: str) -> Fix:
         "code",
         f'mindspore.set_context(max_device_memory="{size}")',
         f'{card}; mindspore.runtime.set_memory(max_size="{size}") since 2.5',
-        f"The runtime and HCCL need about {_RUNTIME} GB beside the pool.",
+        f"the runtime and HCCL need about {_RUNTIME} GB beside the pool.",
     )
 
 

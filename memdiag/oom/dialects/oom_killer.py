@@ -82,6 +82,14 @@ _CONTAINER = Fix(
     "shared memory (/dev/shm) and the page cache of written files count too",
 )
 
+_SERVICE = Fix(
+    "Raise the memory limit of the service, or of the user's slice",
+    "flag",
+    "systemctl set-property --runtime NAME.service MemoryMax=64G",
+    "systemd: the unit that the kernel names (task_memcg=…)",
+    "until the next start; without --runtime for good",
+)
+
 
 def find(text: Squeezed) -> Iterator[Found]:
     """Yields the messages in ``text``."""
@@ -173,9 +181,21 @@ def _kill(text: Squeezed, group: list[re.Match[str]], stop: int) -> Found:
     reasons.append(
         "its control group had reached its limit, the host itself may have room" if in_cgroup else "the whole host had no page left"
     )
-    fixes = (_CONTAINER, slurm_memory(held), FEWER_WORKERS) if in_cgroup else (FEWER_WORKERS, SHARE_DATASET, WATCH)
+    fixes = _of_group(text.text[max(start - 2000, 0) : stop], held) if in_cgroup else (FEWER_WORKERS, SHARE_DATASET, WATCH)
     alternatives: tuple[Cause, ...] = ("limit",) if in_cgroup else ()
     return _found(start, max(end, last.end()), "linux", fields, reasons[0], alternatives, fixes, tuple(reasons[1:]))
+
+
+def _of_group(around: str, held: int | None) -> tuple[Fix, ...]:
+    """Returns how to raise the limit of a control group, by its name: "/slurm/uid_1/job_2", "docker-3f….scope", "user-1000.slice"."""
+    names = around.lower()
+    if "slurm" in names or "/job_" in names:
+        return (slurm_memory(held), FEWER_WORKERS)
+    if any(word in names for word in ("docker", "kubepods", "containerd", "libpod", "crio-", "podman")):
+        return (_CONTAINER, FEWER_WORKERS)
+    if ".slice" in names or ".service" in names:
+        return (_SERVICE, FEWER_WORKERS)
+    return (_CONTAINER, slurm_memory(held), FEWER_WORKERS)
 
 
 def _slurm_event(text: Squeezed, match: re.Match[str]) -> Found:

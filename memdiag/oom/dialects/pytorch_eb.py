@@ -27,14 +27,14 @@ _FIX = Fix(
     "code",
     "print(tensor.shape, lengths.min(), lengths.max())",
     "",
-    "Freeing memory cannot help.",
+    "freeing memory cannot help",
 )
 _SYNCHRONOUS = {
     "npu": Fix(
-        "Run synchronously to find the operator", "env", "export ASCEND_LAUNCH_BLOCKING=1", "torch_npu", "Slow: for finding it only."
+        "Run synchronously to find the operator", "env", "export ASCEND_LAUNCH_BLOCKING=1", "torch_npu", "slow: for finding it only"
     ),
-    "hip": Fix("Run synchronously to find the operator", "env", "export AMD_SERIALIZE_KERNEL=3", "ROCm", "Slow: for finding it only."),
-    "cuda": Fix("Run synchronously to find the operator", "env", "export CUDA_LAUNCH_BLOCKING=1", "CUDA", "Slow: for finding it only."),
+    "hip": Fix("Run synchronously to find the operator", "env", "export AMD_SERIALIZE_KERNEL=3", "ROCm", "slow: for finding it only"),
+    "cuda": Fix("Run synchronously to find the operator", "env", "export CUDA_LAUNCH_BLOCKING=1", "CUDA", "slow: for finding it only"),
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from memdiag.findings import Fix
 from memdiag.oom.dialects.parts import gather, number, shown, stretches
 from memdiag.oom.model import Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern, take
@@ -26,6 +27,14 @@ _CLAUSES = (
 _HINT = pattern(r"PYTORCH_MPS_HIGH_WATERMARK_RATIO")
 _REACH = 500
 _BUFFER = pattern(r"Invalid buffer size : {requested:size}")
+_PIECES = (
+    Fix(
+        "Compute attention in pieces", "code", "pipe.enable_attention_slicing()", "Diffusers; elsewhere: attention over parts of the rows",
+        "slower; the whole matrix of attention weights is the usual piece of that size",
+    ),
+    Fix("Use shorter sequences, smaller images, or a smaller batch", "code", "", "wherever one tensor is made of all of it", ""),
+    Fix("Use 16-bit numbers: half the size of every tensor", "code", "model = model.to(torch.float16)", "MPS", "check the accuracy"),
+)  # fmt: skip
 
 
 def find(text: Squeezed) -> Iterator[Found]:
@@ -40,4 +49,5 @@ def find(text: Squeezed) -> Iterator[Found]:
         fields = take(match)
         asked = shown(number(fields, "requested_bytes"))
         reasons = (f"One buffer of {asked} is larger than Metal allows for a single one, however much memory is free.",)
-        yield Found(match.start(), match.end(), "torch_mps", "pytorch", "mps", fields, Judgement("limit", "medium", ("capacity",), reasons))
+        judgement = Judgement("limit", "medium", ("capacity",), reasons)
+        yield Found(match.start(), match.end(), "torch_mps", "pytorch", "mps", fields, judgement, _PIECES)

@@ -149,7 +149,7 @@ def sized(failure: bfc.Failure, requested: int) -> Judgement:
         return Judgement("capacity", "high", ("fragmentation",), (f"{sums}: less than {shown(requested)}",))
     if requested >= LARGE:
         return Judgement(
-            "capacity", "medium", ("unknown", "fragmentation"), (f"{shown(requested)} in one tensor; the state of the pool is not printed",)
+            "capacity", "medium", ("unknown", "fragmentation"), (f"{shown(requested)} at once; the state of the pool is not printed",)
         )
     why = f"{shown(requested)} is little for a card: what filled it before is not printed"
     return Judgement("unknown", "low", ("capacity", "other_process"), (why,))

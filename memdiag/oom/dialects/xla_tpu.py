@@ -38,6 +38,7 @@ _USED = pattern(r"Used {requested:size} of {total:size}")
 _EXCEEDED = pattern(r"Exceeded \w{3,8}? capacity by [\d.]{1,12}[KMGT]?B?")
 _TOTAL_USAGE = pattern(r"Total \w{3,8}? usage >= [\d.]{1,12}[KMGT]?")
 _SCOPED = pattern(r"Scoped allocation with size {requested:size} and limit {limit:size} exceeded scoped (?P<space>vmem|smem) limit")
+_PARTS = pattern(r"(?<![a-z]) (?P<part>reserved|program|arguments|global) {size:size} (?!of)")
 _RUNTIME = pattern(
     r"(?:Error (?:allocating device buffer|loading program[^:]{0,120}):)? Attempting to (?P<act>allocate|reserve)"
     r" {requested:size} (?:at the bottom of memory)?\."
@@ -110,14 +111,25 @@ def find(text: Squeezed) -> Iterator[Found]:
             space = match["space"].lower()
             if space != "hbm" and following and following.re is _SCOPED and following.start() == stop:
                 continue  # the next sentence has the numbers
-            yield _hbm(match, fields, end_of_words) if space == "hbm" else _small(match, fields, end_of_words, space)
+            parts = _parts(text, end_of_words, stop)
+            yield _hbm(match, fields, end_of_words, parts) if space == "hbm" else _small(match, fields, end_of_words, space)
 
 
-def _hbm(match: re.Match[str], fields: Fields, end: int) -> Found:
+def _parts(text: Squeezed, start: int, stop: int) -> str:
+    """Returns what the compiler counts, in words: "10.90 GiB program, 8.02 GiB arguments"; "" where it does not say."""
+    found: dict[str, int | None] = {}
+    for match in _PARTS.finditer(text.text, start, min(stop, start + 200)):
+        found.setdefault(match["part"].lower(), number(take(match), "size_bytes"))
+    return ", ".join(f"{shown(size)} {name}" for name, size in found.items())
+
+
+def _hbm(match: re.Match[str], fields: Fields, end: int, parts: str) -> Found:
     used, total = number(fields, "requested_bytes"), number(fields, "total_bytes")
     reasons = ["the compiler found that the program does not fit the chip"]
     if used is not None and total is not None:
         reasons = [f"the compiled program needs {shown(used)} of {shown(total)}: {shown(used - total)} too much, whatever else runs"]
+    if parts:
+        reasons.append(f"the compiler counts {parts}; arguments are what the step is given: parameters, optimizer state, the batch")
     return _found(match.start(), end, fields, "capacity", "high", (), tuple(reasons), (_REMAT, _DONATE, _BATCH, _SHARD))
 
 
