@@ -21,12 +21,13 @@ CATEGORIES = (
     "workspace",
 )  # fmt: skip
 PARAMETER, GRADIENT, OPTIMIZER_STATE, ACTIVATION, INPUT = range(1, 6)
-KINDS = ("phase", "step", "mark")
-PHASE, STEP, MARK = range(3)
+KINDS = ("phase", "step", "mark", "look")
+PHASE, STEP, MARK, LOOK = range(4)  # the value of a look: whose tensors are looked at
 
 Position = tuple[int, int, int]  # device, allocs, frees
 NOWHERE: Position = (-1, -1, -1)
 _MOST_MODULE_MARKS = 4_000_000  # 80 MB; the oldest half goes
+_MOST_SEEN = 400_000  # 100 MB; of gradients and inputs the oldest half goes
 
 
 class Marks:
@@ -42,6 +43,8 @@ class Marks:
         self.names: list[str] = []
         self._numbers: dict[str, int] = {}
         self._marks = {name: array("q") for name in ("time_ns", "kind", "value", "device", "allocs", "frees")}
+        self._before = array("q")  # of each mark the one before it of the same kind and value
+        self._latest: dict[tuple[int, ...], int] = {}
         self._modules = {name: array("q") for name in ("time_ns", "name", "device", "allocs", "frees")}
         self._seen = {name: array("q") for name in ("device", "addr", "category", "name", "first", "last")}
         self._rows: dict[tuple[int, int, int, int], int] = {}
@@ -56,15 +59,22 @@ class Marks:
 
     def add(self, kind: int, value: int) -> int:
         """Adds a mark; returns its number."""
-        columns = self._marks
         device, allocs, frees = self._position()
-        columns["time_ns"].append(time.time_ns())
-        columns["kind"].append(kind)
-        columns["value"].append(value)
-        columns["device"].append(device)
-        columns["allocs"].append(allocs)
-        columns["frees"].append(frees)
-        return len(columns["kind"]) - 1
+        return self._append((time.time_ns(), kind, value, device, allocs, frees))
+
+    def look(self, of: int, mark: int) -> int:
+        """Adds a mark at the same moment as another: from here the tensors of a model or optimizer are seen; returns its number."""
+        columns = self._marks
+        _, _, _, *position = (column[mark] for column in columns.values())
+        return self._append((columns["time_ns"][mark], LOOK, of, *position))
+
+    def _append(self, values: tuple[int, ...]) -> int:
+        for column, value in zip(self._marks.values(), values):
+            column.append(value)
+        number = len(self._before)
+        self._before.append(self._latest.get(values[1:3], -1))
+        self._latest[values[1:3]] = number
+        return number
 
     def __len__(self) -> int:
         return len(self._marks["kind"])
@@ -87,23 +97,33 @@ class Marks:
                 self._modules[column].extend(array("q", [-1]) * missing)
 
     def trim(self) -> None:
-        """Drops the oldest half of the module marks if there are too many."""
+        """Drops the oldest half of the module marks if there are too many; of what was seen of short-lived tensors as well."""
         length = len(self._modules["name"])
         if length > _MOST_MODULE_MARKS:
             self._pad(length)
             for column in self._modules.values():
                 del column[: length // 2]
+        seen = self._seen
+        length = len(seen["addr"])
+        if length > _MOST_SEEN:
+            kept = [row for row in range(length) if row >= length // 2 or seen["category"][row] not in (GRADIENT, INPUT)]
+            for name, column in seen.items():
+                seen[name] = array("q", [column[row] for row in kept])
+            keys = zip(seen["device"], seen["addr"], seen["category"], seen["name"])
+            self._rows = {key: row for row, key in enumerate(keys)}
 
     def see(self, device: int, addr: int, category: int, name: int, mark: int) -> None:
         """Says that at a mark the tensor at an address is of a category and has a name.
 
-        The same at a later mark lengthens what was said: from ``first`` to ``last``, at every mark of the same kind and value.
+        The same at the next mark of the same kind and value lengthens what was said: from ``first`` to ``last``.
         """
         key = (device, addr, category, name)
         row = self._rows.get(key)
         if row is not None:
-            self._seen["last"][row] = mark
-            return
+            last = self._seen["last"][row]
+            if last == mark or last == self._before[mark]:
+                self._seen["last"][row] = mark
+                return
         self._rows[key] = len(self._seen["addr"])
         for column, value in zip(self._seen.values(), (device, addr, category, name, mark, mark)):
             column.append(value)

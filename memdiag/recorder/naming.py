@@ -43,6 +43,11 @@ class Naming:
         self._gradients: dict[int, int] = {}
         self._roots: dict[int, Any] = {}  # weak: a model that the program lets go must go
         self._optimizers: dict[int, tuple[int, int]] = {}  # size of the state, how often seen
+        self._observed: dict[int, int] = {}
+
+    def _look(self, at: Any, mark: int) -> int:
+        """Marks that the tensors of a model or an optimizer are looked at, at the moment of another mark."""
+        return self._marks.look(self._observed.setdefault(id(at), len(self._observed)), mark)
 
     def module(self, module: Any) -> int:
         """Returns the number of a module's name."""
@@ -60,6 +65,7 @@ class Naming:
                 name = clean(path) if path else type(module).__name__
                 self.modules[id(part)] = self._marks.name(name)
             self.look(mark)
+        mark = self._look(module, mark)
         for tensor in _tensors(args, _MOST_INPUTS):
             self._see(tensor, INPUT, "input of " + type(module).__name__, mark)
 
@@ -79,6 +85,7 @@ class Naming:
     def gradients(self, optimizer: Any, mark: int) -> None:
         """Looks at the gradients that an optimizer is about to use."""
         see, numbers, devices = self._marks.see, self._gradients, self.devices
+        mark = self._look(optimizer, mark)
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 gradient = parameter.grad

@@ -199,10 +199,15 @@ class Comparison:
                 wrong.append(f"{said}: recorded at {tensors.addr[row]} with {tensors.requested_bytes[row]} bytes")
             if category != kind and not (said["category"].endswith("?") and category == "temporary"):
                 wrong.append(f"{said}: recorded as {category} {name!r}")
-            is_named = name == said["name"] or (kind == "activation" and name.startswith(said["name"] + " ("))
+            is_named = name == said["name"] or (kind == "activation" and self._is_made_in(said["name"], name))
             if said["name"] and not is_named and not views:
                 wrong.append(f"{said}: recorded as {name!r}")
         return wrong
+
+    def _is_made_in(self, module: str, name: str) -> bool:
+        """Whether a name says that a tensor was made in a module; without times only the outer modules are told apart."""
+        path = name.split(" ", maxsplit=1)[0]
+        return path == module or (self.truth["device"] == "npu" and module.startswith(path + "."))
 
     def shares(self) -> tuple[float, float]:
         """Returns the shares of the bytes live at the peak that have a category, and that have a name."""

@@ -17,3 +17,25 @@ def test_gpt_peak(record, compare):
     with_category, with_name = compare(record.train("--plain")).shares()
     assert with_category >= 0.99
     assert with_name >= 0.95
+
+
+@pytest.mark.parametrize("model", ["resnet", "rnn"])
+@pytest.mark.parametrize("optimizer", ["adamw", "adafactor"])
+def test_other_models(record, compare, model, optimizer):
+    found = compare(record.train("--model", model, "--optimizer", optimizer))
+    assert found.wrong_phases() == []
+    assert found.wrong_tensors() == []
+
+
+@pytest.mark.parametrize("optimizer", ["adamw-foreach", "adamw-fused"])
+def test_optimizers_in_one_go(record, compare, optimizer):
+    found = compare(record.train("--optimizer", optimizer))
+    assert found.wrong_phases() == []
+    assert found.wrong_tensors() == []
+
+
+@pytest.mark.parametrize("way", ["--checkpoint=reentrant", "--checkpoint=plain", "--accumulate=3", "--autocast", "--eval"])
+def test_ways_to_train(record, compare, way):
+    found = compare(record.train(way))
+    assert found.wrong_phases() == []
+    assert found.wrong_tensors(() if "checkpoint" not in way else ("parameter", "gradient", "optimizer_state", "input")) == []

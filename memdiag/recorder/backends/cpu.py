@@ -7,6 +7,7 @@ scratch), what other threads of the program allocate, and what happens while the
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import time
@@ -29,7 +30,8 @@ class Cpu:
 
     def __init__(self) -> None:
         self.is_active = False
-        self.unknown_frees = 0
+        self.unknown_frees = 0  # of what was there before
+        self.unseen_frees = 0  # known only since the address was handed out again
         self.paused_seconds = 0.0
         self._torch: Any = None
         self._running = False
@@ -89,6 +91,7 @@ class Cpu:
             "fraction": None,
             "settings": {},
             "unknown_frees": self.unknown_frees,
+            "unseen_frees": self.unseen_frees,
             "paused_seconds": self.paused_seconds,
         }
 
@@ -124,8 +127,18 @@ class Cpu:
     def harvest(self) -> None:
         """Takes over what the profiler has, if it is time to."""
         if self._running and time.monotonic() - self._last > _HARVEST_SECONDS:
+            self._turn_over()
+
+    def _turn_over(self) -> None:
+        """Takes over what the profiler has, and starts it again; no tensor of the program is freed in between."""
+        collects = gc.isenabled()
+        gc.disable()
+        try:
             self._pause()
             self._run()
+        finally:
+            if collects:
+                gc.enable()
 
     def _give_way(self) -> None:
         """Stops for as long as the program runs a profiler itself: there can be only one."""
@@ -169,14 +182,14 @@ class Cpu:
                     found.append((event.start_time_ns, len(found), int(fields.ptr), int(fields.alloc_size), outer))
                 continue
             if kind in {"PyCall", "PyCCall"}:
-                outer = (self._frame(event.extra_fields.caller), outer)
+                outer = (event, outer)  # most calls allocate nothing: their frames are never asked for
             todo.extend((child, outer) for child in event.children)
         found.sort()
         lists: dict[int, _Frames] = {}
         for time_ns, _, addr, size, link in found:
             frames = lists.get(id(link))
             if frames is None:
-                frames = lists[id(link)] = _unfold(link)
+                frames = lists[id(link)] = [self._frame(call.extra_fields.caller) for call in _unfold(link)]
             self._add(time_ns // 1000, addr, size, frames)
 
     def _frame(self, caller: Any) -> dict[str, Any]:
@@ -192,6 +205,9 @@ class Cpu:
     def _add(self, time_us: int, addr: int, size: int, frames: _Frames) -> None:
         entry = {"addr": addr, "size": abs(size), "stream": 0, "time_us": time_us, "frames": frames}
         if size > 0:
+            if addr in self._live:  # freed while nothing was recorded, or by another thread: by now at the latest
+                self.unseen_frees += 1
+                self._add(time_us, addr, -self._live[addr][0], [])
             self._allocs += 1
             self._live[addr] = (size, frames)
             self._entries.append({"action": "alloc", **entry})
@@ -207,8 +223,7 @@ class Cpu:
         if not self.is_active:
             return None
         if self._running:
-            self._pause()
-            self._run()
+            self._turn_over()
         segments = [_segment(addr, size, frames) for addr, (size, frames) in sorted(self._live.items())]
         return {"segments": segments, "device_traces": [list(self._entries)], "allocator_settings": {}, "external_annotations": []}
 
@@ -236,13 +251,13 @@ def _around(original: Callable[..., Any], before: Callable[[], None] | None, aft
     return wrapped
 
 
-def _unfold(link: Any) -> _Frames:
-    """Returns the frames of a chain, innermost first."""
-    frames = []
+def _unfold(link: Any) -> list[Any]:
+    """Returns the calls of a chain, innermost first."""
+    calls = []
     while link is not None:
-        frames.append(link[0])
+        calls.append(link[0])
         link = link[1]
-    return frames
+    return calls
 
 
 def _segment(addr: int, size: int, frames: _Frames) -> dict[str, Any]:

@@ -29,6 +29,7 @@ options = parser.parse_args()
 torch.set_num_threads(1)
 torch.manual_seed(3)
 random.seed(3)
+torch.backends.cudnn.enabled = False  # a stand-in has none
 if options.device == "npu":
     import torch_npu  # noqa: F401
 

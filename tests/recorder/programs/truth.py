@@ -9,7 +9,7 @@ import json
 
 import torch
 
-ODD = 300_007  # bytes of the first marker; every further one is larger by one allocation step, so that no allocator makes two equal
+ODD = 300_007  # bytes of the first marker; nothing in the programs has such a size
 STRIDE = 512
 
 
@@ -21,15 +21,12 @@ class Truth:
         self.step = -1
         self.moments: list[dict] = []
         self.tensors: list[dict] = []
-        self.more: dict = {}
-        self._kept: list = []
 
-    def moment(self, phase: str = "", *, keep: bool = False) -> int:
+    def moment(self, phase: str = "") -> int:
         """Marks this moment, of which the program says that it is in a phase; returns its number."""
         size = ODD + STRIDE * len(self.moments)
         marker = torch.empty(size, dtype=torch.uint8, device=self.device)
-        if keep:
-            self._kept.append(marker)
+        del marker
         self.moments.append({"size": size, "phase": phase, "step": self.step})
         return len(self.moments) - 1
 
@@ -59,7 +56,7 @@ class Truth:
                 if isinstance(value, torch.Tensor):
                     self.see(at, value, "optimizer_state", f"{key} of {names[id(parameter)]}")
 
-    def follow_activations(self, model, every: bool = False) -> None:
+    def follow_activations(self, model) -> None:
         """Says of each tensor that a layer without layers makes that it is an activation of that layer."""
 
         def hook(path):
@@ -81,4 +78,4 @@ class Truth:
     def write(self, path: str, **more) -> None:
         """Writes everything."""
         with open(path, "w") as file:
-            json.dump({"device": self.device, "moments": self.moments, "tensors": self.tensors, **self.more, **more}, file)
+            json.dump({"device": self.device, "moments": self.moments, "tensors": self.tensors, **more}, file)
