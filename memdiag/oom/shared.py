@@ -14,6 +14,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from memdiag.oom.lines import Line, read_line
+from memdiag.oom.squeezed import is_code
 
 _QUOTE = re.compile(r"\s{0,3}((?:(?:>|&gt;)\s?){1,9})")
 # The first word of a line, up to what ends a label. A number alone is none: wrapped text begins with one.
@@ -59,7 +60,7 @@ def without_shared(lines: Sequence[Line]) -> list[Line] | None:
     groups: dict[str, list[int]] = {}
     for index, line in enumerate(lines):
         match = _TOKEN.match(line.text)
-        if match:
+        if match and not is_code(line.text):  # "./faq.md:12:RuntimeError: …" twice: the name of a document tells what the line is
             groups.setdefault(match[0].strip(), []).append(index)
     taken: dict[int, tuple[str, int]] = {}
     speakers = {line.key for line in lines}

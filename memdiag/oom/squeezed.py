@@ -39,9 +39,9 @@ _POWERS = {"k": 1, "m": 2, "g": 3, "t": 4, "p": 5, "e": 6}
 # search through sources and documents shows ("./README.md:44:RuntimeError: …").
 _CODE = re.compile(
     r"\s*(?:\d{1,6}\s*:?\s+|-+>\s*\d{1,6}\s+)?"
-    r"(?:(?:(?:if|elif|while|assert|raise|except|return|case|throw|def|class)\b|(?:with )?pytest\.raises\(|(?:with )?self\.assert\w{0,40}\("
+    r"(?:#\s?define\s|(?:\}\s?)?catch\s?\(|throw\s|[\w.>-]{1,60} = (?=[A-Za-z_:]{1,80};?$)"
+    r"|(?:(?:if|elif|while|assert|raise|except|return|case|def|class)\b|(?:with )?pytest\.raises\(|(?:with )?self\.assert\w{0,40}\("
     r"|print\(|printf\(|log(?:ger|ging)?\.\w{1,20}\(|warnings\.warn\(|[\w.]{1,60} = )[^\"'`]{0,200}[\"'`]"
-    r"|#\s?define\s|(?:\}\s?)?catch\s?\(|throw\s|[\w.>-]{1,60} = (?=[A-Za-z_:]{1,80};?$)"
     r"|[\w./-]{1,200}\.(?:md|rst|adoc|html|ipynb|pyi?)[:-]\d{1,6}[:-](?:\s\s|(?!\s)))"
 )
 _ABSURD = 1 << 60  # -1 printed as unsigned ("17179869184.00 GiB"): it says that a number is not known
@@ -98,6 +98,11 @@ def size_of(text: str) -> int:
 def squeeze(text: str) -> str:
     """Returns ``text`` without white space and with plain punctuation."""
     return "".join(text.translate(_PUNCTUATION).split())
+
+
+def is_code(line: str) -> bool:
+    """Returns whether a line begins as programs do, or as what a search through programs and documents shows."""
+    return _CODE.match(line) is not None
 
 
 class Squeezed:

@@ -1,0 +1,151 @@
+"""Memory of the host that other languages' runtimes could not get: Rust, Java, Go, JavaScript, R, Julia, Arrow and Spark's containers.
+
+They run beside training: tokenizers and Polars are Rust, data pipelines are Java, notebooks and dashboards JavaScript. Java and JavaScript
+have limits of their own, far below what the host has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from memdiag.findings import Fix
+from memdiag.oom.dialects.host_memory import WATCH
+from memdiag.oom.dialects.parts import ABSURD, number, shown
+from memdiag.oom.model import Cause, Fields, Found, Judgement
+from memdiag.oom.squeezed import Squeezed, pattern, take
+
+FORMATS = ("host_runtime",)
+ANCHORS = (
+    "memoryallocationof",
+    "java.lang.outofmemoryerror",
+    "insufficientmemoryforthejavaruntime",
+    "runtime:outofmemory",
+    "heapoutofmemory",
+    "cannotallocatevectorofsize",
+    "cannotallocatememoryblock",
+    "arrowmemoryerror",
+    "outofmemoryerror()",
+    "beyondphysicalmemorylimits",
+    "forexceedingmemorylimits",
+    "memorybudget",
+)
+EXAMPLES = (
+    ("host_runtime", "memory allocation of 6442450944 bytes failed\nAborted (core dumped)"),
+    ("host_runtime", "java.lang.OutOfMemoryError: GC overhead limit exceeded"),
+    ("host_runtime", "fatal error: runtime: out of memory"),
+    ("host_runtime", "FATAL ERROR: Reached heap limit Allocation failed - JavaScript heap out of memory"),
+    ("host_runtime", "Error: cannot allocate vector of size 12.5 Gb"),
+    ("host_runtime", "pyarrow.lib.ArrowMemoryError: malloc of size 8589934592 failed"),
+    (
+        "host_runtime",
+        "is running beyond physical memory limits. Current usage: 4.2 GB of 4 GB physical memory used; 6 GB of 8 GB virtual memory used.",
+    ),
+)
+
+_JAVA = Fix(
+    "Let Java use more of the host",
+    "env",
+    'export JAVA_TOOL_OPTIONS="-Xmx16g"',
+    "Java; Spark: --driver-memory 16g --executor-memory 16g",
+    "by default the heap is a quarter of the host at most, whatever is free",
+)
+_NODE = Fix("Let Node.js use more of the host", "env", 'export NODE_OPTIONS="--max-old-space-size=8192"', "Node.js", "")
+_OVERHEAD = Fix(
+    "Ask for more memory beside the heap of each executor",
+    "flag",
+    "spark-submit --conf spark.executor.memoryOverhead=4g ...",
+    "Spark on YARN or Kubernetes; Python workers and native libraries take theirs there",
+    "fewer executors fit a node",
+)
+_DASK = Fix(
+    "Give workers more memory, or run fewer on a host",
+    "flag",
+    "dask worker --nworkers 2 --memory-limit 32GiB ...",
+    "Dask; the default divides the host by the number of workers",
+    "fewer tasks at once",
+)
+_PIECES = Fix("Read and process the data in pieces", "code", "for batch in dataset.to_batches(batch_size=65536): ...", "Arrow, Polars", "")
+_RESERVE = "its own limit or the host's memory was reached"
+
+# Whose words, what they look like, which limit it is, and the remedies.
+_HEADS = (
+    ("rust", pattern(r"memory allocation of {requested:bytes} bytes failed"), "", (_PIECES, WATCH)),
+    (
+        "java",
+        pattern(
+            r"java\.lang\.OutOfMemoryError (?: : (?:Java heap space | GC overhead limit exceeded | Metaspace | PermGen space"
+            r" | Direct buffer memory | Cannot reserve {requested:bytes} bytes of direct buffer memory"
+            r" | unable to create (?:new)? native thread | Requested array size exceeds VM limit | Compressed class space"
+            r" | Unable to acquire {wanted:bytes} bytes of memory (?:,got \d{1,20})? ) )?"
+        ),
+        _RESERVE,
+        (_JAVA, WATCH),
+    ),
+    (
+        "java",
+        pattern(
+            r"There is insufficient memory for the Java Runtime Environment to continue"
+            r" (?: .{0,40}? failed to (?:allocate|map|commit) (?:\(mmap\) | \(malloc\))? {requested:bytes} bytes)?"
+        ),
+        "",
+        (WATCH,),
+    ),
+    ("go", pattern(r"fatal error: runtime: (?:out of memory | cannot allocate memory)"), "", (WATCH,)),
+    (
+        "node",
+        pattern(r"(?:Reached heap limit | CALL_AND_RETRY_LAST | Ineffective mark-compacts near heap limit | invalid table size)"
+                r" Allocation failed -? (?:JavaScript heap | process) out of memory"),
+        _RESERVE,
+        (_NODE, WATCH),
+    ),
+    ("r", pattern(r"cannot allocate vector of size {requested:size}"), "", (WATCH,)),
+    ("r", pattern(r"cannot allocate memory block of size {requested:size}"), "", (WATCH,)),
+    ("julia", pattern(r"ERROR: (?:LoadError:)? OutOfMemoryError\(\)"), "", (WATCH,)),
+    ("arrow", pattern(r"ArrowMemoryError: (?:malloc | realloc) of size {requested:bytes} failed"), "", (_PIECES, WATCH)),
+    (
+        "yarn",
+        pattern(
+            r"is running (?:{excess:bytes}B)? beyond (?:the)? '?(?:physical|virtual)'? memory limits? \."
+            r" Current usage: {allocated:size} of {limit:size} physical memory used"
+        ),
+        "the container's memory limit was reached",
+        (_OVERHEAD, WATCH),
+    ),
+    (
+        "yarn",
+        pattern(r"Container killed by YARN for exceeding (?:physical)? memory limits \."
+            r" (?:{allocated:size} of {limit:size} physical memory used)?"),
+        "the container's memory limit was reached",
+        (_OVERHEAD, WATCH),
+    ),
+    (
+        "dask",
+        pattern(r"(?:Worker .{0,80}? exceeded \d{1,3} % memory budget)"),
+        "the limit of a worker was reached",
+        (_DASK, WATCH),
+    ),
+)  # fmt: skip
+
+
+def find(text: Squeezed) -> Iterator[Found]:
+    """Yields the messages in ``text``."""
+    for framework, head, limit, fixes in _HEADS:
+        for match in head.finditer(text.text):
+            given = take(match)
+            fields: Fields = {name: value for name, value in given.items() if name not in {"wanted_bytes", "excess_bytes"}}
+            if "wanted_bytes" in given:
+                fields["requested_bytes"] = given["wanted_bytes"]
+            judgement = _judge(fields, framework, limit)
+            yield Found(match.start(), match.end(), "host_runtime", framework, "cpu", fields, judgement, fixes)
+
+
+def _judge(fields: Fields, framework: str, limit: str) -> Judgement:
+    requested, used, most = (number(fields, f"{name}_bytes") for name in ("requested", "allocated", "limit"))
+    if requested is not None and requested >= ABSURD:
+        why = f"{shown(requested)} in one piece is more than any host has: a size is wrong, not the memory"
+        return Judgement("unknown", "high", ("host",), (why,))
+    others: tuple[Cause, ...] = ("limit",) if limit else ()
+    size = f": {shown(requested)} refused" if requested else f": {shown(used)} of {shown(most)}" if used and most else ""
+    return Judgement(
+        "host", "high", others, (f"memory of the host ran out in a program of {framework.capitalize()}{size}", *filter(None, (limit,)))
+    )

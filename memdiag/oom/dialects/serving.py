@@ -1,0 +1,64 @@
+"""Engines that serve language models and have few words of their own: Text Generation Inference (TGI) and ExLlama.
+
+What they refuse is a number of tokens, not of bytes: the share of the card that was set aside for the cache is too small for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from memdiag.findings import Fix
+from memdiag.oom.model import Cause, Found, Judgement
+from memdiag.oom.squeezed import Squeezed, pattern
+
+FORMATS = ("serving",)
+ANCHORS = ("notenoughmemorytohandle", "insufficientvramfor", "insufficientspaceindevice")
+EXAMPLES = (
+    ("serving", "RuntimeError: Not enough memory to handle 8192 prefill tokens. You need to decrease `--max-batch-prefill-tokens`"),
+    ("serving", "RuntimeError: Insufficient VRAM for model and cache"),
+)
+
+_PREFILL = pattern(
+    r"Not enough memory to handle {tokens:int} (?:prefill | (?:max)? (?:batch)? total) tokens"
+    r" (?: [.,]? You need to decrease [`'\"]? --[a-z-]{3,40} [`'\"]? )?"
+)
+_EXLLAMA = pattern(r"Insufficient (?:VRAM for (?:model(?: and cache)?|cache) | space in devices?)")
+
+_TOKENS = Fix(
+    "Prefill fewer tokens at once",
+    "flag",
+    "--max-batch-prefill-tokens 2048",
+    "Text Generation Inference",
+    "long prompts are refused: --max-input-tokens must not be larger",
+)
+_TOTAL = Fix(
+    "Limit the tokens of all requests together", "flag", "--max-batch-total-tokens 16384", "Text Generation Inference", "less throughput"
+)
+_SHARD = Fix("Spread the weights over more cards", "flag", "--num-shard 2", "Text Generation Inference, several cards", "")
+_QUANTIZE = Fix("Load the weights in 4 or 8 bits", "flag", "--quantize bitsandbytes-nf4", "Text Generation Inference", "a little accuracy")
+_LENGTH = Fix("Use a shorter context", "code", "config.max_seq_len = 8192", "ExLlama; TabbyAPI: max_seq_len", "longer prompts are cut")
+_CACHE = Fix(
+    "Keep the cache in 4 bits",
+    "code",
+    "cache = ExLlamaV2Cache_Q4(model, lazy=True)",
+    "ExLlamaV2; TabbyAPI: cache_mode: Q4",
+    "a little accuracy",
+)
+_BITS = Fix("Use a version of the model with fewer bits for each weight", "flag", "-m model-4.0bpw", "ExLlama", "a little accuracy")
+
+
+def find(text: Squeezed) -> Iterator[Found]:
+    """Yields the messages in ``text``."""
+    for match in _PREFILL.finditer(text.text):
+        reasons = (
+            f"a trial at the start found no room for {int(match['tokens__int'][:12]):,} tokens at once beside the weights",
+            "the number of tokens is a setting; weights that fill the card leave no room whatever it is",
+        )
+        yield _found(match.start(), match.end(), "tgi", ("limit", "unknown"), reasons, (_TOKENS, _TOTAL, _QUANTIZE, _SHARD))
+    for match in _EXLLAMA.finditer(text.text):
+        short = ("weights and cache together are larger than what the cards have free; no size is printed",)
+        yield _found(match.start(), match.end(), "exllama", ("other_process", "unknown"), short, (_LENGTH, _CACHE, _BITS))
+
+
+def _found(start: int, end: int, framework: str, others: tuple[Cause, ...], reasons: tuple[str, ...], fixes: tuple[Fix, ...]) -> Found:
+    return Found(start, end, "serving", framework, "cuda", {}, Judgement("capacity", "medium", others, reasons), fixes)

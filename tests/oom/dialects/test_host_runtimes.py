@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import pytest
+from forms import GIB, Form, unit_size, whole_bytes
+from single import single
+
+from memdiag.oom.read import read_text
+
+_BYTES = {"requested": whole_bytes("requested")}
+_GB = {"allocated": unit_size("allocated", "{:.1f} GB", GIB), "limit": unit_size("limit", "{:.1f} GB", GIB)}
+FORMS = [
+    Form("host_runtime", "memory allocation of {requested} bytes failed", _BYTES),
+    Form("host_runtime", "java.lang.OutOfMemoryError: Cannot reserve {requested} bytes of direct buffer memory", _BYTES),
+    Form("host_runtime", 'Exception in thread "main" java.lang.OutOfMemoryError: Java heap space'),
+    Form("host_runtime", "Error: cannot allocate vector of size {requested}", {"requested": unit_size("requested", "{:.1f} Gb", GIB)}),
+    Form("host_runtime", "pyarrow.lib.ArrowMemoryError: malloc of size {requested} failed", _BYTES),
+    Form("host_runtime", "Container killed by YARN for exceeding memory limits. {allocated} of {limit} physical memory used.", _GB),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "framework"),
+    [
+        ("fatal error: runtime: out of memory", "go"),
+        ("FATAL ERROR: Ineffective mark-compacts near heap limit Allocation failed - JavaScript heap out of memory", "node"),
+        ("ERROR: LoadError: OutOfMemoryError()", "julia"),
+        ("distributed.nanny - WARNING - Worker exceeded 95% memory budget. Restarting", "dask"),
+        ("# There is insufficient memory for the Java Runtime Environment to continue.", "java"),
+    ],
+)
+def test_whose_runtime(text, framework):
+    message = single(text)
+    assert (message.dialect, message.framework, message.judgement.verdict) == ("host_runtime", framework, "host")
+
+
+def test_a_size_that_no_host_has_is_a_wrong_size():
+    assert single("memory allocation of 70368744177664 bytes failed").judgement.verdict == "unknown"
+
+
+@pytest.mark.parametrize("text", ['throw new java.lang.OutOfMemoryError("no");', "memory allocation of the model took 3 s"])
+def test_words_that_are_no_failure(text):
+    assert not read_text(text).messages

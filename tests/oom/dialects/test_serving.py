@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+import pytest
+from forms import Form
+from single import commands, single
+
+FORMS = [
+    Form("serving", "RuntimeError: Not enough memory to handle 2048 prefill tokens. You need to decrease `--max-batch-prefill-tokens`"),
+    Form("serving", "Insufficient VRAM for model and cache"),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "framework"),
+    [
+        ("ValueError: Not enough memory to handle 512 prefill tokens. You need to decrease `--max-batch-prefill-tokens`", "tgi"),
+        ("RuntimeError: Not enough memory to handle 4000 max total tokens", "tgi"),
+        ("ValueError: Insufficient space in devices", "exllama"),
+    ],
+)
+def test_whose_engine(text, framework):
+    message = single(text)
+    assert (message.dialect, message.framework, message.judgement.verdict) == ("serving", framework, "capacity")
+
+
+def test_fewer_tokens_are_the_first_remedy():
+    assert "--max-batch-prefill-tokens" in commands(FORMS[0].template)
