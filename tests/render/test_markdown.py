@@ -26,6 +26,9 @@ def test_the_same_content_as_in_the_terminal(samples):
         "MD902",
         "a fifth line",
         "model.py:35",
+        "| `layers.*.mlp` | 4.00 GiB | 44.0% | 96 |",
+        "`layers.*.mlp.up.weight, layers.*.mlp.down.weight`",
+        "phases, steps, categories: marked by the recorder",
     ):
         assert part in shown
     assert "```\nexport PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\n```" in shown

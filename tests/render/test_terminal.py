@@ -257,3 +257,34 @@ def test_a_report_without_devices(samples):
     shown = render(empty, Look())
     assert "OK  No problem was found in this trace." in shown
     assert "Next" in shown
+
+
+def test_names_stand_beside_places_and_by_module(samples):
+    shown = render(samples.rich(), Look())
+    assert "train.py:61 <module> · layers.*.mlp.up.weight\n" in shown  # the second name has no room
+    assert "layers.*.mlp.up.weight, layers.*.mlp.down.weight" in render(samples.rich(), Look(width=120))
+    assert re.search(r"by module\n  layers\.\*\.mlp +4\.00 GiB  44\.0%  █", shown)
+    assert "by module" not in render(samples.unknown(), Look())
+    assert "by module" not in render(replace(samples.rich(), devices=(samples.device(by_module=None),)), Look())
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_long_names_do_not_widen_the_page(samples, width):
+    long = "層" * 80
+    module, site = samples.Module(long, 1 << 30, 0.5, 3), samples.Site(1 << 30, 2, (), long, (long, long))
+    shown = render(
+        replace(samples.rich(), devices=(samples.device(by_module=(module,), top_sites=(site,)),), findings=()), Look(width=width)
+    )
+    for line in shown.splitlines():
+        if "層" in line:
+            assert cell_len(line) <= max(width, 60), line
+
+
+def test_it_says_what_phases_rest_on(samples):
+    assert re.search(r"known from +phases, steps, categories: marked by the recorder\n", render(samples.rich(), Look()))
+    bases = {"phase": "stacks", "step": "periodicity", "category": "stacks", "lifetime": "stacks"}
+    shown = render(replace(samples.rich(), source=samples.source(bases=bases)), Look(width=120))
+    assert "phases, categories: inferred from stacks; steps: inferred from sizes that repeat" in shown
+    shown = render(replace(samples.rich(), source=samples.source(format="msmemscope-db")), Look())
+    assert "told by the file" in shown
+    assert "known from" not in render(replace(samples.rich(), source=samples.source(bases=dict.fromkeys(bases, "none"))), Look())
