@@ -1,0 +1,53 @@
+"""Looks at PyTorch's hooks before, in and after a recording of its own: there is nothing left of it."""
+
+import json
+import signal
+import sys
+
+import torch
+from nets import GPT, batch_for
+from torch.nn import functional
+from torch.optim import optimizer as optim
+
+out, device, root = sys.argv[1:]
+sys.path.insert(0, root)
+if device == "npu":
+    import torch_npu  # noqa: F401
+
+
+def hooks():
+    module = torch.nn.modules.module
+    profiler = torch.autograd.profiler
+    return {
+        "global": [
+            len(module._global_forward_pre_hooks),
+            len(module._global_forward_hooks),
+            len(getattr(module, "_global_forward_hooks_always_called", ())),
+            len(optim._global_optimizer_pre_hooks),
+            len(optim._global_optimizer_post_hooks),
+        ],
+        "functions": [
+            str(function)
+            for function in (
+                torch.autograd.backward,
+                torch.autograd.grad,
+                profiler._enable_profiler,
+                profiler._disable_profiler,
+                torch.cuda.memory._record_memory_history,
+            )
+        ],
+        "signals": [str(signal.getsignal(number)) for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)],
+    }
+
+
+from memdiag.recorder.in_program import recording  # noqa: E402
+
+before = hooks()
+model = GPT().to(device)
+with recording("own.pkl", backends=(device,)):
+    inside = hooks()
+    inputs, targets = batch_for(model, device)
+    functional.cross_entropy(model(inputs), targets).backward()
+after = hooks()
+with open(out, "w") as file:
+    json.dump({"before": before, "inside": inside, "after": after}, file)

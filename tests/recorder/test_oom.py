@@ -1,0 +1,45 @@
+"""A training that runs out of memory: the file of that moment, what it says, and what was being done."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from memdiag.trace import schema
+
+
+def ooms_in(device):
+    """Returns phase and step of every out-of-memory event."""
+    rows = np.flatnonzero(device.events.action == schema.OOM)
+    return rows, [(schema.PHASES[device.events.phase[row]], int(device.events.step[row])) for row in rows]
+
+
+@pytest.mark.parametrize("where", ["forward", "backward"])
+def test_the_file_of_that_moment(accelerator, compare, where):
+    run = accelerator("oom.py", "{out}", accelerator.device, where, status=1)
+    assert "OutOfMemoryError" in run.done.stderr
+    assert "memdiag" not in run.done.stderr
+    status = run.status()
+    assert status["reason"] == "oom"
+    (oom,) = status["ooms"]
+    assert (oom["backend"], oom["requested_bytes"], oom["step"]) == (accelerator.device, run.truth["total"], 2)
+    found = compare(run)
+    rows, phases = ooms_in(found.device)
+    assert phases == [(where, 2)]
+    assert found.wrong_tensors() == []
+    live = found.device.live(int(rows[0]))
+    names = {found.name(row) for row in live}
+    assert {"layers.0.mlp.0.weight", "exp_avg of layers.0.mlp.0.weight"} <= names
+    bytes_of = found.device.tensors.requested_bytes[live]
+    assert bytes_of[found.device.tensors.category[live] > 0].sum() >= 0.99 * bytes_of.sum()
+
+
+def test_caught_and_continued(accelerator, compare):
+    run = accelerator("oom.py", "{out}", accelerator.device, "caught")
+    assert run.status()["reason"] == "exit"
+    assert len(run.status()["ooms"]) == 1
+    found = compare(run)
+    assert ooms_in(found.device)[1] == [("backward", 2)]
+    assert found.wrong_tensors() == []
+    moment = found.device.tensors.alloc_at[found.places[-1]]
+    assert schema.PHASES[found.device.events.phase[moment]] == "outside"

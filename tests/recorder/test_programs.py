@@ -1,0 +1,63 @@
+"""Programs of every kind: several models, faults of their own, several processes, compiled models, CUDA graphs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+PROGRAMS = Path(__file__).parent / "programs"
+
+
+def test_two_models_and_two_optimizers(record, compare):
+    found = compare(record("gan.py", "{out}", record.device))
+    assert found.wrong_phases() == []
+    assert found.wrong_tensors() == []
+
+
+def test_faults_of_the_program(record, compare):
+    """What the program raises reaches it unchanged, and what follows is recorded as ever."""
+    run = record("faults.py", "{out}", record.device)
+    assert run.done.stdout.splitlines() == ["in forward", "in backward", "in a hook", "before the step", "after forward"]
+    assert run.done.stderr == ""
+    found = compare(run)
+    assert found.wrong_phases() == []
+    assert found.wrong_tensors() == []
+
+
+@pytest.mark.parametrize("way", ["copies", "views", "fsdp"])
+@pytest.mark.parametrize("start", ["spawn", "torchrun"])
+def test_two_processes(cpu, compare, way, start):
+    if (way, start) in {("views", "torchrun"), ("fsdp", "spawn")}:
+        pytest.skip("shown by the other way to start")
+    script = [] if start == "spawn" else ["-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=0"]
+    program = [str(PROGRAMS / "ddp.py")] if script else ["ddp.py"]
+    run = cpu(*script, *program, "{out}", way)
+    out = run.folder.parent / "truth.json"
+    for rank in range(2):
+        truth = json.loads(out.with_name(f"truth.json.{rank}").read_text())
+        found = compare(replace(run, truth=truth), rank)
+        assert found.wrong_phases() == []
+        assert found.wrong_tensors(views=way != "copies") == []
+
+
+def test_compiled(cpu, compare):
+    """A compiled model has no more graph breaks or graphs than without a recording; layers within it are not told apart."""
+    settings = ["--compile", "--plain", "--steps", "2"]
+    with_us = cpu.train(*settings)
+    without = cpu.train(*settings, recorded=False)
+    assert with_us.truth["dynamo"] == without.truth["dynamo"]
+    assert with_us.truth["random"] == without.truth["random"]
+    found = compare(with_us)
+    assert found.wrong_phases() == []
+    assert found.wrong_tensors(("parameter", "gradient", "optimizer_state")) == []
+
+
+def test_cuda_graphs(accelerator, compare):
+    if accelerator.device != "cuda":
+        pytest.skip("graphs of CUDA")
+    run = accelerator("graphs.py", "{out}")
+    assert run.done.stderr == ""
+    assert compare(run).wrong_tensors() == []

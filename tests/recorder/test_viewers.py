@@ -1,0 +1,56 @@
+"""Recorded files in other tools: PyTorch's own viewer, and pt-snap where MEMDIAG_TEST_PT_SNAP names its command."""
+
+from __future__ import annotations
+
+import os
+import pickletools
+import shlex
+import subprocess
+
+import pytest
+
+VIEW = """
+import pickle, sys
+from torch.cuda import _memory_viz as viz
+content = pickle.load(open(sys.argv[1], "rb"))
+for function in (viz.trace_plot, viz.segment_plot):
+    print(len(function(content)) > 1000)
+print(len(viz.segsum(content)) > 50, len(viz.trace(content)) > 50, len(viz.memory(content)) > 0)
+"""
+
+
+def test_viewers(record, tmp_path):
+    run = record("train.py", "{out}", "--device", record.device, "--plain", "--steps", "2")
+    script = tmp_path / "view.py"
+    script.write_text(VIEW)
+    seen = record(str(script), str(run.path()), recorded=False)
+    assert seen.done.stdout.split() == ["True"] * 5
+    _is_plain(run.path())
+    command = shlex.split(os.environ.get("MEMDIAG_TEST_PT_SNAP", ""))
+    if not command:
+        pytest.skip("PyTorch's viewer opens it; for pt-snap, name its command in MEMDIAG_TEST_PT_SNAP")
+    assert subprocess.run([*command, str(run.path())], check=False, capture_output=True).returncode == 0
+
+
+def _is_plain(path):
+    """Pickle protocol 4, and nothing that runs when it is loaded."""
+    operations = {}
+    for operation, argument, _ in pickletools.genops(path.read_bytes()):
+        operations.setdefault(operation.name, argument)
+    assert operations["PROTO"] == 4
+    runs = {
+        "GLOBAL",
+        "STACK_GLOBAL",
+        "REDUCE",
+        "BUILD",
+        "INST",
+        "OBJ",
+        "NEWOBJ",
+        "NEWOBJ_EX",
+        "EXT1",
+        "EXT2",
+        "EXT4",
+        "PERSID",
+        "BINPERSID",
+    }
+    assert not runs & set(operations)
