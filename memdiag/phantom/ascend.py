@@ -1,0 +1,137 @@
+"""The Ascend stand-in: compiled for the torch_npu of a Python, and the environment in which a program finds it instead of CANN."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from memdiag.errors import MemdiagError
+
+from . import build, entry_points
+from .installed import Installed
+from .profiles import Profile
+
+SUPPORTED = ((2, 6), (2, 14))
+
+# The preloaded library carries the name of a memory tool of MindStudio, since torch_npu tells its blocks only to that (npu/blocks.c).
+PRELOADED = "libascend_kernel_hook.so"
+_MAIN = "libascendcl.so"
+_EMPTY = (
+    "libhccl.so", "libhcomm.so", "libacl_op_compiler.so", "libge_runner.so", "libgraph.so", "libacl_tdt_channel.so", "libopapi.so",
+    "libnnopbase.so", "libmsprofiler.so", "libascend_hal.so", "libascend_dump.so", "libmspti.so", "libms_tools_ext.so",
+    "libascend_ml.so", "libdcmi.so", "libruntime.so", "libprofapi.so",
+)  # fmt: skip
+_SOURCES = Path(__file__).with_name("npu")
+_FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-fvisibility=hidden", "-shared", "-pthread")
+_HOMES = ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME", "ASCEND_AICPU_PATH", "ASCEND_HOME")
+_OF_CANN = ("libascendcl.so", "libascend_hal.so", "libhccl.so", "libruntime.so", "libopapi.so")
+
+
+def stand_in(installed: Installed) -> Path:
+    """Returns the folder of the stand-in's libraries, compiled now if need be.
+
+    Raises:
+        MemdiagError: That torch_npu is none that is known here, or there is no compiler.
+    """
+    version = installed.version_of("torch_npu")
+    if not version:
+        raise MemdiagError(
+            f"torch_npu is not installed for {installed.python}",
+            "pip install torch_npu (with the same version of torch, its CPU build will do); or run the command with the Python that has it",
+        )
+    first, last = SUPPORTED
+    if not first <= _release(version) <= last:
+        raise MemdiagError(
+            f"torch_npu {version}: the phantom NPU knows {first[0]}.{first[1]} to {last[0]}.{last[1]}",
+            "use one of these in a virtual environment of its own",
+        )
+    libraries = sorted(path for path in Path(installed.folder_of("torch_npu")).rglob("*.so") if path.parent.name in {"lib", "torch_npu"})
+    facts = [f"{path.name} {path.stat().st_size} {path.stat().st_mtime_ns}" for path in libraries]
+    compiler = build.find_compiler("c")
+    sources = sorted([*_SOURCES.iterdir(), *(Path(__file__).with_name(name) for name in ("ascend.py", "entry_points.py"))])
+
+    def make(folder: Path) -> None:
+        _compile(compiler, libraries, folder)
+
+    return build.cached(f"npu-{version}", [version, *facts, compiler.version, *(path for path in sources if path.is_file())], make)
+
+
+def _release(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+
+
+def _compile(compiler: build.Compiler, libraries: list[Path], folder: Path) -> None:
+    """All functions are in one library; the others are empty and need it, so that each is found by the name of any."""
+    generated = folder / "entry_points.c"
+    generated.write_text(entry_points.generate(libraries), encoding="utf-8")
+    sources = sorted(_SOURCES.glob("*.c"))
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        objects = list(pool.map(lambda source: _object(compiler, source, folder), [generated, *sources]))
+    compiler.run([*_FLAGS, f"-Wl,-soname,{_MAIN}", "-o", folder / _MAIN, *objects])
+    empty = folder / "empty.c"
+    empty.write_text("typedef int empty;\n", encoding="utf-8")
+    for name in _EMPTY:
+        _needing(compiler, name, [_MAIN], empty, folder)
+    _needing(compiler, PRELOADED, [_MAIN, *_EMPTY], empty, folder)
+    for path in (generated, empty, *objects):
+        path.unlink()
+    (folder / "lib64").symlink_to(".")
+    for part in ("runtime", "compiler", "opp"):  # torch_npu looks whether CANN has them
+        (folder / part).mkdir()
+
+
+def _object(compiler: build.Compiler, source: Path, folder: Path) -> Path:
+    made = folder / f"{source.stem}.o"
+    flags = [flag for flag in _FLAGS if flag != "-shared"]
+    compiler.run([*flags, f"-I{_SOURCES}", "-c", "-o", made, source])
+    return made
+
+
+def _needing(compiler: build.Compiler, name: str, needed: list[str], source: Path, folder: Path) -> None:
+    compiler.run([
+        *_FLAGS, f"-Wl,-soname,{name}", "-o", folder / name, source, "-Wl,--no-as-needed", "-Wl,--disable-new-dtags", f"-L{folder}",
+        *(f"-l:{other}" for other in needed), "-Wl,-rpath,$ORIGIN",
+    ])  # fmt: skip
+
+
+def environment(profile: Profile, folder: Path, base: Mapping[str, str]) -> dict[str, str]:
+    """Returns what a program's environment must hold to find the stand-in in ``folder``, and no real CANN.
+
+    Nothing below it can reach a real NPU: the folders of CANN are taken off the paths, and since the stand-in is preloaded, its libraries
+    are there before a start-up file could add them again.
+    """
+    figures = profile.figures
+    paths = [entry for entry in base.get("LD_LIBRARY_PATH", "").split(":") if entry and not _is_cann(entry)]
+    preloads = [entry for entry in base.get("LD_PRELOAD", "").replace(" ", ":").split(":") if entry and "ascend" not in entry.lower()]
+    changed = {
+        "LD_LIBRARY_PATH": ":".join([str(folder), *paths]),
+        "LD_PRELOAD": ":".join([str(folder / PRELOADED), *preloads]),
+        **dict.fromkeys(_HOMES, str(folder)),
+        "ASCEND_OPP_PATH": str(folder / "opp"),
+        "MEMDIAG_PHANTOM_NPU_TOTAL": str(profile.total_bytes),
+        "MEMDIAG_PHANTOM_NPU_CONTEXT": str(profile.context_bytes),
+        "MEMDIAG_PHANTOM_NPU_SOC": str(figures["soc"]),
+        "MEMDIAG_PHANTOM_NPU_CANN": str(figures["cann"]),
+        "MEMDIAG_PHANTOM_NPU_DRIVER": str(figures["driver"]),
+        "MEMDIAG_PHANTOM_NPU_CUBE_CORES": str(figures["cube_cores"]),
+        "MEMDIAG_PHANTOM_NPU_VECTOR_CORES": str(figures["vector_cores"]),
+        "MEMDIAG_PHANTOM_NPU_DEVICES": str(profile.num_devices or 0),
+        "TASK_QUEUE_ENABLE": base.get("TASK_QUEUE_ENABLE") or "0",
+    }
+    return {**base, **changed}
+
+
+def _is_cann(entry: str) -> bool:
+    return any(os.path.lexists(f"{entry}/{name}") for name in _OF_CANN)
+
+
+ASSUMPTIONS = (
+    "operators take no scratch memory, where those of a device may ask for some",
+    "HCCL's buffers are counted as documented, 2 x HCCL_BUFFSIZE (200 MB) for each communicator; other memory of the driver is not",
+    "all work on the device is done at once: a block used on several streams is free again as soon as it is freed",
+    "results of operators read as zeros; outputs whose size depends on data are as large as they can be",
+    "every rank of a group has the data of this one",
+    "operators are queued as with TASK_QUEUE_ENABLE=0, unless it is set, so that runs are repeatable",
+)

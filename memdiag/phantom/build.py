@@ -1,0 +1,126 @@
+"""Compiles stand-ins with the system's compiler, once for each version of what they stand in for, into a cache of the user.
+
+The key of a build is everything that goes into it: sources, compiler, processor, the installed libraries. Builds are made beside and
+renamed, so that a folder that is there is whole; processes that want the same one at once wait for the first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from memdiag.errors import MemdiagError
+
+CACHE = "MEMDIAG_CACHE"
+_SECONDS = 600
+_COMPILERS = {"c": ("CC", ("cc", "gcc", "clang")), "c++": ("CXX", ("c++", "g++", "clang++"))}
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A compiler of this machine: the words that start it, and what it says of itself."""
+
+    command: tuple[str, ...]
+    version: str
+
+    def run(self, arguments: Sequence[str | Path]) -> None:
+        """Runs it.
+
+        Raises:
+            MemdiagError: It failed; with what it said first.
+        """
+        command = [*self.command, *map(str, arguments)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_SECONDS, check=False)  # noqa: S603 - the user's own compiler
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise MemdiagError(f"the compiler {self.command[0]} did not run: {error}", "set CC and CXX to one that works") from None
+        if done.returncode:
+            first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr.strip()[:300])
+            raise MemdiagError(
+                f"the stand-in for the device could not be compiled with {self.command[0]}: {first}",
+                "set CC and CXX to another compiler (gcc 9 or clang 10 and later); if it stays, this is a bug in memdiag",
+            )
+
+
+def find_compiler(language: str) -> Compiler:
+    """Returns a compiler for "c" or "c++": that of the variable CC or CXX, else the first on the PATH.
+
+    Raises:
+        MemdiagError: There is none.
+    """
+    variable, names = _COMPILERS[language]
+    chosen = shlex.split(os.environ.get(variable, "")) or next(([path] for name in names if (path := shutil.which(name))), [])
+    if not chosen or shutil.which(chosen[0]) is None:
+        what = f"{variable}={chosen[0]} is not a program" if chosen else "there is none on the PATH"
+        raise MemdiagError(
+            f"phantom devices are compiled on first use, and that needs a compiler for {language.upper()}: {what}",
+            "on Debian and Ubuntu: apt-get install gcc g++; without rights to install: conda install -c conda-forge gxx; or set CC and CXX",
+        )
+    said = subprocess.run([*chosen, "--version"], capture_output=True, text=True, check=False).stdout  # noqa: S603 - as above
+    return Compiler(tuple(chosen), said.partition("\n")[0])
+
+
+def cached(kind: str, parts: Iterable[str | Path], make: Callable[[Path], None]) -> Path:
+    """Returns the folder of a build, made now if it is not there.
+
+    Args:
+        kind: The beginning of its name.
+        parts: What it depends on: texts, and files whose content counts.
+        make: Fills an empty folder.
+
+    Raises:
+        MemdiagError: It cannot be made.
+    """
+    digest = hashlib.sha256(platform.machine().encode())
+    for part in parts:
+        content = part.read_bytes() if isinstance(part, Path) else part.encode()
+        digest.update(len(content).to_bytes(8, "little") + content)
+    cache = _cache()
+    folder = cache / f"{kind}-{digest.hexdigest()[:16]}"
+    if folder.is_dir():
+        return folder
+    with _alone(cache / f"{folder.name}.lock"):
+        if not folder.is_dir():
+            beside = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=cache))
+            try:
+                beside.chmod(0o755)
+                make(beside)
+                with contextlib.suppress(OSError):  # another process may have been faster, see _alone
+                    beside.rename(folder)
+            finally:
+                shutil.rmtree(beside, ignore_errors=True)
+    if not folder.is_dir():
+        raise MemdiagError(f"{folder}: could not be made", f"set {CACHE}=DIR")
+    return folder
+
+
+def _cache() -> Path:
+    given = os.environ.get(CACHE)
+    base = Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "memdiag"
+    folder = base.absolute() / "phantom"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise MemdiagError(f"{folder}: the compiled stand-ins cannot be kept there: {error.strerror}", f"set {CACHE}=DIR") from None
+    if not os.access(folder, os.W_OK):
+        raise MemdiagError(f"{folder}: the compiled stand-ins cannot be kept there: not writable", f"set {CACHE}=DIR")
+    return folder
+
+
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """One process at a time; the lock goes with the process that holds it."""
+    with path.open("w", encoding="ascii") as file:
+        with contextlib.suppress(OSError):  # some network drives have no locks: then both build, and one result is kept
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,115 @@
+"""Which Python a command will run, and which torch that has: asked of that Python, without importing any of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from memdiag.errors import MemdiagError
+
+_SECONDS = 60
+_PYTHON = re.compile(r"(python|pypy)[0-9.]*(\.exe)?")
+_QUESTION = """
+import json, sys
+from importlib import metadata
+from importlib.machinery import PathFinder
+found = {}
+for name in ("torch", "torch_npu"):
+    spec = PathFinder.find_spec(name)
+    if spec is None or not spec.submodule_search_locations:
+        continue
+    try:
+        version = metadata.version(name)
+    except Exception:
+        version = ""
+    found[name] = {"folder": list(spec.submodule_search_locations)[0], "version": version}
+print(json.dumps({"python": sys.executable, "prefix": sys.prefix, "packages": found}))
+"""
+
+
+@dataclass(frozen=True)
+class Installed:
+    """One Python and its packages.
+
+    Attributes:
+        python: Its path.
+        packages: For "torch" and "torch_npu", where they are there: "folder" and "version".
+    """
+
+    python: str
+    packages: Mapping[str, Mapping[str, str]]
+
+    def version_of(self, package: str) -> str:
+        """The version of a package; empty: it is not installed."""
+        return self.packages[package]["version"] if package in self.packages else ""
+
+    def folder_of(self, package: str) -> str:
+        """Where a package lies."""
+        return self.packages[package]["folder"]
+
+
+def installed_for(command: Sequence[str], environment: Mapping[str, str]) -> Installed:
+    """Returns what the Python that ``command`` runs has installed.
+
+    Raises:
+        MemdiagError: No Python was found, or it does not answer.
+    """
+    python = python_of(command, environment)
+    try:
+        done = subprocess.run(  # noqa: S603 - the Python that the user is about to run
+            [*python, "-c", _QUESTION], env=dict(environment), capture_output=True, text=True, timeout=_SECONDS, check=False
+        )
+        answer: dict[str, Any] = json.loads(done.stdout.strip().rpartition("\n")[2])
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        raise MemdiagError(
+            f"{shlex.join(python)} does not run, so nothing is known of its torch", "try it by hand: -c 'import torch'"
+        ) from None
+    return Installed(answer["python"], answer["packages"])
+
+
+def python_of(command: Sequence[str], environment: Mapping[str, str]) -> list[str]:
+    """Returns the words that start the Python of a command.
+
+    A command that is no Python itself may be a script of one (torchrun), which says so in its first line; anything else (a shell script)
+    is taken to use the first Python on the PATH.
+
+    Raises:
+        MemdiagError: There is none.
+    """
+    path = environment.get("PATH")
+    words = list(command)
+    if words and Path(words[0]).name == "env":  # env NAME=value python …
+        words = [word for word in words[1:] if "=" not in word.partition("/")[0] and not word.startswith("-")]
+    name = shutil.which(words[0], path=path) if words else None
+    if name and _PYTHON.fullmatch(Path(name).name):
+        return [name]
+    if name and (line := _first_line(name)) and any(_PYTHON.fullmatch(Path(word).name) for word in line):
+        return line
+    for candidate in ("python", "python3"):
+        if found := shutil.which(candidate, path=path):
+            return [found]
+    raise MemdiagError("no Python was found that the command could run", "activate its environment, or give the path of its Python")
+
+
+def _first_line(path: str) -> list[str]:
+    """The words behind #! of a script; none for anything else."""
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - a few bytes
+            head = file.read(512)
+    except OSError:
+        return []
+    if head[:2] != b"#!":
+        return []
+    words = os.fsdecode(head[2:].partition(b"\n")[0]).split()
+    if words and Path(words[0]).name == "env":
+        found = shutil.which(words[-1])
+        return [found] if found else []
+    return words

@@ -1,0 +1,127 @@
+/* Device memory as a sum with a limit, in whole pages of 2 MiB, and host memory that devices may read. */
+#include "phantom.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static uint64_t used[MOST_DEVICES];
+
+static uint64_t left(int device) {
+  uint64_t taken = settings()->context + used[device];
+  return taken > settings()->total ? 0 : settings()->total - taken;
+}
+
+int take_memory(int device, uint64_t bytes) {
+  pthread_mutex_lock(&lock);
+  int is_enough = bytes <= left(device);
+  if (is_enough) used[device] += bytes;
+  pthread_mutex_unlock(&lock);
+  return is_enough;
+}
+
+void give_memory(int device, uint64_t bytes) {
+  pthread_mutex_lock(&lock);
+  used[device] -= bytes;
+  pthread_mutex_unlock(&lock);
+}
+
+uint64_t free_memory(int device) {
+  pthread_mutex_lock(&lock);
+  uint64_t bytes = left(device);
+  pthread_mutex_unlock(&lock);
+  return bytes;
+}
+
+static int allocate(void **out, size_t size) {
+  if (!out || !size) return BAD_ARGUMENT;
+  *out = NULL;
+  int device = current_device();
+  uint64_t charge = round_up(size, PAGE);
+  if (charge < size || !take_memory(device, charge)) return OUT_OF_MEMORY;
+  lock_ranges();
+  range_t *range = add_range(size, PAGE, device, 0);
+  if (range) {
+    range->charge = charge;
+    *out = (void *)range->start;
+  }
+  unlock_ranges();
+  if (*out) return OK;
+  give_memory(device, charge);
+  return OUT_OF_MEMORY;
+}
+
+EXPORT int aclrtMalloc(void **out, size_t size, int policy) {
+  (void)policy;
+  return allocate(out, size);
+}
+EXPORT int aclrtMallocAlign32(void **out, size_t size, int policy) {
+  (void)policy;
+  return allocate(out, size);
+}
+
+EXPORT int aclrtFree(void *pointer) {
+  lock_ranges();
+  range_t *range = find_range((uint64_t)pointer);
+  int is_ours = range && range->start == (uint64_t)pointer && !range->is_reserved;
+  if (is_ours) {
+    give_memory(range->device, range->charge);
+    remove_range(range);
+  }
+  unlock_ranges();
+  return is_ours ? OK : BAD_ARGUMENT;
+}
+
+EXPORT int aclrtGetMemInfo(int kind, size_t *free_bytes, size_t *total) {
+  (void)kind;
+  *free_bytes = free_memory(current_device());
+  *total = settings()->total;
+  return OK;
+}
+
+EXPORT int aclrtGetMemUsageInfo(int device, void *modules, size_t room, size_t *count) {
+  (void)device, (void)modules, (void)room;
+  if (count) *count = 0; /* what each module of the driver has: there are none */
+  return OK;
+}
+
+EXPORT int aclrtMallocHost(void **out, size_t size) {
+  *out = aligned_alloc(64, round_up(size ? size : 1, 64));
+  return *out ? OK : OUT_OF_MEMORY;
+}
+EXPORT int aclrtMallocHostWithCfg(void **out, uint64_t size, void *options) {
+  (void)options;
+  return aclrtMallocHost(out, size);
+}
+EXPORT int aclrtFreeHost(void *pointer) {
+  free(pointer);
+  return OK;
+}
+
+/* The host's memory is the device's as well: they are one process. */
+EXPORT int aclrtHostRegister(void *pointer, uint64_t size, int kind, void **device_pointer) {
+  (void)size, (void)kind;
+  *device_pointer = pointer;
+  return OK;
+}
+
+typedef struct {
+  uint32_t id;
+  int kind; /* 0 host, 1 device, 2 neither allocated nor registered here */
+  uint32_t page, reserved[4];
+} attributes_t;
+
+EXPORT int aclrtPointerGetAttributes(const void *pointer, attributes_t *attributes) {
+  memset(attributes, 0, sizeof *attributes);
+  attributes->kind = 2;
+  lock_ranges();
+  range_t *range = find_range((uint64_t)pointer);
+  if (range) {
+    attributes->id = (uint32_t)range->device;
+    attributes->kind = 1;
+    attributes->page = (uint32_t)PAGE;
+  }
+  unlock_ranges();
+  return OK;
+}

@@ -1,0 +1,85 @@
+/* What the parts of the Ascend stand-in share.
+ *
+ * torch_npu reaches an NPU through C functions of CANN: libascendcl (memory, streams, copies), libhccl (collectives), libopapi
+ * (operators) and a few more. Here these functions are written anew, from their published declarations, for a device that is not
+ * there: device memory is a counter with a limit, addresses are real addresses of this process behind which pages appear only where
+ * something was written, and operators do nothing. All libraries are one: the others are empty and depend on libascendcl.so.
+ */
+#ifndef MEMDIAG_PHANTOM_H
+#define MEMDIAG_PHANTOM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+/* Errors of the runtime, as its callers know them. */
+enum { OK = 0, BAD_ARGUMENT = 107000, BAD_DEVICE = 107001, NO_CONTEXT = 107002, NOT_SUPPORTED = 207000, OUT_OF_MEMORY = 207001 };
+
+enum { MOST_DEVICES = 64 };
+#define KIB ((uint64_t)1 << 10)
+#define MIB ((uint64_t)1 << 20)
+#define PAGE (2 * MIB) /* the driver hands memory out in pages of this size */
+
+static inline uint64_t round_up(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
+
+/* settings.c: what the device is, from MEMDIAG_PHANTOM_NPU_*. */
+typedef struct {
+  int devices;
+  uint64_t total, context, kept, hccl_buffers;
+  int cube_cores, vector_cores;
+  const char *soc, *cann, *driver;
+} settings_t;
+const settings_t *settings(void);
+
+/* refuse.c: says once on stderr that a function is not imitated, keeps the text for aclGetRecentErrMsg, returns NOT_SUPPORTED. */
+int refuse(const char *function, const char *library);
+
+/* device.c */
+int current_device(void); /* 0 where none was chosen yet */
+
+/* memory.c: bytes in use, by device. */
+int take_memory(int device, uint64_t bytes); /* 1: there was enough */
+void give_memory(int device, uint64_t bytes);
+uint64_t free_memory(int device);
+
+/* ranges.c: device addresses. A range is either memory (aclrtMalloc) or addresses only (aclrtReserveMemAddress). */
+typedef struct range {
+  uint64_t start, length, charge;
+  int device, is_reserved, has_pages;
+  uint64_t *written; /* one bit for each GRANULE: whether anything but zeros may be there */
+} range_t;
+#define GRANULE (64 * KIB)
+void lock_ranges(void);
+void unlock_ranges(void);
+range_t *add_range(uint64_t length, uint64_t alignment, int device, int is_reserved); /* locked; NULL: no addresses left */
+range_t *find_range(uint64_t address);                                               /* locked; NULL: not a live device address */
+void remove_range(range_t *range);                                                   /* locked */
+int is_device_address(const void *pointer);                                          /* live or not */
+
+/* contents.c: what device memory holds. Bytes that nobody wrote are zero. */
+int move_bytes(void *to, const void *from, uint64_t bytes); /* either side may be the host; BAD_ARGUMENT: freed device memory */
+int fill_bytes(void *at, const void *pattern, int width, uint64_t count);
+int clear_bytes(void *at, uint64_t bytes);
+void forget_range(range_t *range); /* locked; as its pages are unmapped */
+
+/* descriptors.c */
+typedef struct tensor {
+  uint64_t dims, dim[32];
+  int64_t stride[32], offset;
+  int type;
+  void *data;
+} tensor_t;
+typedef struct {
+  int type;
+  unsigned char value[16];
+} scalar_t;
+const tensor_t *as_tensor(const void *handle); /* NULL: anything else */
+const tensor_t *last_tensor_of(const void *handle, uint64_t index); /* element of a list; NULL: past its end, or no list */
+int type_size(int type);                       /* bytes of an element, 0 where it has no whole bytes */
+
+/* operators.c */
+int changed_first(const void *const *arguments, int count); /* operators that change their first tensors in place */
+int changed_last(const void *const *arguments);             /* operators whose last list of tensors is the result */
+
+#endif
