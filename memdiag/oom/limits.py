@@ -20,7 +20,7 @@ def unusable(found: Found, numbers: Numbers, requested: int) -> Judgement | None
         f"{format_bytes(requested)} of {format_bytes(numbers.limit)} allowed was refused with nothing in use: the GPU cannot be used here "
         "(a virtual machine, a CI runner)."
     )
-    return Judgement("unknown", "high", ("limit",), (reason,))
+    return Judgement("unknown", "high", (), (reason,))
 
 
 def capped(found: Found, numbers: Numbers, requested: int) -> Judgement | None:

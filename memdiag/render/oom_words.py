@@ -30,6 +30,7 @@ _PERHAPS_HOST = {
     "medium": "Probably the memory of the computer (RAM) ran out, not that of the device.",
     "low": "Perhaps the memory of the computer (RAM) ran out, perhaps a process crashed.",
 }
+_SHARE_OF_HOST = "The memory of the computer (RAM) ran out, or the part of it that this program may use; not that of the device."
 _NO_SHORTAGE = "No memory ran out: the size that was asked for is wrong, or something is broken."
 # Written small wherever they stand.
 _SMALL = frozenset({"torch", "jax", "numpy", "ggml", "hbm", "vmem", "smem", "nccl", "vllm", "pip", "dmesg"})
@@ -43,7 +44,7 @@ SHORT_CAUSES = {
     "host": "the computer's RAM ran out",
     "unknown": "cannot be told",
 }
-SURE = {"high": "little doubt", "medium": "it fits, but is not proven", "low": "the message does not decide it"}
+SURE = {"high": "little doubt", "medium": "likely, but not proven", "low": "the message does not decide it"}
 _FRAMEWORKS = {
     "pytorch": "PyTorch", "torch_npu": "PyTorch (torch_npu)", "torch7": "Torch 7", "jax": "JAX", "xla": "XLA", "tensorflow": "TensorFlow",
     "tensorflow-ge": "TensorFlow (Ascend GE)", "mindspore": "MindSpore", "paddle": "PaddlePaddle", "onnxruntime": "ONNX Runtime",
@@ -127,6 +128,8 @@ def sentence(message: Message) -> str:
         return _NO_SHORTAGE
     if verdict == "host" and sure != "high":
         return _PERHAPS_HOST[sure]
+    if verdict == "host" and "limit" in message.judgement.alternatives:
+        return _SHARE_OF_HOST
     free, wanted = message.fields.get("free_bytes"), message.fields.get("requested_bytes")
     if verdict == "limit" and not (isinstance(free, int) and isinstance(wanted, int) and free >= wanted):
         return _LIMIT_OF_ITS_OWN  # that the device has more is not printed
@@ -141,7 +144,7 @@ def reasons(message: Message, most: int = 0) -> list[str]:
 
 def _as_sentence(text: str) -> str:
     first, end = text.split(" ", 1)[0], "" if text.endswith((".", "!", "?", ":", "…")) else "."
-    starts_small = first.rstrip(",:").isalpha() and first.islower() and first.rstrip(",:") not in _SMALL
+    starts_small = first.rstrip(",:;").isalpha() and first.islower() and first.rstrip(",:;") not in _SMALL
     return (text[:1].upper() if starts_small else text[:1]) + text[1:] + end
 
 

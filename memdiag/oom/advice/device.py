@@ -31,7 +31,7 @@ def fragmentation(case: Case) -> Finding:
     asleep = numbers.oversubscribed and numbers.pool > 0
     fixes = present(
         _cache_before_waking(case) if asleep else None,
-        None if asleep else expandable(case),
+        None if asleep else expandable(case) or _really_on(case),
         *_lifetime_pools(case),
         max_split(case),
         newer(case),
@@ -166,11 +166,22 @@ def _cache_before_waking(case: Case) -> Fix:
     )  # fmt: skip
 
 
+def _really_on(case: Case) -> Fix | None:
+    if not case.is_set("expandable_segments") or case.windows:
+        return None
+    module = system(case).module
+    return Fix(
+        "Expandable segments are set, by what is printed near the message: see whether they are in force", "code",
+        f'print({{segment.get("is_expandable") for segment in {module}.memory_snapshot()}})' if module else "",
+        "where the error is caught",
+        "{False}: they were set after the device was first used, or the driver cannot; {True}: what is free lies between live tensors",
+    )  # fmt: skip
+
+
 def _steady_sizes(case: Case) -> Fix:
     return Fix(
         "Make what lives long before what lives short, and pad inputs to a few sizes", "code", "",
-        "every backend" if not case.on_torch else "every backend and version",
-        "empty_cache() does not help: pieces between live tensors cannot be given back",
+        "" if case.on_torch else "every backend", "empty_cache() does not help: pieces between live tensors cannot be given back",
     )  # fmt: skip
 
 
@@ -182,10 +193,10 @@ def _little_to_win(case: Case) -> str:
     unused = f"{format_bytes(slack)} is unused"
     if numbers.pool:
         unused += f" beside {format_bytes(numbers.pool)} of free blocks in private pools, which only their owners can use"
-    if short is None or (slack >= short and slack >= (numbers.requested or 0)):
-        return f"empty_cache() and allocator settings hardly help: {unused}"
+    if short is None:
+        return f"allocator settings would win that at most: {unused}"
     if slack >= short:
-        return f"allocator settings would help this one request at most: {unused}"
+        return f"allocator settings would help this request at most, hardly the run: {unused}"
     return f"empty_cache() and allocator settings do not help: only {unused}"
 
 

@@ -28,7 +28,8 @@ def other_process(case: Case) -> Finding:
     shown = [Evidence(f"process {pid} holds", size, "bytes") for pid, size in listed[:_KILLED_AT_MOST] if size]
     title = "Others hold the memory of the device"
     if held:
-        title = f"{'At least ' * at_least}{format_bytes(held)} of the device is held outside this process"
+        by = "by other processes" if printed and held == printed else "outside this process"
+        title = f"{'At least ' * at_least}{format_bytes(held)} of the device is held {by}"
     names = system(case)
     if not numbers.free and numbers.free is not None and not listed:
         title += ", and nothing is free"
@@ -65,9 +66,11 @@ def limit(case: Case) -> Finding:
     room = None if numbers.limit is None or numbers.total is None else max(numbers.total - numbers.limit, 0)
     high = min((size for size in (room, numbers.free) if size is not None), default=None)
     title = "A limit was reached, not the end of the device"
-    if numbers.limit is not None:
+    if numbers.limit is not None and numbers.held is None and requested > numbers.limit:
+        title = f"One piece of {format_bytes(requested)} is larger than the {format_bytes(numbers.limit)} that one may have"
+    elif numbers.limit is not None:
         title = f"A limit of {format_bytes(numbers.limit)} was reached, {format_bytes(needed)} short"
-    elif case.backend == "xpu" and requested >= _XPU_LARGEST:
+    elif case.backend == "mps" or (case.backend == "xpu" and requested >= _XPU_LARGEST):
         title = f"One piece of {format_bytes(requested)} is more than the driver gives at once"
     saving = Saving(needed, needed, max(high, needed), "estimated") if needed and high and needed <= high else None
     return Finding(

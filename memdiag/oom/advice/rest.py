@@ -16,6 +16,10 @@ def host(case: Case) -> Finding:
     requested, fields = case.numbers.requested, case.found.fields
     rss = fields.get("anon_rss_bytes")
     title = "The memory of the host ran out" + (f" at a request of {format_bytes(requested)}" if requested else "")
+    if "limit" in case.judgement.alternatives and not requested:
+        title = "The host's memory ran out, or the share of it that this program may use"
+    if case.judgement.confidence == "low":
+        title = "Perhaps the memory of the host ran out"
     return Finding(
         "MD706",
         title,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from memdiag.findings import Fix
 from memdiag.oom.advice.case import Case
 
-_ACCURACY = "a little accuracy"
+_ACCURACY = "it costs a little accuracy"
 _SHARED = "the devices talk to each other in every layer"
 
 

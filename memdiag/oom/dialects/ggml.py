@@ -95,9 +95,13 @@ _LAYERS = Fix(
 )
 _LENGTH = Fix("Use a shorter context", "flag", "-c 4096", "llama.cpp (--ctx-size); Ollama: OLLAMA_CONTEXT_LENGTH", "longer prompts are cut")
 _CACHE = Fix(
-    "Keep the cache in 8 bits", "flag", "-fa on -ctk q8_0 -ctv q8_0", "llama.cpp; older releases: -fa without a value", "a little accuracy"
+    "Keep the cache in 8 bits",
+    "flag",
+    "-fa on -ctk q8_0 -ctv q8_0",
+    "llama.cpp; older releases: -fa without a value",
+    "it costs a little accuracy",
 )
-_QUANTS = Fix("Use a smaller quantisation of the model", "flag", "-m model-Q4_K_M.gguf", "llama.cpp", "a little accuracy")
+_QUANTS = Fix("Use a smaller quantisation of the model", "flag", "-m model-Q4_K_M.gguf", "llama.cpp", "it costs a little accuracy")
 _SPLIT = Fix("Spread the layers over several cards", "flag", "--split-mode layer --tensor-split 1,1", "llama.cpp with several cards", "")
 _BATCH = Fix("Process the prompt in smaller pieces: smaller compute buffers", "flag", "-b 512 -ub 128", "llama.cpp", "slower prompts")
 _SMALL_BUFFERS = Fix(
@@ -200,7 +204,7 @@ def _backend(group: list[tuple[re.Match[str], str]], kinds: set[str], names: set
     ):
         if re.search(words, joined):
             return backend
-    return "cpu" if "cpu" in kinds else "cuda"
+    return "cpu" if "cpu" in kinds else "vulkan" if "vulkan_limit" in kinds else "cuda"
 
 
 def _judge(fields: Fields, kinds: set[str], backend: str) -> tuple[Judgement, tuple[Fix, ...]]:

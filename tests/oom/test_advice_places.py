@@ -1,0 +1,186 @@
+"""Remedies for the place where a program ran: engines, Windows, settings that are on already, what is not printed."""
+
+from __future__ import annotations
+
+import pytest
+from made import found
+
+from memdiag.oom.advice import advise
+from memdiag.oom.ledger import account
+from memdiag.oom.model import Judgement
+from memdiag.oom.read import read_text
+from memdiag.oom.verdict import judge
+from memdiag.units import GIB, MIB
+
+PIECES = {"requested": 1, "total": 24, "free": 0.2, "allocated": 14, "unallocated": 9}
+FULL = {"requested": 1, "total": 24, "free": 0.2, "allocated": 23, "unallocated": 0.1}
+TRAINING = ("gradients", "checkpoint(", "fully_shard", "train.py")
+
+
+def told(message, judgement=None):
+    """All that the advice says, as one text, and the findings."""
+    result = advise(message, judgement or judge(message))
+    fixes = [fix for finding in result for fix in finding.fixes]
+    return "\n".join([finding.title for finding in result] + [f"{fix.title}\n{fix.change}\n{fix.caveat}" for fix in fixes]), result
+
+
+def fixes_of(message, judgement=None):
+    return advise(message, judgement or judge(message))[0].fixes
+
+
+@pytest.mark.parametrize(
+    ("marks", "switches"),
+    [
+        (["engine:vllm"], ["--gpu-memory-utilization 0.80", "--max-num-seqs", "--tensor-parallel-size"]),
+        (["engine:vllm", "stage:load"], ["--tensor-parallel-size", "--quantization", "--cpu-offload-gb"]),
+        (["engine:vllm", "stage:capture"], ["--gpu-memory-utilization 0.80", "cudagraph_capture_sizes", "--enforce-eager"]),
+        (["engine:sglang"], ["--mem-fraction-static 0.8", "--chunked-prefill-size"]),
+        (["engine:sglang", "stage:capture"], ["--mem-fraction-static 0.8", "--cuda-graph-max-bs", "--disable-cuda-graph"]),
+        (["engine:diffusers"], ["enable_model_cpu_offload"]),
+        (["engine:comfyui"], ["--lowvram"]),
+        (["engine:webui"], ["--medvram"]),
+        (["engine:transformers"], ["max_new_tokens"]),
+    ],
+)
+@pytest.mark.parametrize("verdict", ["capacity", "fragmentation", "limit", "workspace_or_comm"])
+def test_engines_get_their_own_switches_and_no_advice_on_training(marks, switches, verdict):
+    text, _ = told(found(marks=marks, **FULL), Judgement(verdict, "low"))
+    assert not any(word in text for word in TRAINING)
+    places = [text.find(switch) for switch in switches]
+    assert -1 not in places
+    assert places == sorted(places)
+
+
+def test_an_engine_is_recorded_as_it_is_started():
+    text, _ = told(found(marks=["engine:vllm"], **FULL))
+    assert "memdiag record -- vllm serve" in text
+    assert "memdiag record -- python train.py" in told(found(**FULL))[0]
+
+
+def test_the_lines_around_reach_the_advice():
+    trace = 'File "/x/vllm/v1/worker/gpu_model_runner.py", line 3, in load_model\n'
+    numbers = (
+        "GPU 0 has a total capacity of 24.00 GiB of which 100.00 MiB is free. Of the allocated memory 23.00 GiB is allocated by PyTorch."
+    )
+    (message,) = read_text(f"{trace}torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 GiB. {numbers}").messages
+    assert (message.framework, message.findings[0].fixes[0].change) == ("pytorch", "--tensor-parallel-size 2")
+
+
+def test_a_request_that_is_not_printed_is_not_zero():
+    message = found(process=21.6, allocated=13, unallocated=8, marks=["hint:expandable_segments"])
+    text, result = told(message)
+    assert result[0].title == "8.00 GiB is unused in the allocator; whether it would have been enough is not printed"
+    assert "0 B" not in text
+    assert "MD708" not in [finding.code for finding in result]
+
+
+@pytest.mark.parametrize("missing", ["requested", "total", "free"])
+def test_a_hint_is_contradicted_by_printed_numbers_only(missing):
+    sizes = {name: size for name, size in FULL.items() if name != missing}
+    assert "MD708" not in [
+        finding.code for finding in advise(found(marks=["hint:max_split_size_mb"], **sizes), Judgement("capacity", "low"))
+    ]
+
+
+def test_of_two_processes_the_other_one_is_the_evidence():
+    sizes = {"requested": 0.5, "total": 22, "free": 0.03, "allocated": 15.5, "unallocated": 0.02}
+    message = found(processes=[[33, 6 * GIB], [39, round(15.9 * GIB)]], **sizes)
+    judgement = judge(message)
+    assert "Process 33 holds 6.00 GiB; process 39 with 15.90 GiB is taken to be this one." in judgement.reasons
+    assert advise(message, judgement)[0].title == "6.00 GiB of the device is held by other processes"
+    assert "process 33" in [entry.what for entry in account(message)]
+
+
+def test_what_is_taken_off_is_said():
+    message = found("npu", requested=0.6, total=61, free=0.1, allocated=27, active=27, reserved=27.5)
+    assert advise(message, Judgement("other_process", "medium"))[0].title.startswith("At least 30.40 GiB of the device is held outside")
+
+
+def test_expandable_segments_come_with_the_upgrade_that_brings_them():
+    by_kind = {fix.kind: fix for fix in fixes_of(found(marks=["generation:1.10"], **PIECES))}
+    assert by_kind["version"].change.splitlines()[1] == "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+    assert fixes_of(found(marks=["generation:1.10"], **PIECES))[0].title == "Do not cut blocks as large as this request"
+    on_hip = next(fix for fix in fixes_of(found("hip", marks=["generation:1.10"], **PIECES)) if fix.kind == "version")
+    assert "ROCm 7.0" in on_hip.title
+    assert "PyTorch 2.1" not in on_hip.title
+
+
+def test_windows_has_neither_export_nor_expandable_segments():
+    text, result = told(found(marks=["os:windows", "generation:2.2"], **PIECES))
+    assert result[0].fixes[0].change == "set PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:1022"
+    assert "export " not in text
+    assert "expandable_segments:True" not in text
+    others, _ = told(found(marks=["os:windows"], **FULL), Judgement("other_process", "low"))
+    assert "set CUDA_VISIBLE_DEVICES=1" in others
+    assert "$(" not in others
+
+
+def test_memory_of_a_windows_host_is_backed_by_its_page_file():
+    (message,) = read_text(
+        r"RuntimeError: [enforce fail at C:\cb\c10\core\impl\alloc_cpu.cpp:3] data. DefaultCPUAllocator: not enough memory: "
+        "you tried to allocate 9663676416 bytes."
+    ).messages
+    lines = [fix.change for fix in message.findings[0].fixes]
+    assert "SystemPropertiesPerformance.exe" in lines
+    assert any("num_workers=0" in line for line in lines)
+    assert not any("while sleep" in line or "dmesg" in line for line in lines)
+
+
+def test_private_pools_are_explained_and_graphs_are_the_remedy():
+    sizes = {"requested": 0.5, "total": 80, "free": 0.1, "allocated": 70, "private_pool": 6.5, "unallocated": 1.3, "process": 79}
+    text, _ = told(found(**sizes))
+    assert "1.30 GiB is unused beside 6.50 GiB of free blocks in private pools" in text
+    assert "CUDA graphs" in text
+    assert "cudagraph_capture_sizes" in told(found(marks=["engine:vllm"], **sizes))[0]
+
+
+def test_settings_that_would_help_this_request_are_not_said_to_be_useless():
+    message = found(requested=224 / 1024, total=24, free=0.11, allocated=23, unallocated=0.23)
+    text, _ = told(message, Judgement("capacity", "medium"))
+    assert "do not help" not in text.split("MD708")[0].split("hardly")[0]
+    assert "would help this request at most" in text
+
+
+def test_what_is_set_already_is_not_advised_again():
+    message = found(marks=["set:expandable_segments", "generation:2.2"], **PIECES)
+    text, result = told(message)
+    assert "expandable_segments:True" not in text
+    assert "max_split_size_mb" not in text
+    assert "is_expandable" in result[0].fixes[0].change
+
+
+def test_sizes_from_garbage_are_no_shortage():
+    (message,) = read_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate more than 1EB memory.").messages
+    (finding,) = message.findings
+    assert "no memory ran out" in finding.title
+    assert not any("nvidia-smi" in fix.change or fix.kind == "record" for fix in finding.fixes)
+
+
+def test_a_mac_whose_gpu_gives_nothing_is_told_so():
+    message = found("mps", requested=256 / GIB, allocated=0, other_alloc=0, limit=8)
+    judgement = judge(message)
+    assert "256 B of 8.00 GiB allowed was refused with nothing in use" in judgement.reasons[0]
+    text, _ = told(message, judgement)
+    assert 'torch.device("cpu")' in text
+    assert "container" not in text
+
+
+@pytest.mark.parametrize(("allocated", "verdict"), [(17.5, "limit"), (9, "unknown"), (18.2, "limit")])
+def test_on_a_mac_the_limit_is_reached_by_whole_heaps(allocated, verdict):
+    assert judge(found("mps", requested=70 / 1024, allocated=allocated, other_alloc=0, limit=18)).verdict == verdict
+
+
+def test_an_account_of_nothing_is_none():
+    assert account(found("tpu", framework="xla", requested=19, total=15.5)) == ()
+
+
+def test_a_part_that_is_larger_than_its_own_limit_is_one_piece():
+    message = found("vulkan", framework="llama.cpp", requested=5, limit=4)
+    (finding, *_) = advise(message, Judgement("limit", "high"))
+    assert finding.title == "One piece of 5.00 GiB is larger than the 4.00 GiB that one may have"
+
+
+def test_much_that_is_idle_tells_even_without_the_request():
+    assert judge(found(process=21, allocated=13, unallocated=8)).verdict == "fragmentation"
+    assert judge(found(process=21, allocated=20, unallocated=1)).verdict == "unknown"
+    assert judge(found(allocated=0.1, unallocated=200 * MIB / GIB)).verdict == "unknown"

@@ -1,0 +1,90 @@
+"""What the lines around a message tell: who runs there, on which system, with which settings."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from memdiag.oom.surroundings import marks_around
+
+MESSAGE = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 GiB. "
+HINT = "If reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation."
+
+
+@pytest.mark.parametrize(
+    ("line", "engine"),
+    [
+        ('  File "/env/site-packages/vllm/v1/worker/worker.py", line 3, in step', "vllm"),
+        ("(VllmWorkerProcess pid=7) ERROR 01-01 10:00:00 worker.py:3] it failed", "vllm"),
+        ("(EngineCore_DP0 pid=7) Traceback (most recent call last):", "vllm"),
+        ('  File "/sgl/python/sglang/srt/managers/scheduler.py", line 3, in run', "sglang"),
+        ("1. set --mem-fraction-static to a smaller value", "sglang"),
+        ('  File "/env/site-packages/transformers/generation/utils.py", line 3, in generate', "transformers"),
+        ('  File "/env/site-packages/diffusers/models/unet.py", line 3, in forward', "diffusers"),
+        (r'  File "D:\ComfyUI\execution.py", line 3, in execute', "comfyui"),
+        ('  File "/home/me/stable-diffusion-webui/modules/processing.py", line 3, in run', "webui"),
+    ],
+)
+def test_who_serves_or_generates(line, engine):
+    assert f"engine:{engine}" in marks_around(f"{line}\n{MESSAGE}")
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "",
+        '  File "/home/me/train.py", line 3, in main\n    loss.backward()',
+        '  File "/env/site-packages/vllm/worker.py", line 3, in run\n  File "/rl/actor.py", line 9, in update_policy\n    loss.backward()',
+        '  File "/env/site-packages/diffusers/unet.py", line 3, in forward\n  File "/me/train.py", line 3, in main',
+    ],
+)
+def test_training_is_no_engine(lines):
+    assert not any(mark.startswith("engine:") for mark in marks_around(f"{lines}\n{MESSAGE}"))
+
+
+@pytest.mark.parametrize(("function", "stage"), [("load_model", "load"), ("capture_model", "capture"), ("execute_model", "")])
+def test_where_in_the_life_of_an_engine(function, stage):
+    marks = marks_around(f'  File "/x/vllm/v1/worker/runner.py", line 3, in {function}\n{MESSAGE}')
+    assert [mark for mark in marks if mark.startswith("stage:")] == ([f"stage:{stage}"] if stage else [])
+
+
+@pytest.mark.parametrize(
+    ("line", "is_windows"),
+    [
+        (r'  File "C:\Users\me\train.py", line 3', True),
+        (r'"text": "File \"C:\\Users\\me\\train.py\""', True),
+        (r"[enforce fail at C:\cb\pytorch\c10\core\impl\alloc_cpu.cpp:3]", True),
+        (r'  File "D:\projects\x\a.py", line 3', True),
+        ('  File "/home/me/train.py", line 3', False),
+        (r"[rank0]:\nTraceback (most recent call last):\n  File", False),
+        (r"a regular expression: \d+:\s", False),
+    ],
+)
+def test_paths_of_windows(line, is_windows):
+    assert ("os:windows" in marks_around(f"{line}\n{MESSAGE}")) == is_windows
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+        "export PYTORCH_ALLOC_CONF='max_split_size_mb:128,expandable_segments:True'",
+        "os.environ[\"PYTORCH_CUDA_ALLOC_CONF\"] = \"expandable_segments:True\"",
+        "  PYTORCH_NPU_ALLOC_CONF: expandable_segments:True",
+    ],
+)  # fmt: skip
+def test_settings_that_are_printed_as_set(line):
+    assert "set:expandable_segments" in marks_around(f"{line}\n{MESSAGE}{HINT}")
+
+
+@pytest.mark.parametrize("text", [HINT, HINT.replace("setting ", "setting\n"), "Consider PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"])
+def test_what_is_suggested_is_not_set(text):
+    assert not any(mark.startswith("set:") for mark in marks_around(MESSAGE + text))
+
+
+@pytest.mark.parametrize("piece", ["c:\\", "alloc_conf=", "vllm/", "pytorch_cuda_alloc_conf='", "a" * 50])
+def test_long_lines_take_no_time(piece):
+    begin = time.process_time()
+    marks_around(piece * (200_000 // len(piece)))
+    assert time.process_time() - begin < 2
