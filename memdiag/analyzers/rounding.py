@@ -15,6 +15,7 @@ from memdiag.analyzers import remedies
 from memdiag.analyzers.allocator_settings import AllocatorSettings
 from memdiag.analyzers.context import DeviceView
 from memdiag.analyzers.moments import OWN_SEGMENT, Look
+from memdiag.analyzers.names import place_of
 from memdiag.analyzers.places import moment_name
 from memdiag.findings import Evidence, Finding, Fix, Saving
 from memdiag.trace.layout import MIN_BLOCK
@@ -75,8 +76,9 @@ def _largest_places(view: DeviceView, rows: Array, lost: Array) -> Iterator[Evid
     np.add.at(sums, inverse, lost)
     counts = np.bincount(inverse, minlength=len(stacks))
     for i in np.argsort(-sums, kind="stable")[:NUM_PLACES]:
-        if sums[i] > 0 and stacks[i] >= 0:
-            yield Evidence(f"lost by {plural(int(counts[i]), 'tensor')}", int(sums[i]), "bytes", view.label(int(stacks[i])))
+        place = place_of(view, rows[inverse == i], view.label(int(stacks[i])))
+        if sums[i] > 0 and (stacks[i] >= 0 or place):
+            yield Evidence(f"lost by {plural(int(counts[i]), 'tensor')}", int(sums[i]), "bytes", place)
 
 
 def _no_divisions(settings: AllocatorSettings) -> Fix:

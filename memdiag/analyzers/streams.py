@@ -13,6 +13,7 @@ import numpy as np
 from memdiag.analyzers.allocator_settings import AllocatorSettings
 from memdiag.analyzers.context import Context, DeviceView
 from memdiag.analyzers.moments import look
+from memdiag.analyzers.names import has_names, place_of
 from memdiag.analyzers.places import moment_name
 from memdiag.findings import Evidence, Finding, Fix
 from memdiag.trace import schema
@@ -97,8 +98,10 @@ def _by_place(view: DeviceView, rows: Array) -> Iterator[Evidence]:
     totals: dict[str, tuple[float, int]] = {}
     stacks, inverse = np.unique(tensors.stack[rows], return_inverse=True)
     sums, counts = np.bincount(inverse, cost, len(stacks)), np.bincount(inverse, minlength=len(stacks))
-    for stack, total, count in zip(stacks.tolist(), sums.tolist(), counts.tolist(), strict=True):
-        place = view.label(stack) or "unknown place"
+    own = np.split(rows[np.argsort(inverse, kind="stable")], np.cumsum(counts)[:-1])
+    for number, (stack, total, count) in enumerate(zip(stacks.tolist(), sums.tolist(), counts.tolist(), strict=True)):
+        label = view.label(stack)
+        place = (place_of(view, own[number], label) if has_names(view) else label) or "unknown place"
         before = totals.get(place, (0.0, 0))
         totals[place] = (before[0] + total, before[1] + count)
     for place in sorted(totals, key=lambda name: (-totals[name][0], name))[:NUM_PLACES]:
