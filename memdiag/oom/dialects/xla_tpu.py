@@ -38,7 +38,7 @@ _USED = pattern(r"Used {requested:size} of {total:size}")
 _EXCEEDED = pattern(r"Exceeded \w{3,8}? capacity by [\d.]{1,12}[KMGT]?B?")
 _TOTAL_USAGE = pattern(r"Total \w{3,8}? usage >= [\d.]{1,12}[KMGT]?")
 _SCOPED = pattern(r"Scoped allocation with size {requested:size} and limit {limit:size} exceeded scoped (?P<space>vmem|smem) limit")
-_PARTS = pattern(r"(?<![a-z]) (?P<part>reserved|program|arguments|global) {size:size} (?!of)")
+_PARTS = pattern(r"(?P<part>reserved|program|arguments|global) {size:size} (?!of)")
 _RUNTIME = pattern(
     r"(?:Error (?:allocating device buffer|loading program[^:]{0,120}):)? Attempting to (?P<act>allocate|reserve)"
     r" {requested:size} (?:at the bottom of memory)?\."

@@ -74,3 +74,9 @@ def test_pinned_memory_is_a_warning_about_the_host_in_any_locale():
 
 def test_ollama_is_named_where_it_speaks():
     assert single("Error: llama runner process has terminated: cudaMalloc failed: out of memory\nollama").framework == "ollama"
+
+
+def test_a_buffer_that_is_too_large_for_vulkan_is_divided():
+    message = single("ggml_vulkan: Requested buffer size (6000000000) exceeds device memory allocation limit (4294967296)")
+    assert (message.backend, message.judgement.verdict) == ("vulkan", "limit")
+    assert "GGML_VK_FORCE_MAX_ALLOCATION_SIZE" in message.findings[0].fixes[0].change

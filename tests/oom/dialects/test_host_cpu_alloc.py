@@ -87,3 +87,11 @@ def test_zero_gigabytes_are_less_than_one():
     message = single("$ Torch: not enough memory: you tried to allocate 0GB. Buy new RAM!")
     assert message.judgement.verdict == "host"
     assert "less than 1 GiB" in message.judgement.reasons[0]
+
+
+def test_one_large_piece_is_looked_at_before_workers():
+    text = "DefaultCPUAllocator: can't allocate memory: you tried to allocate {} bytes. Error code 12 (Cannot allocate memory)"
+    large, small = (single(text.format(size)).findings[0].fixes for size in (64 << 30, 64 << 20))
+    assert large[0].change == "print(tensor.shape, tensor.dtype)"
+    assert any("mmap=True" in fix.change for fix in large)
+    assert "num_workers" in small[0].change

@@ -81,3 +81,11 @@ def test_the_summary_of_torchrun_is_one_message_a_rank():
         + block.format(2)
     )
     assert [(message.fields["rank"], message.fields["pid"]) for message in report.messages] == [(1, 4701), (2, 4702)]
+
+
+def test_a_worker_that_vanished_may_have_crashed():
+    message = single("RuntimeError: DataLoader worker (pid(s) 17, 18) exited unexpectedly")
+    assert message.judgement.confidence == "low"
+    assert "__main__" in message.judgement.reasons[0]
+    assert "num_workers=0" in message.findings[0].fixes[0].change
+    assert message.findings[0].title.startswith("Perhaps")

@@ -77,3 +77,15 @@ def test_the_log_names_the_process_and_size_zero_is_none():
 
 def test_the_data_pipeline_pins_memory_of_the_host():
     assert single("Init] cudaHostAlloc failed, ret[2], out of memory").judgement.verdict == "host"
+
+
+def test_what_the_pool_lost_in_pieces_is_told():
+    message = single(
+        "Out of Memory!!! Request memory size: 2147483648B, Memory Statistic:\nDevice HBM memory size: 65536M\n"
+        "MindSpore Used memory size: 59000M\nUsed peak memory usage (without fragments): 57000M\n"
+        "Actual peak memory usage (with fragments): 59000M"
+    )
+    assert "of which 1.95 GiB lay in pieces" in message.judgement.reasons[1]
+    assert message.judgement.alternatives == ("fragmentation", "limit")
+    assert "90%" in message.judgement.reasons[0]
+    assert any("max_device_memory" in fix.change for fix in message.findings[0].fixes)

@@ -83,3 +83,22 @@ def test_a_limit_of_slurm_gives_the_number_to_ask_for():
     text = "slurmstepd: error: Step 17.0 exceeded memory limit (8388608 > 4194304), being killed"
     assert single(text).fields == {"allocated_bytes": 8 << 30, "limit_bytes": 4 << 30}
     assert "sbatch --mem=10G" in commands(text)
+
+
+@pytest.mark.parametrize(
+    ("group", "advised", "not_advised"),
+    [
+        ("/slurm/uid_1/job_2/step_0", "sbatch --mem", "docker"),
+        ("/system.slice/docker-3f00.scope", "docker run --memory", "sbatch"),
+        ("/kubepods/burstable/pod1/2", "docker run --memory", "sbatch"),
+        ("/user.slice/user-1000.slice/session-3.scope", "systemctl set-property", "sbatch"),
+    ],
+)
+def test_the_limit_is_raised_where_the_control_group_is(group, advised, not_advised):
+    message = single(
+        f"oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0,oom_memcg={group},task_memcg={group},task=python,"
+        "pid=17,uid=0\nMemory cgroup out of memory: Killed process 17 (python) total-vm:2048kB, anon-rss:1024kB, file-rss:0kB"
+    )
+    lines = "\n".join(fix.change for fix in message.findings[0].fixes)
+    assert advised in lines
+    assert not_advised not in lines

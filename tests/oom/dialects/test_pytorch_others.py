@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from forms import Form, integer, torch_size, whole_bytes
-from single import single
+from single import commands, single
 
 FORMS = [
     Form(
@@ -61,3 +61,9 @@ def test_no_share_was_set():
 def test_an_exbibyte_is_no_shortage(backend):
     message = single(f"{backend} out of memory. Tried to allocate more than 1EB memory")
     assert (message.backend, message.fields, message.judgement.verdict) == (backend.lower(), {}, "unknown")
+
+
+def test_a_buffer_too_large_for_metal_is_divided_and_no_watermark_lifted():
+    lines = commands("RuntimeError: Invalid buffer size: 20.00 GB")
+    assert "WATERMARK" not in lines
+    assert "attention_slicing" in lines
