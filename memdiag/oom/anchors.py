@@ -5,9 +5,11 @@ A test compares them with the dialects; ``python tests/oom/write_anchors.py`` wr
 
 from __future__ import annotations
 
-# A message in the middle of a long text is found by one of these, not too far from one of its anchors. Each costs about as much as the
-# rest of the search together, however rare it is.
-WORDS = ("memory", "alloc", "kill", "exitcode", "exit code", "algorithm to run", "invalid buffer", "\u6740\u6b7b", "\u6bba\u6b7b")
+# A message in the middle of a long text is found by one of these, not too far from one of its anchors.
+WORDS = (
+    "memory", "alloc", "kill", "exitcode", "exit code", "algorithm to run", "invalid buffer", "vram", "out_of_resources", "heap limit",
+    "\u6740\u6b7b", "\u6bba\u6b7b",
+)  # fmt: skip
 
 # Counts as an anchor around these words: what is left of those with codes and signals without their digits, which say too little.
 CLUES = ("failedtoallocate", "memory_allocation_failure", "insufficient_device_memory", "insufficientmemory", "max_model_len")
@@ -25,6 +27,10 @@ ANCHORS: dict[str, tuple[str, ...]] = {
         "xpuoutofmemory",
         "(xpu",
         "error_out_of_device_memory",
+        "error_out_of_resources",
+        "error_out_of_host_memory",
+        "mem_object_allocation_failure",
+        "cl_out_of_",
     ),
     "torch-npu": (
         "npuoutofmemory",
@@ -67,6 +73,7 @@ ANCHORS: dict[str, tuple[str, ...]] = {
         "mpsbackendoutofmemory",
         "mpsallocated:",
         "invalidbuffersize:",
+        "commandbufferexitedwitherror",
     ),
     "pytorch-hpu": (
         "pt_devmem",
@@ -75,6 +82,9 @@ ANCHORS: dict[str, tuple[str, ...]] = {
     "pytorch-malloc-async": (
         "wouldexceedallowedmemory",
         "free(accordingtocuda)",
+        "error:allocationondevice",
+        "processing!!!allocationondevice",
+        "gotanoom",
     ),
     "pytorch-eb": (
         "morethan1eb",
@@ -170,14 +180,18 @@ ANCHORS: dict[str, tuple[str, ...]] = {
         "oom_kill",
         "oom_reaper",
         "oomkilled",
+        "systemoomencountered",
+        "lowonresource:memory",
+        "ranout-of-memory",
         "oomkiller",
         "systemd-oomd",
         "memorylimit",
         ":outofmemory",
-        "out_of_memory",
+        "out_of_me",
         "term_memlimit",
         "vmrss",
         "exceededlimit",
+        "hardlimit",
     ),
     "host-killed": (
         "dataloaderworker",
@@ -191,6 +205,8 @@ ANCHORS: dict[str, tuple[str, ...]] = {
         "signal:killed",
         "signal9",
         "sessioncrashed",
+        "notebooktriedtoallocate",
+        "exitcodeis137",
         "killed",
         "杀死",
         "殺死",

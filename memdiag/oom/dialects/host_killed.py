@@ -33,6 +33,8 @@ ANCHORS = (
     "signal:killed",
     "signal9",
     "sessioncrashed",
+    "notebooktriedtoallocate",
+    "exitcodeis137",
     "killed",  # of the shell's words, in any language, what is the same in capitals and small letters
     "杀死",
     "殺死",
@@ -67,7 +69,7 @@ _ELASTIC = pattern(
 )
 _FAILED = pattern(r"failed \(exitcode:(?:-9|137)\) local_rank:{local_rank:int} \(pid:{pid:int}\)")
 _LAUNCHERS = (
-    pattern(r"exits with return code = -9"),
+    pattern(r"(?:--local[_-]rank=? {local_rank:int} [^\d] .{0,600}?)? exits with return code = -9"),
     pattern(r"process \d+ terminated with signal SIGKILL"),
     pattern(r"Signal 9 \(SIGKILL\) received by PID {pid:int}"),
     pattern(r"died with <Signals\.SIGKILL:9>"),
@@ -82,6 +84,8 @@ _LAUNCHERS = (
     pattern(r"died due to signal 9"),  # nvcc
     pattern(r"make(?:\[\d{1,4}\])?:\*\*\*\[[^\]]{1,200}\] (?:Killed|Error 137)(?!\d)"),
     pattern(r"session crashed after using all available RAM"),
+    pattern(r"notebook tried to allocate more memory than is available"),
+    pattern(r"Container killed on request \. Exit code is 137"),
 )
 
 _NEAR = 200
@@ -90,7 +94,7 @@ _WORDS = "|".join(re.escape(word) for word in _SHELL_WORDS)
 # bash and sh: "Killed", "a.sh: line 3: 4711 Killed   python a.py", "[1]+  Killed   python a.py"; zsh: "[1]  4711 killed  python a.py",
 # "zsh: killed     python a.py".
 _SHELL = re.compile(
-    rf"(?:(?:[^\s:]{{1,200}}: )?(?:line |第 ?|ligne |Zeile )\d{{1,6}}(?: ?行)?[:\uff1a] *)?(?:\[\d{{1,4}}\][+-]? +)?"
+    rf"(?:(?:[^\s:]{{1,200}}: )?(?:(?:line |第 ?|ligne |Zeile )\d{{1,6}}(?: ?行)?|\d{{1,6}})[:\uff1a] *)?(?:\[\d{{1,4}}\][+-]? +)?"
     rf"(?:zsh: )?(?:(?P<pid>\d{{1,8}}) +)?"
     rf"(?:{_WORDS})(?:: 9)?[.!]?(?:\s.{{0,4000}})?(?:\(core dumped\))?",
     re.IGNORECASE,
@@ -133,7 +137,7 @@ def find(text: Squeezed) -> Iterator[Found]:
         if match.start() < end or match.start() // _NEAR in told:  # torchrun's summary says it again
             continue
         end = match.end()
-        crashed = "crashed" in match[0]
+        crashed = "crashed" in match[0] or "notebook" in match[0]
         why = "the process was ended by SIGKILL, which the kernel sends when memory is short"
         if crashed:
             why = "the notebook's host ran out of memory"
@@ -144,7 +148,7 @@ def find(text: Squeezed) -> Iterator[Found]:
         fixes = (_JOBS, _LOG) if building else (_LOG, FEWER_WORKERS, WATCH)
         yield _found(match.start(), end, take(match), why, alternatives, fixes, "high" if crashed else "medium", framework)
     for start, stop, line in whole_lines(text, _SHELL):
-        if not (line["pid"] or _BARE.fullmatch(line[0]) or re.match(r"\[\d|zsh:", line[0])):
+        if not (line["pid"] or _BARE.fullmatch(line[0]) or re.match(r"\[\d|zsh:|\S{1,200}: \d{1,6}: \S{1,40}$", line[0])):
             continue  # "Killed by …" is a sentence of somebody else
         fields: Fields = {"pid": int(line["pid"])} if line["pid"] else {}
         why = "the shell says that the process got SIGKILL, which the kernel sends when the host's memory is short"

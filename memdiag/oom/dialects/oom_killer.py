@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from memdiag.findings import Fix
 from memdiag.oom.dialects.host_memory import FEWER_WORKERS, SHARE_DATASET, WATCH, slurm_memory
-from memdiag.oom.dialects.parts import gather, line_start, number, shown
+from memdiag.oom.dialects.parts import gather, line_start, number, shown, whole_lines
 from memdiag.oom.model import Cause, Fields, Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern, take
 from memdiag.units import KIB
@@ -25,14 +25,18 @@ ANCHORS = (
     "oom_kill",
     "oom_reaper",
     "oomkilled",
+    "systemoomencountered",
+    "lowonresource:memory",
+    "ranout-of-memory",
     "oomkiller",
     "systemd-oomd",
     "memorylimit",
     ":outofmemory",
-    "out_of_memory",
+    "out_of_me",
     "term_memlimit",
     "vmrss",
     "exceededlimit",
+    "hardlimit",
 )
 EXAMPLES = (
     (
@@ -67,12 +71,32 @@ _SLURM_LIMIT = pattern(
     r" Exceeded (?:job|step) memory limit)"
 )
 _SLURM_TASK = pattern(r"srun: error: [\w.-]{1,80}: tasks?[\d,\[\]-]{1,60}: Out Of Memory")
-_STATE = pattern(r"State: OUT_OF_MEMORY | (?:(?:Reason|reason) [\"']? [:=] \"?) OOMKilled | TERM_MEMLIMIT: job killed")
+_STATE = pattern(
+    r"State [:=] OUT_OF_MEMORY (?: Reason=OutOfMemory )? | TERM_MEMLIMIT: job killed | Run time [\d:.-]{1,20} , OUT_OF_MEMORY"
+    r" | (?:(?:Reason|reason) [\"']? [:=] \"?) OOMKilled | OOMKilled [\"']? [:=] [\"']? true | ran out-of-memory and exited"
+    r" | The node was low on resource: memory (?!_)"
+)
+# Tables: "kubectl get pods" ("trainer-0   0/1   OOMKilled   3   14m") and sacct, whose columns cut the state ("OUT_OF_ME+").
+_POD = re.compile(r"(?:[\w.-]{1,120}\s+)?[\w.-]{1,253}\s+\d{1,4}/\d{1,4}\s+(?:Init:)?OOMKilled\s+\d.{0,300}")
+_SACCT = re.compile(r"\d{1,12}(?:[._+][\w.+\[\]%-]{1,40})?[\s|](?:.{0,400}[\s|])?OUT_OF_ME(?:MORY|MOR?\+|\+)(?:[\s|]+\d.{0,300}|[\s|]*)")
+_LIMITS = pattern(r"Limits: (?:[\w./-]{1,60}: [\d.]{1,12} [a-zA-Z]{0,2} ){0,4}? memory: {limit:size}")
+_LIMITS_REACH = 600
+_KUBELET = pattern(r"System OOM encountered, victim process: [^,]{1,80}, pid: {pid:int}")
+_SGE = pattern(
+    r"exceed(?:s|ed) job hard limit [\"']? (?:h_vmem|h_rss|s_vmem) [\"']? (?:of queue .{1,120}? \( {used:size} > limit: {limit:size} \))?"
+)
 _UNIT = pattern(r"A process of this unit has been killed by the OOM killer")
 _OOMD = pattern(r"systemd-oomd (?:\[\d+\])? : Killed [^\s]{1,300}? due to memory")
 _EARLY = pattern(r"sending SIG(?:TERM|KILL) to process {pid:int} [^:]{0,80}: (?:badness|oom_score) \d+")
 _PBS = pattern(r"PBS: job killed: (?:v?mem|pmem) {used:int}kb exceeded limit {limit:int}kb")
 _SHELL = re.compile(r"(\d{1,8})killed", re.IGNORECASE)
+_WHOSE = (
+    (r"state|runtime", "slurm"),
+    (r"oomkilled[\"']?[:=][\"']?true", "docker"),
+    (r"oomkilled|lowonresource", "kubernetes"),
+    (r"ranout-of", "vertex"),
+    (r"", "lsf"),
+)
 
 _CONTAINER = Fix(
     "Raise the memory limit of the container",
@@ -114,17 +138,40 @@ def find(text: Squeezed) -> Iterator[Found]:
             )
             fixes = (slurm_memory(used * KIB if used else None, limit * KIB if limit else None), FEWER_WORKERS)
             yield _found(match.start(), match.end(), "slurm" if head is _SLURM_LIMIT else "pbs", fields, why, ("limit",), fixes)
+    yield from _tables(text)
     for head, framework, why in (
         (_SLURM_TASK, "slurm", "SLURM saw the job's cgroup run out of memory"),
         (_STATE, "", "the memory limit of the job or container was reached"),
         (_UNIT, "linux", "systemd saw the kernel end a process of the unit"),
         (_OOMD, "linux", "systemd-oomd ended a control group before the kernel had to"),
         (_EARLY, "linux", "earlyoom ended the largest process before the kernel had to"),
+        (_KUBELET, "kubernetes", "the kubelet saw the kernel end a process: the whole node had no page left"),
     ):
         for match in head.finditer(text.text):
-            name = framework or ("slurm" if "state" in match[0].lower() else "kubernetes" if "oomkilled" in match[0].lower() else "lsf")
+            name = framework or next(name for words, name in _WHOSE if re.search(words, match[0], re.IGNORECASE))
             fixes = (slurm_memory(), WATCH) if name == "slurm" else (_CONTAINER, WATCH)
-            yield _found(match.start(), match.end(), name, take(match), why, ("limit",), fixes)
+            fields, end = take(match), match.end()
+            if name == "kubernetes":
+                more, end = gather(text, end, end + _LIMITS_REACH, (_LIMITS,))
+                fields |= more
+            yield _found(match.start(), end, name, fields, why, ("limit",), fixes)
+    for match in _SGE.finditer(text.text):
+        given = take(match)
+        fields = {name: given[key] for name, key in (("allocated_bytes", "used_bytes"), ("limit_bytes", "limit_bytes")) if key in given}
+        yield _found(match.start(), match.end(), "sge", fields, "the job's memory limit (h_vmem) was reached", ("limit",), (WATCH,))
+
+
+def _tables(text: Squeezed) -> Iterator[Found]:
+    """Rows of tables of jobs and pods; a job has a row for each of its steps, which are one failure."""
+    for start, end, _line in whole_lines(text, _POD):
+        why = "a container of the pod was ended at its memory limit"
+        yield _found(start, end, "kubernetes", {}, why, ("limit",), (_CONTAINER, WATCH))
+    last = ""
+    for start, end, line in whole_lines(text, _SACCT):
+        job = re.split(r"[._+\s|]", line[0], maxsplit=1)[0]
+        if job != last:
+            yield _found(start, end, "slurm", {}, "SLURM saw the job's cgroup run out of memory", ("limit",), (slurm_memory(), WATCH))
+        last = job
 
 
 def _kernel(text: Squeezed) -> Iterator[Found]:

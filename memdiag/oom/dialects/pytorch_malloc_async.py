@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from memdiag.oom.dialects.parts import gather, stretches
-from memdiag.oom.model import Found
+from memdiag.oom.model import Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern, take
 
 FORMATS = ("torch_cuda_mallocasync",)
-ANCHORS = ("wouldexceedallowedmemory", "free(accordingtocuda)")
+ANCHORS = ("wouldexceedallowedmemory", "free(accordingtocuda)", "error:allocationondevice", "processing!!!allocationondevice", "gotanoom")
 _FIRST = "Allocation on device 1 would exceed allowed memory. (out of memory)\nCurrently allocated     : 21.30 GiB\n"
 _THEN = "Requested               : 1.25 GiB\nDevice limit            : 23.64 GiB\nFree (according to CUDA): 90.06 MiB\n"
 _LAST = "PyTorch limit (set by user-supplied memory fraction)\n                        : 17179869184.00 GiB"
-EXAMPLES = (("torch_cuda_mallocasync", f"torch.cuda.OutOfMemoryError: {_FIRST}{_THEN}{_LAST}"),)
+EXAMPLES = (
+    ("torch_cuda_mallocasync", f"torch.cuda.OutOfMemoryError: {_FIRST}{_THEN}{_LAST}"),
+    ("torch_cuda_mallocasync", "torch.OutOfMemoryError: Allocation on device 0"),
+)
 
 _HEAD = pattern(r"Allocation on device {device_index:int}? would exceed allowed memory .? (?: \( out of memory \) )?")
 _CLAUSES = (
@@ -23,7 +26,18 @@ _CLAUSES = (
     pattern(r"Free \( according to CUDA \) : {free:size}"),
     pattern(r"PyTorch limit (?: \( set by user-supplied memory fraction \) )? : {limit:size}"),
 )
+# Where the text ends with the device, or before it: programs print the first line only (ComfyUI), or the sizes were cut off.
+_SHORT = pattern(
+    r"(?:(?<=OutOfMemoryError:) | (?<=processing!!!)) Allocation on device (?:{device_index:int} (?!\d))? (?! would exceed )"
+    r" (?: This error means you ran out of memory on your GPU .? )? (?: Got an OOM, unloading all loaded models .? )?"
+)
+_COMFY = pattern(r"Got an OOM, unloading all loaded models")
+_MARKS = frozenset({"backend:cudaMallocAsync", "exception:OutOfMemoryError"})
+_UNTOLD = Judgement(
+    "unknown", "low", ("capacity", "other_process"), ("Only the first line of the message is there: the sizes that follow it are missing.",)
+)
 _REACH = 500
+_AFTER = 4000  # a traceback, and what ComfyUI says of it
 
 
 def find(text: Squeezed) -> Iterator[Found]:
@@ -32,5 +46,10 @@ def find(text: Squeezed) -> Iterator[Found]:
         if text.is_code(head.start()):
             continue
         fields, end = gather(text, head.end(), stop, _CLAUSES)
-        marks = frozenset({"backend:cudaMallocAsync", "exception:OutOfMemoryError"})
-        yield Found(head.start(), end, "torch_cuda_mallocasync", "pytorch", "cuda", {**take(head), **fields}, marks=marks)
+        yield Found(head.start(), end, "torch_cuda_mallocasync", "pytorch", "cuda", {**take(head), **fields}, marks=_MARKS)
+    told = [match.span() for match in _SHORT.finditer(text.text)]
+    for match in _SHORT.finditer(text.text):
+        yield Found(match.start(), match.end(), "torch_cuda_mallocasync", "pytorch", "cuda", take(match), _UNTOLD, marks=_MARKS)
+    for match in _COMFY.finditer(text.text):
+        if not any(start <= match.start() <= end + _AFTER for start, end in told):
+            yield Found(match.start(), match.end(), "torch_cuda_mallocasync", "pytorch", "cuda", {}, _UNTOLD)

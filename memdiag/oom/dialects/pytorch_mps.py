@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from memdiag.findings import Fix
@@ -10,11 +11,18 @@ from memdiag.oom.model import Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern, take
 
 FORMATS = ("torch_mps",)
-ANCHORS = ("mpsbackendoutofmemory", "mpsallocated:", "invalidbuffersize:")
+ANCHORS = ("mpsbackendoutofmemory", "mpsallocated:", "invalidbuffersize:", "commandbufferexitedwitherror")
 _ALLOCATED = "MPS allocated: 15.20 GiB, other allocations: 310.50 MiB, max allowed: 18.13 GiB"
 EXAMPLES = (
     ("torch_mps", f"RuntimeError: MPS backend out of memory ({_ALLOCATED}). Tried to allocate 3.00 GiB on private pool."),
     ("torch_mps", "RuntimeError: Invalid buffer size: 24.00 GiB"),
+    (
+        "torch_mps",
+        (
+            "Error: command buffer exited with error status.\n\tError: (null)\n"
+            "\tInsufficient Memory (00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory)"
+        ),
+    ),
 )
 
 _HEAD = pattern(r"MPS backend out of memory | (?<!memory\()MPS allocated : (?=\d)")
@@ -26,6 +34,9 @@ _CLAUSES = (
 )
 _HINT = pattern(r"PYTORCH_MPS_HIGH_WATERMARK_RATIO")
 _REACH = 500
+# What Metal itself says, in words of PyTorch's library of kernels (and of tensorflow-metal's).
+_METAL = pattern(r"command buffer exited with error status \.? (?:.{0,200}?) Insufficient Memory (?:\( 0{0,7}8 : kIOGPU\w{10,60} \))?")
+_TENSORFLOW = re.compile(r"tensorflow|keras", re.IGNORECASE)
 _BUFFER = pattern(r"Invalid buffer size : {requested:size}")
 _PIECES = (
     Fix(
@@ -35,6 +46,12 @@ _PIECES = (
     Fix("Use shorter sequences, smaller images, or a smaller batch", "code", "", "wherever one tensor is made of all of it", ""),
     Fix("Use 16-bit numbers: half the size of every tensor", "code", "model = model.to(torch.float16)", "MPS", "check the accuracy"),
 )  # fmt: skip
+_REFUSED = Judgement(
+    "unknown",
+    "low",
+    ("capacity", "limit"),
+    ("Metal prints no sizes: what the kernels in flight use together is more than the GPU may have of the machine's memory.",),
+)
 
 
 def find(text: Squeezed) -> Iterator[Found]:
@@ -45,6 +62,9 @@ def find(text: Squeezed) -> Iterator[Found]:
             hint = _HINT.search(text.text, head.start(), stop)
             marks = frozenset({"hint:high_watermark_ratio"}) if hint else frozenset[str]()
             yield Found(head.start(), hint.end() if hint else end, "torch_mps", "pytorch", "mps", fields, marks=marks)
+    for match in _METAL.finditer(text.text):
+        framework = "tensorflow" if _TENSORFLOW.search(text.text, max(match.start() - 2000, 0), match.end() + 500) else "pytorch"
+        yield Found(match.start(), match.end(), "torch_mps", framework, "mps", {}, _REFUSED)
     for match in _BUFFER.finditer(text.text):
         fields = take(match)
         asked = shown(number(fields, "requested_bytes"))

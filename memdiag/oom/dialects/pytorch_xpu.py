@@ -10,7 +10,15 @@ from memdiag.oom.model import Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern
 
 FORMATS = ("torch_xpu",)
-ANCHORS = ("xpuoutofmemory", "(xpu", "error_out_of_device_memory")
+ANCHORS = (
+    "xpuoutofmemory",
+    "(xpu",
+    "error_out_of_device_memory",
+    "error_out_of_resources",
+    "error_out_of_host_memory",
+    "mem_object_allocation_failure",
+    "cl_out_of_",
+)
 _OLD = "XPU out of memory. Tried to allocate 96.00 MiB (GPU 0; 15.56 GiB total capacity; 14.80 GiB already allocated; "
 _NEW = "XPU out of memory. Tried to allocate 1.00 GiB. GPU 0 has a total capacity of 15.11 GiB of which 310.00 MiB is free. "
 _POOL = "Of the allocated memory 14.40 GiB is allocated by PyTorch, and 401.00 MiB is reserved by PyTorch but unallocated. "
@@ -18,15 +26,36 @@ _HINT = "Please use `empty_cache` to release all unoccupied cached memory."
 EXAMPLES = (
     ("torch_xpu", f"RuntimeError: {_OLD}15.10 GiB reserved in total by PyTorch)"),
     ("torch_xpu", f"torch.OutOfMemoryError: {_NEW}{_POOL}{_HINT}"),
+    ("torch_xpu", "RuntimeError: Native API failed. Native API returns: 40 (UR_RESULT_ERROR_OUT_OF_RESOURCES)"),
 )
 
-_DRIVER = pattern(r"(?:\w{1,20} backend failed with error : -?\d{1,10} \( )? (?:UR_RESULT|PI|ZE_RESULT)_ERROR_OUT_OF_DEVICE_MEMORY \)?")
+# The same failure has a name in each layer: Unified Runtime, its predecessor (PI), Level Zero, OpenCL.
+_CODE = (
+    r"(?:(?:UR_RESULT|PI|ZE_RESULT)_ERROR_OUT_OF_(?P<what{0}>DEVICE_MEMORY|RESOURCES|HOST_MEMORY)"
+    r" | PI_ERROR_MEM_OBJECT_ALLOCATION_FAILURE | CL_(?:MEM_OBJECT_ALLOCATION_FAILURE|OUT_OF_RESOURCES|OUT_OF_HOST_MEMORY))"
+)
+_DRIVER = pattern(
+    r"(?: (?:\w{1,20} backend failed with error | Native API failed \. Native API returns) : (?:-?\d{1,10})? \(? "
+    + _CODE.format("")
+    + r" \)? (?: -?\d{1,10} \( "
+    + _CODE.format("_again")
+    + r" \) )? | (?:(?<=error)|(?<=failed)|(?<=error:)|(?<=failed:)|(?<=exception:)|(?<=code:)|(?<=returned)|(?<=[\s:]\d\()|(?<=\d\d\())"
+    + _CODE.format("_bare")
+    + r" \)? )"
+)
 _REFUSED = Judgement(
     "unknown",
     "low",
     ("capacity", "limit"),
     ("The driver refused, not PyTorch's pool: the card is full, or the piece is larger than it gives at once (4 GiB unless relaxed).",),
 )
+_RESOURCES = Judgement(
+    "unknown",
+    "low",
+    ("capacity", "workspace_or_comm"),
+    ("The driver had no resources for a kernel: memory of the card, of its scratch space, or of the host; it does not say which.",),
+)
+_HOST = Judgement("host", "medium", ("unknown",), ("The driver could not get memory of the host.",))
 
 
 def find(text: Squeezed) -> Iterator[Found]:
@@ -36,5 +65,6 @@ def find(text: Squeezed) -> Iterator[Found]:
     for start, end in bare_heads(text, "xpu"):
         yield Found(start, end, "torch_xpu", "pytorch", "xpu", judgement=BARE)
     for match in _DRIVER.finditer(text.text):
-        if not text.is_code(match.start()):
-            yield Found(match.start(), match.end(), "torch_xpu", "pytorch", "xpu", judgement=_REFUSED)
+        what = (match["what"] or match["what_bare"] or match[0]).upper()
+        judgement = _HOST if "HOST" in what else _RESOURCES if "RESOURCES" in what else _REFUSED
+        yield Found(match.start(), match.end(), "torch_xpu", "pytorch", "xpu", judgement=judgement)

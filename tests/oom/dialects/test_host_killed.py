@@ -25,6 +25,9 @@ FORMS = [
         "Killed",
         "killed",
         "Killed: 9",
+        "/bin/sh: 1: Killed",
+        "Your notebook tried to allocate more memory than is available. It has restarted.",
+        "Container killed on request. Exit code is 137",
         "已杀死",
         "Getötet",
         "Убито",
@@ -81,6 +84,11 @@ def test_the_summary_of_torchrun_is_one_message_a_rank():
         + block.format(2)
     )
     assert [(message.fields["rank"], message.fields["pid"]) for message in report.messages] == [(1, 4701), (2, 4702)]
+
+
+def test_the_launcher_of_deepspeed_names_the_local_rank():
+    line = "['/usr/bin/python', '-u', 'a.py', '--local_rank=5', '--deepspeed'] exits with return code = -9"
+    assert single(line).fields == {"local_rank": 5}
 
 
 def test_a_worker_that_vanished_may_have_crashed():

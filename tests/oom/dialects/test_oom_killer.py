@@ -85,6 +85,40 @@ def test_a_limit_of_slurm_gives_the_number_to_ask_for():
     assert "sbatch --mem=10G" in commands(text)
 
 
+_DESCRIBED = (
+    "      Reason:       OOMKilled\n      Exit Code:    137\n    Limits:\n      cpu:     4\n      memory:  24Gi\n"
+    "    Requests:\n      memory:  8Gi"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "framework", "fields"),
+    [
+        ("NAME    READY   STATUS      RESTARTS   AGE\ngpt-0   0/1     OOMKilled   1 (9s ago)   3m", "kubernetes", {}),
+        ("team-a   gpt-0   0/2   Init:OOMKilled   0   12s", "kubernetes", {}),
+        (_DESCRIBED, "kubernetes", {"limit_bytes": 24 << 30}),
+        ("kubelet  System OOM encountered, victim process: python3, pid: 4711", "kubernetes", {"pid": 4711}),
+        ('        "OOMKilled": true,\n        "ExitCode": 137,', "docker", {}),
+        ("4711           train   gpu  OUT_OF_ME+    0:125\n4711.batch     batch        OUT_OF_ME+    0:125", "slurm", {}),
+        ("4711|train|OUT_OF_MEMORY|0:125|", "slurm", {}),
+        ("   JobState=OUT_OF_MEMORY Reason=OutOfMemory Dependency=(null)", "slurm", {}),
+        (
+            'job 7 exceeds job hard limit "h_vmem" of queue "gpu.q@n1" (8.50G > limit:8.00G) - sending SIGKILL',
+            "sge",
+            {"allocated_bytes": 17 << 29, "limit_bytes": 8 << 30},
+        ),
+    ],
+)
+def test_tables_and_states_of_those_who_run_containers_and_jobs(text, framework, fields):
+    message = single(text)
+    assert (message.dialect, message.framework, message.fields) == ("oom_killer", framework, fields)
+
+
+@pytest.mark.parametrize("text", ['"OOMKilled": false,', "3 OUT_OF_MEMORY errors were seen last week", "gpt-0   1/1   Running   0   3m"])
+def test_states_that_are_no_kill(text):
+    assert not read_text(text).messages
+
+
 @pytest.mark.parametrize(
     ("group", "advised", "not_advised"),
     [

@@ -42,6 +42,12 @@ FORMS = [
             "limit": torch_size("limit"),
         },
     ),
+    Form("torch_cuda_mallocasync", "torch.OutOfMemoryError: Allocation on device {device}", {"device": integer("device_index", 0, 15)}),
+    Form(
+        "torch_mps",
+        "Error: command buffer exited with error status.\n\tThe work encoded on it may not have completed.\n\tError:\n\t(null)\n"
+        "\tInsufficient Memory (00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory)",
+    ),
     Form("torch_eb", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate more than 1EB memory."),
 ]
 
@@ -61,6 +67,12 @@ def test_no_share_was_set():
 def test_an_exbibyte_is_no_shortage(backend):
     message = single(f"{backend} out of memory. Tried to allocate more than 1EB memory")
     assert (message.backend, message.fields, message.judgement.verdict) == (backend.lower(), {}, "unknown")
+
+
+def test_comfyui_prints_the_first_line_only():
+    text = '!!! Exception during processing !!! Allocation on device\nTraceback (most recent call last):\n  File "a.py", line 1, in f\n'
+    message = single(text + "torch.OutOfMemoryError: Allocation on device\n\nGot an OOM, unloading all loaded models.")
+    assert (message.dialect, message.fields, message.judgement.verdict) == ("torch_cuda_mallocasync", {}, "unknown")
 
 
 def test_a_buffer_too_large_for_metal_is_divided_and_no_watermark_lifted():

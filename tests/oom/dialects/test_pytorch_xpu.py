@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from forms import Form, integer, torch_size
 from single import single
 
@@ -26,9 +27,21 @@ FORMS = [
         "`empty_cache` to release all unoccupied cached memory.",
         {**_BASE, "free": torch_size("free"), "unallocated": torch_size("unallocated")},
     ),
+    Form(
+        "torch_xpu",
+        "RuntimeError: Native API failed. Native API returns: -5 (PI_ERROR_OUT_OF_RESOURCES) -5 (PI_ERROR_OUT_OF_RESOURCES)",
+    ),
 ]
 
 
-def test_the_driver_refuses_by_itself():
-    message = single("RuntimeError: level_zero backend failed with error: 39 (UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY)")
-    assert (message.dialect, message.judgement.verdict) == ("torch_xpu", "unknown")
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("RuntimeError: level_zero backend failed with error: 39 (UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY)", "unknown"),
+        ("RuntimeError: level_zero backend failed with error: 40 (UR_RESULT_ERROR_OUT_OF_RESOURCES)", "unknown"),
+        ("RuntimeError: Native API failed. Native API returns: -6 (PI_ERROR_OUT_OF_HOST_MEMORY)", "host"),
+    ],
+)
+def test_the_driver_refuses_by_itself(text, cause):
+    message = single(text)
+    assert (message.dialect, message.judgement.verdict) == ("torch_xpu", cause)
