@@ -48,6 +48,7 @@ class Marks:
         self._modules = {name: array("q") for name in ("time_ns", "name", "device", "allocs", "frees")}
         self._seen = {name: array("q") for name in ("device", "addr", "category", "name", "first", "last")}
         self._rows: dict[tuple[int, int, int, int], int] = {}
+        self._groups: dict[int, tuple[list[int], list[int], int]] = {}  # addresses, rows, the last mark at which they were the same
 
     def name(self, text: str) -> int:
         """Returns the number of a name."""
@@ -106,16 +107,22 @@ class Marks:
         seen = self._seen
         length = len(seen["addr"])
         if length > _MOST_SEEN:
+            for group in self._groups:
+                self._settle(group)
+            self._groups.clear()  # rows get other numbers
             kept = [row for row in range(length) if row >= length // 2 or seen["category"][row] not in (GRADIENT, INPUT)]
             for name, column in seen.items():
                 seen[name] = array("q", [column[row] for row in kept])
             keys = zip(seen["device"], seen["addr"], seen["category"], seen["name"])
             self._rows = {key: row for row, key in enumerate(keys)}
 
-    def see(self, device: int, addr: int, category: int, name: int, mark: int) -> None:
+    def see(self, device: int, addr: int, category: int, name: int, mark: int) -> int:
         """Says that at a mark the tensor at an address is of a category and has a name.
 
         The same at the next mark of the same kind and value lengthens what was said: from ``first`` to ``last``.
+
+        Returns:
+            The row of what was seen.
         """
         key = (device, addr, category, name)
         row = self._rows.get(key)
@@ -123,14 +130,43 @@ class Marks:
             last = self._seen["last"][row]
             if last == mark or last == self._before[mark]:
                 self._seen["last"][row] = mark
-                return
-        self._rows[key] = len(self._seen["addr"])
+                return row
+        row = self._rows[key] = len(self._seen["addr"])
         for column, value in zip(self._seen.values(), (device, addr, category, name, mark, mark)):
             column.append(value)
+        return row
+
+    def see_again(self, group: int, addresses: list[int], mark: int) -> bool:
+        """Says that the tensors of a group are where they were at the last mark of this kind: one comparison for all of them.
+
+        Returns:
+            False if they are not: each has to be seen, and ``remember`` called.
+        """
+        kept = self._groups.get(group)
+        if kept is None:
+            return False
+        if kept[0] == addresses and kept[2] == self._before[mark]:
+            self._groups[group] = (addresses, kept[1], mark)
+            return True
+        self._settle(group)
+        return False
+
+    def remember(self, group: int, addresses: list[int], rows: list[int], mark: int) -> None:
+        """Keeps where the tensors of a group are, and their rows."""
+        self._groups[group] = (addresses, rows, mark)
+
+    def _settle(self, group: int) -> None:
+        """Writes down until when a group was the same."""
+        _, rows, mark = self._groups[group]
+        last = self._seen["last"]
+        for row in rows:
+            last[row] = max(last[row], mark)
 
     def content(self) -> dict[str, Any]:
         """Returns everything as builtin containers: each column is bytes of little-endian int64."""
         self._pad(len(self._modules["name"]))
+        for group in self._groups:
+            self._settle(group)
         return {
             "names": list(self.names),
             "marks": _plain(self._marks),

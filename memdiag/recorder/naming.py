@@ -83,23 +83,31 @@ class Naming:
                 self._see(buffer, PARAMETER, clean(path), mark)
 
     def gradients(self, optimizer: Any, mark: int) -> None:
-        """Looks at the gradients that an optimizer is about to use."""
-        see, numbers, devices = self._marks.see, self._gradients, self.devices
-        mark = self._look(optimizer, mark)
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                gradient = parameter.grad
-                if gradient is None:
-                    continue
-                number = numbers.get(id(parameter))
-                if number is None:
-                    number = numbers[id(parameter)] = self._marks.name("grad of " + self._name(parameter))
-                if type(gradient) is self._torch.Tensor:  # the usual case, every step: its place in a bucket does as well as the bucket's
-                    device = gradient.device
-                    if device.type in devices:
-                        see(device.index or 0, gradient.data_ptr(), GRADIENT, number, mark)
-                else:
-                    self._see(gradient, GRADIENT, self._marks.names[number], mark)
+        """Looks at the gradients that an optimizer is about to use: as a rule they are where they were a step ago."""
+        group, mark = id(optimizer), self._look(optimizer, mark)
+        gradients = [parameter.grad for part in optimizer.param_groups for parameter in part["params"]]
+        addresses = _addresses(gradients)
+        if addresses and self._marks.see_again(group, addresses, mark):
+            return
+        parameters = [parameter for part in optimizer.param_groups for parameter in part["params"]]
+        rows = [row for parameter, gradient in zip(parameters, gradients) if (row := self._gradient(parameter, gradient, mark)) >= 0]
+        if addresses and len(rows) == sum(gradient is not None for gradient in gradients):  # all of them have plain memory
+            self._marks.remember(group, addresses, rows, mark)
+
+    def _gradient(self, parameter: Any, gradient: Any, mark: int) -> int:
+        if gradient is None:
+            return -1
+        number = self._gradients.get(id(parameter))
+        if number is None:
+            number = self._gradients[id(parameter)] = self._marks.name("grad of " + self._name(parameter))
+        if type(gradient) is not self._torch.Tensor:
+            self._see(gradient, GRADIENT, self._marks.names[number], mark)
+            return -1
+        device = gradient.device
+        if device.type not in self.devices:
+            return -1
+        # A place in a bucket does as well as the bucket's: the reader finds the block that holds it.
+        return self._marks.see(device.index or 0, gradient.data_ptr(), GRADIENT, number, mark)
 
     def states(self, optimizer: Any, mark: int) -> None:
         """Looks at the state of an optimizer, if there is more of it than last time."""
@@ -133,6 +141,14 @@ class Naming:
             return
         if addr:
             self._marks.see(device.index or 0, addr, category, self._marks.name(name), mark)
+
+
+def _addresses(gradients: list[Any]) -> list[int]:
+    """Returns where gradients are (0: there is none); nothing if one of them has no plain memory."""
+    try:
+        return [0 if gradient is None else gradient.data_ptr() for gradient in gradients]
+    except (RuntimeError, NotImplementedError):
+        return []
 
 
 def _tensors(values: Iterable[Any], most: int) -> list[Any]:
