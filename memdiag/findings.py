@@ -123,7 +123,7 @@ class Fragmentation:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A place in the code and what it holds live at the peak; ``names`` are those of its largest tensors, numbers in them as stars."""
+    """A place in the code and what it holds live at the peak; ``names`` are those of its largest tensors."""
 
     bytes: int
     num_tensors: int

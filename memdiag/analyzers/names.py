@@ -26,6 +26,7 @@ NUM_NAMES = 3
 _NUMBER = re.compile(r"(?<![^.\s])\d+(?![^.\s(])")
 # "grad of X", "exp_avg of X", "gradient of X (by its size)", "X (gelu)": X is a path in the model
 _OF = re.compile(r"^(?:[^\s.]+(?:\s[^\s.]+)? of )?([^\s:/\\()]+)(?: \(.*\))?$")
+_LETTER = re.compile(r"[^\s(]*[^\W\d]")
 _OF_PARAMETERS = [CATEGORIES.index(name) for name in ("parameter", "gradient", "optimizer_state")]
 
 
@@ -46,15 +47,19 @@ def collapsed(name: str) -> str:
 
 
 def names_of(view: DeviceView, rows: Array, most: int = NUM_NAMES) -> tuple[str, ...]:
-    """Returns the names that hold most bytes among the tensors ``rows``, numbers as stars; without those that have none."""
-    return tuple(name for name, _, _ in _grouped(view, rows, collapsed) if name)[:most]
+    """Returns the names that hold most bytes among the tensors ``rows``; numbers are stars where several tensors differ in them only."""
+    return tuple(name for name, _, _, _ in largest_names(view, rows, most))
 
 
 def largest_names(view: DeviceView, rows: Array, most: int) -> list[tuple[str, int, int, int]]:
-    """Returns name (numbers as stars), bytes, number of tensors and the largest of them, of those that hold most bytes."""
+    """Returns name (as ``names_of``), bytes, number of tensors and the largest of them, of those that hold most bytes."""
     tensors = view.device.tensors
-    found = [(name, size, own) for name, size, own in _grouped(view, rows, collapsed) if name][:most]
-    return [(name, size, len(own), int(own[np.argmax(tensors.block_bytes[own])])) for name, size, own in found]
+    found = []
+    for name, size, own in [item for item in _grouped(view, rows, collapsed) if item[0]][:most]:
+        largest = int(own[np.argmax(tensors.block_bytes[own])])
+        alike = (tensors.name[own] == tensors.name[largest]).all()
+        found.append((_plain(name_of(view, largest) if alike else name), size, len(own), largest))
+    return found
 
 
 def place_of(view: DeviceView, rows: Array, label: str) -> str:
@@ -72,6 +77,11 @@ def short(name: str) -> str:
     """Returns a name with its middle left out if it is very long: both ends of a path tell something."""
     half = LONGEST // 2
     return name if len(name) <= LONGEST else f"{name[: half - 1]}…{name[-half:]}"
+
+
+def _plain(name: str) -> str:
+    """Returns a name that is a bare number (of a list of modules) as words."""
+    return name if _LETTER.match(name) else f"module {name}"
 
 
 def by_module(view: DeviceView, rows: Array, top: int) -> tuple[Module, ...] | None:
@@ -105,7 +115,7 @@ def module_of(name: str, *, of_parameter: bool) -> str:
     if not parts:
         return TOP_MODULE
     star = parts.index("*") if "*" in parts else 0
-    return ".".join(parts[: star + 2])
+    return _plain(".".join(parts[: star + 2]))
 
 
 def _grouped(view: DeviceView, rows: Array, word: Callable[[str], str]) -> list[tuple[str, int, Array]]:

@@ -60,7 +60,9 @@ def test_numbers_in_paths_become_stars(name, shown):
         ("layers.0.mlp.act (gelu)", False, "layers.*.mlp"),
         ("layers.0", False, "layers.*"),
         ("gradient of layers.0.mlp (by its size)", False, "layers.*.mlp"),
-        ("0.weight", True, "*"),
+        ("0.weight", True, "module *"),
+        ("12 (gelu)", False, "module *"),
+        ("0.up.weight", True, "*.up"),
         ("model.embed_tokens.weight", True, "model.embed_tokens"),
         ("head.weight", True, "head"),
         ("scale", True, TOP_MODULE),
@@ -108,9 +110,18 @@ def test_names_stand_with_the_largest_first(heap):
         heap.alloc(10 * index, size * MIB, where=f"f{index}")
     trace = named(heap.trace(), lambda label: {"f0": "a.0", "f1": "b.0", "f2": "c.0"}[label[-2:]])
     view = view_of(trace)
-    assert names_of(view, view.live) == ("b.*", "c.*", "a.*")
-    assert place_of(view, view.live, "train.py:1 f") == "b.*, … at train.py:1 f"
-    assert place_of(view, view.live[:1], "") == "a.*"
+    assert names_of(view, view.live) == ("b.0", "c.0", "a.0")
+    assert place_of(view, view.live, "train.py:1 f") == "b.0, … at train.py:1 f"
+    assert place_of(view, view.live[:1], "") == "a.0"
+
+
+def test_numbers_are_stars_only_where_tensors_differ_in_them(heap):
+    heap.segment(0, 100 * MIB)
+    for index in range(4):
+        heap.alloc(10 * index, 2 * MIB, where=f"f{index}")
+    view = view_of(named(heap.trace(), lambda label: f"{label[-1]}"))
+    assert names_of(view, view.live) == ("module *",)
+    assert names_of(view, view.live[2:3]) == ("module 2",)
 
 
 def test_what_keeps_a_segment_is_named(heap):
@@ -122,8 +133,8 @@ def test_what_keeps_a_segment_is_named(heap):
     trace = named(heap.trace(), lambda label: "layers.3.cache" if "f7" in label else "")
     found = {finding.code: finding for finding in fragmentation.analyze(trace, Context())}
     (pin,) = [item for item in found["MD202"].evidence if item.what.startswith("would come free")]
-    assert pin.where == "layers.*.cache at train.py:7 f7"
-    assert any("layers.*.cache at train.py:7 f7" in fix.title for fix in found["MD202"].fixes)
+    assert pin.where == "layers.3.cache at train.py:7 f7"
+    assert any("layers.3.cache at train.py:7 f7" in fix.title for fix in found["MD202"].fixes)
 
 
 def test_a_leak_is_named(heap):
@@ -140,8 +151,8 @@ def test_a_leak_is_named(heap):
     (plain,) = leaks.analyze(trace, Context())
     (finding,) = leaks.analyze(named(trace, lambda label: "memory.0.states" if label else ""), Context())
     assert plain.code == finding.code == "MD301"
-    assert "memory.*.states at " in finding.title
-    assert "memory.*.states at " in finding.evidence[0].where
+    assert "memory.0.states at " in finding.title
+    assert "memory.0.states at " in finding.evidence[0].where
     assert "memory" not in plain.title
 
 

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from memdiag.registry import ANALYZERS, resolve
 from memdiag.oom import advice
+from memdiag.registry import ANALYZERS, resolve
 from memdiag.settings import lint
 
 CODES = {code: meaning for target in ANALYZERS.values() for code, meaning in resolve(target).CODES.items()} | lint.CODES | advice.CODES
