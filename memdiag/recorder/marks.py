@@ -21,8 +21,8 @@ CATEGORIES = (
     "workspace",
 )  # fmt: skip
 PARAMETER, GRADIENT, OPTIMIZER_STATE, ACTIVATION, INPUT = range(1, 6)
-KINDS = ("phase", "step", "mark", "look")
-PHASE, STEP, MARK, LOOK = range(4)  # the value of a look: whose tensors are looked at
+KINDS = ("phase", "step", "mark", "look", "oom")
+PHASE, STEP, MARK, LOOK, OOM = range(5)  # the value of a look: whose tensors are looked at
 
 Position = tuple[int, int, int]  # device, allocs, frees
 NOWHERE: Position = (-1, -1, -1)
@@ -68,6 +68,10 @@ class Marks:
         columns = self._marks
         _, _, _, *position = (column[mark] for column in columns.values())
         return self._append((columns["time_ns"][mark], LOOK, of, *position))
+
+    def out_of_memory(self, device: int) -> None:
+        """Adds a mark for an out-of-memory event of a device; the allocator is in the midst of it, and is not asked where it stands."""
+        self._append((time.time_ns(), OOM, 0, device, -1, -1))
 
     def _append(self, values: tuple[int, ...]) -> int:
         for column, value in zip(self._marks.values(), values):

@@ -186,6 +186,7 @@ class Session:
         self.marks.add(MARK, self.marks.name(str(name)))
 
     def _out_of_memory(self, backend: Any, device: int, wanted: int, total: int, free: int) -> None:
+        self.marks.out_of_memory(device)
         self._ooms.append({
             "backend": backend.name, "device": device, "requested_bytes": wanted, "total_bytes": total, "free_bytes": free,
             "step": self.training.steps, "time": time.time(),

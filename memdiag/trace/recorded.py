@@ -16,7 +16,7 @@ from memdiag.trace.model import DeviceTrace
 from memdiag.trace.phases import Marks
 from memdiag.trace.table import Array
 
-PHASE, STEP, MARK = range(3)
+PHASE, STEP, MARK, LOOK, OOM = range(5)
 UNNAMED = -1
 _MOST_SIGHTINGS = 1 << 22  # honest recordings have far fewer; a hostile one names any number of moments for each of its rows
 _MOST_MOMENTS = 200  # at which views into larger blocks are looked for: each is a walk over all tensors
@@ -30,7 +30,7 @@ class Recorded:
 
     Attributes:
         names: What ``name`` columns (and the ``value`` of a mark of the program's own) refer to.
-        marks: Columns time_ns, kind (phase, step, mark), value, device, allocs, frees; -1 where unknown.
+        marks: Columns time_ns, kind (phase, step, mark, look, oom), value, device, allocs, frees; -1 where unknown.
         modules: Columns time_ns, name (-1: none), device, allocs, frees: from here on that module's code ran.
         tensors: Columns device, addr, category, name, first, last: seen at every mark from ``first`` to ``last`` that is of the kind
             and value of ``first``.
@@ -60,6 +60,8 @@ class Recorded:
             after_alloc = _after(action == schema.ALLOC, columns["allocs"], counts[0])
             after_free = _after(action == schema.FREE_REQUESTED, columns["frees"], counts[1])
             where = np.where(counted, np.maximum(after_alloc, after_free), where)
+            if "kind" in columns:
+                _around_ooms(where, columns, device)
         return where
 
     def phases(self, device: DeviceTrace) -> Marks | None:
@@ -114,6 +116,18 @@ class Recorded:
         where = self.place(device, self.modules)
         rows = np.flatnonzero(where >= 0)
         return _spread(where[rows], self.modules["name"][rows], device.num_events, UNNAMED)
+
+
+def _around_ooms(where: Array, columns: Mapping[str, Array], device: DeviceTrace) -> None:
+    """Puts marks made before an out-of-memory event before it, and others after it: no count changes with it."""
+    marks = np.flatnonzero((columns["kind"] == OOM) & (columns["device"] == device.device)).tolist()
+    events = np.flatnonzero(device.events.action == schema.OOM).tolist()
+    for mark, event in zip(reversed(marks), reversed(events), strict=False):  # the oldest events may be gone
+        where[mark] = event
+        before = where[:mark]
+        before[before > event] = event
+        after = where[mark + 1 :]
+        after[(after >= 0) & (after <= event)] = event + 1
 
 
 def _after(happened: Array, count: Array, total: int) -> Array:

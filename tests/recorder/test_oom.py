@@ -18,11 +18,12 @@ def ooms_in(device):
 def test_the_file_of_that_moment(accelerator, compare, where):
     run = accelerator("oom.py", "{out}", accelerator.device, where, status=1)
     assert "OutOfMemoryError" in run.done.stderr
-    assert "memdiag" not in run.done.stderr
+    assert "memdiag:" not in run.done.stderr
     status = run.status()
     assert status["reason"] == "oom"
     (oom,) = status["ooms"]
-    assert (oom["backend"], oom["requested_bytes"], oom["step"]) == (accelerator.device, run.truth["total"], 2)
+    assert (oom["backend"], oom["step"]) == (accelerator.device, 2)
+    assert 0 <= oom["requested_bytes"] - run.truth["total"] <= 4 << 20  # rounded up
     found = compare(run)
     rows, phases = ooms_in(found.device)
     assert phases == [(where, 2)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 
@@ -10,7 +11,8 @@ def test_the_same_results_and_the_same_lives(record):
     with_us = record("history.py", "{out}", record.device, "none")
     without = record("history.py", "{out}", record.device, "none", recorded=False)
     assert with_us.done.stdout == without.done.stdout
-    assert with_us.done.stderr == without.done.stderr
+    digits = re.compile(r"\d+")  # torch_npu's warnings carry the time
+    assert digits.sub("", with_us.done.stderr) == digits.sub("", without.done.stderr)
     for fact, value in without.truth.items():
         assert with_us.truth[fact] == value, fact
 
