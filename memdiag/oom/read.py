@@ -102,8 +102,9 @@ class _Reader:
         for spoken in by_speaker(line for _index, line in lines).values():
             orders = [places[id(line)] for line in spoken]
             plain = self._said(spoken, orders)
-            stripped = without_shared(spoken)
+            stripped = without_shared(spoken) if _is_about_memory(spoken) else None
             seen += plain if stripped is None else fuller(plain, self._said(stripped, orders))
+        window.read.update(order for sighting in seen for order in sighting.orders)
         seen = [sighting for sighting in seen if window.first <= sighting.order < window.end]
         seen.sort(key=lambda sighting: sighting.order)
         return join_kills(seen)
@@ -155,6 +156,11 @@ class _Reader:
             if self._strict:
                 raise
             return instead
+
+
+def _is_about_memory(lines: Sequence[Line]) -> bool:
+    text = "\n".join(line.text for line in lines).lower()
+    return any(word in text for word in WORDS)
 
 
 # Imported when there is a message to judge: most logs have none.

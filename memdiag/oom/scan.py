@@ -1,17 +1,20 @@
 r"""Finds the places in a stream of any size that are worth taking apart: a few lines around each text that only failures have.
 
-A log of gigabytes is looked at once, and nothing that Python does line by line would be fast enough for that. So a chunk is made lower
-case, loses its newlines (a terminal wraps in the middle of words) and is searched for a few words, of which messages hold several.
-Around each word the dialects' anchors are looked for, without blanks and quotation marks; logs say the same again and again, so what
-was around a word before is remembered. Only where there is an anchor are lines cut out. The first and the last chunk are searched for
-every anchor at once: that costs nothing there, and what the shell says of a killed program, in any language, comes last.
+A log of gigabytes is looked at once, and nothing that Python does line by line would be fast enough for that. But logs say the same
+again and again, with other numbers. So a chunk loses its digits, blanks, quotation marks and capital letters, and of its lines, which
+are few different ones now, only those are searched that were not seen before, with their neighbours, since a terminal wraps in the
+middle of words. Of a few words messages hold several; around each the dialects' anchors are looked for. Where there is one, lines are
+cut out and read. A line that has been read a dozen times in different company, and never was part of a message, is not read again
+among lines that are all known, unless it may be its numbers that make a message of it. The first and the last chunk are searched for
+every anchor at once: what the shell says of a killed program, in any language, comes last.
 """
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 
 LINES_BEFORE = 24
@@ -20,18 +23,25 @@ LINES_OF_WINDOW = 1500
 LONGEST_LINE = 4096
 _SMALL = 1 << 14
 _REACH = 80  # characters around a word in which its anchor must be
-_MOST_REMEMBERED = 1 << 13
+_MOST_REMEMBERED = 1 << 15
+_LONGEST_REMEMBERED = 400
+_OFTEN_ENOUGH = 12  # readings after which a line that never was part of a message is one of those that just speak of memory
+_COMPANY = 3  # lines before and after such a one that must be known, too
 
-# Nothing that people quote with or that wrapping puts in between; around words no digits either, which differ from line to line.
+# Nothing that people quote with or that wrapping puts in between; where logs are searched no digits either, which differ all the time.
 _LOWER = bytes(range(256)).lower()
 _DROPPED = b" \t\r\n\v\f\0>#\"'`*|"
 _DROPPED_IN_LINE = _DROPPED.replace(b"\n", b"")
-_DROPPED_IN_WORDS = _DROPPED + b"0123456789"
-_NO_TEXT = b"\r\0"
+_DROPPED_IN_SHAPE = _DROPPED_IN_LINE + b"0123456789"
+_DROPPED_IN_WORDS = _DROPPED_IN_SHAPE + b"\n"
+_NO_BREAK = "\u00a0".encode()
+_ENTITY = re.compile(rb"&(?:amp;){0,4}(?:#x?|quot|apos|nbsp|lt|gt);")
+# Beside these a number decides: codes and signals.
+_COUNTING = (b"exit", b"kill", b"signal", b"errno", b"errorcode", b"returned")
 # What a failure says and the many lines that just tell of memory do not: looked for first around a word, since it is less.
 _SIGNS = (
     b"fail", b"outof", b"error", b"exce", b"not", b"able", b"tried", b"trying", b"already", b"kill", b"invalid", b"exit", b"reserve",
-    b"exhaust", b"insufficient", b"available", b"morethan", b"lessthan", b"larger", b"creasing", b"algorithm",
+    b"exhaust", b"insufficient", b"available", b"morethan", b"lessthan", b"larger", b"creasing", b"algorithm", b"beyond",
 )  # fmt: skip
 
 
@@ -43,11 +53,13 @@ class Window:
         lines: Number in the file, and the line; a very long line is in several pieces of one number.
         first: Messages that begin before the line of this index belong to the window before.
         end: Messages that begin at the line of this index or later belong to the next window, which has that line as well.
+        read: Indices of the lines that are part of a message: the reader's answer.
     """
 
     lines: list[tuple[int, str]]
     first: int
     end: int
+    read: set[int] = field(default_factory=set)
 
 
 @dataclass
@@ -80,32 +92,36 @@ class Gate:
         # An anchor with another one inside says nothing more than that one does.
         self.anchors = sorted(anchor for anchor in plain if not any(other in anchor for other in plain if other != anchor))
         # Less than four letters are no anchor ("el0004", "207001"): their messages hold others.
-        bare = {anchor.translate(None, _DROPPED_IN_WORDS) for anchor in self.anchors} | {_plain(clue.encode()) for clue in clues}
+        bare = {_bare(anchor) for anchor in self.anchors} | {_bare(clue.encode()) for clue in clues}
         self._without_digits = sorted(anchor for anchor in bare if len(anchor) >= 4)
-        self.words = [word.encode() for word in words if word.isascii()]
+        self._counting = tuple(sorted({_bare(anchor) for anchor in self.anchors if _bare(anchor) != anchor and len(_bare(anchor)) >= 4}))
+        self.words = sorted({_bare(word.encode()) for word in words if word.isascii()})
         self.other_words = [word.encode() for word in words if not word.isascii()]
-        self._known: dict[bytes, bool] = {}
 
     def anchored(self, text: bytes) -> list[int]:
         """Returns where anchors stand in plain text."""
         return [place for anchor in self.anchors for place in _places(text, anchor)]
 
     def worded(self, text: bytes) -> list[int]:
-        """Returns where words stand in lower-case text without newlines that have an anchor around them."""
+        """Returns where words stand in text without digits, blanks and capital letters that have an anchor around them."""
         places = [place for word in self.words for place in _places(text, word) if self._confirmed(text, place)]
         if not text.isascii():
             places += [place for word in self.other_words for place in _places(text, word)]
         return places
 
+    def is_counting(self, shape: bytes) -> bool:
+        """Returns whether the digits that a line has lost may decide whether it is a message."""
+        return any(word in shape for word in _COUNTING) or any(anchor in shape for anchor in self._counting)
+
     def _confirmed(self, text: bytes, place: int) -> bool:
-        around = text[max(0, place - _REACH) : place + _REACH].translate(None, _DROPPED_IN_WORDS)
-        known = self._known.get(around)
-        if known is None:
-            known = any(sign in around for sign in _SIGNS) and any(anchor in around for anchor in self._without_digits)
-            if len(self._known) >= _MOST_REMEMBERED:
-                self._known.clear()
-            self._known[around] = known
-        return known
+        around = text[max(0, place - _REACH) : place + _REACH]
+        if b"&" in around or _NO_BREAK in around:
+            around = _ENTITY.sub(b"", around).replace(_NO_BREAK, b"")
+        return any(sign in around for sign in _SIGNS) and any(anchor in around for anchor in self._without_digits)
+
+
+def _bare(text: bytes) -> bytes:
+    return text.translate(_LOWER, _DROPPED_IN_WORDS)
 
 
 def _plain(text: bytes) -> bytes:
@@ -154,6 +170,7 @@ class _Region:
     lines: list[tuple[int, bytes]]
     first: int
     missing: int  # lines still to come behind the last hit
+    hits: dict[int, bytes] = field(default_factory=dict)  # by number, the lines that are why, without digits and blanks
 
 
 class _Scanner:
@@ -165,6 +182,9 @@ class _Scanner:
         self._held = b""  # whole lines that are not searched yet: they may be the last
         self._is_first = True
         self._tail = b""  # end of what was searched: an anchor may go on in the next chunk
+        self._is_tail_new = False
+        self._harmless: set[bytes] = set()  # lines without digits and blanks that hold no word beside an anchor
+        self._times: dict[bytes, int] = {}  # lines that do: how often one was read in vain, or -1 where a message was in it
         self._open_line = False  # a line longer than a chunk was begun
         self._last_block: tuple[bytes, int] = (b"", 0)  # the block before, for its last lines, and the number of its first line
         self._taken = 0  # lines of it that are in a window already
@@ -202,27 +222,104 @@ class _Scanner:
     def _block(self, block: bytes, *, in_full: bool) -> Iterator[Window]:
         if not block:
             return
-        lower = block.lower()
-        flat = lower.replace(b"\n", b"")
+        shapes = block.translate(_LOWER, _DROPPED_IN_SHAPE).split(b"\n")
         first_number = self.num_lines + 1
-        self.num_lines += len(lower) - len(flat)
+        self.num_lines += len(shapes) - 1
         self._open_line = not block.endswith(b"\n")
-        if b"\r" in flat or b"\0" in flat:
-            flat = flat.translate(None, _NO_TEXT)
-        text = self._tail + flat
-        self._tail = text[-2 * _REACH :]
-        hits = self.gate.worded(text)
+        if not self._open_line:
+            shapes.pop()
+        hits = self._hits(shapes)
         lines = _pieces(block, first_number) if hits or in_full or self._region is not None else []
-        wanted = _line_indices(lines, [hit - len(text) + len(flat) for hit in hits], _NO_TEXT) if hits else set()
+        wanted = set(hits)
+        if hits and len(lines) != len(shapes):
+            wanted = _line_indices(lines, _starts(shapes, hits), _DROPPED_IN_WORDS)
         if in_full:
             wanted |= _line_indices(lines, self.gate.anchored(_plain(block)), _DROPPED_IN_LINE)
         if wanted or self._region is not None:
-            yield from self._collect(lines, sorted(wanted))
+            said = {first_number + index: shapes[index] for index in hits}
+            yield from self._collect(lines, sorted(wanted), said)
         else:
             self._taken = 0
         self._last_block = (block, first_number)
 
-    def _collect(self, lines: list[tuple[int, bytes]], wanted: Sequence[int]) -> Iterator[Window]:
+    def _hits(self, shapes: Sequence[bytes]) -> dict[int, int]:
+        """Returns the lines to read, as indices, with where in the line: those that hold an anchor, alone or with their neighbours."""
+        harmless, times = self._harmless, self._times
+        if not self._is_tail_new and harmless.issuperset(shapes):
+            self._tail = b"".join(shapes[-8:])[-2 * _REACH :]
+            return {}
+        unknown = [index for index, shape in enumerate(shapes) if shape not in harmless]
+        hits = {index: 0 for index in unknown if shapes[index] in times}
+        new = [index for index in unknown if index not in hits]
+        if new or self._is_tail_new:
+            found = self._searched(shapes, new)
+            alone = {index for index in found if shapes[index] in times or self.gate.worded(shapes[index])}
+            # The anchor is in the neighbour, which has a word of its own, or it is broken in two.
+            broken = {index for index in found if alone.isdisjoint(range(index - 2, index + 3))}
+            hits |= {index: place for index, place in found.items() if index in alone or index in broken}
+            broken |= {near for index in broken for near in (index - 1, index + 1)}
+            for index in new:
+                shape = shapes[index]
+                if len(shape) > _LONGEST_REMEMBERED:
+                    continue
+                if index in alone:
+                    self._remember(shape)
+                elif index not in broken:
+                    harmless.add(shape)
+            if len(harmless) > _MOST_REMEMBERED:
+                harmless.clear()
+        self._tail = b"".join(shapes[-8:])[-2 * _REACH :]
+        self._is_tail_new = bool(unknown) and unknown[-1] >= len(shapes) - 8
+        return {index: place for index, place in hits.items() if not self._is_idle(shapes, index)}
+
+    def _searched(self, shapes: Sequence[bytes], new: Sequence[int]) -> dict[int, int]:
+        """Returns the lines with words that have an anchor around them, among those that are new and their neighbours."""
+        spans: list[list[int]] = [[0, 1]] if self._is_tail_new else []
+        for index in new:
+            if spans and index - 1 <= spans[-1][1]:
+                spans[-1][1] = index + 2
+            else:
+                spans.append([max(index - 1, 0), index + 2])
+        text, places, owners = self._tail + b"\n" if not spans or spans[0][0] else self._tail, [0], [-1]
+        pieces, size = [text], len(text)
+        for begin, end in spans:
+            for index in range(begin, min(end, len(shapes))):
+                places.append(size)
+                owners.append(index)
+                pieces.append(shapes[index])
+                size += len(shapes[index])
+            pieces.append(b"\n")
+            size += 1
+        found: dict[int, int] = {}
+        for place in self.gate.worded(b"".join(pieces)):
+            number = bisect_right(places, place) - 1
+            found.setdefault(max(owners[number], 0), place - places[number] if owners[number] >= 0 else 0)
+        return found
+
+    def _remember(self, shape: bytes) -> None:
+        if len(self._times) > _MOST_REMEMBERED:
+            self._times.clear()
+        self._times[shape] = -1 if self.gate.is_counting(shape) else 0
+
+    def _is_idle(self, shapes: Sequence[bytes], index: int) -> bool:
+        """Returns whether a line just speaks of memory, as it has often done, among lines that are known."""
+        return all(
+            shape in self._harmless or self._times.get(shape, 0) >= _OFTEN_ENOUGH
+            for shape in shapes[max(0, index - _COMPANY) : index + _COMPANY + 1]
+        )
+
+    def _learn(self, window: Window, hits: dict[int, bytes]) -> None:
+        """Counts which lines were read in vain."""
+        if not hits:
+            return
+        read = {window.lines[index][0] for index in window.read}
+        for number, _line in window.lines[window.first : window.end]:
+            shape = hits.get(number)
+            if shape is None or self._times.get(shape, -1) < 0:
+                continue
+            self._times[shape] = -1 if number in read else self._times[shape] + 1
+
+    def _collect(self, lines: list[tuple[int, bytes]], wanted: Sequence[int], said: dict[int, bytes]) -> Iterator[Window]:
         """Adds the lines around those wanted, which are indices, to the region that is open or to a new one."""
         done = 0  # lines of the block that were taken or skipped for good
         for index in [*wanted, None]:
@@ -244,6 +341,9 @@ class _Scanner:
                 self._region.lines += lines[done : index + 1]
                 self._region.missing = LINES_AFTER
                 done = max(done, index + 1)
+            number = lines[index][0]
+            if number in said:
+                self._region.hits[number] = said[number]
             yield from self._cut(last=False)
         self._taken = done
 
@@ -259,12 +359,20 @@ class _Scanner:
             whole = last and len(region.lines) < LINES_OF_WINDOW + LINES_AFTER
             taken = region.lines if whole else region.lines[: LINES_OF_WINDOW + LINES_AFTER]
             end = len(taken) if whole else LINES_OF_WINDOW
-            yield Window([(number, line.decode("utf-8", "replace")) for number, line in taken], region.first, end)
+            window = Window([(number, line.decode("utf-8", "replace")) for number, line in taken], region.first, end)
+            yield window
+            self._learn(window, region.hits)
             if whole:
                 self._region = None
                 return
             region.lines = region.lines[LINES_OF_WINDOW - LINES_BEFORE :]
             region.first = LINES_BEFORE
+
+
+def _starts(shapes: Sequence[bytes], hits: dict[int, int]) -> list[int]:
+    """Returns where in the text that lines make together the places in them are."""
+    starts = [0, *accumulate(map(len, shapes))]
+    return [starts[index] + place for index, place in hits.items()]
 
 
 def _line_indices(lines: Sequence[tuple[int, bytes]], places: Sequence[int], dropped: bytes) -> set[int]:

@@ -97,7 +97,7 @@ def size_of(text: str) -> int:
 
 def squeeze(text: str) -> str:
     """Returns ``text`` without white space and with plain punctuation."""
-    return "".join(text.translate(_PUNCTUATION).split())
+    return "".join((text if text.isascii() else text.translate(_PUNCTUATION)).split())
 
 
 def is_code(line: str) -> bool:

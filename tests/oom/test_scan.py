@@ -74,6 +74,7 @@ def test_every_line_of_a_storm_is_in_one_window_and_no_window_is_large():
     for window in windows(_chunks(log, 1 << 16), GATE, Tally()):
         assert len(window.lines) <= scan.LINES_OF_WINDOW + scan.LINES_AFTER + scan.LINES_BEFORE
         seen += [number for number, _line in window.lines[window.first : window.end]]
+        window.read.update(range(len(window.lines)))
     assert seen == list(range(1, 20_001))
 
 
