@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -48,6 +49,15 @@ def record(
     max_events: Annotated[
         int, typer.Option("--max-events", metavar="N", min=1, help="Entries kept per device, the last ones.")
     ] = 2_000_000,
+    phantom: Annotated[
+        str | None,
+        typer.Option(
+            "--phantom",
+            metavar="DEVICE",
+            help="On a device that is not there, for example npu:910b-64g (memdiag devices).",
+            show_default=False,
+        ),
+    ] = None,
     no_names: Annotated[bool, typer.Option("--no-names", help="Do not look for the names of tensors.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No summary afterwards.")] = False,
 ) -> None:
@@ -66,19 +76,39 @@ def record(
     from memdiag.recorder import launch, run_folder
 
     settings = _settings(backend or [], steps, every, max_events, names=not no_names)
+    environment = _environment(phantom, command)
     folder = run_folder.make(output)
     config = _config(settings, folder)
     before = _before(command)
-    manifest = _manifest(command, config)
+    manifest = _manifest(command, config, environment)
     run_folder.write_manifest(folder, manifest)
     _tell_outer(folder)
     try:
-        ended = launch.run(command, launch.environment_for(config))
+        ended = launch.run(command, launch.environment_for(config, environment))
     except MemdiagError:
         run_folder.remove(folder)
         raise
     _afterwards(folder, manifest, ended, before, quiet=quiet)
     raise typer.Exit(launch.end_as(ended))
+
+
+def _environment(phantom: str | None, command: list[str]) -> Mapping[str, str]:
+    """Returns the environment in which the command is started, before what recording adds."""
+    if phantom is None:
+        return os.environ
+    from memdiag.cli.talk import busy, say
+    from memdiag.phantom.launch import environment_for
+    from memdiag.phantom.profiles import choose
+    from memdiag.units import format_bytes
+
+    profile = choose(phantom)
+    with busy("preparing the phantom device …"):
+        environment = environment_for(profile, command)
+    say(
+        f"memdiag: on a phantom {profile.full_name}, {format_bytes(profile.capacity_bytes)} for PyTorch: nothing is computed, and what the "
+        "device computes reads as zeros"
+    )
+    return environment
 
 
 def _settings(backends: list[str], steps: str | None, every: int, max_events: int, *, names: bool) -> dict[str, Any]:
@@ -116,7 +146,7 @@ def _before(command: list[str]) -> str:
     return why
 
 
-def _manifest(command: list[str], config: Config) -> dict[str, Any]:
+def _manifest(command: list[str], config: Config, environment: Mapping[str, str]) -> dict[str, Any]:
     import platform
     import time
     from dataclasses import asdict
@@ -126,7 +156,7 @@ def _manifest(command: list[str], config: Config) -> dict[str, Any]:
 
     return {
         "format": 1, "status": "running", "argv": private.arguments(command), "cwd": str(Path.cwd()), "settings": asdict(config),
-        "environment": private.environment(os.environ), "host": platform.node(), "pid": os.getpid(),
+        "environment": private.environment(environment), "host": platform.node(), "pid": os.getpid(),
         "versions": {"memdiag": __version__, "memdiag_python": platform.python_version(), "system": platform.platform()},
         "start": time.time(), "end": None, "exit_status": None, "processes": [],
     }  # fmt: skip
