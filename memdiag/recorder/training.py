@@ -51,7 +51,8 @@ class Training:
     def install(self) -> None:
         """Installs all hooks that this version of torch has."""
         modules = self._torch.nn.modules.module
-        compiling = getattr(getattr(self._torch, "compiler", None), "is_compiling", None) or (lambda: False)
+        homes = (getattr(self._torch, "compiler", None), getattr(self._torch, "_utils", None))  # the second one before torch 2.2
+        compiling = next((home.is_compiling for home in homes if hasattr(home, "is_compiling")), lambda: False)
         before, after = self._forward_hooks(compiling)
         self._handles.append(modules.register_module_forward_pre_hook(before))
         try:
