@@ -13,6 +13,7 @@ from . import _C, autograd, cuda, nn, optim
 __version__ = "2.9.0+fake"
 version = SimpleNamespace(cuda=None, hip=None)
 backends = SimpleNamespace(cuda=SimpleNamespace(is_built=lambda: False))
+_utils = SimpleNamespace()
 uint8 = "uint8"
 sys.modules[__name__ + ".version"] = version
 
