@@ -7,7 +7,7 @@ from __future__ import annotations
 
 # A message in the middle of a long text is found by one of these, not too far from one of its anchors.
 WORDS = (
-    "memory", "alloc", "kill", "exitcode", "exit code", "algorithm to run", "invalid buffer", "vram", "out_of_resources", "heap limit",
+    "memory", "alloc", "kill", "exitcode", "exit code", "algorithm to run", "invalid buffer", "vram", "out_of_resources", "heap limit", "halmem",
     "\u6740\u6b7b", "\u6bba\u6b7b",
 )  # fmt: skip
 
@@ -52,6 +52,7 @@ ANCHORS: dict[str, tuple[str, ...]] = {
         "el0004",
         "207001",
         "devmm",
+        "halmem",
         "mallocfail",
         "currentvarsize",
         "drivererror:outofmemory",
@@ -68,6 +69,7 @@ ANCHORS: dict[str, tuple[str, ...]] = {
         "memoryisn'tenoughandallocfailed",
         "memorymallocfailed",
         "cudahostallocfailed",
+        "mallocforkernel",
     ),
     "pytorch-mps": (
         "mpsbackendoutofmemory",
@@ -102,6 +104,7 @@ ANCHORS: dict[str, tuple[str, ...]] = {
         "_alloc_failed",
         "_allocation_failed",
         "cudnnalgorithmtorun",
+        "dnnlibraryinitialization",
     ),
     "cuda-bare": (
         "error:outofmemory",
@@ -127,6 +130,7 @@ ANCHORS: dict[str, tuple[str, ...]] = {
         "dsttensorisnotinitialized",
         "cuda_error_out_of_memory",
         "failedtoallocatememory[op",
+        "bytesfornewconstant",
     ),
     "xla-tpu": (
         "inmemoryspace",
@@ -154,6 +158,7 @@ ANCHORS: dict[str, tuple[str, ...]] = {
         "dsttensorisnotinitialized",
         "cuda_error_out_of_memory",
         "failedtoallocatememory[op",
+        "bytesfornewconstant",
     ),
     "host-cpu-alloc": (
         "cpuallocator",
@@ -325,6 +330,7 @@ ANCHORS: dict[str, tuple[str, ...]] = {
         "cudaerrorinallocate",
         "outofmemoryerrorin",
         "getbesttactic",
+        "cudaruntimeerrorin",
     ),
     "serving": (
         "notenoughmemorytohandle",

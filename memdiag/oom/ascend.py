@@ -30,6 +30,7 @@ _SAYS = {
     "malloc": pattern(r"(?:aclrt|rt)Malloc\w{0,20} (?:fail(?:ed)? | execute failed)"),
     "device_malloc": pattern(r"(?<!M) alloc(?:ate)? device memory failed"),
     "driver": pattern(r"driver error : out of memory"),
+    "hal": pattern(r"hal(?:Mem|Host)\w{2,24} (?:failed|error|fail) (?=.{0,200}? drvRetCode = 6 (?!\d))"),
     "devmm": pattern(r"\[drv\]\[devmm\]\[ \w{1,60} \d{1,6} \] <errno:12,"),
     "module": pattern(r"reason=\[ module new memory error"),
 }

@@ -41,6 +41,7 @@ ANCHORS = (
     "dsttensorisnotinitialized",
     "cuda_error_out_of_memory",
     "failedtoallocatememory[op",
+    "bytesfornewconstant",
 )
 
 _EVENTS = {
@@ -79,7 +80,11 @@ _EVENTS = {
         r"(?:Failed to load in-memory CUBIN | Failed to (?:capture|instantiate|launch|update)[^:]{0,60}graph |"
         r" Failed to load (?:PTX|HSACO)) [^:]{0,80} : (?:\w{1,40}:)? (?:CUDA_ERROR_OUT_OF_MEMORY|hipErrorOutOfMemory)"
     ),
-    "operator": pattern(r"failed to allocate memory \[Op:"),
+    "operator": pattern(r"(?:device : GPU : {device_index:int} \}\} )? failed to allocate memory \[Op:"),
+    "constant": pattern(r"Failed to allocate {constant:int} bytes for new constant"),
+    "refused": pattern(
+        r"RESOURCE_EXHAUSTED : (?:[\w ]{0,60} : )? (?:CUDA_ERROR_OUT_OF_MEMORY | hipErrorOutOfMemory) (?: : out of memory )?"
+    ),
 }
 _STATS = pattern(r"Limit: {limit:bytes} InUse: {allocated:bytes} MaxInUse")
 _DEVICE = re.compile(r"(?:GPU[_:])(\d{1,4})", re.IGNORECASE)
@@ -142,7 +147,7 @@ def speaker(text: Squeezed, failure: Failure) -> str:
         return "jax"
     if _TENSORFLOW.search(around):
         return "tensorflow"
-    return "jax" if {"xla", "xla_cpu", "request", "load"} & set(failure.kinds) else "tensorflow"
+    return "jax" if {"xla", "xla_cpu", "request", "load", "constant", "refused"} & set(failure.kinds) else "tensorflow"
 
 
 def backend(text: Squeezed, failure: Failure) -> str:
@@ -155,7 +160,7 @@ def backend(text: Squeezed, failure: Failure) -> str:
 def _read(match: re.Match[str], kind: str) -> Failure:
     given, fields = take(match), Fields()
     failure = Failure(match.start(), match.end(), [kind], [], fields)
-    for name in ("driver", "pinned", "request", "zero", "eigen", "share", "on_cpu", "bfc_bytes", "xla_bytes"):
+    for name in ("driver", "pinned", "request", "zero", "eigen", "share", "on_cpu", "constant", "bfc_bytes", "xla_bytes"):
         value = given.get(name)
         if isinstance(value, int) and value < 1 << 60:
             fields["requested_bytes"] = value

@@ -15,6 +15,7 @@ ANCHORS = (
     "el0004",
     "207001",
     "devmm",
+    "halmem",
     "mallocfail",
     "currentvarsize",
     "drivererror:outofmemory",
@@ -27,6 +28,7 @@ _RESULT = "alloc device memory failed, runtime result = 207001[FUNC:ReportCallEr
 _GRAPH = "[ERROR] GE(4711,python3):2022-03-04-05:06:07.008.009 [graph_var_manager.cc:402]4712 AssignVarMem: ErrorNo: 1343225857"
 EXAMPLES = (
     ("cann_el0004", f"{_TRAILER}\n{_CODE}\n        Possible Cause: Available memory is insufficient.\n        {_RESULT}"),
+    ("cann_el0004", "[drv api] halMemCreate failed: device_id=5, size=4294967296, type=2, drvRetCode=6!"),
     ("cann_el0004", f"{_GRAPH} Out of memory:current var size[2147484160] exceeds total var size[2147483648]"),
 )
 

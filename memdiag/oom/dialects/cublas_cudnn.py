@@ -9,7 +9,7 @@ from memdiag.oom.model import Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern
 
 FORMATS = ("cublas_cudnn",)
-ANCHORS = ("_alloc_failed", "_allocation_failed", "cudnnalgorithmtorun")
+ANCHORS = ("_alloc_failed", "_allocation_failed", "cudnnalgorithmtorun", "dnnlibraryinitialization")
 EXAMPLES = (
     ("cublas_cudnn", "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
     ("cublas_cudnn", "RuntimeError: cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
@@ -25,6 +25,8 @@ _NAMED = _LIBRARY.replace("library", "called") + r" (?: when calling | \( cu | ,
 _CODE = pattern(rf"(?: {_FAILED} {_LIBRARY} | {_NAMED} ) (?: when calling [`'\"]? \w{{1,60}} )?")
 _CONVOLUTION = pattern(r"Unable to find a valid cuDNN algorithm to run (?:the)? convolution")
 
+_LIBRARY_INIT = pattern(r"(?:FAILED_PRECONDITION:)? DNN library initialization failed \.? (?: Look at the errors above for more details)?")
+
 _CUDNN = Judgement(
     "workspace_or_comm",
     "medium",
@@ -32,6 +34,15 @@ _CUDNN = Judgement(
     (
         "cuDNN found no algorithm whose workspace fits in what is free: workspaces are tried out beside what the model holds.",
         "The message has no numbers; a mismatch of cuDNN and driver can end the same way.",
+    ),
+)
+_INIT = Judgement(
+    "workspace_or_comm",
+    "low",
+    ("other_process", "capacity"),
+    (
+        "cuDNN could not be started: mostly since JAX's pool, or another process, has taken what its handle needs.",
+        "A cuDNN of another version than JAX was built for ends the same way: the lines above tell.",
     ),
 )
 _HANDLE = Judgement(
@@ -64,6 +75,21 @@ _ROOM = Fix(
     "PyTorch",
     "The pool gets smaller by as much.",
 )
+_JAX_FRACTION = Fix(
+    "Leave more of the card outside JAX's pool",
+    "env",
+    "export XLA_PYTHON_CLIENT_MEM_FRACTION=.65",
+    "JAX on GPUs (default .75)",
+    "Less for arrays.",
+)
+_JAX_GROWTH = Fix(
+    "Or take memory as it is needed",
+    "env",
+    "export XLA_PYTHON_CLIENT_PREALLOCATE=false",
+    "JAX on GPUs, where other processes use the card as well",
+    "More fragmentation.",
+)
+_JAX = (_JAX_FRACTION, _JAX_GROWTH)
 _GROWTH = Fix(
     "Let TensorFlow take memory as it needs it",
     "env",
@@ -80,9 +106,19 @@ def find(text: Squeezed) -> Iterator[Found]:
         if not text.is_code(match.start("library") if match["library"] else match.start("called")):
             cudnn = "dnn" in match[0].lower()
             framework = _framework(text, match.start())
-            fixes = (_GROWTH,) if framework == "tensorflow" else (_BENCHMARK, _ROOM) if cudnn else (_ROOM, _WORKSPACE)
+            fixes: tuple[Fix, ...] = (
+                (_GROWTH,)
+                if framework == "tensorflow"
+                else _JAX
+                if framework == "jax"
+                else (_BENCHMARK, _ROOM)
+                if cudnn
+                else (_ROOM, _WORKSPACE)
+            )
             backend = "cuda" if (match["library"] or match["called"]).upper() == "CU" else "hip"
             yield Found(match.start(), match.end(), "cublas_cudnn", framework, backend, {}, _CUDNN if cudnn else _HANDLE, fixes)
+    for match in _LIBRARY_INIT.finditer(text.text):
+        yield Found(match.start(), match.end(), "cublas_cudnn", "jax", "cuda", {}, _INIT, _JAX)
     for match in _CONVOLUTION.finditer(text.text):
         if not text.is_code(match.start()):
             yield Found(
@@ -93,6 +129,9 @@ def find(text: Squeezed) -> Iterator[Found]:
 def _framework(text: Squeezed, position: int) -> str:
     """Returns whose call failed, as far as the lines around tell."""
     around = text.text[max(position - 300, 0) : position + 200].lower()
+    # JAX's XLA was built in TensorFlow's tree for years: "external/org_tensorflow/tensorflow/compiler/xla/stream_executor/…".
+    if any(words in around for words in ("external/xla", "/xla/stream_executor", "external/org_tensorflow", "jaxlib", "dnnlibraryinit")):
+        return "jax"
     if "tensorflow" in around or "stream_executor" in around or "cuda_blas.cc" in around or "cuda_dnn.cc" in around:
         return "tensorflow"
     return "torch7" if ".lua" in around else "pytorch"

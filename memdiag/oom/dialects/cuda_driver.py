@@ -143,6 +143,9 @@ def find(text: Squeezed) -> Iterator[Found]:
             taken.append((start, end))
             yield _found(start, end, framework, take(match), match)
     for start, end, line in whole_lines(text, _ALONE):
+        wrapped = text.text[max(start - 1, 0) : start] in {":", ",", "(", "-", "="}
+        if wrapped or _OTHERS.search(text.text, max(start - _NEAR, 0), end + _NEAR):
+            continue
         if not any(start < other_end and other_start < end for other_start, other_end in taken):
             yield _found(start, end, "cuda", {}, line)
 

@@ -39,8 +39,11 @@ _OLD = pattern(
 )
 _RUNTIME = pattern(r"CUDARuntimeError: (?:cudaErrorMemoryAllocation | hipErrorOutOfMemory) (?: :? out of memory)?")
 _RMM = pattern(
-    r"(?:std::)?bad_alloc: (?:out_of_memory: )? (?:(?:CUDA|RMM) (?:error|failure) at: [^\s]{1,200}? : (?:\d+:)?)?"
-    r" (?:(?P<pool>Maximum pool size exceeded) | cudaErrorMemoryAllocation (?:out of memory)?)"
+    r"(?:std::)?bad_alloc: (?:out_of_memory: )? (?:(?:CUDA|RMM) (?:error|failure)"
+    r" (?:\( failed to allocate (?:{requested:bytes} bytes | {size:size}) \))? at: [^\s]{1,200}? : (?:\d+:)?)?"
+    r" (?:(?P<pool>Maximum pool size exceeded) (?:\( failed to allocate {pooled:size} \))?"
+    r" | cudaErrorMemoryAllocation :? (?:out of memory)?)"
+    r" (?: -? Free memory: {free:size} -? Requested memory: {wanted:size} )?"
 )
 _HIP = re.compile(r"hiperror|rocm", re.IGNORECASE)
 
@@ -79,6 +82,13 @@ _RMM_MANAGED = Fix(
     "RAPIDS",
     "many times slower once it spills",
 )
+_XGBOOST = Fix(
+    "Keep the training data outside the card, quantised",
+    "code",
+    "xgboost.ExtMemQuantileDMatrix(iterator); xgboost.train({'device': 'cuda', 'max_bin': 128}, ...)",
+    "XGBoost >= 3.0; before, xgboost.QuantileDMatrix, which needs less than DMatrix",
+    "slower; fewer bins may cost accuracy",
+)
 _CHUNKS = Fix(
     "Work in pieces, in place and in a narrower type", "code", "cupy.multiply(x, y, out=x)  # x *= y makes no third array", "CuPy", ""
 )
@@ -100,8 +110,18 @@ def find(text: Squeezed) -> Iterator[Found]:
     for match in _RMM.finditer(text.text):
         verdict: Cause = "limit" if match["pool"] else "capacity"
         why = "the pool of RMM has reached its largest size" if match["pool"] else "the driver refused memory to RMM; no size is printed"
+        given = take(match)
+        sizes = [given[name] for name in ("requested_bytes", "wanted_bytes", "size_bytes", "pooled_bytes") if name in given]
+        fields = {"requested_bytes": sizes[0]} if sizes else {}
+        if "free_bytes" in given:
+            fields["free_bytes"] = given["free_bytes"]
+            why = f"{shown(number(fields, 'requested_bytes'))} asked for, {shown(number(fields, 'free_bytes'))} free on the card"
+        elif sizes:
+            why = f"{why.partition(';')[0]}: {shown(number(fields, 'requested_bytes'))} asked for"
         judgement = Judgement(verdict, "high" if match["pool"] else "low", ("unknown", "other_process"), (why,))
-        yield Found(match.start(), match.end(), "cupy", "rapids", "cuda", {}, judgement, (_RMM_MANAGED, _CHUNKS, _WHO))
+        around = text.text[max(match.start() - 1000, 0) : match.start()].lower()
+        framework, fixes = ("xgboost", (_XGBOOST, _WHO)) if "xgboost" in around else ("rapids", (_RMM_MANAGED, _CHUNKS, _WHO))
+        yield Found(match.start(), match.end(), "cupy", framework, "cuda", fields, judgement, fixes)
     for match in _RUNTIME.finditer(text.text):
         judgement = Judgement("unknown", "low", ("capacity", "other_process"), ("the driver refused; no size is printed",))
         yield Found(

@@ -185,9 +185,9 @@ def _message(text: Squeezed, group: list[tuple[re.Match[str], str]]) -> Iterator
     backend = _backend(group, kinds, names)
     fields = _fields(group)
     device = next((name for name in names if re.fullmatch(r"(?:cuda|rocm|vulkan|sycl|cann|musa)\d+", name)), None)
-    if device and "device_index" not in fields and "backend" in kinds:
+    if device and "device_index" not in fields:
         fields["device_index"] = int(re.sub(r"\D", "", device))
-    framework = "ollama" if "ollama" in around else "whisper.cpp" if "whisper" in around else "llama.cpp"
+    framework = "ollama" if "ollama" in around or "llamarunner" in around else "whisper.cpp" if "whisper" in around else "llama.cpp"
     judgement, fixes = _judge(fields, kinds, backend)
     yield Found(start, end, "ggml", framework, backend, fields, judgement, fixes)
 

@@ -79,6 +79,8 @@ _ERRNO = pattern(
 _WINDOWS = pattern(r"(?:\[?WinError 1455\]? [^.]{0,80} | The paging file is too small for this operation to complete | 页面文件太小)")
 _OPENBLAS = pattern(r"OpenBLAS error: Memory allocation still failed after \d+ retries")
 _PYTHON = re.compile(r"(?:[A-Za-z_]\w*\.){0,6}_?(?:Array)?MemoryError(?::.{0,200})?")
+_PYTORCH = re.compile(r"torch|c10::|lightning|transformers|\"extraInfo\"", re.IGNORECASE)
+_TRACEBACK = re.compile(r"Traceback\(|MemoryError|\.py\"")
 # A device's allocator that throws the same type (RMM, PyCUDA, Theano), which is no host memory.
 _DEVICE = re.compile(r"cuda|hip|out_of_memory|rmm|\bcu(?:Mem|Ctx|Module|Device|Array)|Error allocating \d{1,24}(?!\d)", re.IGNORECASE)
 
@@ -144,7 +146,9 @@ def _plain(text: Squeezed) -> Iterator[Found]:
         for again in _BAD_ALLOC.finditer(text.text, end, end + 200):  # "terminate called …" and "what():" tell of one failure
             end = again.end()
         taken = end
-        yield _found(_word_start(text, match.start()), end, "pytorch", {}, "C++ got no more host memory (std::bad_alloc)", "medium")
+        around = text.text[max(match.start() - 1500, 0) : end + 500]
+        framework = "pytorch" if _PYTORCH.search(around) else "python" if _TRACEBACK.search(around) else "cpp"
+        yield _found(_word_start(text, match.start()), end, framework, {}, "C++ got no more host memory (std::bad_alloc)", "medium")
     for start, end, line in whole_lines(text, _PYTHON):
         if _NUMPY.search(text.text, start, end) or _BAD_ALLOC.search(text.text, start, end) or _DEVICE.search(line[0]):
             continue

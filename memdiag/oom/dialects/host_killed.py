@@ -143,7 +143,11 @@ def find(text: Squeezed) -> Iterator[Found]:
             why = "the notebook's host ran out of memory"
         around = text.text[max(match.start() - 400, 0) : end + 200].lower()
         building = "terminatedprogram" in match[0].lower() or "diedduetosignal" in match[0].lower()
-        framework = "pytorch" if "torch" in around or "deepspeed" in around or "launch.py" in around else "shell"
+        framework = (
+            "pytorch"
+            if "torch" in around or "local_rank" in match[0].lower() or "deepspeed" in around or "launch.py" in around
+            else "shell"
+        )
         alternatives: tuple[Cause, ...] = () if crashed else ("unknown",)
         fixes = (_JOBS, _LOG) if building else (_LOG, FEWER_WORKERS, WATCH)
         yield _found(match.start(), end, take(match), why, alternatives, fixes, "high" if crashed else "medium", framework)

@@ -26,6 +26,7 @@ ANCHORS = (
     "memoryisn'tenoughandallocfailed",
     "memorymallocfailed",
     "cudahostallocfailed",
+    "mallocforkernel",
 )
 _STATISTIC = "Memory Statistic:\nDevice HBM memory size: 62432M\nMindSpore Used memory size: 60384M\nTotal Static Memory size: 412M"
 _SIZES = "Device 3 Device HBM total size:34359738368 Device HBM free size:5368709120"
@@ -36,6 +37,7 @@ EXAMPLES = (
     ("mindspore_malloc", f"Malloc device memory failed, free memory size is less than half of total memory size.{_SIZES}"),
     ("mindspore_misc", f"{_LOG} {_SUM} is more than total mem size : 29464985600."),
     ("mindspore_misc", "Memory not enough: current free memory size[1048576] is smaller than required size[268435456B]"),
+    ("mindspore_misc", "RuntimeError: Malloc for kernel input failed, Memory isn't enough, node:Default/network/Conv2D-op7"),
     ("mindspore_misc", "Device(id:2) memory isn't enough and alloc failed, kernel name: Default/MatMul-op1, alloc size: 536870912B."),
 )
 
@@ -60,16 +62,23 @@ _MISC = {
     ),
     "eager": pattern(r"AllocDeviceMemByEagerFree failed [,.]? (?: alloc size : {requested:bytes} )?"),
     "enough": pattern(r"Memory not enough : (?:\#umsg\#)?"),
-    "free": pattern(r"current free memory size \[ {free:bytes} B? \] is smaller than required size \[ {requested:bytes} B? \]"),
-    "device": pattern(r"Device \( id : {device_index:int} \) memory isn't enough and alloc failed"),
+    "free": pattern(
+        r"current free memory size \[ {free:bytes} B? \] is smaller than required size \[ {requested:bytes} B? \]"
+        r" (?: ,? dynamic offset \[ \d{1,24} \] ,? memory pool total size \[ {limit:bytes} B? \] )?"
+    ),
+    "device": pattern(r"(?:Device \( id : {device_index:int} \))? memory isn't enough and alloc failed"),
+    "kernel": pattern(
+        r"Malloc for (?:kernel)? \w{3,20} (?:memory)? failed [,.]? (?: Memory isn't enough)? (?: [,.]? node (?:name)? : [\w./-]{1,200} )?"
+    ),
     "size": pattern(r"(?<!plus) alloc size : {requested:bytes} B? (?!is)"),
     "reserve": pattern(r"Reserve memory address failed"),
     "host": pattern(r"cudaHostAlloc failed , ret\[2\] | Out of memory \. Memory malloc failed"),
 }
-_TELLING = frozenset({"sum", "eager", "enough", "free", "device", "host"})
+_TELLING = frozenset({"sum", "eager", "enough", "free", "device", "kernel", "host"})
 _PROCESS = pattern(r"\b [A-Z_]{2,20} \( {pid:int} ,[0-9a-f]{6,16}[,.]")
 _REACH = 600
 _GPU = re.compile(r"device/gpu|GPUMemory|cuda", re.IGNORECASE)
+_ASCEND = re.compile(r"ascend|hbm|\bnpu|davinci", re.IGNORECASE)
 _NEARLY = 0.85  # of the card: a pool as large as this leaves only what the runtime itself needs
 _RUNTIME = 2  # GiB of a card that MindSpore leaves to the runtime when nothing is set
 
@@ -162,7 +171,9 @@ def _misc_message(text: Squeezed, group: list[tuple[str, re.Match[str]]]) -> Ite
         fields = {name: value for name, value in take(match).items() if name != "requested_bytes" or value} | fields
     start, end = group[0][1].start(), max(match.end() for _, match in group)
     fields |= _process(text, start)
-    gpu = bool("free" in kinds or _GPU.search(text.text, max(start - 300, 0), end))
+    around = max(start - 300, 0)
+    # The pool's text is the same on both, and older releases print it on GPUs more often.
+    gpu = bool("free" in kinds or _GPU.search(text.text, around, end)) and not _ASCEND.search(text.text, around, end)
     judgement = _misc_judgement(kinds, fields)
     fixes = (_WORKERS,) if judgement.verdict == "host" else (_memory_fix(None, "Give the pool more of the card"), _OFFLOAD, _O0)
     yield Found(start, end, "mindspore_misc", "mindspore", "cuda" if gpu else "npu", fields, judgement, fixes)
@@ -179,8 +190,14 @@ def _misc_judgement(kinds: set[str], fields: Fields) -> Judgement:
         return Judgement("capacity", "high", ("limit",), reasons)
     if requested is not None:
         free = number(fields, "free_bytes")
+        if free is not None and limit is not None:
+            reasons = (f"{shown(requested)} asked for; of the pool of {shown(limit)}, {shown(free)} are left.",)
+            return Judgement("capacity", "medium", ("limit", "fragmentation"), reasons)
         rest = f"; the pool has {shown(free)} free" if free is not None else "; the pool had no room"
         return Judgement("capacity", "medium", ("other_process", "limit"), (f"{shown(requested)} asked for{rest}.",))
+    if "kernel" in kinds:
+        reasons = ("The pool had no room for what a kernel takes or makes; no number is printed.",)
+        return Judgement("capacity", "low", ("unknown", "limit"), reasons)
     return Judgement("unknown", "low", ("capacity", "limit"), ("MindSpore's pool could not grow; no number is printed.",))
 
 

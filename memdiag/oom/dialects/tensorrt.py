@@ -26,6 +26,7 @@ ANCHORS = (
     "cudaerrorinallocate",
     "outofmemoryerrorin",
     "getbesttactic",
+    "cudaruntimeerrorin",
 )
 EXAMPLES = (
     (
@@ -54,6 +55,7 @@ _LINES = (
     r"Cuda Error in (?P<where>\w{3,30}): 2 \(out of memory\)",
     r"OutOfMemory Error in (?P<memory>\w{3,30}): \d+",
     r"Out of memory error during getBestTactic",
+    r"CUDA runtime error in [\w:.>-]{1,60} \( .{0,200}? \) : out of memory",
     r"Try decreasing the workspace size with (?:IBuilderConfig::setMemoryPoolLimit|IBuilder::setMaxWorkspaceSize)\(\)",
 )
 _HEAD = pattern("|".join(f"(?:{line})" for line in _LINES))

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from forms import Form, integer, whole_bytes
+from forms import Form, Slot, integer, whole_bytes
+from hypothesis import strategies as st
 from single import single
 
 from memdiag.oom.read import read_text
@@ -20,6 +21,11 @@ FORMS = [
         "ErrorNo: 1343225857(Parameter's "
         "invalid!) [COMP][MEM_ALLOC][Check][Param]Out of memory:current var size[{requested}] exceeds total var size[{limit}]",
         {"pid": integer("pid", 1), "requested": whole_bytes("requested"), "limit": whole_bytes("limit")},
+    ),
+    Form(
+        "cann_el0004",
+        "[drv api] halMemAlloc failed: device_id={device}, size={requested}, type=2, drvRetCode=6",
+        {"device": integer("device_index", 0, 15), "requested": Slot("requested_bytes", st.integers(1, 1 << 44))},
     ),
 ]
 

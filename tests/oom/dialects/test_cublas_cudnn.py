@@ -17,6 +17,8 @@ FORMS = [
     ("text", "framework"),
     [
         ("E tensorflow/stream_executor/cuda/cuda_blas.cc:510] failed to create cublas handle: CUBLAS_STATUS_ALLOC_FAILED", "tensorflow"),
+        ("E external/xla/xla/stream_executor/cuda/cuda_dnn.cc:9] Could not create cudnn handle: CUDNN_STATUS_ALLOC_FAILED", "jax"),
+        ("FAILED_PRECONDITION: DNN library initialization failed. Look at the errors above for more details.", "jax"),
         ("Could not create cudnn handle: CUDNN_STATUS_ALLOC_FAILED", "pytorch"),
         ("cudnn/init.lua:118: Error in CuDNN: CUDNN_STATUS_ALLOC_FAILED (cudnnFindConvolutionForwardAlgorithm)", "torch7"),
         ("RuntimeError: CUDA error: HIPBLAS_STATUS_ALLOC_FAILED when calling `hipblasCreate(handle)`", "pytorch"),

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from forms import Form, Slot
+from forms import GIB, Form, Slot, unit_size, whole_bytes
 from hypothesis import strategies as st
 from single import single
 
@@ -25,6 +25,17 @@ FORMS = [
         ),
         {"requested": _commas("requested"), "allocated": _commas("allocated"), "limit": _commas("limit")},
     ),
+    Form(
+        "cupy",
+        "MemoryError: std::bad_alloc: out_of_memory: CUDA error (failed to allocate {requested} bytes) at: "
+        "/x/rmm/mr/device/cuda_memory_resource.hpp:60: cudaErrorMemoryAllocation out of memory",
+        {"requested": whole_bytes("requested")},
+    ),
+    Form(
+        "cupy",
+        "bad_alloc: cudaErrorMemoryAllocation: out of memory\n- Free memory: {free}\n- Requested memory: {requested}",
+        {"free": unit_size("free", "{:.1f}GB", GIB), "requested": unit_size("requested", "{:.1f}GB", GIB)},
+    ),
 ]
 
 
@@ -48,3 +59,8 @@ def test_what_rmm_throws_is_no_host_memory():
         "MemoryError: std::bad_alloc: out_of_memory: CUDA error at: /x/cuda_memory_resource.hpp:70: cudaErrorMemoryAllocation out of memory"
     )
     assert [message.framework for message in read_text(text).messages] == ["rapids"]
+
+
+def test_xgboost_says_it_in_words_of_rmm():
+    text = "xgboost.core.XGBoostError: a.cu:7: Memory allocation error on worker 0: bad_alloc: cudaErrorMemoryAllocation: out of memory"
+    assert single(text).framework == "xgboost"

@@ -13,10 +13,10 @@ FORMS = [
     Form(
         "ggml",
         (
-            "ggml_gallocr_reserve_n: failed to allocate CUDA0 buffer of size {requested}\nllama_new_context_with_model: failed to "
+            "ggml_gallocr_reserve_n: failed to allocate CUDA{device} buffer of size {requested}\nllama_new_context_with_model: failed to "
             "allocate compute buffers"
         ),
-        {"requested": whole_bytes("requested", 1 << 40)},
+        {"requested": whole_bytes("requested", 1 << 40), "device": integer("device_index", 0, 15)},
     ),
     Form(
         "ggml",
@@ -35,6 +35,9 @@ FORMS = [
         "ggml",
         "ggml_new_object: not enough space in the context's memory pool (needed {needed}, available {free})",
         {"needed": whole_bytes("requested"), "free": whole_bytes("free")},
+    ),
+    Form(
+        "ggml", "llama_model_load: error loading model: unable to allocate CUDA{device} buffer", {"device": integer("device_index", 0, 9)}
     ),
 ]
 

@@ -28,6 +28,8 @@ FORMS = [
         "Resource exhausted: Failed to allocate request for 2.98GiB ({requested}B) on device ordinal {device}",
         {"requested": whole_bytes("requested", 1 << 40), "device": integer("device_index", 0, 15)},
     ),
+    Form("jax_xla", "INTERNAL: Failed to allocate {requested} bytes for new constant", {"requested": whole_bytes("requested", 1 << 40)}),
+    Form("jax_xla", "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: CUDA_ERROR_OUT_OF_MEMORY: out of memory"),
 ]
 
 

@@ -40,6 +40,13 @@ FORMS = [
         "and alloc failed",
         {"free": whole_bytes("free"), "requested": _BYTES, "device": integer("device_index", 0, 15)},
     ),
+    Form("mindspore_misc", "RuntimeError: Malloc for kernel workspace failed, Memory isn't enough, node:Default/Conv2D-op3"),
+    Form(
+        "mindspore_misc",
+        "[ERROR] device/ascend/ascend_memory_pool.cc:65 CalMemBlockAllocSize] Memory not enough: current free memory size[{free}] is "
+        "smaller than required size[{requested}], dynamic offset [4096] memory pool total size[{limit}]",
+        {"free": whole_bytes("free"), "requested": _BYTES, "limit": whole_bytes("limit")},
+    ),
 ]
 
 
@@ -89,3 +96,9 @@ def test_what_the_pool_lost_in_pieces_is_told():
     assert message.judgement.alternatives == ("fragmentation", "limit")
     assert "90%" in message.judgement.reasons[0]
     assert any("max_device_memory" in fix.change for fix in message.findings[0].fixes)
+
+
+def test_the_pool_of_ascend_reads_like_that_of_a_gpu():
+    text = "Memory not enough: current free memory size[1024] is smaller than required size[4096]"
+    assert single(text).backend == "cuda"
+    assert single("device/ascend/ascend_memory_pool.cc:9] " + text).backend == "npu"

@@ -41,6 +41,12 @@ FORMS = [
         {},
         {"shape": [], "dtype": "float", "requested_bytes": 4},
     ),
+    Form(
+        "tensorflow",
+        "ResourceExhaustedError: {{{{function_node __wrapped__AddV2_device_/job:localhost/replica:0/task:0/device:GPU:{device}}}}} "
+        "failed to allocate memory [Op:AddV2]",
+        {"device": integer("device_index", 0, 9)},
+    ),
 ]
 
 

@@ -17,6 +17,7 @@ FORMS = [
         ),
         {"requested": whole_bytes("requested", 1 << 40)},
     ),
+    Form("tensorrt", "[TensorRT-LLM][ERROR] CUDA runtime error in ::cudaMallocAsync(ptr, n, pool, stream): out of memory"),
 ]
 
 
