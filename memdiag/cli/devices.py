@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -22,6 +21,9 @@ def devices(
 
     Exit code: 0 done, 2 there is no such device.
     """
+    import json
+    import sys
+
     from memdiag.cli.talk import look_of, write_out
     from memdiag.phantom.profiles import choose, profiles
 
@@ -30,8 +32,6 @@ def devices(
         shown = {"schema_version": 1, "devices": [_as_dict(profile) for profile in chosen]}
         write_out(json.dumps(shown, indent=2) + "\n")
         return
-    import sys
-
     from memdiag.render.text import in_ascii
 
     text = "\n".join(line for profile in chosen for line in _page(profile)) if names else "\n".join(_table(chosen))
