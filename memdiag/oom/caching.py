@@ -22,54 +22,64 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from memdiag.oom.model import Fields, Found, Judgement
-from memdiag.oom.squeezed import Squeezed, pattern, take
+from memdiag.oom.squeezed import Squeezed, blurred, pattern, take
 from memdiag.units import format_bytes
+
+
+def _clause(text: str) -> re.Pattern[str]:
+    """Compiles a clause as it may also come from a photograph ("unalIocated")."""
+    return pattern(blurred(text))
+
 
 _DEVICE = r"(?P<word>GPU|NPU|XPU|HPU|device) (?:(?:cuda|hip|npu|xpu)? :)? {device_index:int}"
 
 # What begins a message. "Tried to allocate" also stands in messages of others (MPS, CPU, workspaces): those before it tell.
 _HEADS = {
-    "head": pattern(r"(?P<backend>CUDA|HIP|XPU|NPU) out of memory"),
-    "tried": pattern(r"(?<!Allocator)(?<!you)(?<!\)\.) Tried to allocated? :? {requested:size} (?!on(?:private|shared)pool)"),
-    "workspace": pattern(r"(?:NPU)? WorkspaceAllocator tried to allocated? :? {requested:size}"),
+    "head": _clause(r"(?P<backend>CUDA|HIP|XPU|NPU) out of memory"),
+    "tried": _clause(r"(?<!Allocator)(?<!you)(?<!\)\.) Tried to allocated? :? {requested:size} (?!on(?:private|shared)pool)"),
+    "workspace": _clause(r"(?:NPU)? WorkspaceAllocator tried to allocated? :? {requested:size}"),
 }
 # Clauses that only such a message has, and may be found without a head.
 _STRONG = {
-    "total": pattern(r"{total:size} total capaci?ty"),
-    "allocated": pattern(r"{allocated:size} already allocated"),
-    "active": pattern(r"{active:size} current(?:ly)? activ(?:e|ate)d?"),
-    "reserved": pattern(r"{reserved:size} reserved in total by PyTorch"),
-    "capacity": pattern(_DEVICE + r" has a total capaci?ty of (?:{total:size})?"),
-    "this": pattern(r"this process has {process:size} memory in use"),
-    "process": pattern(r"Process {pid:int} has {process:size} memory in use"),
-    "by_pytorch": pattern(r"{allocated:size} is allocated by PyTorch"),
-    "rejected": pattern(r"Allocation was preemptively rejected (?: .{0,80}? Requested size : {requested:size} )?"),
-    "unallocated": pattern(r"{unallocated:size} is reserved by PyTorch but unallocated"),
-    "private": pattern(r"{private_pool:size} allocated in private pools (?:\( e\.g\. , (?P<graphs>CUDA|HIP) Graphs)?"),
+    "total": _clause(r"{total:size} total capaci?ty"),
+    "allocated": _clause(r"{allocated:size} already allocated"),
+    "active": _clause(r"{active:size} current(?:ly)? activ(?:e|ate)d?"),
+    "reserved": _clause(r"{reserved:size} reserved in total by PyTorch"),
+    "capacity": _clause(_DEVICE + r" has a total capaci?ty of (?:{total:size})?"),
+    "this": _clause(r"this process has {process:size} memory in use"),
+    "process": _clause(r"Process {pid:int} has {process:size} memory in use"),
+    "by_pytorch": _clause(r"{allocated:size} is allocated by PyTorch"),
+    "rejected": _clause(r"Allocation was preemptively rejected (?: .{0,80}? Requested size : {requested:size} )?"),
+    "unallocated": _clause(r"{unallocated:size} is reserved by PyTorch but unallocated"),
+    "private": _clause(r"{private_pool:size} allocated in private pools (?:\( e\.g\. , (?P<graphs>CUDA|HIP) Graphs)?"),
 }
 # Clauses whose words are too common to mean anything by themselves.
 _WEAK = {
-    "device": pattern(r"\(" + _DEVICE + r" (?!\d)"),
-    "free": pattern(r"{free:size} free (?![a-z])"),
-    "is_free": pattern(r"of which {free:size} is free"),
-    "allowed": pattern(r"{limit:size} allowed (?![a-z:])"),
-    "cached": pattern(r"{cached:size} cached (?![a-z])"),
+    "device": _clause(r"\(" + _DEVICE + r" (?!\d)"),
+    "free": _clause(r"{free:size} free (?![a-z])"),
+    "is_free": _clause(r"of which {free:size} is free"),
+    "allowed": _clause(r"{limit:size} allowed (?![a-z:])"),
+    "cached": _clause(r"{cached:size} cached (?![a-z])"),
 }
 # Words without a number: they lengthen a message and give its marks.
 _WORDS = {
-    "hint_reserved": pattern(r"If reserved memory is (?:>>|&gt;&gt;) allocated memory (?:try setting (?:\w{0,40} = )? max_split_size_mb)?"),
-    "hint_unallocated": pattern(r"If reserved but unallocated memory is large (?:try setting \w{0,40} (?:=expandable_segments:True)?)?"),
-    "hint_empty": pattern(r"Please use `?'? empty_cache"),
-    "see": pattern(r"See documentation for Memory Management (?:and \w{0,40} | \(https?://[^\s)]{0,160}\)?)?"),
+    "hint_reserved": _clause(r"If reserved memory is (?:>>|&gt;&gt;) allocated memory (?:try setting (?:\w{0,40} = )? max_split_size_mb)?"),
+    "hint_unallocated": _clause(r"If reserved but unallocated memory is large (?:try setting \w{0,40} (?:=expandable_segments:True)?)?"),
+    "hint_empty": _clause(r"Please use `?'? empty_cache"),
+    "see": _clause(r"See documentation for Memory Management (?:and \w{0,40} | \(https?://[^\s)]{0,160}\)?)?"),
 }
 _PIECES = {**_HEADS, **_STRONG, **_WEAK, **_WORDS}
+_LOOKALIKES = str.maketrans("1|", "ii")
 # Of a message that is its head and nothing more.
 BARE = Judgement(
     "unknown", "low", ("capacity", "other_process"), ("The message has no numbers: neither what was asked for nor what was free.",)
 )
 # What a message has at least one of, as plain text: only around these are its clauses looked for.
 _SPOTS = re.compile(
-    "outofmemory|triedtoallocate|totalcapac|alreadyallocated|reservedintotalby|allocatedbypytorch|reservedbypytorch|memoryinuse|privatepools",
+    blurred(
+        "outofmemory|triedtoallocate|totalcapac|alreadyallocated|reservedintotalby|allocatedbypytorch|reservedbypytorch|memoryinuse"
+        "|privatepools"
+    ),
     re.IGNORECASE,
 )
 _AROUND = 800
@@ -203,7 +213,7 @@ def _backend_of(gathered: Gathered, text: str) -> str:
     """Returns the backend that the head names, else the one that another word gives away, else CUDA."""
     head = gathered.first("head")
     if head:
-        return str(head["backend"]).lower()
+        return str(head["backend"]).lower().translate(_LOOKALIKES)
     words = {str(match.groupdict().get("word") or "").upper() for match in gathered.matches}
     graphs = gathered.first("private")
     conf = _CONF_NAME.search(text, gathered.start, gathered.end)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
 from memdiag.oom.lines import Line
@@ -33,6 +33,8 @@ _KINDS = {
     "shape": r"[\[(][\d,]{0,200}[\])]",
 }
 _SLOT = re.compile(r"\{([a-z][a-z_]*):([a-z]+)\}")
+# Letters of the words of a regular expression, and before them what is none: escapes, sets, counts, slots, the heads of groups.
+_LETTERS = re.compile(r"\\.|\[[^\]]*\]|\{[^}]*\}|\(\?P<\w+>|\(\?<?[=!:]|([LI1])|([O0])", re.IGNORECASE)
 _SIZE = re.compile(rf"({_NUMBER})([A-Za-z|1]*)")
 _POWERS = {"k": 1, "m": 2, "g": 3, "t": 4, "p": 5, "e": 6}
 # Lines of a program that hold a message without being one: 'if "out of memory" in str(error):', "throw std::bad_alloc();", and what a
@@ -58,6 +60,18 @@ def pattern(text: str) -> re.Pattern[str]:
         return f"(?P<{match[1]}__{match[2]}>{_KINDS[match[2]]})"
 
     return re.compile(_SLOT.sub(slot, re.sub(r"\s+", "", text)), re.IGNORECASE)
+
+
+def blurred(text: str) -> str:
+    """Returns a regular expression that also takes letters for those that look like them in photographed text: l, I, 1 and |; O and 0.
+
+    Only letters of its words are: slots still read what is printed, so no number is made of letters.
+    """
+
+    def letter(match: re.Match[str]) -> str:
+        return "[li1|]" if match[1] else "[o0]" if match[2] else match[0]
+
+    return _LETTERS.sub(letter, text)
 
 
 def take(match: re.Match[str]) -> Fields:
@@ -122,6 +136,10 @@ class Squeezed:
     def line_index(self, position: int) -> int:
         """Returns which of the lines a position of the text is in."""
         return min(bisect_right(self._ends, position), len(self.lines) - 1)
+
+    def pieces(self, indices: Iterable[int]) -> str:
+        """Returns some of the lines as one text."""
+        return "".join(self.text[self._ends[index - 1] if index else 0 : self._ends[index]] for index in indices)
 
     def line_at(self, position: int) -> Line:
         """Returns the line that a position of the text is in."""

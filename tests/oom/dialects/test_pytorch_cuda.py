@@ -185,3 +185,23 @@ def test_a_refusal_in_advance_is_a_limit():
 )
 def test_what_only_names_the_error_is_no_message(text):
     assert not list(pytorch_cuda.find(Squeezed([Line(1, text)])))
+
+
+_HEAD = "torch.OutOfMemoryError: CUDA out of memory. "
+_PHOTOGRAPHED = (
+    "Tried to allocate 1.25 GiB. GPU 2 has a total capacity of 39.50 GiB of which 800.25 MiB is free. Including non-PyTorch memory, this "
+    "process has 38.70 GiB memory in use. Of the allocated memory 30.00 GiB is allocated by PyTorch, and 7.50 GiB is reserved by PyTorch "
+    "but unallocated."
+)
+
+
+@pytest.mark.parametrize(
+    ("letter", "seen"), [("l", "1"), ("l", "I"), ("l", "|"), ("I", "l"), ("o", "0"), ("o", "O"), ("i", "l"), ("i", "1")]
+)
+def test_letters_of_a_photographed_message_may_be_others(letter, seen):
+    blurred = single(_HEAD + _PHOTOGRAPHED.replace(letter, seen))
+    assert blurred.fields == single(_HEAD + _PHOTOGRAPHED).fields
+
+
+def test_digits_of_a_photographed_message_are_not_guessed():
+    assert "requested_bytes" not in single(_HEAD + _PHOTOGRAPHED.replace("1.25", "l.25")).fields
