@@ -47,7 +47,7 @@ class _Room:
         if self.left is not None:
             self.left -= fitting
         if size - fitting > 2 * _HALF_DIGIT:
-            what, basis = f"{what} ({format_bytes(size)} counted, {format_bytes(size - fitting)} of it not on the card)", "inferred"
+            what, basis = f"{what} ({format_bytes(size)} counted, {format_bytes(size - fitting)} more than there is room for)", "inferred"
         elif fitting != size:
             basis = "computed"  # too large by the rounding of what is printed
         if size == 0 and owner != "free":

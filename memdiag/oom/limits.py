@@ -34,7 +34,9 @@ def capped(found: Found, numbers: Numbers, requested: int) -> Judgement | None:
         return None  # the device would have refused as well
     what = "reserved" if numbers.reserved is not None else "allocated"
     wanted = f"{format_bytes(held)} {what} + {format_bytes(requested)} requested = {format_bytes(held + requested)}"
-    reasons = [f"{wanted}, and this process is allowed {format_bytes(numbers.limit)}."]
+    over = held + requested > numbers.limit
+    rounded = "" if over else ": as much, within the rounding of what is printed"
+    reasons = [f"{wanted}, and this process is allowed {format_bytes(numbers.limit)}{rounded}."]
     if numbers.free is not None:
         reasons.append(f"The device has {format_bytes(numbers.free)} free, which would have been enough.")
     alternatives: list[Cause] = []

@@ -69,7 +69,7 @@ def _message(message: Message, trace: str, *, every: bool) -> list[str]:
             )
             for row in rows
         ]
-        if total is not None:
+        if scale and total is not None:
             cells.append(("**total**", f"**{format_bytes(total)}**", "", ""))
         lines += table(("", "bytes", "share", ""), cells, (1, 2))
     if said := words.tried(message):

@@ -97,7 +97,7 @@ def _ledger(page: LightPage, message: Message) -> None:
         name = f"{row.name} · {row.meaning}" if row.meaning else row.name
         size = format_bytes(row.bytes)
         table.append(((row.glyph, row.style), size, percent(row.share), name) if scale else (size, name))
-    if total and rows:
+    if scale and total and rows:
         table.append((("", ""), (format_bytes(total), "bold"), ("", ""), ("total", "bold")))
     page.grid("lrrw" if scale else "rw", table)
     if said:

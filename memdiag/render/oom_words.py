@@ -130,10 +130,11 @@ def sentence(message: Message) -> str:
         return _PERHAPS_HOST[sure]
     if verdict == "host" and "limit" in message.judgement.alternatives:
         return _SHARE_OF_HOST
+    said = CAUSES.get(verdict, CAUSES["unknown"])
     free, wanted = message.fields.get("free_bytes"), message.fields.get("requested_bytes")
     if verdict == "limit" and not (isinstance(free, int) and isinstance(wanted, int) and free >= wanted):
-        return _LIMIT_OF_ITS_OWN  # that the device has more is not printed
-    return CAUSES.get(message.judgement.verdict, CAUSES["unknown"])
+        said = _LIMIT_OF_ITS_OWN  # that the device has more is not printed
+    return f"Perhaps {said[:1].lower()}{said[1:]}" if sure == "low" and verdict != "unknown" else said
 
 
 def reasons(message: Message, most: int = 0) -> list[str]:
@@ -151,7 +152,7 @@ def _as_sentence(text: str) -> str:
 def sureness(message: Message) -> str:
     """Returns how sure the verdict is, and what else it may be."""
     judgement = message.judgement
-    others = [f"{cause_name(other)} ({SHORT_CAUSES.get(other, '')})" for other in judgement.alternatives]
+    others = [f"{cause_name(other)} ({SHORT_CAUSES.get(other, '')})" for other in judgement.alternatives if other != "unknown"]
     return f"{judgement.confidence}: {SURE[judgement.confidence]}." + (f" If not that: {', or '.join(others)}." if others else "")
 
 
@@ -196,7 +197,9 @@ def total_of(message: Message) -> int | None:
 
 
 def scale_of(message: Message) -> int | None:
-    """Returns what the bar is a bar of: the total, else what the parts that are known add up to; None for fewer than two parts."""
+    """Returns what the bar is a bar of: the total, else what the parts that are known add up to; None where it would show nothing."""
+    if all(entry.owner in {"unknown", "total"} for entry in message.ledger):
+        return None
     parts = [entry.bytes for entry in message.ledger if entry.owner != "total" and entry.bytes]
     return total_of(message) or (sum(parts) if len(parts) > 1 else None)
 

@@ -184,3 +184,15 @@ def test_much_that_is_idle_tells_even_without_the_request():
     assert judge(found(process=21, allocated=13, unallocated=8)).verdict == "fragmentation"
     assert judge(found(process=21, allocated=20, unallocated=1)).verdict == "unknown"
     assert judge(found(allocated=0.1, unallocated=200 * MIB / GIB)).verdict == "unknown"
+
+
+def test_a_limit_that_was_reached_to_the_last_digit():
+    message = found(requested=1.86, total=24, free=9, allocated=9, unallocated=1.135, limit=12)
+    judgement = judge(message)
+    assert (judgement.verdict, "within the rounding" in judgement.reasons[0]) == ("limit", True)
+    assert advise(message, judgement)[0].title == "A limit of 12.00 GiB was reached, within the rounding of what is printed"
+
+
+def test_slack_is_no_second_finding_where_the_request_is_not_printed():
+    message = found(process=139, allocated=135, unallocated=0.3)
+    assert [finding.code for finding in advise(message, judge(message))] == ["MD707"]

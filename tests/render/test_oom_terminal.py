@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from memdiag.findings import Finding, Fix
-from memdiag.oom.model import Judgement
+from memdiag.oom.model import Judgement, LedgerEntry
 from memdiag.render.lightpage import cells
 from memdiag.render.look import Look
 from memdiag.render.oom_terminal import render
@@ -131,11 +131,26 @@ def test_more_than_four_reasons_are_shown_with_all(oom_samples):
         (Judgement("host", "low"), {}, "Perhaps the memory of the computer (RAM) ran out, perhaps a process crashed."),
         (Judgement("host", "medium"), {}, "Probably the memory of the computer (RAM) ran out"),
         (Judgement("limit", "high"), {"limit_bytes": 9, "requested_bytes": 20}, "A limit stopped the program: a share"),
+        (Judgement("capacity", "low"), {}, "Perhaps the program needs more memory than is there."),
+        (Judgement("limit", "low"), {}, "Perhaps a limit stopped the program"),
+        (Judgement("host", "high", ("limit",)), {}, "or the part of it that this program may use"),
         (Judgement("limit", "high"), {"free_bytes": 30, "requested_bytes": 20}, "the device itself has more."),
     ],
 )
 def test_the_headline_says_no_more_than_is_known(oom_samples, judgement, fields, said):
     assert said in flat(render(oom_samples.one(judgement=judgement, fields=fields)))
+
+
+def test_cannot_be_told_is_no_other_cause(oom_samples):
+    shown = flat(render(oom_samples.one(judgement=Judgement("capacity", "medium", ("unknown", "limit"), ("So",)))))
+    assert "how sure medium: likely, but not proven. If not that: limit (a limit that was set)." in shown
+
+
+def test_a_bar_of_nothing_but_unknown_is_left_out(oom_samples):
+    entries = (LedgerEntry("in use on the host", 9 << 30, "unknown", "printed"), LedgerEntry("total", 9 << 30, "total", "printed"))
+    shown = render(oom_samples.one(ledger=entries, backend="cpu"))
+    assert "??" not in shown
+    assert "What the message says\n" in shown
 
 
 def test_names_keep_their_letters_and_facts_begin_with_a_capital(oom_samples):

@@ -100,7 +100,7 @@ def exclude(backend: str, one: str, other: str) -> bool:
 def _second(case: Case) -> Cause | None:
     """A runner-up whose own numbers are large enough to be worth a finding."""
     numbers, short = case.numbers, max((case.numbers.requested or 0) - (case.numbers.free or 0), 1)
-    if case.judgement.confidence == "high":
+    if case.judgement.confidence == "high" or numbers.requested is None:
         return None
     for cause in case.judgement.alternatives[:2]:
         if cause == "fragmentation" and (numbers.slack or 0) >= max(short, 0.02 * (numbers.total or 0)):

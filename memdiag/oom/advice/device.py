@@ -32,8 +32,9 @@ def fragmentation(case: Case) -> Finding:
     fixes = present(
         _cache_before_waking(case) if asleep else None,
         None if asleep else expandable(case) or _really_on(case),
-        *_lifetime_pools(case),
+        *_lifetime_pools(case)[:1],
         max_split(case),
+        *_lifetime_pools(case)[1:],
         newer(case),
         _own_stream(case),
         *(serving(case) or (_steady_sizes(case),)),

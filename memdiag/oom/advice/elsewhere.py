@@ -27,6 +27,8 @@ def other_process(case: Case) -> Finding:
         at_least = True  # what this process may take beside its allocator is taken off
     shown = [Evidence(f"process {pid} holds", size, "bytes") for pid, size in listed[:_KILLED_AT_MOST] if size]
     title = "Others hold the memory of the device"
+    if case.judgement.confidence == "low":
+        title = "Perhaps others hold the memory of the device"
     if held:
         by = "by other processes" if printed and held == printed else "outside this process"
         title = f"{'At least ' * at_least}{format_bytes(held)} of the device is held {by}"
@@ -69,7 +71,8 @@ def limit(case: Case) -> Finding:
     if numbers.limit is not None and numbers.held is None and requested > numbers.limit:
         title = f"One piece of {format_bytes(requested)} is larger than the {format_bytes(numbers.limit)} that one may have"
     elif numbers.limit is not None:
-        title = f"A limit of {format_bytes(numbers.limit)} was reached, {format_bytes(needed)} short"
+        title = f"A limit of {format_bytes(numbers.limit)} was reached"
+        title += f", {format_bytes(needed)} short" if needed else ", within the rounding of what is printed"
     elif case.backend == "mps" or (case.backend == "xpu" and requested >= _XPU_LARGEST):
         title = f"One piece of {format_bytes(requested)} is more than the driver gives at once"
     saving = Saving(needed, needed, max(high, needed), "estimated") if needed and high and needed <= high else None

@@ -34,7 +34,7 @@ _QUANTS = Fix(
     "flag",
     "ollama run llama3.1:8b-instruct-q4_K_M",
     "models with several tags",
-    "a little accuracy",
+    "it costs a little accuracy",
 )
 _PARALLEL = Fix(
     "Serve one request at a time: the context is allocated once for each",
@@ -55,7 +55,7 @@ _CACHE = Fix(
     "env",
     "OLLAMA_FLASH_ATTENTION=1 OLLAMA_KV_CACHE_TYPE=q8_0 ollama serve",
     "Ollama >= 0.5",
-    "a little accuracy",
+    "it costs a little accuracy",
 )
 _LAYERS = Fix(
     "Let Ollama choose how many layers go to the card",
