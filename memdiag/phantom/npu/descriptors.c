@@ -11,14 +11,15 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { TENSOR = 0x74656e73, LIST, OTHER, FREED };
+enum { TENSOR = 0x74656e73, LIST, NUMBERS, OTHER, FREED };
 
 typedef struct object {
-  int kind, number; /* of the handles of a list */
+  int kind, number; /* how many handles or numbers a list has */
   union {
     tensor_t tensor;
     scalar_t scalar;
     const void **handles;
+    int64_t *numbers;
     struct object *next; /* free */
   };
 } object_t;
@@ -50,7 +51,7 @@ static object_t *make(int kind) {
 static int drop(void *handle) {
   object_t *object = handle;
   if (!object || object->kind == FREED) return OK;
-  if (object->kind == LIST) free(object->handles);
+  if (object->kind == LIST || object->kind == NUMBERS) free(object->handles);
   pthread_mutex_lock(&lock);
   object->kind = FREED;
   object->next = free_ones;
@@ -132,8 +133,21 @@ EXPORT int aclDestroyScalarList(void *handle) {
   return drop(handle);
 }
 
-/* Lists of numbers are passed on and never looked at. */
-EXPORT void *aclCreateIntArray(void) { return make(OTHER); }
+EXPORT void *aclCreateIntArray(const int64_t *numbers, uint64_t count) {
+  object_t *object = make(NUMBERS);
+  object->number = (int)count;
+  object->numbers = malloc((count + 1) * sizeof *numbers);
+  memcpy(object->numbers, numbers, count * sizeof *numbers);
+  return object;
+}
+const int64_t *numbers_of(const void *handle, uint64_t *count) {
+  const object_t *object = as_object(handle);
+  int is_list = object && object->kind == NUMBERS;
+  *count = is_list ? (uint64_t)object->number : 0;
+  return is_list ? object->numbers : NULL;
+}
+
+/* Other lists of numbers are passed on and never looked at. */
 EXPORT void *aclCreateFloatArray(void) { return make(OTHER); }
 EXPORT void *aclCreateBoolArray(void) { return make(OTHER); }
 EXPORT int aclDestroyIntArray(void *handle) { return drop(handle); }

@@ -10,54 +10,6 @@
 #include <string.h>
 
 
-/* ---- where a tensor lies */
-
-static uint64_t num_elements(const tensor_t *tensor) {
-  uint64_t count = 1;
-  for (uint64_t i = 0; i < tensor->dims; i++) count *= tensor->dim[i];
-  return count;
-}
-
-static int is_contiguous(const tensor_t *tensor) {
-  uint64_t expected = 1;
-  for (uint64_t i = tensor->dims; i-- > 0;) {
-    if (tensor->dim[i] != 1 && (uint64_t)tensor->stride[i] != expected) return 0;
-    expected *= tensor->dim[i];
-  }
-  return 1;
-}
-
-/* From the first to behind the last of its elements, holes included. */
-static uint64_t span(const tensor_t *tensor) {
-  uint64_t last = 0;
-  for (uint64_t i = 0; i < tensor->dims; i++) {
-    if (!tensor->dim[i]) return 0;
-    last += (tensor->dim[i] - 1) * (uint64_t)tensor->stride[i];
-  }
-  return (last + 1) * (uint64_t)type_size(tensor->type);
-}
-
-static char *start(const tensor_t *tensor) { return (char *)tensor->data + tensor->offset * type_size(tensor->type); }
-
-/* A view with holes is cleared with its holes left alone, line by line. */
-static void clear_tensor(const tensor_t *tensor) {
-  if (!tensor || !type_size(tensor->type) || !is_device_address(tensor->data) || !num_elements(tensor)) return;
-  if (is_contiguous(tensor)) {
-    clear_bytes(start(tensor), span(tensor));
-    return;
-  }
-  tensor_t line = *tensor;
-  if (line.dims < 2) {
-    for (uint64_t i = 0; i < line.dim[0]; i++) {
-      clear_bytes(start(&line) + (int64_t)i * line.stride[0] * type_size(line.type), (uint64_t)type_size(line.type));
-    }
-    return;
-  }
-  memmove(line.dim, line.dim + 1, (size_t)--line.dims * sizeof *line.dim);
-  memmove(line.stride, line.stride + 1, (size_t)line.dims * sizeof *line.stride);
-  for (uint64_t i = 0; i < tensor->dim[0]; i++, line.offset += tensor->stride[0]) clear_tensor(&line);
-}
-
 /* ---- operators of which only it is known where their results go */
 
 static void clear_handle(const void *handle) {
@@ -87,7 +39,8 @@ int changed_last(const void *const *arguments) {
 /* ---- operators that are done: the first call describes the work, the second does it, in the order of the stream */
 
 typedef struct job {
-  tensor_t to, from;
+  tensor_t to, from, inner;
+  int is_padded; /* after a fill, `from` is copied to `inner`, a part of `to` */
   int width; /* of a value to fill with; 0: a copy */
   unsigned char value[16];
 } job_t;
@@ -96,16 +49,14 @@ static int run(void *workspace, uint64_t size, job_t *job, void *stream) {
   (void)workspace, (void)size, (void)stream;
   if (!job) return OK;
   int error = OK;
-  uint64_t bytes = num_elements(&job->to) * (uint64_t)type_size(job->to.type);
-  int is_alike = is_contiguous(&job->to) && is_device_address(job->to.data);
-  if (job->width && is_alike) {
-    error = fill_bytes(start(&job->to), job->value, job->width, num_elements(&job->to));
-  } else if (!job->width && is_alike && job->to.type == job->from.type && is_contiguous(&job->from) &&
-             num_elements(&job->to) == num_elements(&job->from)) {
-    error = move_bytes(start(&job->to), start(&job->from), bytes);
+  if (!job->width) {
+    error = copy_tensor(&job->to, &job->from);
+  } else if (is_contiguous(&job->to)) {
+    error = fill_bytes(start_of(&job->to), job->value, job->width, num_elements(&job->to));
   } else {
-    clear_tensor(&job->to); /* a conversion, or a view: what it would hold is not worked out */
+    clear_tensor(&job->to);
   }
+  if (job->is_padded && !error) error = copy_tensor(&job->inner, &job->from);
   free(job);
   return error;
 }
@@ -207,6 +158,28 @@ EXPORT int aclnnInplaceOneGetWorkspaceSize(const void *to, uint64_t *size, job_t
   return plan_fill(to, &one, executor);
 }
 EXPORT int aclnnInplaceOne(void *workspace, uint64_t size, job_t *job, void *stream) { return run(workspace, size, job, stream); }
+
+/* Padding: the sides are filled, the tensor is copied between them. Collectives of lists of tensors do it. */
+EXPORT int aclnnConstantPadNdGetWorkspaceSize(const void *from, const void *sides, const scalar_t *scalar, const void *to, uint64_t *size,
+                                              job_t **executor) {
+  const tensor_t *source = as_tensor(from), *target = as_tensor(to);
+  uint64_t count;
+  const int64_t *side = numbers_of(sides, &count);
+  *size = 0;
+  int error = scalar && target ? plan_fill(to, scalar, executor) : OK;
+  if (error || !*executor || !source || !side || source->dims != target->dims || count / 2 > target->dims) return error;
+  job_t *job = *executor;
+  job->from = *source;
+  job->inner = *target;
+  job->is_padded = source->type == target->type;
+  for (uint64_t i = 0; i < count / 2; i++) { /* from the last dimension on: before it, behind it */
+    uint64_t dim = target->dims - 1 - i;
+    if (side[2 * i] < 0 || side[2 * i + 1] < 0) job->is_padded = 0;
+    else part_of(&job->inner, &job->inner, dim, side[2 * i], source->dim[dim]);
+  }
+  return OK;
+}
+EXPORT int aclnnConstantPadNd(void *workspace, uint64_t size, job_t *job, void *stream) { return run(workspace, size, job, stream); }
 
 /* ---- the older interface */
 

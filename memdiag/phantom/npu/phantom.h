@@ -78,6 +78,16 @@ const tensor_t *as_tensor(const void *handle); /* NULL: anything else */
 const tensor_t *last_tensor_of(const void *handle, uint64_t index); /* element of a list; NULL: past its end, or no list */
 int type_size(int type);                       /* bytes of an element, 0 where it has no whole bytes */
 
+const int64_t *numbers_of(const void *handle, uint64_t *count); /* of a list of integers; NULL: anything else */
+
+/* views.c */
+uint64_t num_elements(const tensor_t *tensor);
+int is_contiguous(const tensor_t *tensor);
+char *start_of(const tensor_t *tensor);
+void clear_tensor(const tensor_t *tensor); /* NULL is allowed */
+int copy_tensor(const tensor_t *to, const tensor_t *from);
+void part_of(tensor_t *part, const tensor_t *whole, uint64_t dim, int64_t first, uint64_t count);
+
 /* operators.c */
 int changed_first(const void *const *arguments, int count); /* operators that change their first tensors in place */
 int changed_last(const void *const *arguments);             /* operators whose last list of tensors is the result */
