@@ -109,6 +109,11 @@ _PREFIX = re.compile(r"\s*(?:" + "|".join((*_SPEAKERS, *_STAMPS, _MARKS)) + ")")
 _SERVICE = re.compile(rf"\s*(?:(?P<who_compose>{_FIRST[0]})|(?P<rank_srun>{_FIRST[1]}))")
 _AFTER_STAMP = re.compile(r"\s*" + _LOGGING)
 _HOST = re.compile(r"\s*([\w.-]{1,64}):\s+(?=\[rank\d|\[[a-z]{1,20}\d+\]|\(\w[^()]{0,80}pid=)")  # pdsh, DeepSpeed's launcher
+# A line that begins with a letter has a prefix only if this is so, which most lines are not: a look at it saves the others.
+_NAMED = re.compile(
+    rf"(?i:rank)|{_MONTH}|{_LEVEL}\s+\d|[IWEFCVD]\d"
+    r"|[\w.-]{1,64}(?:\s{1,40}\||:\s+[\[(])"
+)
 _RANK_IN_ACTOR = re.compile(r"\brank=(\d{1,7})")
 _TENSOR_PARALLEL = re.compile(r"(?:[A-Z]{2}\d{1,5}\s?)+$")
 _MOST_PREFIXES = 16
@@ -230,6 +235,8 @@ def _read(number: int, text: str) -> Line:
 
 def _prefix(text: str, speaker: _Speaker) -> tuple[int, str]:
     """Returns where the text begins behind all prefixes, and the quotation mark that was opened on the way."""
+    if text[:1].isalpha() and not _NAMED.match(text):
+        return 0, ""
     position, quoted, stamped = 0, "", False
     match: re.Match[str] | None
     for _ in range(_MOST_PREFIXES):

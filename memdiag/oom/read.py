@@ -7,7 +7,7 @@ that message, without the part that failed. ``MEMDIAG_DEBUG=1`` lets such an err
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -31,6 +31,7 @@ MOST_MESSAGES = 20_000
 LONGEST_TEXT = 8_000
 LINES_AROUND = 40  # of any speaker: an engine's name is often in what another process says
 LONGEST_LINE = 2_000
+LINES_BESIDE = 2  # of a line with a word and an anchor: only who speaks there is listened to in a long log
 _UNKNOWN = Judgement("unknown", "low")
 _Result = TypeVar("_Result")
 
@@ -99,31 +100,36 @@ class _Reader:
         lines = [(index, line) for index, (number, raw) in enumerate(unquoted(window.lines)) for line in read_lines(number, raw)]
         places = {id(line): index for index, line in lines}
         seen: list[Sighting] = []
+        near = (
+            None if window.hits is None else {index for hit in window.hits for index in range(hit - LINES_BESIDE, hit + LINES_BESIDE + 1)}
+        )
         for spoken in by_speaker(line for _index, line in lines).values():
             orders = [places[id(line)] for line in spoken]
-            plain = self._said(spoken, orders)
+            if near is not None and near.isdisjoint(orders):
+                continue
+            plain = self._said(spoken, orders, near)
             stripped = without_shared(spoken) if _is_about_memory(spoken) else None
-            seen += plain if stripped is None else fuller(plain, self._said(stripped, orders))
+            seen += plain if stripped is None else fuller(plain, self._said(stripped, orders, near))
         window.read.update(order for sighting in seen for order in sighting.orders)
         seen = [sighting for sighting in seen if window.first <= sighting.order < window.end]
         seen.sort(key=lambda sighting: sighting.order)
         return join_kills(seen)
 
-    def _said(self, lines: Sequence[Line], orders: Sequence[int]) -> list[Sighting]:
-        """Returns what is found in lines, which are at the places ``orders`` of a window."""
+    def _said(self, lines: Sequence[Line], orders: Sequence[int], near: Container[int] | None) -> list[Sighting]:
+        """Returns what is found in lines, which are at the places ``orders`` of a window, by dialects with an anchor at those ``near``."""
         places = {id(line): order for line, order in zip(lines, orders, strict=True)}
         seen: list[Sighting] = []
         for spoken in by_speaker(lines).values():
             text = Squeezed(spoken)
-            found = list(self._found(text))
+            where = text.text if near is None else text.pieces(index for index, line in enumerate(spoken) if places[id(line)] in near)
+            found = list(self._found(text, where.lower())) if where else []
             if found:
                 seen += sightings(text, found, lambda line: places[id(line)])
         return seen
 
-    def _found(self, text: Squeezed) -> Iterator[Found]:
-        lowered = text.text.lower()
+    def _found(self, text: Squeezed, anchored: str) -> Iterator[Found]:
         for name, anchors in self._table.items():
-            if any(anchor in lowered for anchor in anchors):
+            if any(anchor in anchored for anchor in anchors):
                 nothing: Sequence[Found] = ()
                 yield from (found for found in self._try(partial(_find, name, text), nothing) if not is_mention(text, found))
 

@@ -53,12 +53,14 @@ class Window:
         lines: Number in the file, and the line; a very long line is in several pieces of one number.
         first: Messages that begin before the line of this index belong to the window before.
         end: Messages that begin at the line of this index or later belong to the next window, which has that line as well.
+        hits: Indices of the lines for which it was cut out, without those that just speak of memory; None: anything may be a message.
         read: Indices of the lines that are part of a message: the reader's answer.
     """
 
     lines: list[tuple[int, str]]
     first: int
     end: int
+    hits: frozenset[int] | None = None
     read: set[int] = field(default_factory=set)
 
 
@@ -171,6 +173,7 @@ class _Region:
     first: int
     missing: int  # lines still to come behind the last hit
     hits: dict[int, bytes] = field(default_factory=dict)  # by number, the lines that are why, without digits and blanks
+    is_whole: bool = False  # all there is
 
 
 class _Scanner:
@@ -196,7 +199,7 @@ class _Scanner:
         lines = _pieces(text, 1)
         self.num_lines = lines[-1][0] if lines else 0
         if lines:
-            self._region = _Region(lines, 0, 0)
+            self._region = _Region(lines, 0, 0, is_whole=True)
             yield from self._cut(last=True)
 
     def feed(self, chunk: bytes) -> Iterator[Window]:
@@ -342,8 +345,7 @@ class _Scanner:
                 self._region.missing = LINES_AFTER
                 done = max(done, index + 1)
             number = lines[index][0]
-            if number in said:
-                self._region.hits[number] = said[number]
+            self._region.hits[number] = said.get(number, b"")
             yield from self._cut(last=False)
         self._taken = done
 
@@ -359,7 +361,8 @@ class _Scanner:
             whole = last and len(region.lines) < LINES_OF_WINDOW + LINES_AFTER
             taken = region.lines if whole else region.lines[: LINES_OF_WINDOW + LINES_AFTER]
             end = len(taken) if whole else LINES_OF_WINDOW
-            window = Window([(number, line.decode("utf-8", "replace")) for number, line in taken], region.first, end)
+            hits = None if region.is_whole else frozenset(index for index, (number, _) in enumerate(taken) if number in region.hits)
+            window = Window([(number, line.decode("utf-8", "replace")) for number, line in taken], region.first, end, hits)
             yield window
             self._learn(window, region.hits)
             if whole:
