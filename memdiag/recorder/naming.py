@@ -90,6 +90,8 @@ class Naming:
         if addresses and self._marks.see_again(group, addresses, mark):
             return
         parameters = [parameter for part in optimizer.param_groups for parameter in part["params"]]
+        if any(id(parameter) not in self._parameters for parameter in parameters):
+            self._meet(optimizer, parameters, mark)
         rows = [row for parameter, gradient in zip(parameters, gradients) if (row := self._gradient(parameter, gradient, mark)) >= 0]
         if addresses and len(rows) == sum(gradient is not None for gradient in gradients):  # all of them have plain memory
             self._marks.remember(group, addresses, rows, mark)
@@ -108,6 +110,14 @@ class Naming:
             return -1
         # A place in a bucket does as well as the bucket's: the reader finds the block that holds it.
         return self._marks.see(device.index or 0, gradient.data_ptr(), GRADIENT, number, mark)
+
+    def _meet(self, optimizer: Any, parameters: list[Any], mark: int) -> None:
+        """Learns of parameters that were in no model when that was first called: they came later, or are plain tensors."""
+        self.look(mark)
+        for number, parameter in enumerate(parameters):
+            if id(parameter) not in self._parameters:
+                name = self._parameters[id(parameter)] = f"parameter {number} of {type(optimizer).__name__}"
+                self._see(parameter, PARAMETER, name, mark)
 
     def states(self, optimizer: Any, mark: int) -> None:
         """Looks at the state of an optimizer, if there is more of it than last time."""
@@ -137,7 +147,7 @@ class Naming:
             return
         try:
             addr = tensor.untyped_storage().data_ptr()
-        except (RuntimeError, NotImplementedError, AttributeError):  # fake, meta, sparse, functional tensors have no storage
+        except (RuntimeError, NotImplementedError, AttributeError, ValueError):  # fake, meta, sparse, lazy tensors have no storage
             return
         if addr:
             self._marks.see(device.index or 0, addr, category, self._marks.name(name), mark)

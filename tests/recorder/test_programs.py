@@ -62,3 +62,9 @@ def test_cuda_graphs(accelerator, compare):
     run = accelerator("graphs.py", "{out}")
     assert run.done.stderr == ""
     assert compare(run).wrong_tensors() == []
+
+
+def test_parameters_without_a_module_and_lazy_ones(accelerator, compare):
+    run = accelerator("plain.py", "{out}", accelerator.device)
+    assert "memdiag:" not in run.done.stderr
+    assert compare(run).wrong_tensors() == []

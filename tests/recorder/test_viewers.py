@@ -15,7 +15,7 @@ from torch.cuda import _memory_viz as viz
 content = pickle.load(open(sys.argv[1], "rb"))
 for function in (viz.trace_plot, viz.segment_plot):
     print(len(function(content)) > 1000)
-print(len(viz.segsum(content)) > 50, len(viz.trace(content)) > 50, len(viz.memory(content)) > 0)
+print(len(viz.segsum(content)) > 50, len(viz.trace(content)) > 50, len(viz.memory(content, lambda text: text)) > 50)
 """
 
 
@@ -24,7 +24,7 @@ def test_viewers(record, tmp_path):
     script = tmp_path / "view.py"
     script.write_text(VIEW)
     seen = record(str(script), str(run.path()), recorded=False)
-    assert seen.done.stdout.split() == ["True"] * 5
+    assert seen.done.stdout.split()[-5:] == ["True"] * 5  # torch_npu prints warnings before
     _is_plain(run.path())
     command = shlex.split(os.environ.get("MEMDIAG_TEST_PT_SNAP", ""))
     if not command:

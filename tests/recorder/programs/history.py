@@ -60,10 +60,10 @@ facts["argv"] = [sys.argv[2], sys.path]
 facts["grad mode"] = [torch.is_grad_enabled(), torch.are_deterministic_algorithms_enabled(), torch.get_num_threads()]
 if memory is not None:
     entries = memory._snapshot()["device_traces"][0] if bare != "none" else []
-    kept = [(entry["action"], entry["size"], entry["stream"]) for entry in entries if entry["action"] != "snapshot"]
-    facts["events"] = kept
-    addresses = {}
-    facts["places"] = [addresses.setdefault(entry["addr"], len(addresses)) for entry in entries if entry["action"] != "snapshot"]
+    entries = [entry for entry in entries if entry["action"] != "snapshot"]
+    streams, addresses = {}, {}  # numbered in the order of their use: they are different in every run
+    facts["events"] = [(e["action"], e["size"], streams.setdefault(e["stream"], len(streams))) for e in entries]
+    facts["places"] = [addresses.setdefault(entry["addr"], len(addresses)) for entry in entries]
 with open(out, "w") as file:
     json.dump(facts, file)
 print("trained", facts["loss"])
