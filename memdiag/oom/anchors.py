@@ -7,8 +7,8 @@ from __future__ import annotations
 
 # A message in the middle of a long text is found by one of these, not too far from one of its anchors.
 WORDS = (
-    "memory", "alloc", "kill", "exitcode", "exit code", "algorithm to run", "invalid buffer", "vram", "out_of_resources", "heap limit", "halmem",
-    "\u6740\u6b7b", "\u6bba\u6b7b",
+    "memory", "alloc", "kill", "exitcode", "exit code", "algorithm to run", "invalid buffer", "vram", "out_of_resources", "heap limit",
+    "halmem", "exited unexpectedly", "vmrss", "\u6740\u6b7b", "\u6bba\u6b7b",
 )  # fmt: skip
 
 # Counts as an anchor around these words: what is left of those with codes and signals without their digits, which say too little.
@@ -88,16 +88,16 @@ ANCHORS: dict[str, tuple[str, ...]] = {
         "processing!!!allocationondevice",
         "gotanoom",
     ),
-    "pytorch-eb": (
-        "morethan1eb",
-    ),
+    "pytorch-eb": ("morethan1eb",),
     "torch-thc": (
         "thcudacheckfail",
         "cudaruntimeerror(2)",
     ),
     "nccl": (
         "cudafailure",
+        "hipfailure",
         "failedtocuda",
+        "failedtohip",
         "sharedmemorysegment",
     ),
     "cublas-cudnn": (
@@ -105,12 +105,15 @@ ANCHORS: dict[str, tuple[str, ...]] = {
         "_allocation_failed",
         "cudnnalgorithmtorun",
         "dnnlibraryinitialization",
+        "_insufficient_resources",
+        "miopenstatusalloc",
     ),
     "cuda-bare": (
         "error:outofmemory",
         "error(2):outofmemory",
         "cumem_allocator",
         "cudaoutofmemory",
+        "nvml_success==",
     ),
     "jax-xla": (
         "oomwhenallocating",
@@ -172,6 +175,7 @@ ANCHORS: dict[str, tuple[str, ...]] = {
         "cannotallocatememory",
         "unabletommap",
         "unabletowritetofile",
+        "unabletoopensharedmemory",
         "totherightsize",
         "pagingfileistoosmall",
         "页面文件太小",
@@ -262,6 +266,7 @@ ANCHORS: dict[str, tuple[str, ...]] = {
         "outofmemoryallocating",
         "cudaruntimeerror:cudaerrormemory",
         "cudaruntimeerror:hiperror",
+        "cudadrivererror:",
         "bad_alloc",
     ),
     "triton-smem": (
@@ -367,5 +372,6 @@ ANCHORS: dict[str, tuple[str, ...]] = {
         "bytesondevice",
         "notenoughgpuvideomemory",
         "hsa_status_error_out_of_resources",
+        "tritonerror[",
     ),
 }

@@ -31,7 +31,7 @@ MOST_MESSAGES = 20_000
 LONGEST_TEXT = 8_000
 LINES_AROUND = 40  # of any speaker: an engine's name is often in what another process says
 LONGEST_LINE = 2_000
-LINES_BESIDE = 2  # of a line with a word and an anchor: only who speaks there is listened to in a long log
+LINES_BESIDE = 8  # of a line with a word and an anchor: only who speaks there is listened to in a long log
 _UNKNOWN = Judgement("unknown", "low")
 _Result = TypeVar("_Result")
 

@@ -41,7 +41,7 @@ _COUNTING = (b"exit", b"kill", b"signal", b"errno", b"errorcode", b"returned")
 # What a failure says and the many lines that just tell of memory do not: looked for first around a word, since it is less.
 _SIGNS = (
     b"fail", b"outof", b"error", b"exce", b"not", b"able", b"tried", b"trying", b"already", b"kill", b"invalid", b"exit", b"reserve",
-    b"exhaust", b"insufficient", b"available", b"morethan", b"lessthan", b"larger", b"creasing", b"algorithm", b"beyond",
+    b"exhaust", b"insufficient", b"available", b"morethan", b"lessthan", b"larger", b"creasing", b"algorithm", b"beyond", b"sigterm",
 )  # fmt: skip
 
 
