@@ -33,7 +33,9 @@ _PERHAPS_HOST = {
 _SHARE_OF_HOST = "The memory of the computer (RAM) ran out, or the part of it that this program may use; not that of the device."
 _NO_SHORTAGE = "No memory ran out: the size that was asked for is wrong, or something is broken."
 # Written small wherever they stand.
-_SMALL = frozenset({"torch", "jax", "numpy", "ggml", "hbm", "vmem", "smem", "nccl", "vllm", "pip", "dmesg"})
+_SMALL = frozenset(
+    {"torch", "jax", "numpy", "ggml", "hbm", "vmem", "smem", "nccl", "vllm", "pip", "dmesg", "systemd", "earlyoom", "torchrun"}
+)
 # The same in a few words, for lists and alternatives.
 SHORT_CAUSES = {
     "fragmentation": "free memory in unusable pieces",

@@ -110,6 +110,7 @@ def test_windows_has_neither_export_nor_expandable_segments():
     assert result[0].fixes[0].change == "set PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:1022"
     assert "export " not in text
     assert "expandable_segments:True" not in text
+    assert "_record_memory_history" in text
     others, _ = told(found(marks=["os:windows"], **FULL), Judgement("other_process", "low"))
     assert "set CUDA_VISIBLE_DEVICES=1" in others
     assert "$(" not in others
@@ -196,3 +197,9 @@ def test_a_limit_that_was_reached_to_the_last_digit():
 def test_slack_is_no_second_finding_where_the_request_is_not_printed():
     message = found(process=139, allocated=135, unallocated=0.3)
     assert [finding.code for finding in advise(message, judge(message))] == ["MD707"]
+
+
+def test_what_may_be_ones_own_is_not_laid_to_others():
+    message = found(requested=3, total=16, free=0, allocated=11)
+    (finding, *_) = advise(message, Judgement("other_process", "low"))
+    assert finding.title.startswith("5.00 GiB of the device is held by others, or lies unused in the pool of this process")

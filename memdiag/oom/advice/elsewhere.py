@@ -32,6 +32,8 @@ def other_process(case: Case) -> Finding:
     if held:
         by = "by other processes" if printed and held == printed else "outside this process"
         title = f"{'At least ' * at_least}{format_bytes(held)} of the device is held {by}"
+        if at_least and numbers.reserved is None:  # what this process has reserved and not allocated is in it
+            title = f"{format_bytes(numbers.foreign)} of the device is held by others, or lies unused in the pool of this process"
     names = system(case)
     if not numbers.free and numbers.free is not None and not listed:
         title += ", and nothing is free"

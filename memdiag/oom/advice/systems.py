@@ -154,6 +154,13 @@ def snapshot(case: Case) -> Fix | None:
             "Print what the allocator holds at the failure", "record", f"print({module}.memory_stats())",
             "where the error is caught", "histories of allocations need PyTorch 2.1 or newer, on CUDA or HIP",
         )  # fmt: skip
+    if case.windows:
+        return Fix(
+            "Record the run by hand: it shows which tensors and which pieces", "record",
+            f"{module}.memory._record_memory_history(max_entries=1_000_000)  # before the model is made\n"
+            f'{module}.memory._dump_snapshot("trace.pkl")  # where the error is caught; then: memdiag analyze trace.pkl --at oom',
+            "every rank that fails", "steps get a little slower",
+        )  # fmt: skip
     program = _STARTED_AS.get(case.engine, "python train.py")
     return Fix(
         "Record the run: it shows which tensors and which pieces", "record",

@@ -150,6 +150,8 @@ def find(text: Squeezed) -> Iterator[Found]:
         for match in head.finditer(text.text):
             name = framework or next(name for words, name in _WHOSE if re.search(words, match[0], re.IGNORECASE))
             fixes = (slurm_memory(), WATCH) if name == "slurm" else (_CONTAINER, WATCH)
+            if name == "linux":
+                fixes = (FEWER_WORKERS, WATCH) if head is _EARLY else (_SERVICE, WATCH)
             fields, end = take(match), match.end()
             if name == "kubernetes":
                 more, end = gather(text, end, end + _LIMITS_REACH, (_LIMITS,))

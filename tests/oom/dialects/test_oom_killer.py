@@ -136,3 +136,9 @@ def test_the_limit_is_raised_where_the_control_group_is(group, advised, not_advi
     lines = "\n".join(fix.change for fix in message.findings[0].fixes)
     assert advised in lines
     assert not_advised not in lines
+
+
+def test_a_unit_of_systemd_is_no_container():
+    lines = commands("systemd[1]: train.service: A process of this unit has been killed by the OOM killer.")
+    assert "systemctl set-property" in lines
+    assert "docker" not in lines
