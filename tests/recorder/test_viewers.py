@@ -27,9 +27,14 @@ def test_viewers(record, tmp_path):
     assert seen.done.stdout.split()[-5:] == ["True"] * 5  # torch_npu prints warnings before
     _is_plain(run.path())
     command = shlex.split(os.environ.get("MEMDIAG_TEST_PT_SNAP", ""))
+    if record.device == "cpu":
+        return  # pt-snap replays a caching allocator: it wants every block in a segment that was made before
     if not command:
         pytest.skip("PyTorch's viewer opens it; for pt-snap, name its command in MEMDIAG_TEST_PT_SNAP")
-    assert subprocess.run([*command, str(run.path())], check=False, capture_output=True).returncode == 0
+    words = [*command, "import", str(run.path()), "--no-focus", "--output-dir", str(tmp_path)]
+    done = subprocess.run(words, check=False, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert list(tmp_path.glob("*.db"))
 
 
 def _is_plain(path):
