@@ -81,6 +81,7 @@ class Session:
         self._steps_at_oom = -1
         self._dump_seconds = 0.0
         self._on = False
+        self._waiting = 0
         self._previous: dict[int, Any] = {}
 
     # -------------------------------------------------------------------------------------------------------- begin, end
@@ -126,6 +127,8 @@ class Session:
             self.training.count_modules = None if backend.has_times else backend.position
         self.naming.devices = tuple({other.name for other in self.backends}) if self.config.names else ()
         backend.on_oom(contained(lambda *numbers: self._out_of_memory(backend, *numbers)))
+        if hasattr(backend, "when_idle"):
+            backend.when_idle = self._catch_up
         if hasattr(backend, "follow"):
             backend.follow(lambda: self.write("stopped by the program"))
 
@@ -206,12 +209,21 @@ class Session:
                 signal.signal(number, self._signalled)
 
     def _signalled(self, number: int, frame: Any) -> None:  # noqa: ARG002
+        if any(getattr(backend, "is_busy", False) for backend in self.backends):
+            self._waiting = number  # in the middle of taking over events: a file would lack them
+            return
         if number == getattr(signal, "SIGUSR1", -1):
             self.write("demand")
             return
         self.write("signal")
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
+
+    def _catch_up(self) -> None:
+        """Does what a signal asked for at an awkward moment."""
+        number, self._waiting = self._waiting, 0
+        if number:
+            self._signalled(number, None)
 
     # ------------------------------------------------------------------------------------------------------------ files
 

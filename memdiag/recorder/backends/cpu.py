@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..guard import contained, warn
+from ..imports import Imports
 from ..marks import NOWHERE, Position
 
 _HARVEST_SECONDS = 2.0  # how often the profiler's events are taken over: they take 100 bytes and more each
@@ -43,6 +44,10 @@ class Cpu:
         self._frames: dict[tuple[str, int, str], dict[str, Any]] = {}
         self._replaced: list[tuple[str, Any, Any]] = []
         self._paused_at: float | None = None
+        self._stacks = True
+        self._imports = Imports(contained(lambda: self._with_stacks(wanted=False)), contained(lambda: self._with_stacks(wanted=True)))
+        self.is_busy = False  # taking over events: a snapshot now would miss them
+        self.when_idle: Callable[[], None] = lambda: None
 
     def is_alone(self, torch: Any) -> bool:
         """Whether no accelerator is to be expected; asked without initialising one."""
@@ -64,10 +69,12 @@ class Cpu:
         self._entries = deque(maxlen=max_events)
         self.is_active = True
         self._give_way()
+        self._imports.install()
         self._run()
 
     def stop(self) -> None:
         """Stops recording."""
+        self._imports.remove()
         self._pause()
         self.is_active = False
         profiler = self._torch.autograd.profiler
@@ -105,7 +112,7 @@ class Cpu:
         level = os.environ.get("KINETO_LOG_LEVEL")
         os.environ["KINETO_LOG_LEVEL"] = "99"  # or every start would print a line
         try:
-            config = ProfilerConfig(ProfilerState.KINETO, False, True, True, False, False, _ExperimentalConfig())
+            config = ProfilerConfig(ProfilerState.KINETO, False, True, self._stacks, False, False, _ExperimentalConfig())
             _prepare_profiler(config, {ProfilerActivity.CPU})
             _enable_profiler(config, {ProfilerActivity.CPU}, {RecordScope.USER_SCOPE})
         finally:
@@ -122,7 +129,17 @@ class Cpu:
         from torch._C._autograd import _disable_profiler
 
         self._running = False
-        self._take(_disable_profiler().experimental_event_tree())
+        self.is_busy = True
+        try:
+            self._take(_disable_profiler().experimental_event_tree())
+        finally:
+            self.is_busy = False
+
+    def _with_stacks(self, *, wanted: bool) -> None:
+        """Records allocations with or without their Python stacks from here on."""
+        self._stacks = wanted
+        if self._running:
+            self._turn_over()
 
     def harvest(self) -> None:
         """Takes over what the profiler has, if it is time to."""
@@ -139,6 +156,7 @@ class Cpu:
         finally:
             if collects:
                 gc.enable()
+        self.when_idle()
 
     def _give_way(self) -> None:
         """Stops for as long as the program runs a profiler itself: there can be only one."""
