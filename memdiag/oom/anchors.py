@@ -88,7 +88,9 @@ ANCHORS: dict[str, tuple[str, ...]] = {
         "processing!!!allocationondevice",
         "gotanoom",
     ),
-    "pytorch-eb": ("morethan1eb",),
+    "pytorch-eb": (
+        "morethan1eb",
+    ),
     "torch-thc": (
         "thcudacheckfail",
         "cudaruntimeerror(2)",
@@ -302,6 +304,7 @@ ANCHORS: dict[str, tuple[str, ...]] = {
     ),
     "ggml": (
         "ggml",
+        "llamarunner",
         "bufferofsize",
         "cudamallocfailed",
         "hipmallocfailed",

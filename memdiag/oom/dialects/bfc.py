@@ -83,7 +83,8 @@ _EVENTS = {
     "operator": pattern(r"(?:device : GPU : {device_index:int} \}\} )? failed to allocate memory \[Op:"),
     "constant": pattern(r"Failed to allocate {constant:int} bytes for new constant"),
     "refused": pattern(
-        r"RESOURCE_EXHAUSTED : (?:[\w ]{0,60} : )? (?:CUDA_ERROR_OUT_OF_MEMORY | hipErrorOutOfMemory) (?: : out of memory )?"
+        r"(?<!from device:) RESOURCE_EXHAUSTED : (?:[\w ]{0,60} : )? (?:CUDA_ERROR_OUT_OF_MEMORY | hipErrorOutOfMemory)"
+        r" (?: : out of memory )?"
     ),
 }
 _STATS = pattern(r"Limit: {limit:bytes} InUse: {allocated:bytes} MaxInUse")

@@ -9,20 +9,31 @@ from memdiag.oom.model import Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern
 
 FORMATS = ("cublas_cudnn",)
-ANCHORS = ("_alloc_failed", "_allocation_failed", "cudnnalgorithmtorun", "dnnlibraryinitialization")
+ANCHORS = (
+    "_alloc_failed",
+    "_allocation_failed",
+    "cudnnalgorithmtorun",
+    "dnnlibraryinitialization",
+    "_insufficient_resources",
+    "miopenstatusalloc",
+)
 EXAMPLES = (
     ("cublas_cudnn", "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
     ("cublas_cudnn", "RuntimeError: cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
     ("cublas_cudnn", "RuntimeError: Unable to find a valid cuDNN algorithm to run convolution"),
 )
 
-_LIBRARY = r"(?P<library>CU|HIP|ROC) (?:BLAS|BLASLT|DNN|SOLVER|SPARSE|FFT|RAND) (?:_STATUS)? _ALLOC(?:ATION)? _FAILED"
+_LIBRARY = (
+    r"(?P<library>CU|HIP|ROC) (?:BLAS|BLASLT|DNN|SOLVER|SPARSE|FFT|RAND) (?:_STATUS)?"
+    r" _ (?:ALLOC(?:ATION)? _FAILED | INSUFFICIENT_RESOURCES)"
+)
 # The name of a constant by itself is documentation or source code: a message says that something failed with it.
 _FAILED = (
     r"(?:error|failed|failure|exception|handle|status|fatal|reason|returned|code \d?) \w{0,24} \\? [:=('\"`,\[\])]{1,4} (?:\d{1,3}[:,])?"
 )
 _NAMED = _LIBRARY.replace("library", "called") + r" (?: when calling | \( cu | , \) )"
 _CODE = pattern(rf"(?: {_FAILED} {_LIBRARY} | {_NAMED} ) (?: when calling [`'\"]? \w{{1,60}} )?")
+_MIOPEN = pattern(r"miopenStatusAllocFailed")
 _CONVOLUTION = pattern(r"Unable to find a valid cuDNN algorithm to run (?:the)? convolution")
 
 _LIBRARY_INIT = pattern(r"(?:FAILED_PRECONDITION:)? DNN library initialization failed \.? (?: Look at the errors above for more details)?")
@@ -117,6 +128,8 @@ def find(text: Squeezed) -> Iterator[Found]:
             )
             backend = "cuda" if (match["library"] or match["called"]).upper() == "CU" else "hip"
             yield Found(match.start(), match.end(), "cublas_cudnn", framework, backend, {}, _CUDNN if cudnn else _HANDLE, fixes)
+    for match in _MIOPEN.finditer(text.text):
+        yield Found(match.start(), match.end(), "cublas_cudnn", _framework(text, match.start()), "hip", {}, _CUDNN, (_BENCHMARK, _ROOM))
     for match in _LIBRARY_INIT.finditer(text.text):
         yield Found(match.start(), match.end(), "cublas_cudnn", "jax", "cuda", {}, _INIT, _JAX)
     for match in _CONVOLUTION.finditer(text.text):

@@ -16,7 +16,7 @@ from memdiag.oom.model import Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern
 
 FORMATS = ("cuda_bare",)
-ANCHORS = ("error:outofmemory", "error(2):outofmemory", "cumem_allocator", "cudaoutofmemory")
+ANCHORS = ("error:outofmemory", "error(2):outofmemory", "cumem_allocator", "cudaoutofmemory", "nvml_success==")
 EXAMPLES = (
     ("cuda_bare", "RuntimeError: CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported at some other API call"),
     ("cuda_bare", "CUDA Error: out of memory at /workspace/csrc/cumem_allocator.cpp:139"),
@@ -28,8 +28,10 @@ _HEAD = pattern(
     r" (?: Search for [`'\" ]{0,2} cudaErrorMemoryAllocation .{0,120} for more information )?"
     r" (?: [.]? (?:CUDA|HIP) kernel errors might be asynchronously reported at some other API call )?"
 )
+# Where PyTorch asks NVML what the card has left, for its message, and gets no answer: it asks only when memory ran out.
+_NVML = pattern(r"NVML_SUCCESS == \w{1,40} INTERNAL ASSERT FAILED at .{0,120}? CUDACachingAllocator\.cpp")
 _BEFORE = 1500  # squeezed characters of traceback above
-_OTHERS = re.compile(r"ggml|llama_|whisper_", re.IGNORECASE)  # their messages have numbers, and dialects of their own
+_OTHERS = re.compile(r"ggml|llama_|llamarunner|whisper_", re.IGNORECASE)  # their messages have numbers, and dialects of their own
 _THC = re.compile(r"THC")
 
 # What was being done, by words in the traceback above.
@@ -75,6 +77,7 @@ def find(text: Squeezed) -> Iterator[Found]:
         if text.is_code(match.start()) or _OTHERS.search(around) or _THC.search(text.text, match.start(), match.end()):
             continue
         places.append((match.start(), match.end(), match["backend"].lower()))
+    places += [(match.start(), match.end(), "cuda") for match in _NVML.finditer(text.text) if not text.is_code(match.start())]
     places += [(start, end, "cuda") for start, end in bare_heads(text, "cuda")]
     if not places:
         return

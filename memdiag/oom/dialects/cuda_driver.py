@@ -31,6 +31,7 @@ ANCHORS = (
     "bytesondevice",
     "notenoughgpuvideomemory",
     "hsa_status_error_out_of_resources",
+    "tritonerror[",
 )
 EXAMPLES = (
     ("cuda_driver", "numba.cuda.cudadrv.driver.CudaAPIError: [2] Call to cuMemcpyHtoD results in CUDA_ERROR_OUT_OF_MEMORY"),
@@ -70,6 +71,7 @@ _WORDINGS = (
     ("dali", r"CUDA runtime API error cudaErrorMemoryAllocation (?:\(2\))? (?: : out of memory)?"),
     ("pytorch", r"Could not allocate tensor with {requested:bytes} bytes \. There is not enough GPU video memory available"),
     ("pytorch", r"Unexpected error from (?P<call>cudaGetDeviceCount)\(\) .{0,250}? Error 2: out of memory"),
+    ("triton", r"Triton Error \[ (?:CUDA|HIP) \] : (?:Code : 2 ,? Mess{1,3}age :)? out of memory"),
     ("rocm", r"HSA_STATUS_ERROR_OUT_OF_RESOURCES : The runtime failed to allocate the necessary resources"),
     ("cuda", r"(?:GPU|CUDA)_? assert: out of memory"),
     (
@@ -91,7 +93,9 @@ _ALONE = re.compile(r"(?:CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|hipE
 _HOST = re.compile(r"host|pagelock", re.IGNORECASE)
 _OPENING = re.compile(r"cuCtxCreate|PrimaryCtxRetain|cudaGetDeviceCount|cuInit|cudaSetDevice", re.IGNORECASE)
 # Words of systems that print numbers and have dialects of their own.
-_OTHERS = re.compile(r"ggml|llama_|whisper_|tensorflow|jax|xla|onnxruntime|cupy|rmm/|tensorrt|bfc_allocator", re.IGNORECASE)
+_OTHERS = re.compile(
+    r"ggml|llama_|whisper_|tensorflow|jax|xla|onnxruntime|cupy|rmm/|tensorrt|bfc_allocator|bytes\)fromdevice", re.IGNORECASE
+)
 _NEAR = 300
 
 _WHO = Fix("See who else holds the card", "flag", "nvidia-smi  # AMD: rocm-smi --showpids", "before the program starts", "")

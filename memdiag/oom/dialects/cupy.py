@@ -16,7 +16,14 @@ from memdiag.oom.squeezed import Squeezed, pattern, take
 from memdiag.units import GIB
 
 FORMATS = ("cupy",)
-ANCHORS = ("outofmemorytoallocate", "outofmemoryallocating", "cudaruntimeerror:cudaerrormemory", "cudaruntimeerror:hiperror", "bad_alloc")
+ANCHORS = (
+    "outofmemorytoallocate",
+    "outofmemoryallocating",
+    "cudaruntimeerror:cudaerrormemory",
+    "cudaruntimeerror:hiperror",
+    "cudadrivererror:",
+    "bad_alloc",
+)
 EXAMPLES = (
     (
         "cupy",
@@ -37,7 +44,9 @@ _OLD = pattern(
     r"out of memory to allocate {requested:bytes} bytes (?: \( total {with_request:bytes} bytes (?: , limit(?: set to)? :?"
     r" {limit:bytes} bytes)? \)? )?"
 )
-_RUNTIME = pattern(r"CUDARuntimeError: (?:cudaErrorMemoryAllocation | hipErrorOutOfMemory) (?: :? out of memory)?")
+_RUNTIME = pattern(
+    r"CUDA(?:Runtime|Driver)Error: (?:cudaErrorMemoryAllocation | CUDA_ERROR_OUT_OF_MEMORY | hipErrorOutOfMemory) (?: :? out of memory)?"
+)
 _RMM = pattern(
     r"(?:std::)?bad_alloc: (?:out_of_memory: )? (?:(?:CUDA|RMM) (?:error|failure)"
     r" (?:\( failed to allocate (?:{requested:bytes} bytes | {size:size}) \))? at: [^\s]{1,200}? : (?:\d+:)?)?"

@@ -20,6 +20,7 @@ from memdiag.units import MIB, TIB
 FORMATS = ("ggml",)
 ANCHORS = (
     "ggml",
+    "llamarunner",
     "bufferofsize",
     "cudamallocfailed",
     "hipmallocfailed",
@@ -75,6 +76,9 @@ _PARTS = {
     "cuda": pattern(
         r"CUDA error(?: 2 at [\w./\\:-]{1,200}?)?: out of memory (?: current device: {device_index:int} (?:, in"
         r" function [\w<>:~, ]{1,60}? at)? )"
+    ),
+    "runner": pattern(
+        r"llama runner process (?:has terminated|no longer running) : .{0,60}? (?P<call3>CUDA|HIP|ROCm) error : out of memory"
     ),
     "cuda_at": pattern(r"CUDA error 2 at [\w./\\:-]{1,200}?ggml[\w./\\:-]{1,60}?: out of memory"),
     "cpu": pattern(r"ggml_aligned_malloc: insufficient memory \(attempted to allocate {mib:size}\)"),

@@ -30,6 +30,7 @@ ANCHORS = (
     "cannotallocatememory",
     "unabletommap",
     "unabletowritetofile",
+    "unabletoopensharedmemory",
     "totherightsize",
     "pagingfileistoosmall",
     "页面文件太小",
@@ -68,7 +69,10 @@ _NUMPY = pattern(
     rf"Unable to allocate (?:{{requested:size}} for an )? array with shape {{shape:shape}} (?:and data type (?P<dtype>{_KINDS}))?"
 )
 _MMAP = pattern(r"unable to mmap {requested:bytes} bytes (?: from file .{1,120}? : Cannot allocate memory (?:\(12\))? )?")
-_SHM = pattern(r"unable to (?:write to file | resize file) .{1,120}? (?:No space left on device | Cannot allocate memory) (?:\(\d+\))?")
+_SHM = pattern(
+    r"unable to (?:write to file | resize file | open shared memory object) .{1,120}?"
+    r" (?:No space left on device | Cannot allocate memory) (?:\(\d+\))?"
+)
 _BAD_ALLOC = pattern(
     r"(?:terminate called after throwing an instance of)? '?(?:std::bad_(?:array_new_)?(?:alloc|length)|std::bad_alloc|(?<=Error:)bad_alloc"
     r" | (?<=[:'\"])bad allocation)"

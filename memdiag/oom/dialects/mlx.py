@@ -36,6 +36,7 @@ _BUFFER = pattern(
     r"(?:\[(?:\w{1,20}::)?malloc(?:_or_wait)?\])? Attempting to allocate {requested:bytes} bytes which is greater than the"
     r" maximum allowed buffer size of {limit:bytes} bytes"
 )
+_RESOURCES = pattern(r"\[(?:metal|cuda)::malloc\] Resource limit \( \d{1,12} \) exceeded")
 _COMMAND = pattern(
     r"\[METAL\] Command buffer execution failed: (?:Insufficient Memory | .{0,80}?OutOfMemory) (?:\(0{0,7}8:kIOGPU\w{10,60}\))?"
 )
@@ -63,6 +64,13 @@ _CHECKPOINT = Fix(
     "mlx_lm.lora --batch-size 1 --num-layers 4 --grad-checkpoint",
     "mlx-lm",
     "slower",
+)
+_EVALUATE = Fix(
+    "Evaluate more often, so that intermediate arrays are freed",
+    "code",
+    "mx.eval(loss, model.parameters(), optimizer.state)",
+    "MLX: once each step, and inside long loops",
+    "",
 )
 _PIECES = Fix("Work on the array in pieces", "code", "for piece in mx.split(x, 8): mx.eval(f(piece))", "MLX", "")
 
@@ -97,6 +105,10 @@ def find(text: Squeezed) -> Iterator[Found]:
             Judgement("limit", "high", ("capacity",), (why,)),
             (_PIECES, _SMALLER),
         )
+    for match in _RESOURCES.finditer(text.text):
+        why = "Metal allows so many buffers at once, however small they are: too many arrays are alive, not too many bytes"
+        judgement = Judgement("limit", "high", (), (why,))
+        yield Found(match.start(), match.end(), "mlx", "mlx", "metal", {}, judgement, (_EVALUATE, _LIMITS))
     for match in _COMMAND.finditer(text.text):
         why = "Metal prints no sizes: the GPU's working set was exceeded, often by a long context or a large batch"
         judgement = Judgement("capacity", "low", ("unknown", "limit"), (why,))

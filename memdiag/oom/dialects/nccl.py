@@ -11,7 +11,7 @@ from memdiag.oom.model import Fields, Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern, take
 
 FORMATS = ("nccl",)
-ANCHORS = ("cudafailure", "failedtocuda", "sharedmemorysegment")
+ANCHORS = ("cudafailure", "hipfailure", "failedtocuda", "failedtohip", "sharedmemorysegment")
 _LINE = "node7:4711:4713 [3] include/alloc.h"
 EXAMPLES = (
     (
@@ -24,15 +24,16 @@ EXAMPLES = (
 # Process, thread and device before each line: "node7:4711:4713 [3] transport/net.cc:12 NCCL WARN".
 _WHERE = r"(?: : {pid:int} : \d{1,12} \[ {device_index:int} \] (?:[\w./+-]{1,120}:\d{1,6})? )? (?:NCCL WARN)? "
 _DEVICE = (
-    pattern(_WHERE + r"Cuda failure \d{0,4} :? \\{0,2} ['\"]? out of memory"),
-    pattern(_WHERE + r"Failed to CUDA (?:host)? (?:c|m) alloc (?:async)? {requested:bytes} bytes"),
+    pattern(_WHERE + r"(?:Cuda|HIP) failure \d{0,4} :? \\{0,2} ['\"]? out of memory"),
+    pattern(_WHERE + r"Failed to (?:CUDA|HIP) (?:host)? (?:c|m)? alloc (?:async)? {requested:bytes} bytes"),
 )
 _SHARED = (
     pattern(_WHERE + r"Error : failed to extend /dev/shm/nccl-\w{1,20} to {requested:bytes} bytes"),
     pattern(_WHERE + r"Error while creating shared memory segment /dev/shm/nccl-\w{1,20} \( size {requested:bytes} \)"),
 )
 _REACH = 300
-_HOST_CALLOC = re.compile(r"CUDAhost", re.IGNORECASE)
+_HOST_CALLOC = re.compile(r"(?:CUDA|HIP)host", re.IGNORECASE)
+_HIP = re.compile(r"HIP(?:failure|host|c?alloc|malloc)|RCCL", re.IGNORECASE)
 
 _BUFFERS = Fix(
     "Make NCCL's buffers smaller",
@@ -88,21 +89,25 @@ def find(text: Squeezed) -> Iterator[Found]:
             found = (found[0], match.end(), found[2] | taken, host)
             continue
         if found:
-            yield _message(*found)
+            yield _message(*found, backend=_backend(text, *found[:2]))
         found = None if text.is_code(start) else (start, match.end(), taken, host)
     if found:
-        yield _message(*found)
+        yield _message(*found, backend=_backend(text, *found[:2]))
 
 
-def _message(start: int, end: int, fields: Fields, host: bool) -> Found:
+def _backend(text: Squeezed, start: int, end: int) -> str:
+    return "hip" if _HIP.search(text.text, max(start - 100, 0), end) else "cuda"
+
+
+def _message(start: int, end: int, fields: Fields, host: bool, backend: str) -> Found:
     requested = number(fields, "requested_bytes")
     asked = f" {shown(requested)}" if requested is not None else " memory"
     if host:
         judgement = Judgement("host", "medium", (), (f"NCCL could not get{asked} of the host, for shared or pinned buffers.",))
-        return Found(start, end, "nccl", "nccl", "cuda", fields, judgement, (_SHM,))
+        return Found(start, end, "nccl", "nccl", backend, fields, judgement, (_SHM,))
     reasons = (
         f"NCCL could not get{asked} on the device for its channels and buffers.",
         "NCCL's memory comes from the driver: what PyTorch has reserved, used or not, is lost to it.",
     )
     judgement = Judgement("workspace_or_comm", "high", ("capacity", "other_process"), reasons)
-    return Found(start, end, "nccl", "nccl", "cuda", fields, judgement, (_ROOM, _BUFFERS, _CHANNELS))
+    return Found(start, end, "nccl", "nccl", backend, fields, judgement, (_ROOM, _BUFFERS, _CHANNELS))

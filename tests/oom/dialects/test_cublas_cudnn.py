@@ -21,6 +21,8 @@ FORMS = [
         ("FAILED_PRECONDITION: DNN library initialization failed. Look at the errors above for more details.", "jax"),
         ("Could not create cudnn handle: CUDNN_STATUS_ALLOC_FAILED", "pytorch"),
         ("cudnn/init.lua:118: Error in CuDNN: CUDNN_STATUS_ALLOC_FAILED (cudnnFindConvolutionForwardAlgorithm)", "torch7"),
+        ("RuntimeError: miopenStatusAllocFailed", "pytorch"),
+        ("RuntimeError: CUDA error: CUSPARSE_STATUS_INSUFFICIENT_RESOURCES when calling `cusparseCreate(handle)`", "pytorch"),
         ("RuntimeError: CUDA error: HIPBLAS_STATUS_ALLOC_FAILED when calling `hipblasCreate(handle)`", "pytorch"),
     ],
 )

@@ -86,3 +86,8 @@ def test_a_check_and_its_exception_are_one():
 )
 def test_what_only_names_the_error_is_no_message(text):
     assert not read_text(text).messages
+
+
+def test_pytorch_asks_nvml_only_when_memory_ran_out():
+    text = 'RuntimeError: NVML_SUCCESS == r INTERNAL ASSERT FAILED at "/x/c10/cuda/CUDACachingAllocator.cpp":838, please report a bug'
+    assert single(text).dialect == "cuda_bare"

@@ -36,6 +36,8 @@ FORMS = [
         ("pycuda._driver.MemoryError: cuMemHostAlloc failed: out of memory", "pycuda", "cuda", "host"),
         ("cv2.error: gpu_mat.cpp:9: error: (-217:Gpu API call) out of memory in function 'alloc'", "opencv", "cuda", "unknown"),
         ("[LightGBM] [Fatal] [CUDA] out of memory /x/cuda_tree.cpp 31", "lightgbm", "cuda", "unknown"),
+        ("RuntimeError: Triton Error [CUDA]: out of memory", "triton", "cuda", "unknown"),
+        ("RuntimeError: Triton Error [HIP]:  Code: 2, Messsage: out of memory", "triton", "hip", "unknown"),
         ("GPUassert: out of memory kernel.cu 31", "cuda", "cuda", "unknown"),
         ("hipErrorOutOfMemory", "cuda", "hip", "unknown"),
         ("terminate: thrust::system_error: parallel_for failed: cudaErrorMemoryAllocation: out of memory", "cuda", "cuda", "unknown"),

@@ -34,3 +34,8 @@ def test_the_largest_buffer_is_a_limit():
 def test_the_error_of_metal_is_mlxs_where_it_says_so():
     text = "[METAL] Command buffer execution failed: Insufficient Memory (00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory)"
     assert (single(text).dialect, single(text).backend) == ("mlx", "metal")
+
+
+def test_buffers_are_counted_too():
+    message = single("RuntimeError: [metal::malloc] Resource limit (499000) exceeded.")
+    assert (message.dialect, message.fields, message.judgement.verdict) == ("mlx", {}, "limit")

@@ -40,3 +40,8 @@ def test_shared_memory_is_the_hosts():
 
 def test_other_failures_of_cuda_are_none():
     assert not read_text("node7:392:494 [2] enqueue.cc:54 NCCL WARN Cuda failure 'invalid resource handle'").messages
+
+
+def test_rccl_is_the_same_on_other_cards():
+    message = single("node7:1:2 [3] alloc.h:9 NCCL WARN HIP failure 'out of memory'")
+    assert (message.backend, message.judgement.verdict) == ("hip", "workspace_or_comm")
