@@ -1,0 +1,65 @@
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+namespace phantom {
+namespace {
+
+std::string text(const char* name, const char* fallback) {
+  const char* value = getenv(name);
+  return value && *value ? value : fallback;
+}
+
+Addresses addresses(const std::string& word) {
+  if (word == "first-fit") return Addresses::kFirstFit;
+  if (word == "last-freed") return Addresses::kLastFreed;
+  if (word == "down") return Addresses::kDown;
+  if (word != "up") fprintf(stderr, "memdiag: MEMDIAG_PHANTOM_ADDRESSES=%s is none of up, first-fit, last-freed, down: up\n", word.c_str());
+  return Addresses::kUp;
+}
+
+}  // namespace
+
+uint64_t environment_bytes(const char* name, uint64_t fallback) {
+  const char* value = getenv(name);
+  if (!value || !*value) return fallback;
+  char* end = nullptr;
+  uint64_t whole = strtoull(value, &end, 10);
+  double number = *end == '.' ? strtod(value, &end) : static_cast<double>(whole);
+  const char* units = "KMGT";
+  const char* unit = *end ? strchr(units, *end & ~0x20) : nullptr;
+  return unit ? static_cast<uint64_t>(number * static_cast<double>(1ull << (10 * (unit - units + 1)))) : whole;
+}
+
+Config::Config()
+    : num_devices(static_cast<int>(environment_bytes("MEMDIAG_PHANTOM_DEVICES", 1))),
+      total_bytes(environment_bytes("MEMDIAG_PHANTOM_TOTAL_BYTES", 80ull << 30)),
+      context_bytes(environment_bytes("MEMDIAG_PHANTOM_CONTEXT_BYTES", 0)),
+      name(text("MEMDIAG_PHANTOM_NAME", "phantom CUDA device")),
+      major(9),
+      minor(0),
+      sms(static_cast<int>(environment_bytes("MEMDIAG_PHANTOM_SMS", 132))),
+      shared_optin(environment_bytes("MEMDIAG_PHANTOM_SHARED_MEMORY_OPTIN", 232448)),
+      threads_per_sm(static_cast<int>(environment_bytes("MEMDIAG_PHANTOM_THREADS_PER_SM", 2048))),
+      values_bytes(environment_bytes("MEMDIAG_PHANTOM_VALUES_BYTES", 1ull << 30)),
+      cudnn_workspace(environment_bytes("MEMDIAG_PHANTOM_CUDNN_WORKSPACE", 0)),
+      nccl_bytes(environment_bytes("MEMDIAG_PHANTOM_NCCL_BYTES", 0)),
+      granularity(environment_bytes("MEMDIAG_PHANTOM_GRANULARITY", 2ull << 20)),
+      gap_bytes(environment_bytes("MEMDIAG_PHANTOM_GAP", 0)),
+      addresses(phantom::addresses(text("MEMDIAG_PHANTOM_ADDRESSES", "up"))),
+      events(0),
+      is_talkative(getenv("MEMDIAG_PHANTOM_TRACE") != nullptr) {
+  if (num_devices < 1) num_devices = 1;
+  sscanf(text("MEMDIAG_PHANTOM_CAPABILITY", "9.0").c_str(), "%d.%d", &major, &minor);
+  std::string when = text("MEMDIAG_PHANTOM_EVENTS", "now");
+  events = when == "now" ? 0 : when == "manual" ? -1 : strtoll(when.c_str(), nullptr, 10);
+}
+
+const Config& config() {
+  static const Config* const all = new Config;  // never destroyed: libraries call late at exit
+  return *all;
+}
+
+}  // namespace phantom

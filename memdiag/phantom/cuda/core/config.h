@@ -1,0 +1,38 @@
+// What the device is like, from the environment that memdiag sets for the program (sizes are plain bytes, or 80GiB).
+#pragma once
+#include <stdint.h>
+
+#include <string>
+
+namespace phantom {
+
+enum class Addresses { kUp, kFirstFit, kLastFreed, kDown };
+
+struct Config {
+  int num_devices;             // MEMDIAG_PHANTOM_DEVICES
+  uint64_t total_bytes;        // MEMDIAG_PHANTOM_TOTAL_BYTES     as the driver reports it
+  uint64_t context_bytes;      // MEMDIAG_PHANTOM_CONTEXT_BYTES   taken before the first allocation
+  std::string name;            // MEMDIAG_PHANTOM_NAME
+  int major, minor;            // MEMDIAG_PHANTOM_CAPABILITY      9.0
+  int sms;                     // MEMDIAG_PHANTOM_SMS
+  uint64_t shared_optin;       // MEMDIAG_PHANTOM_SHARED_MEMORY_OPTIN
+  int threads_per_sm;          // MEMDIAG_PHANTOM_THREADS_PER_SM
+  uint64_t values_bytes;       // MEMDIAG_PHANTOM_VALUES_BYTES    how much of what the program wrote is kept (see values.h)
+  uint64_t cudnn_workspace;    // MEMDIAG_PHANTOM_CUDNN_WORKSPACE what an engine of cuDNN asks for
+  uint64_t nccl_bytes;         // MEMDIAG_PHANTOM_NCCL_BYTES      device memory of a communicator
+  // How the driver might behave; the tests of the allocator vary these.
+  uint64_t granularity;        // MEMDIAG_PHANTOM_GRANULARITY     physical rounding and alignment of each cudaMalloc
+  uint64_t gap_bytes;          // MEMDIAG_PHANTOM_GAP             address space left unused after each
+  Addresses addresses;         // MEMDIAG_PHANTOM_ADDRESSES       up | first-fit | last-freed | down
+  int64_t events;              // MEMDIAG_PHANTOM_EVENTS          now | manual | N: done after N queries (0, -1, N)
+  bool is_talkative;           // MEMDIAG_PHANTOM_TRACE           say on stderr what is loaded, refused and made up
+
+  Config();
+};
+
+const Config& config();
+uint64_t environment_bytes(const char* name, uint64_t fallback);
+
+inline uint64_t round_up(uint64_t value, uint64_t step) { return (value + step - 1) / step * step; }
+
+}  // namespace phantom

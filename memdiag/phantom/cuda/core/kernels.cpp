@@ -1,0 +1,154 @@
+// The arguments of a kernel come as an array of pointers to them; neither their number nor their sizes are said. Where the kernel's name
+// tells its parameters (signatures.h), only those are looked at that it may write through; else all words from each argument to the
+// next are, and taken for pointers if they look like device pointers: too many rather than too few.
+#include "kernels.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "memory.h"
+#include "signatures.h"
+#include "streams.h"
+#include "values.h"
+#include "watchdog.h"
+
+namespace phantom {
+namespace {
+
+constexpr size_t kMostArguments = 96, kLargestArgument = 4096;
+
+struct Kernels {
+  std::mutex mutex;
+  std::unordered_map<const void*, std::pair<const char*, std::shared_ptr<const Signature>>> by_function;
+};
+
+Kernels& kernels() {
+  static Kernels* const all = new Kernels;
+  return *all;
+}
+
+std::shared_ptr<const Signature> signature_of(const void* function) {
+  static const auto unknown = std::make_shared<const Signature>();
+  Kernels& all = kernels();
+  Lock lock(all.mutex);
+  auto found = all.by_function.find(function);
+  if (found == all.by_function.end()) return unknown;
+  auto& signature = found->second.second;
+  if (!signature) signature = std::make_shared<const Signature>(read_signature(found->second.first));
+  return signature;
+}
+
+struct Stack {
+  uint64_t begin = 0, end = 0;
+  Stack() {
+    pthread_attr_t attributes;
+    if (pthread_getattr_np(pthread_self(), &attributes)) return;
+    void* first = nullptr;
+    size_t bytes = 0;
+    pthread_attr_getstack(&attributes, &first, &bytes);
+    pthread_attr_destroy(&attributes);
+    begin = number(first);
+    end = begin + bytes;
+  }
+  bool holds(uint64_t address) const { return address >= begin && address < end; }
+};
+
+// Reads memory that may not be there.
+size_t read_carefully(uint64_t address, void* to, size_t bytes) {
+  iovec local{to, bytes}, remote{pointer(address), bytes};
+  ssize_t got = process_vm_readv(getpid(), &local, 1, &remote, 1, 0);
+  return got < 0 ? 0 : static_cast<size_t>(got);
+}
+
+void collect(const uint64_t* begin, const uint64_t* end, std::vector<uint64_t>& words) {
+  for (; begin < end; ++begin)
+    if (is_device(*begin)) words.push_back(*begin);
+}
+
+void words_on_stack(void** arguments, const Signature& signature, const Stack& stack, std::vector<uint64_t>& words) {
+  std::pair<uint64_t, bool> places[kMostArguments + 1];  // and whether it is written through
+  size_t num_places = 0, most = signature.is_known ? std::min(signature.is_written.size(), kMostArguments) : kMostArguments;
+  auto* last = reinterpret_cast<void**>(stack.end);
+  for (size_t i = 0; i < most && arguments + i < last; i++) {
+    uint64_t place = number(arguments[i]);
+    if (!stack.holds(place)) break;
+    places[num_places++] = {place & ~7ull, !signature.is_known || signature.is_written[i]};
+  }
+  places[num_places++] = {number(arguments) & ~7ull, false};
+  std::sort(places, places + num_places);
+  for (size_t i = 0; i < num_places; i++) {
+    uint64_t end = std::min(places[i].first + kLargestArgument, stack.end);
+    if (i + 1 < num_places) end = std::min(end, std::max(places[i + 1].first, places[i].first + 8));
+    if (places[i].second) collect(reinterpret_cast<uint64_t*>(places[i].first), reinterpret_cast<uint64_t*>(end), words);
+  }
+}
+
+void words_elsewhere(void** arguments, std::vector<uint64_t>& words) {
+  void* places[kMostArguments];
+  size_t num_places = read_carefully(number(arguments), places, sizeof places) / sizeof *places;
+  for (size_t i = 0; i < num_places && number(places[i]) > 4096; i++) {
+    uint64_t found[8];
+    size_t got = read_carefully(number(places[i]) & ~7ull, found, sizeof found) / sizeof *found;
+    if (!got) break;
+    collect(found, found + got, words);
+  }
+}
+
+void touch_on(Stream stream, std::vector<uint64_t> words) {
+  if (!streams().num_capturing.load(std::memory_order_acquire)) return touch_words(words.data(), words.size());
+  perform(stream, [words = std::move(words)] { touch_words(words.data(), words.size()); });
+}
+
+}  // namespace
+
+void name_kernel(const void* host_function, const char* device_name) {
+  Kernels& all = kernels();
+  Lock lock(all.mutex);
+  all.by_function[host_function] = {device_name, nullptr};
+}
+
+void launch(const void* function, void** arguments, Stream stream) {
+  let_watchdog_see();
+  if (!arguments) return;
+  std::shared_ptr<const Signature> signature = signature_of(function);
+  if (signature->fill_bytes) {
+    int64_t count = *static_cast<int*>(arguments[0]);
+    unsigned each = signature->fill_bytes;
+    uint64_t value = 0, output = *static_cast<uint64_t*>(arguments[2]);
+    memcpy(&value, arguments[1], each);
+    return perform(stream, [=] { write_pattern(output, &value, each, static_cast<uint64_t>(count) * each); });
+  }
+  if (signature->output >= 0) return touch_on(stream, {*static_cast<uint64_t*>(arguments[signature->output])});
+  static thread_local const Stack stack;
+  std::vector<uint64_t> words;
+  if (stack.holds(number(arguments))) words_on_stack(arguments, *signature, stack, words);
+  else words_elsewhere(arguments, words);
+  std::sort(words.begin(), words.end());
+  words.erase(std::unique(words.begin(), words.end()), words.end());
+  touch_on(stream, std::move(words));
+}
+
+void launch_packed(const void* buffer, size_t bytes, Stream stream) {
+  std::vector<uint64_t> words, all(bytes / 8);
+  memcpy(all.data(), buffer, all.size() * 8);
+  collect(all.data(), all.data() + all.size(), words);
+  touch_on(stream, std::move(words));
+}
+
+void library_call(Stream stream, const uint64_t* words, size_t num_words) {
+  let_watchdog_see();
+  std::vector<uint64_t> found;
+  collect(words, words + num_words, found);
+  touch_on(stream, std::move(found));
+}
+
+}  // namespace phantom

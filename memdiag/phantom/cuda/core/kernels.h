@@ -1,0 +1,19 @@
+// Kernels: none runs. What is found out of a launch is which memory it may write.
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+#include "abi.h"
+
+namespace phantom {
+
+void name_kernel(const void* host_function, const char* device_name);
+
+// `function` may be null or unknown (kernels of the driver API): then every pointer among the arguments may be written.
+void launch(const void* function, void** arguments, Stream stream);
+void launch_packed(const void* buffer, size_t bytes, Stream stream);
+
+// A library call that may write through any of these words.
+void library_call(Stream stream, const uint64_t* words, size_t num_words);
+
+}  // namespace phantom

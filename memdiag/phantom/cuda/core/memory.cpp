@@ -1,0 +1,104 @@
+#include "memory.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "abi.h"
+#include "calls.h"
+#include "values.h"
+
+namespace phantom {
+namespace {
+
+thread_local int t_device = 0;
+
+}  // namespace
+
+Memory::Memory()
+    : total_bytes(config().total_bytes),
+      devices(config().num_devices),
+      malloc_space(kMallocBegin, kMallocEnd, config().addresses),
+      // expandable segments are reserved once and kept: the direction of these addresses decides nothing
+      reserved_space(kReservedBegin, kReservedEnd, config().addresses == Addresses::kDown ? Addresses::kUp : config().addresses) {}
+
+Memory& memory() {
+  static Memory* const all = new Memory;
+  return *all;
+}
+
+uint64_t Memory::free_bytes(int device) const {
+  uint64_t taken = config().context_bytes + devices[device].used + devices[device].foreign;
+  return taken >= total_bytes ? 0 : total_bytes - taken;
+}
+
+bool Memory::take(int device, uint64_t bytes) {
+  if (bytes > free_bytes(device)) return false;
+  DeviceMemory& own = devices[device];
+  own.used += bytes;
+  own.peak = std::max(own.peak, own.used);
+  return true;
+}
+
+std::map<uint64_t, Range>::iterator Memory::find(uint64_t address) {
+  auto after = ranges.upper_bound(address);
+  if (after == ranges.begin()) return ranges.end();
+  auto range = std::prev(after);
+  return address < range->first + range->second.bytes ? range : ranges.end();
+}
+
+bool Memory::is_pinned(uint64_t address) const {
+  auto after = pinned.upper_bound(address);
+  if (after == pinned.begin()) return false;
+  auto range = std::prev(after);
+  return address < range->first + range->second;
+}
+
+int current_device() { return t_device; }
+void set_current_device(int device) { t_device = device; }
+bool is_no_device(int device) { return device < 0 || device >= config().num_devices; }
+
+int allocate(void** result, uint64_t bytes, Kind kind) {
+  if (!result) return kInvalidValue;
+  *result = nullptr;
+  if (!bytes) return kSuccess;
+  Memory& all = memory();
+  Lock lock(all.mutex);
+  uint64_t physical_bytes = round_up(bytes, config().granularity), span_bytes = physical_bytes + config().gap_bytes;
+  if (physical_bytes < bytes || !all.take(t_device, physical_bytes)) {
+    note_call(Call::kMallocFailed, t_device, 0, bytes, -1);
+    return kMemoryAllocation;
+  }
+  uint64_t address = all.malloc_space.take(span_bytes, config().granularity);
+  if (!address) {
+    all.devices[t_device].used -= physical_bytes;
+    return kMemoryAllocation;
+  }
+  int64_t ordinal = all.next_ordinal++;
+  all.ranges[address] = {bytes, physical_bytes, ordinal, kind, t_device, span_bytes};
+  if (kind == Kind::kAsync) {
+    DeviceMemory& own = all.devices[t_device];
+    own.async_used += physical_bytes;
+    own.async_peak = std::max(own.async_peak, own.async_used);
+  }
+  note_call(Call::kMalloc, t_device, address, bytes, ordinal);
+  *result = pointer(address);
+  return kSuccess;
+}
+
+int release(void* address) {
+  if (!address) return kSuccess;
+  Memory& all = memory();
+  Lock lock(all.mutex);
+  auto found = all.ranges.find(number(address));
+  if (found == all.ranges.end() || found->second.kind == Kind::kReserved) return kInvalidValue;
+  Range range = found->second;
+  all.ranges.erase(found);
+  all.devices[range.device].used -= range.physical_bytes;
+  if (range.kind == Kind::kAsync) all.devices[range.device].async_used -= range.physical_bytes;
+  all.malloc_space.give_back(number(address), range.span_bytes);
+  note_call(Call::kFree, range.device, number(address), range.bytes, range.ordinal);
+  forget(number(address), range.bytes);
+  return kSuccess;
+}
+
+}  // namespace phantom

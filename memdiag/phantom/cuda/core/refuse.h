@@ -1,0 +1,10 @@
+// Says on stderr what cannot be imitated, once for each function, and gives the error that the caller is to return.
+#pragma once
+
+namespace phantom {
+
+int refuse(const char* library, const char* function, int error);
+
+}  // namespace phantom
+
+extern "C" int memdiag_phantom_refuse(const char* library, const char* function, int error);

@@ -1,0 +1,106 @@
+// A kernel's name, demangled, lists the types of its parameters. A pointer to const is read; so is a tensor description of const
+// elements. Of some kernels of PyTorch more is known:
+//
+//     vectorized_elementwise_kernel<…>(int N, functor f, array<char*, K> data)          data[0] is the output, the others are inputs
+//     unrolled_elementwise_kernel<…>(int N, functor f, array<char*, K> data, …)         the same
+//
+// With FillFunctor<T> the functor is the value itself, so that torch.full and its like can be read back.
+#include "signatures.h"
+
+#include <cxxabi.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <string>
+
+namespace phantom {
+namespace {
+
+// Kernels whose parameters do not tell what they write.
+constexpr struct { const char* name; int output; } kOutputs[] = {
+    {"vectorized_elementwise_kernel<", 2}, {"unrolled_elementwise_kernel<", 2}, {"vectorized_gather_kernel<", 0},
+};
+// Fused optimizers: the first parameter lists the tensors, the others are settings and the scale of the gradients.
+constexpr const char* kWriteFirst[] = {"FusedAdamMathFunctor<", "FusedSgdMathFunctor<", "FusedAdagradMathFunctor<"};
+// With found_inf at zero, as it reads here, a gradient scaler leaves its scale as it is.
+constexpr const char* kWriteNothing[] = {"amp_update_scale_cuda_kernel("};
+
+unsigned bytes_of(const std::string& type) {
+  for (const char* one : {"bool", "signed char", "unsigned char"})
+    if (type == one) return 1;
+  for (const char* two : {"short", "unsigned short", "c10::Half", "c10::BFloat16"})
+    if (type == two) return 2;
+  for (const char* four : {"int", "unsigned int", "float"})
+    if (type == four) return 4;
+  for (const char* eight : {"long", "unsigned long", "long long", "unsigned long long", "double"})
+    if (type == eight) return 8;
+  return 0;
+}
+
+bool holds(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
+
+// The texts between the commas of the last pair of parentheses that stand in no bracket.
+std::vector<std::string> parameters(const std::string& name) {
+  std::vector<std::string> found;
+  if (name.empty() || name.back() != ')') return found;
+  int depth = 0;
+  size_t end = name.size() - 1;
+  for (size_t at = end + 1; at-- > 0;) {
+    char one = name[at];
+    if (one == ')' || one == '>' || one == ']' || one == '}') depth++;
+    else if (one == '(' || one == '<' || one == '[' || one == '{') depth--;
+    bool is_first = depth == 0 && one == '(';
+    if (!is_first && !(depth == 1 && one == ',')) continue;
+    std::string text = name.substr(at + 1, end - at - 1);
+    found.insert(found.begin(), text.substr(text.find_first_not_of(' ') == std::string::npos ? 0 : text.find_first_not_of(' ')));
+    end = at;
+    if (is_first) break;
+  }
+  return depth == 0 ? found : std::vector<std::string>();
+}
+
+bool may_be_written(const std::string& type) {
+  if (bytes_of(type)) return false;
+  size_t length = type.size();
+  bool is_pointer = length && type[length - 1] == '*';
+  if (is_pointer) return length < 7 || type.compare(length - 6, 6, "const*") != 0;
+  for (const char* description : {"TensorInfo<", "TensorAccessor<", "TensorAccessor32<", "TensorAccessor64<"}) {
+    size_t at = type.find(description);
+    if (at == std::string::npos) continue;
+    size_t first = at + strlen(description), comma = type.find(',', first);
+    if (comma != std::string::npos && comma > first + 6 && type.compare(comma - 6, 6, " const") == 0) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+Signature read_signature(const char* mangled_name) {
+  Signature found;
+  int status = 0;
+  char* text = abi::__cxa_demangle(mangled_name, nullptr, nullptr, &status);
+  if (!text) return found;
+  std::string name = text;
+  free(text);
+  for (const char* kernel : kWriteNothing)
+    if (holds(name, kernel)) {
+      found.is_known = true;
+      return found;
+    }
+  for (const auto& known : kOutputs)
+    if (holds(name, known.name)) found.output = known.output;
+  constexpr const char* fill = "FillFunctor<";
+  size_t at = name.find(fill);
+  if (found.output == 2 && at != std::string::npos && holds(name, "array<char*, 1ul>")) {
+    at += strlen(fill);
+    found.fill_bytes = bytes_of(name.substr(at, name.find('>', at) - at));
+  }
+  for (const std::string& type : parameters(name)) found.is_written.push_back(may_be_written(type));
+  for (const char* functor : kWriteFirst)
+    if (holds(name, functor))
+      for (size_t i = 1; i < found.is_written.size(); i++) found.is_written[i] = false;
+  found.is_known = !found.is_written.empty();
+  return found;
+}
+
+}  // namespace phantom

@@ -1,0 +1,16 @@
+// What the mangled name of a kernel says about its parameters.
+#pragma once
+#include <vector>
+
+namespace phantom {
+
+struct Signature {
+  bool is_known = false;         // is_written says it of each parameter
+  std::vector<bool> is_written;  // it is, or may hold, a pointer to what is not const
+  int output = -1;               // the one parameter that begins with a pointer to all that is written
+  unsigned fill_bytes = 0;       // parameters: a count, a value of so many bytes, where it goes
+};
+
+Signature read_signature(const char* mangled_name);
+
+}  // namespace phantom

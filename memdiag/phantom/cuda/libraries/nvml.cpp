@@ -1,0 +1,105 @@
+// libnvidia-ml: what PyTorch asks before it words an out-of-memory message, and what monitors ask. An idle card with our memory.
+#include <stdio.h>
+#include <string.h>
+
+#include "calls.h"
+
+using namespace phantom;
+
+namespace {
+
+enum : int { kInvalidArgument = 2, kUnsupported = 3, kNotThere = 6, kTooSmall = 7 };
+constexpr size_t kFabricState = 28;  // nvmlGpuFabricInfoV_t: version, 16 bytes of cluster, status, clique, state
+
+struct MemoryInfo { unsigned long long total, free, used; };
+struct MemoryInfo2 { unsigned version; unsigned long long total, reserved, free, used; };
+
+int device_of(void* handle) { return static_cast<int>(number(handle)) - 1; }
+int hand_out(int device, void** handle) {
+  if (is_no_device(device)) return kInvalidArgument;
+  *handle = pointer(static_cast<uint64_t>(device) + 1);
+  return kSuccess;
+}
+int say(char* to, unsigned bytes, const char* text) {
+  if (strlen(text) >= bytes) return kTooSmall;
+  snprintf(to, bytes, "%s", text);
+  return kSuccess;
+}
+int zero(void* to, size_t bytes) {
+  memset(to, 0, bytes);
+  return kSuccess;
+}
+uint64_t free_of(void* handle) {
+  Lock lock(memory().mutex);
+  return memory().free_bytes(device_of(handle));
+}
+
+}  // namespace
+
+API int nvmlInit_v2() { return kSuccess; }
+API int nvmlInit() { return kSuccess; }
+API int nvmlInitWithFlags(unsigned) { return kSuccess; }
+API int nvmlShutdown() { return kSuccess; }
+API const char* nvmlErrorString(int error) { return error == kSuccess ? "The operation was successful" : "Not Supported"; }
+API int nvmlSystemGetDriverVersion(char* text, unsigned bytes) { return say(text, bytes, PHANTOM_CUDA_13 ? "580.65.06" : "570.86.10"); }
+API int nvmlSystemGetNVMLVersion(char* text, unsigned bytes) { return nvmlSystemGetDriverVersion(text, bytes); }
+API int nvmlSystemGetCudaDriverVersion(int* version) {
+  *version = PHANTOM_CUDA_VERSION;
+  return kSuccess;
+}
+API int nvmlSystemGetCudaDriverVersion_v2(int* version) { return nvmlSystemGetCudaDriverVersion(version); }
+API int nvmlDeviceGetCount_v2(unsigned* count) {
+  *count = static_cast<unsigned>(config().num_devices);
+  return kSuccess;
+}
+API int nvmlDeviceGetCount(unsigned* count) { return nvmlDeviceGetCount_v2(count); }
+API int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** handle) { return hand_out(static_cast<int>(index), handle); }
+API int nvmlDeviceGetHandleByIndex(unsigned index, void** handle) { return hand_out(static_cast<int>(index), handle); }
+API int nvmlDeviceGetHandleByPciBusId_v2(const char* text, void** handle) {
+  unsigned bus = 0;
+  return sscanf(text, "%*x:%x", &bus) == 1 ? hand_out(static_cast<int>(bus) - 1, handle) : kNotThere;
+}
+API int nvmlDeviceGetHandleByUUID(const char*, void** handle) { return hand_out(0, handle); }
+API int nvmlDeviceGetIndex(void* handle, unsigned* index) {
+  *index = static_cast<unsigned>(device_of(handle));
+  return kSuccess;
+}
+API int nvmlDeviceGetName(void*, char* text, unsigned bytes) { return say(text, bytes, config().name.c_str()); }
+API int nvmlDeviceGetUUID(void* handle, char* text, unsigned bytes) {
+  char uuid[48];
+  snprintf(uuid, sizeof uuid, "GPU-6d656d64-6961-6720-7068-616e746f6d%02x", static_cast<unsigned>(device_of(handle)) & 0xff);
+  return say(text, bytes, uuid);
+}
+API int nvmlDeviceGetMemoryInfo(void* handle, MemoryInfo* info) {
+  info->total = config().total_bytes;
+  info->free = free_of(handle);
+  info->used = info->total - info->free;
+  return kSuccess;
+}
+API int nvmlDeviceGetMemoryInfo_v2(void* handle, MemoryInfo2* info) {
+  info->total = config().total_bytes;
+  info->reserved = 0;
+  info->free = free_of(handle);
+  info->used = info->total - info->free;
+  return kSuccess;
+}
+API int nvmlDeviceGetCudaComputeCapability(void*, int* major, int* minor) {
+  *major = config().major;
+  *minor = config().minor;
+  return kSuccess;
+}
+API int nvmlDeviceGetUtilizationRates(void*, void* two) { return zero(two, 2 * sizeof(unsigned)); }
+API int nvmlDeviceGetTemperature(void*, int, unsigned* value) { return zero(value, sizeof *value); }
+API int nvmlDeviceGetPowerUsage(void*, unsigned* value) { return zero(value, sizeof *value); }
+API int nvmlDeviceGetClockInfo(void*, int, unsigned* value) { return zero(value, sizeof *value); }
+API int nvmlDeviceGetComputeRunningProcesses(void*, unsigned* count, void*) { return zero(count, sizeof *count); }
+API int nvmlDeviceGetComputeRunningProcesses_v2(void*, unsigned* count, void*) { return zero(count, sizeof *count); }
+API int nvmlDeviceGetComputeRunningProcesses_v3(void*, unsigned* count, void*) { return zero(count, sizeof *count); }
+API int nvmlDeviceGetGpuFabricInfoV(void*, void* info) { return zero(static_cast<char*>(info) + kFabricState, 1); }
+API int nvmlDeviceGetNvLinkState(void*, unsigned, int*) { return kUnsupported; }
+API int nvmlDeviceGetP2PStatus(void*, void*, int, int* status) {
+  *status = 6;  // not supported
+  return kSuccess;
+}
+API int nvmlDeviceGetNvLinkRemoteDeviceType(void*, unsigned, void*) { return kUnsupported; }
+API int nvmlDeviceGetNvLinkRemotePciInfo_v2(void*, unsigned, void*) { return kUnsupported; }

@@ -1,0 +1,214 @@
+"""Compiles the CUDA stand-in for the PyTorch of a Python, and says what a program's environment must hold to find it.
+
+The libraries carry the names and symbol versions that PyTorch's own ask for (libcudart.so.13, libcudnn.so.9) and are preloaded, so that
+the linker takes them for the toolkit's. Functions that nobody imitates are generated: each says its name and fails.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from memdiag.errors import MemdiagError
+from memdiag.phantom import build
+from memdiag.phantom.installed import Installed
+from memdiag.phantom.profiles import Profile
+
+from . import symbols
+
+_HERE = Path(__file__).parent
+_TABLE = _HERE / "libraries.toml"
+_FLAGS = ("-std=c++17", "-O2", "-g1", "-fPIC", "-pthread")
+_SONAMES = {"libcuda": "libcuda.so.1", "libnvidia-ml": "libnvidia-ml.so.1"}  # of the driver: PyTorch looks for these at run time
+_VERSION = re.compile(r"^cuda(?:: *[^=\n]*)? *= *['\"]([0-9]+)\.([0-9]+)", re.MULTILINE)
+
+# Versions of libraries that PyTorch compares with those it was built for, by the wheel that holds them; else what torch 2.13 has.
+_WHEELS = {"cudnn": ("nvidia_cudnn", 92000), "nccl": ("nvidia_nccl", 22907), "cublas": ("nvidia_cublas", 130101)}
+
+SUPPORTED = (12, 13)
+ASSUMPTIONS = (
+    "cuDNN's engines ask for no workspace (MEMDIAG_PHANTOM_CUDNN_WORKSPACE sets another figure), nor do cuSOLVER, cuFFT and cuSPARSE",
+    "what cuDNN's recurrent layers keep for the backward pass is worked out, not known",
+    "memory of NCCL and of the libraries themselves is not counted (MEMDIAG_PHANTOM_NCCL_BYTES for each communicator)",
+    "all work on the device is done at once: a block used on several streams is free again as soon as it is freed",
+    "what the program wrote is read back, results of kernels read as zeros",
+    "every rank of a group has the data of this one",
+)
+
+
+@dataclass(frozen=True)
+class Torch:
+    """One installed PyTorch, seen by its files.
+
+    Attributes:
+        folder: The package.
+        version: Its version.
+    """
+
+    folder: Path
+    version: str
+
+    @cached_property
+    def libraries(self) -> list[symbols.Symbols]:
+        """The tables of its libraries."""
+        return [symbols.read(path) for path in sorted((self.folder / "lib").glob("*.so"))]
+
+    @cached_property
+    def sonames(self) -> dict[str, str]:
+        """The toolkit's libraries as it needs them: "libcudart" to "libcudart.so.13"."""
+        needed = {name for library in self.libraries for name in library.needed}
+        return {name.partition(".so")[0]: name for name in sorted(needed)}
+
+    @cached_property
+    def symbol_versions(self) -> dict[str, str]:
+        """The version of the symbols that it asks for, by the library's name."""
+        return {name: version for library in self.libraries for name, version in library.versioned.items()}
+
+    @cached_property
+    def cuda(self) -> tuple[int, int]:
+        """The version of CUDA it was built for; (0, 0): for none."""
+        try:
+            found = _VERSION.search((self.folder / "version.py").read_text(encoding="utf-8"))
+        except OSError:
+            found = None
+        return (int(found[1]), int(found[2])) if found else (0, 0)
+
+    def toolkit(self, soname: str) -> list[Path]:
+        """Where the real library may be: in the wheels beside the package, or in its own folder."""
+        return [*self.folder.parent.glob(f"nvidia/*/lib/{soname}"), *self.folder.glob(f"lib/{soname}")]
+
+    def wheel(self, name: str, fallback: int) -> int:
+        """The version of a wheel beside the package, as the library counts it: 9.20.0 is 92000, NCCL's 2.29.7 is 22907."""
+        for path in self.folder.parent.glob(f"{name}_cu*.dist-info"):
+            parts = [int(part) for part in path.name.removesuffix(".dist-info").rpartition("-")[2].split(".") if part.isdigit()]
+            return (parts[0] * 10000 + parts[1] * 100 + parts[2]) if len(parts) > 2 else fallback
+        for path in self.folder.parent.glob(f"{name}-*.dist-info"):  # CUDA 13: without the major version in the name
+            parts = [int(part) for part in path.name.removesuffix(".dist-info").rpartition("-")[2].split(".") if part.isdigit()]
+            return (parts[0] * 10000 + parts[1] * 100 + parts[2]) if len(parts) > 2 else fallback
+        return fallback
+
+
+def stand_in(installed: Installed) -> Path:
+    """Returns the folder of the stand-in's libraries, compiled now if need be.
+
+    Raises:
+        MemdiagError: That torch has no CUDA, or one that is not known here; or there is no compiler.
+    """
+    if not installed.version_of("torch"):
+        raise MemdiagError(f"torch is not installed for {installed.python}", "run the command with the Python that has it")
+    torch = Torch(Path(installed.folder_of("torch")), installed.version_of("torch"))
+    if torch.cuda[0] not in SUPPORTED or not (torch.folder / "lib" / "libtorch_cuda.so").is_file():
+        what = f"is for CUDA {torch.cuda[0]}.{torch.cuda[1]}" if torch.cuda[0] else "was built without CUDA"
+        raise MemdiagError(
+            f"torch {torch.version} of {installed.python} {what}; a phantom CUDA device needs a build for CUDA 12 or 13",
+            "pip install torch (on Linux that is the CUDA build), in a virtual environment of its own if need be; no card is needed",
+        )
+    compiler = build.find_compiler("c++")
+    libraries = sorted((torch.folder / "lib").glob("*.so"))
+    facts = [f"{path.name} {path.stat().st_size} {path.stat().st_mtime_ns}" for path in libraries]
+    sources = sorted(path for path in _HERE.rglob("*") if path.suffix in {".py", ".toml", ".cpp", ".h"})
+    return build.cached(
+        f"cuda{torch.cuda[0]}-{torch.version}",
+        [torch.version, *facts, compiler.version, *sources],
+        lambda folder: make(torch, compiler, folder),
+    )
+
+
+def make(torch: Torch, compiler: build.Compiler, folder: Path) -> None:
+    """Compiles all libraries into ``folder``."""
+    table = tomllib.loads(_TABLE.read_text(encoding="utf-8"))["library"]
+    flags = [*_FLAGS, *_definitions(torch), "-I", str(_HERE)]
+    jobs: dict[Path, Path] = {}
+    for entry in table:
+        generated = folder / f"{entry['library']}-rest.cpp"
+        generated.write_text(_rest(entry, torch), encoding="utf-8")
+        jobs[generated] = generated.with_suffix(".o")
+        for source in _sources(entry):
+            jobs[source] = folder / f"{source.parent.name}-{source.stem}.o"
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        list(pool.map(lambda job: compiler.run([*flags, "-c", "-o", job[1], job[0]]), jobs.items()))
+    for entry in table:
+        objects = [folder / f"{entry['library']}-rest.o", *(jobs[source] for source in _sources(entry))]
+        _link(entry, torch, compiler, folder, objects)
+    for path in folder.iterdir():
+        if path.suffix in {".o", ".cpp", ".map"}:
+            path.unlink()
+    (folder / "libcuda.so").symlink_to("libcuda.so.1")  # Triton links with it under this name
+
+
+def _definitions(torch: Torch) -> list[str]:
+    major, minor = torch.cuda
+    versions = [f"-DPHANTOM_{name.upper()}_VERSION={torch.wheel(wheel, fallback)}" for name, (wheel, fallback) in _WHEELS.items()]
+    return [f"-DPHANTOM_CUDA_VERSION={major * 1000 + minor * 10}", *versions]
+
+
+def _sources(entry: Mapping[str, Any]) -> list[Path]:
+    return sorted({path for pattern in entry["sources"] for path in _HERE.glob(pattern)})
+
+
+def _soname(entry: Mapping[str, Any], torch: Torch) -> str:
+    library: str = entry["library"]
+    return _SONAMES.get(library) or torch.sonames.get(library, "")
+
+
+def _rest(entry: Mapping[str, Any], torch: Torch) -> str:
+    """The functions of a library that no source defines; being weak, they give way to those that one does."""
+    belongs = re.compile(entry["names"])
+    soname = _soname(entry, torch)
+    real = [symbols.read(path).functions for path in torch.toolkit(soname)[:1]]
+    names = {name for offered in [*(library.undefined for library in torch.libraries), *real] for name in offered if belongs.match(name)}
+    is_called = re.compile("|".join(entry.get("called", ["(?!)"])))
+    lines = ['#include "libraries/calls.h"']
+    for name in sorted(names):
+        if is_called.fullmatch(name):
+            lines.append(f"PHANTOM_CALLED({name})")
+        else:
+            lines.append(f'PHANTOM_REFUSED("{soname}", {name}, {entry["error"]})')
+    return "\n".join(lines) + "\n"
+
+
+def _link(entry: Mapping[str, Any], torch: Torch, compiler: build.Compiler, folder: Path, objects: Sequence[Path]) -> None:
+    soname = _soname(entry, torch)
+    if not soname:
+        return
+    arguments: list[str | Path] = [*_FLAGS, "-shared", f"-Wl,-soname,{soname}", "-o", folder / soname, *objects, "-ldl"]
+    if soname != _SONAMES["libcuda"]:
+        arguments += [f"-L{folder}", f"-l:{_SONAMES['libcuda']}", "-Wl,-rpath,$ORIGIN"]
+    if version := torch.symbol_versions.get(soname):
+        script = folder / f"{soname}.map"
+        script.write_text(f"{version} {{ global: cu*; __cuda*; nccl*; }};\n", encoding="utf-8")
+        arguments.append(f"-Wl,--version-script={script}")
+    compiler.run(arguments)
+
+
+def environment(profile: Profile, folder: Path, base: Mapping[str, str]) -> dict[str, str]:
+    """Returns what a program's environment must hold to find the stand-in in ``folder``.
+
+    Nothing below it can reach a real GPU: all ways to one lead through libcuda.so.1 and libnvidia-ml.so.1, which are there already.
+    """
+    table = tomllib.loads(_TABLE.read_text(encoding="utf-8"))["library"]
+    there = {path.name.partition(".so")[0]: path for path in sorted(folder.glob("lib*.so.*"))}
+    preloads = [str(there[entry["library"]]) for entry in table if entry["library"] in there]
+    others = [entry for entry in base.get("LD_PRELOAD", "").replace(" ", ":").split(":") if entry]
+    figures = profile.figures
+    return {
+        **base,
+        "LD_PRELOAD": ":".join([*preloads, *others]),
+        "LD_LIBRARY_PATH": ":".join([str(folder), *filter(None, base.get("LD_LIBRARY_PATH", "").split(":"))]),
+        "TRITON_LIBCUDA_PATH": str(folder),
+        "MEMDIAG_PHANTOM_NAME": profile.product,
+        "MEMDIAG_PHANTOM_TOTAL_BYTES": str(profile.total_bytes),
+        "MEMDIAG_PHANTOM_CONTEXT_BYTES": str(profile.context_bytes),
+        "MEMDIAG_PHANTOM_CAPABILITY": str(figures["capability"]),
+        "MEMDIAG_PHANTOM_SMS": str(figures["sms"]),
+        "MEMDIAG_PHANTOM_SHARED_MEMORY_OPTIN": str(figures["shared_memory_optin"]),
+        "MEMDIAG_PHANTOM_THREADS_PER_SM": str(figures["threads_per_sm"]),
+        "MEMDIAG_PHANTOM_DEVICES": str(profile.num_devices or int(base.get("LOCAL_WORLD_SIZE") or 1)),
+    }
