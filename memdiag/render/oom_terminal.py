@@ -67,10 +67,13 @@ def _message(page: LightPage, message: Message, trace: str, *, every: bool) -> N
     style = "bold yellow" if message.judgement.verdict == "unknown" or message.is_warning else "bold red"
     name = words.cause_name(message.judgement.verdict).upper()
     page.grid("lw", [((name, style), (words.sentence(message), "bold"))], indent=0)
-    rows = [(("", "dim"), reason) for reason in words.reasons(message, 0 if every else words.MOST_REASONS)]
-    rows += [(("how sure", "dim"), words.sureness(message)), (("message", "dim"), words.facts(message))]
-    if words.reasons(message):
-        rows[0] = (("why", "dim"), rows[0][1])
+    reasons = words.reasons(message)
+    rows: list[list[Cell]] = [[("", "dim"), reason] for reason in (reasons if every else reasons[: words.MOST_REASONS])]
+    if len(reasons) > len(rows):
+        rows.append(["", (f"and {plural(len(reasons) - len(rows), 'more reason')} (--all)", "dim")])
+    if rows:
+        rows[0][0] = ("why", "dim")
+    rows += [[("how sure", "dim"), words.sureness(message)], [("message", "dim"), words.facts(message)]]
     page.grid("lw", rows)
     _ledger(page, message)
     if message.findings:

@@ -121,6 +121,7 @@ def test_more_than_four_reasons_are_shown_with_all(oom_samples):
     judgement = Judgement("capacity", "high", (), tuple(f"Reason {number}" for number in range(1, 7)))
     assert "Reason 4." in render(oom_samples.one(judgement=judgement))
     assert "Reason 5." not in render(oom_samples.one(judgement=judgement))
+    assert "and 2 more reasons (--all)" in render(oom_samples.one(judgement=judgement))
     assert "Reason 6." in render(oom_samples.one(judgement=judgement), every=True)
 
 

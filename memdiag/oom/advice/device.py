@@ -208,7 +208,7 @@ def _less(case: Case, *, alone: bool) -> tuple[Fix, ...]:
     engine = serving(case)
     if engine:
         first = engine[0]
-        known = "; ".join(text for text in (first.caveat, _little_to_win(case)) if text)
+        known = ". ".join(text for text in (first.caveat, _little_to_win(case)) if text)
         return present(replace(first, caveat=known), *engine[1:], *(less_graphs(case) if numbers.pool else ()), snapshot(case))
     if alone or (numbers.total and (numbers.requested or 0) > numbers.total // 2):
         fixes.append(Fix(
