@@ -32,6 +32,7 @@ class Contender:
         env: Its environment; None: ours.
         prepare: Called before each run, outside of the measured time (removes a cache of the run before).
         walls: Seconds of each run.
+        cpus: Seconds of processor time of each run: what a busy machine lengthens less.
         peaks: Peak resident bytes of each run.
         output: What the last run printed to stdout.
     """
@@ -42,6 +43,7 @@ class Contender:
     env: dict[str, str] | None = None
     prepare: Callable[[], None] = lambda: None
     walls: list[float] = field(default_factory=list)
+    cpus: list[float] = field(default_factory=list)
     peaks: list[int] = field(default_factory=list)
     output: str = ""
 
@@ -49,6 +51,11 @@ class Contender:
     def best(self) -> float:
         """Seconds of the fastest run."""
         return min(self.walls)
+
+    @property
+    def best_cpu(self) -> float:
+        """Seconds of processor time of the run that took least."""
+        return min(self.cpus)
 
     @property
     def median(self) -> float:
@@ -84,6 +91,7 @@ class Contender:
         self.output = out.read_text(errors="replace")
         if keep:
             self.walls.append(wall)
+            self.cpus.append(usage.ru_utime + usage.ru_stime)
             self.peaks.append(usage.ru_maxrss * MAXRSS_UNIT)
 
     def as_dict(self) -> dict[str, object]:
@@ -94,6 +102,7 @@ class Contender:
             "best_s": round(self.best, 4),
             "median_s": round(self.median, 4),
             "worst_s": round(max(self.walls), 4),
+            "best_cpu_s": round(self.best_cpu, 4),
             "peak_bytes": self.peak_bytes,
         }
 

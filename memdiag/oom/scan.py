@@ -205,15 +205,17 @@ class _Scanner:
     def feed(self, chunk: bytes) -> Iterator[Window]:
         """Takes the next chunk and yields the windows that are complete."""
         self.num_bytes += len(chunk)
-        block = self._rest + chunk if self._rest else chunk
-        cut = block.rfind(b"\n") + 1
-        if not cut and len(block) >= LONGEST_LINE:
-            cut = len(block)
-        self._rest = block[cut:]
-        if cut:
-            yield from self._block(self._held, in_full=self._is_first)
-            self._is_first = self._is_first and not self._held
-            self._held = block[:cut]
+        cut = chunk.rfind(b"\n") + 1
+        if not cut and len(self._rest) + len(chunk) >= LONGEST_LINE:
+            cut = len(chunk)
+        if not cut:
+            self._rest += chunk
+            return
+        block = self._rest + chunk[:cut]
+        self._rest = chunk[cut:]
+        yield from self._block(self._held, in_full=self._is_first)
+        self._is_first = self._is_first and not self._held
+        self._held = block
 
     def close(self) -> Iterator[Window]:
         """Yields the windows that are left."""
