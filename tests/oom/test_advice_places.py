@@ -203,3 +203,18 @@ def test_what_may_be_ones_own_is_not_laid_to_others():
     message = found(requested=3, total=16, free=0, allocated=11)
     (finding, *_) = advise(message, Judgement("other_process", "low"))
     assert finding.title.startswith("5.00 GiB of the device is held by others, or lies unused in the pool of this process")
+
+
+@pytest.mark.parametrize("marks", [[], ["engine:vllm"], ["engine:sglang", "stage:capture"], ["engine:webui"]])
+def test_nothing_is_advised_twice(marks):
+    message = found(marks=marks, requested=1, total=94.5, free=0.9, allocated=90, private_pool=5, unallocated=2, process=93)
+    result = advise(message, Judgement("capacity", "medium", ("fragmentation",)))
+    changes = [fix.change for finding in result for fix in finding.fixes if fix.change]
+    assert len(result) > 1
+    assert len(changes) == len(set(changes))
+
+
+def test_no_slack_is_called_nothing():
+    text, _ = told(found(requested=1, total=24, free=0.2, allocated=23, unallocated=0))
+    assert "nothing lies unused" in text
+    assert "only 0 B" not in text

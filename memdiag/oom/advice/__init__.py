@@ -123,12 +123,23 @@ def _ranked(found: Found, main: Finding) -> tuple[Fix, ...]:
     return (*own, *(fix for fix in others if not any(exclude(found.backend, fix.change, line) for line in seen)))
 
 
+def _said(fix: Fix) -> tuple[str, str]:
+    return ("", fix.change) if fix.change else (fix.title, "")
+
+
 def _compatible(backend: str, findings: list[Finding]) -> tuple[Finding, ...]:
-    """Leaves out fixes of later findings that exclude the first fix of an earlier one."""
+    """Leaves out fixes of later findings that exclude the first fix of an earlier one, and what was said already."""
     chosen: list[str] = []
+    said: set[tuple[str, str]] = set()
     result = []
     for finding in findings:
         fixes = tuple(fix for fix in finding.fixes if not any(exclude(backend, fix.change, change) for change in chosen))
+        new: dict[tuple[str, str], Fix] = {}
+        for fix in fixes:
+            if _said(fix) not in said:
+                new.setdefault(_said(fix), fix)
+        fixes = tuple(new.values())
+        said |= new.keys()
         chosen += [fix.change for fix in fixes[:1]]
         result.append(replace(finding, fixes=fixes))
     return tuple(result)

@@ -191,6 +191,8 @@ def _little_to_win(case: Case) -> str:
     slack, short, numbers = case.numbers.slack, case.short, case.numbers
     if slack is None:
         return ""
+    if not slack and not numbers.pool:
+        return "empty_cache() and allocator settings do not help: nothing lies unused"
     unused = f"{format_bytes(slack)} is unused"
     if numbers.pool:
         unused += f" beside {format_bytes(numbers.pool)} of free blocks in private pools, which only their owners can use"
