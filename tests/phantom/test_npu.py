@@ -1,0 +1,143 @@
+"""Programs on a phantom NPU, with a real torch_npu: what they read back, how they fail, what is recorded of them."""
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from memdiag.phantom import launch
+from memdiag.phantom.profiles import choose
+from memdiag.units import MIB
+
+PYTHON = os.environ.get("MEMDIAG_TEST_NPU_PYTHON", "")
+PROGRAMS = Path(__file__).with_name("programs")
+
+pytestmark = pytest.mark.skipif(not PYTHON, reason="MEMDIAG_TEST_NPU_PYTHON names no Python with torch_npu")
+
+
+def on_phantom(device, *command):
+    environment = launch.environment_for(choose(device), command)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done
+
+
+def objects(text):
+    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+
+
+def recorded(folder, device, *command):
+    done = subprocess.run(
+        [sys.executable, "-m", "memdiag", "record", "-o", str(folder), "--phantom", device, "--", *command],
+        capture_output=True, text=True, timeout=300, check=False, cwd=folder.parent,
+    )  # fmt: skip
+    return done, [pickle.loads(path.read_bytes()) for path in sorted(folder.glob("rank*.pkl"))]
+
+
+def events(snapshot):
+    return [(e["action"], e.get("addr"), e["size"], e["stream"]) for trace in snapshot["device_traces"] for e in trace]
+
+
+@pytest.fixture(scope="module")
+def values():
+    return objects(on_phantom("npu:910b-64g", PYTHON, str(PROGRAMS / "values.py")).stdout)[0]
+
+
+def test_what_the_host_wrote_comes_back(values):
+    assert values["round trip"]
+    assert values["view"]
+    assert values["copy on the device"]
+    assert values["part"] == [11, 12, 13]
+    assert values["fills"] == [[1] * 5, [65536] * 2, [-3] * 2]
+    assert values["halves"]
+
+
+def test_what_operators_compute_reads_as_zeros(values):
+    assert values["computed"] == 0
+    assert values["changed in place"] == [0] * 5
+    assert values["changed together"] == [[0] * 2, [0] * 3]
+
+
+def test_bytes_of_a_freed_block_are_gone(values):
+    assert values["same block"]
+    assert values["freed bytes"] == 0
+
+
+def test_memory_that_nobody_wrote_costs_nothing(values):
+    assert values["MiB for 32 GiB"] < 256
+
+
+def test_the_failure_is_pytorchs_own(values):
+    assert values["failure"].startswith("NPU out of memory. Tried to allocate 60.00 GiB (NPU 0; 60.97 GiB total capacity; 32.0")
+    assert values["kept on failure"]
+
+
+def test_a_run_is_recorded_says_that_it_is_phantom_and_can_be_repeated(tmp_path):
+    command = (PYTHON, str(PROGRAMS / "train.py"))
+    done, (snapshot,) = recorded(tmp_path / "one", "npu:910b-64g", *command)
+    assert done.returncode == 0, done.stderr
+    assert "phantom npu:910b-64g" in done.stderr
+    said = snapshot["memdiag"]
+    assert said["phantom"] is True
+    assert said["backend"] == "npu"
+    assert said["steps"] == 3
+    assert said["phantom_device"]["device"] == "npu:910b-64g"
+    assert any("read as zeros" in text for text in said["phantom_device"]["assumptions"])
+    shown = subprocess.run(
+        [sys.executable, "-m", "memdiag", "analyze", "--json", str(tmp_path / "one" / "rank0.pkl")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(shown.stdout)["source"]["phantom"] is True
+    _, (again,) = recorded(tmp_path / "two", "npu:910b-64g", *command)
+    assert events(again) == events(snapshot)
+    assert len(events(snapshot)) > 1000
+
+
+def test_running_out_of_memory_ends_in_the_report(tmp_path):
+    done, (snapshot,) = recorded(
+        tmp_path / "run", "npu:910b-64g,capacity=1GiB", PYTHON, str(PROGRAMS / "train.py"), "alone", "2048", "8", "1000"
+    )
+    assert done.returncode == 1
+    assert "NPU out of memory. Tried to allocate" in done.stderr
+    assert "What to do" in done.stderr
+    assert snapshot["memdiag"]["reason"] == "oom"
+
+
+@pytest.mark.parametrize("how", ["ddp", "fsdp2"])
+def test_two_ranks(how, tmp_path):
+    torchrun = [PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done, snapshots = recorded(tmp_path / "run", "npu:910b-64g", *torchrun, str(PROGRAMS / "train.py"), how)
+    assert done.returncode == 0, done.stderr[-3000:]
+    ranks = objects(done.stdout)
+    assert {entry["rank"] for entry in ranks} == {0, 1}
+    buffers = 2 * 200 * MIB  # HCCL's own, for one communicator
+    assert all(choose("npu:910b-64g").capacity_bytes - entry["free"] >= buffers + entry["peak"] for entry in ranks)
+    assert len(snapshots) == 2
+    assert {snapshot["memdiag"]["rank"] for snapshot in snapshots} == {0, 1}
+
+
+def test_what_is_not_imitated_is_refused_by_name():
+    program = "import torch, torch_npu; torch.ones(4).npu().untyped_storage()._share_npu_()"
+    environment = launch.environment_for(choose("npu:910b-64g"), [PYTHON])
+    done = subprocess.run([PYTHON, "-c", program], env=environment, capture_output=True, text=True, check=False)
+    assert "does not imitate aclrtIpcMemGetExportKey (libascendcl.so)" in done.stderr
+    assert done.returncode >= 0
+
+
+def test_a_device_that_is_not_there_either_is_an_error():
+    program = "import torch, torch_npu; torch.npu.set_device(1)"
+    environment = launch.environment_for(choose("npu:910b-64g"), [PYTHON])
+    done = subprocess.run([PYTHON, "-c", program], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "107001" in done.stderr
+
+
+def test_as_many_devices_as_given():
+    done = on_phantom("npu:910b-64g,devices=8", PYTHON, "-c", "import torch, torch_npu; print(torch.npu.device_count())")
+    assert done.stdout.split() == ["8"]
