@@ -19,6 +19,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static void *addresses[SLOTS]; /* open addressing; 1: was taken */
 static size_t sizes[SLOTS];
 static FILE *out;
+static __thread int inside; /* writing a line may itself take and give back memory */
 static unsigned long other_calls, other_bytes;
 static char bootstrap[4096]; /* dlsym may ask for memory before the real functions are known */
 
@@ -43,8 +44,11 @@ int posix_memalign(void **memory, size_t alignment, size_t size) {
     int status = real_memalign(memory, alignment, size);
     if (status)
         return status;
+    if (inside)
+        return 0;
     int ours = is_pytorchs(__builtin_return_address(0));
     pthread_mutex_lock(&lock);
+    inside = 1;
     if (ours) {
         size_t slot = slot_of(*memory);
         while ((size_t)addresses[slot] > 1)
@@ -58,6 +62,7 @@ int posix_memalign(void **memory, size_t alignment, size_t size) {
         other_calls++;
         other_bytes += size;
     }
+    inside = 0;
     pthread_mutex_unlock(&lock);
     return 0;
 }
@@ -67,8 +72,9 @@ void free(void *memory) {
         return;
     if (!real_free)
         real_free = (void (*)(void *))dlsym(RTLD_NEXT, "free");
-    if (((size_t)memory & 63) == 0) {
+    if (((size_t)memory & 63) == 0 && !inside) {
         pthread_mutex_lock(&lock);
+        inside = 1;
         for (size_t slot = slot_of(memory); addresses[slot]; slot = (slot + 1) % SLOTS)
             if (addresses[slot] == memory) {
                 addresses[slot] = (void *)1;
@@ -76,6 +82,7 @@ void free(void *memory) {
                     fprintf(out, "- %zu %zu\n", (size_t)memory, sizes[slot]);
                 break;
             }
+        inside = 0;
         pthread_mutex_unlock(&lock);
     }
     real_free(memory);
@@ -83,10 +90,12 @@ void free(void *memory) {
 
 __attribute__((destructor)) static void finish(void) {
     pthread_mutex_lock(&lock);
+    inside = 1;
     if (out) {
         fprintf(out, "other %lu %lu\n", other_calls, other_bytes);
         fclose(out);
         out = NULL;
     }
+    inside = 0;
     pthread_mutex_unlock(&lock);
 }

@@ -33,7 +33,7 @@ def test_faults_of_the_program(record, compare):
 def test_two_processes(cpu, compare, way, start):
     if (way, start) in {("views", "torchrun"), ("fsdp", "spawn")}:
         pytest.skip("shown by the other way to start")
-    script = [] if start == "spawn" else ["-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=0"]
+    script = [] if start == "spawn" else ["-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone"]
     program = [str(PROGRAMS / "ddp.py")] if script else ["ddp.py"]
     run = cpu(*script, *program, "{out}", way)
     out = run.folder.parent / "truth.json"
