@@ -54,6 +54,10 @@ _FRAMEWORKS = {
     "cann": "CANN", "cann-hccl": "HCCL (CANN)", "tensorrt": "TensorRT", "ray": "Ray", "slurm": "Slurm", "linux": "Linux",
     "shell": "the shell", "numpy": "NumPy", "cuda": "CUDA", "python": "Python", "kubernetes": "Kubernetes", "lsf": "LSF", "pbs": "PBS",
     "numba": "Numba", "opencv": "OpenCV", "pycuda": "PyCUDA", "rapids": "RAPIDS", "sycl": "SYCL",
+    "xgboost": "XGBoost", "faiss": "Faiss", "mxnet": "MXNet", "ctranslate2": "CTranslate2", "lightgbm": "LightGBM", "dali": "DALI",
+    "caffe": "Caffe", "theano": "Theano", "warp": "Warp", "taichi": "Taichi", "rocm": "ROCm", "tgi": "TGI", "exllama": "ExLlama",
+    "cpp": "C++", "rust": "Rust", "java": "Java", "go": "Go", "node": "Node.js", "r": "R", "julia": "Julia", "arrow": "Arrow",
+    "yarn": "YARN", "dask": "Dask", "docker": "Docker", "sge": "Grid Engine", "vertex": "Vertex AI",
 }  # fmt: skip
 # Whose messages are about one tensor, not about a model or a pool.
 _ALLOCATORS = frozenset({"pytorch", "torch_npu", "jax", "tensorflow", "mindspore", "paddle", "onnxruntime", "cupy", "mlx"})
