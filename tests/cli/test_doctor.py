@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from memdiag.cli import doctor as command
+from memdiag.recorder import machine as command
 from memdiag.cli.main import main
 
 FAKE_TORCH = Path(__file__).parents[1] / "recorder" / "fake_torch"
