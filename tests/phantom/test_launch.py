@@ -1,0 +1,133 @@
+"""What a command needs to run on a phantom device, and what is said where that is missing."""
+
+import os
+import shutil
+import sys
+import threading
+
+import pytest
+
+from memdiag.errors import MemdiagError
+from memdiag.phantom import ascend, build, launch
+from memdiag.phantom.installed import Installed, installed_for, python_of
+from memdiag.phantom.profiles import choose
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="phantom devices are for Linux")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv(build.CACHE, str(tmp_path / "cache"))
+
+
+def script(path, text):
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_the_python_of_a_command(tmp_path):
+    path = {"PATH": str(tmp_path / "bin")}
+    python = script(tmp_path / "bin/python3", "#!/bin/sh\n")
+    torchrun = script(tmp_path / "bin/torchrun", f"#!{python}\n")
+    by_env = script(tmp_path / "bin/accelerate", f"#!{python} -s\n")
+    shell = script(tmp_path / "run.sh", "#!/bin/bash\npython3 train.py\n")
+    assert python_of([python, "train.py"], path) == [python]
+    assert python_of(["python3", "-m", "x"], path) == [python]
+    assert python_of(["env", "A=b", "python3", "x.py"], path) == [python]
+    assert python_of([torchrun, "x.py"], path) == [python]
+    assert python_of([by_env, "x.py"], path) == [python, "-s"]
+    assert python_of([shell], path) == [python]
+    with pytest.raises(MemdiagError, match="no Python was found"):
+        python_of(["nothing"], {"PATH": str(tmp_path)})
+
+
+def test_it_is_asked_without_importing_anything(tmp_path):
+    package = tmp_path / "torch_npu"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise RuntimeError('imported')")
+    found = installed_for([sys.executable], {**os.environ, "PYTHONPATH": str(tmp_path)})
+    assert found.folder_of("torch_npu") == str(package)
+
+
+def test_a_python_that_does_not_run(tmp_path):
+    python = script(tmp_path / "bin/python3", "#!/bin/sh\nexit 1\n")
+    with pytest.raises(MemdiagError, match="does not run"):
+        installed_for([python], os.environ)
+
+
+@pytest.mark.parametrize(
+    ("packages", "says"),
+    [({}, "torch_npu is not installed"), ({"torch_npu": {"folder": "/x", "version": "2.1.0.post8"}}, "knows 2.6 to 2.14")],
+)
+def test_a_torch_npu_that_cannot_be_stood_in_for(packages, says):
+    with pytest.raises(MemdiagError, match=says):
+        ascend.stand_in(Installed("python", packages))
+
+
+def test_not_twice():
+    with pytest.raises(MemdiagError, match="already"):
+        launch.environment_for(choose("npu:910b-64g"), [sys.executable], {launch.VARIABLE: "{}"})
+
+
+def test_without_a_compiler(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    with pytest.raises(MemdiagError, match="needs a compiler") as refused:
+        build.find_compiler("c")
+    assert "apt-get install" in refused.value.hint
+    monkeypatch.setenv("CC", "nothing-like-it -O2")
+    with pytest.raises(MemdiagError, match="CC=nothing-like-it is not a program"):
+        build.find_compiler("c")
+
+
+@pytest.mark.skipif(not any(map(shutil.which, ("cc", "gcc", "clang"))), reason="there is no C compiler")
+def test_what_does_not_compile_is_said_in_one_line(tmp_path):
+    (tmp_path / "broken.c").write_text("int broken(\n")
+    with pytest.raises(MemdiagError, match=r"could not be compiled with .*broken\.c:1"):
+        build.find_compiler("c").run(["-c", "-o", tmp_path / "broken.o", tmp_path / "broken.c"])
+
+
+def test_a_build_is_made_once_for_many():
+    made = []
+
+    def make(folder):
+        made.append(folder)
+        (folder / "result").write_text("whole")
+
+    folders = []
+    threads = [threading.Thread(target=lambda: folders.append(build.cached("kind", ["a"], make))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(made) == 1
+    assert {folder.joinpath("result").read_text() for folder in folders} == {"whole"}
+    assert build.cached("kind", ["b"], make) != folders[0]
+
+
+def test_a_build_that_fails_leaves_nothing(tmp_path):
+    def fail(folder):
+        (folder / "half").write_text("")
+        raise MemdiagError("no")
+
+    with pytest.raises(MemdiagError, match="no"):
+        build.cached("kind", ["a"], fail)
+    assert [path.name for path in (tmp_path / "cache/phantom").iterdir() if path.is_dir()] == []
+
+
+def test_files_count_by_their_content(tmp_path):
+    source = tmp_path / "source.c"
+    source.write_text("one")
+    first = build.cached("kind", [source], lambda _: None)
+    source.write_text("two")
+    assert build.cached("kind", [source], lambda _: None) != first
+
+
+def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv(build.CACHE, str(tmp_path / "file"))
+    with pytest.raises(MemdiagError, match="cannot be kept there") as refused:
+        build.cached("kind", ["a"], lambda _: None)
+    assert build.CACHE in refused.value.hint
