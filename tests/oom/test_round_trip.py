@@ -122,7 +122,7 @@ def _expected(fields: dict[str, object], says: dict[str, object]) -> dict[str, o
     return {**says, **fields}
 
 
-RELAXED = settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+RELAXED = settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: f"{form.dialect}: {form.template[:50]}")

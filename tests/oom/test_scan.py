@@ -138,3 +138,18 @@ def test_an_empty_file_has_nothing(tmp_path):
     path.touch()
     assert read_files([path]).messages == ()
     assert list(chunks_of_file(str(path))) == []
+
+
+@pytest.mark.parametrize(
+    ("calm", "message"),
+    [
+        ("worker finished with exit code 0", "worker finished with exit code 137"),
+        ("what to do about CUDA out of memory errors? See docs/memory.md", MESSAGE),
+        ("what to do about CUDA out of memory errors? See docs/memory.md", "RuntimeError: CUDA error: out of memory"),
+    ],
+)
+def test_a_line_that_is_often_read_in_vain_hides_nothing(calm, message):
+    lines = f"{FILLER * 100}{calm}\n" * 400
+    (expected,) = read_text(message).messages
+    found = read_text(f"{lines}{message}\n{lines}").messages
+    assert [(one.dialect, one.fields) for one in found] == [(expected.dialect, expected.fields)]
