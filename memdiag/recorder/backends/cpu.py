@@ -1,8 +1,11 @@
 """CPU: allocations of PyTorch's CPU allocator, from the memory events of PyTorch's own profiler.
 
-The profiler runs with everything else turned off: no operators are recorded (its scope is that of user annotations), only memory
-events, and Python calls for their stacks. What it cannot see: memory that is not PyTorch's (NumPy, the interpreter, oneDNN's
-scratch), what other threads of the program allocate, and what happens while the program runs a profiler itself.
+The profiler runs with everything else turned off: no operators or annotations are recorded (its scope is one that nothing enters),
+only memory events, and Python calls for their stacks. What it cannot see: memory that is not PyTorch's (NumPy, the interpreter,
+oneDNN's scratch), what other threads of the program allocate, and what happens while the program runs a profiler itself.
+
+An operator or annotation that a profiler has seen begin must not end while the next one runs: PyTorch writes its end to where its
+beginning was kept, which has been freed with the first profiler. Ours sees none; after one of the program's own we wait.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..guard import contained, warn
@@ -114,7 +117,7 @@ class Cpu:
         try:
             config = ProfilerConfig(ProfilerState.KINETO, False, True, self._stacks, False, False, _ExperimentalConfig())
             _prepare_profiler(config, {ProfilerActivity.CPU})
-            _enable_profiler(config, {ProfilerActivity.CPU}, {RecordScope.USER_SCOPE})
+            _enable_profiler(config, {ProfilerActivity.CPU}, {RecordScope.STATIC_RUNTIME_MODEL})
         finally:
             if level is None:
                 del os.environ["KINETO_LOG_LEVEL"]
@@ -237,13 +240,25 @@ class Cpu:
             self._entries.append({"action": "free_completed", **entry})
 
     def snapshot(self) -> dict[str, Any] | None:
-        """Returns the history in the format of PyTorch's snapshots; each live allocation is a segment of one block."""
+        """Returns the history in the format of PyTorch's snapshots; each allocation is a segment of one block."""
         if not self.is_active:
             return None
         if self._running:
             self._turn_over()
         segments = [_segment(addr, size, frames) for addr, (size, frames) in sorted(self._live.items())]
-        return {"segments": segments, "device_traces": [list(self._entries)], "allocator_settings": {}, "external_annotations": []}
+        return {"segments": segments, "device_traces": [_with_segments(self._entries)], "allocator_settings": {}, "external_annotations": []}
+
+
+def _with_segments(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns entries with each block's segment: viewers that replay them want every block in a segment that was made before."""
+    result = []
+    for entry in entries:
+        if entry["action"] == "alloc":
+            result.append({**entry, "action": "segment_alloc"})
+        result.append(entry)
+        if entry["action"] == "free_completed":
+            result.append({**entry, "action": "segment_free"})
+    return result
 
 
 def _absolute(filename: str) -> str:

@@ -1,7 +1,7 @@
 from types import SimpleNamespace
 
 ProfilerState = SimpleNamespace(KINETO=1)
-RecordScope = SimpleNamespace(USER_SCOPE=7)
+RecordScope = SimpleNamespace(STATIC_RUNTIME_MODEL=9)
 
 
 def ProfilerConfig(*_):  # noqa: N802
