@@ -133,8 +133,18 @@ def without_workspace(raw: RawDevice) -> tuple[RawDevice, int]:
 
 
 def without_cache(raw: RawDevice) -> RawDevice:
-    """Returns a device whose allocator keeps nothing back (the CPU's): what it holds is what is allocated, and nothing is shared."""
+    """Returns a device whose allocator keeps nothing back (the CPU's): what it holds is what is allocated, and nothing is shared.
+
+    Other viewers want every block in a segment, so the recorder writes one around each: they are taken out.
+    """
+    raw = _taken(raw, ~np.isin(raw.action, (schema.SEGMENT_ALLOC, schema.SEGMENT_FREE)))
     change = np.where(raw.action == schema.ALLOC, raw.size, np.where(raw.action == schema.FREE_COMPLETED, -raw.size, 0))
     live = int(raw.blocks.size.sum()) if raw.blocks is not None else 0
     held = live - int(change.sum()) + np.cumsum(change)
     return replace(raw, segments=None, has_addresses=False, curves={**raw.curves, "reserved": held})
+
+
+def _taken(raw: RawDevice, rows: np.ndarray) -> RawDevice:
+    """Returns some of a device's events."""
+    columns = {name: getattr(raw, name) for name in ("action", "addr", "size", "stream", "time_us", "stack", "pool")}
+    return replace(raw, **{name: column[rows] for name, column in columns.items() if column is not None})
