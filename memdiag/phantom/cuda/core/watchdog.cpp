@@ -11,13 +11,13 @@
 #include "watchdog.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <pthread.h>
 #include <string.h>
 #include <time.h>
 
 #include <atomic>
-#include <chrono>
-#include <condition_variable>
+#include <map>
 #include <mutex>
 #include <set>
 #include <unordered_map>
@@ -29,15 +29,20 @@
 namespace phantom {
 namespace {
 
-constexpr auto kPeriod = std::chrono::milliseconds(150);  // longer than the watchdog's own
+constexpr int64_t kPeriodNs = 150000000;  // longer than the watchdog's own
 constexpr long kPatienceMs = 2000;
+
+struct Watcher {  // a watchdog thread
+  pthread_cond_t* bed = nullptr;  // where it sleeps
+  int64_t num_rounds = 0;         // how often it has gone through its list
+};
 
 struct Watch {
   std::mutex mutex;
   std::unordered_set<const StreamState*> busy;  // streams with collectives that no event follows yet
   std::unordered_set<const void*> unseen;       // events that the watchdog has not asked for yet
   std::unordered_set<const void*> seen;         // asked for, and the watchdog has not gone back to sleep
-  std::set<pthread_cond_t*> beds;               // where watchdogs sleep
+  std::set<Watcher*> watchers;
   std::atomic<int> num_open{0};                 // events in unseen or seen
   std::atomic<int> num_watchdogs{0};
 };
@@ -48,7 +53,15 @@ Watch& watch() {
 }
 
 thread_local bool t_is_watchdog = false;
-thread_local bool t_is_ahead = false;
+thread_local bool t_is_ahead[2] = {};      // the steady clock and the system's, at their next reading
+thread_local bool t_is_on_round = false;  // it did not wake up by chance
+
+struct Registered : Watcher {
+  ~Registered() {
+    Lock lock(watch().mutex);
+    watch().watchers.erase(this);
+  }
+};
 std::atomic<bool> g_is_waking{false};
 
 template <class Function>
@@ -58,12 +71,33 @@ Function next(const char* name) {
 
 // A watchdog goes to sleep: what it has asked for it has dealt with.
 void fall_asleep(pthread_cond_t* bed) {
+  static thread_local Registered t_self;
   Watch& all = watch();
   Lock lock(all.mutex);
   all.num_open -= static_cast<int>(all.seen.size());
   all.seen.clear();
-  all.beds.insert(bed);
-  t_is_ahead = false;
+  all.watchers.insert(&t_self);
+  t_self.bed = bed;
+  if (t_is_on_round) t_self.num_rounds++;
+  t_is_on_round = t_is_ahead[0] = t_is_ahead[1] = false;
+}
+
+int wake_up(int result, bool by_system_clock) {
+  bool is_called = g_is_waking.load();
+  t_is_ahead[0] = is_called;
+  t_is_ahead[1] = is_called && by_system_clock;
+  t_is_on_round = is_called || result == ETIMEDOUT;
+  return result;
+}
+
+// Forgets what was not asked for, if each watchdog has ended two rounds since `before`: at least the second began after.
+void give_up_unwatched(Watch& all, const std::map<Watcher*, int64_t>& before) {
+  for (Watcher* watcher : all.watchers) {
+    auto then = before.find(watcher);
+    if (then != before.end() && watcher->num_rounds < then->second + 2) return;
+  }
+  all.num_open -= static_cast<int>(all.unseen.size());
+  all.unseen.clear();
 }
 
 void nap() {
@@ -115,22 +149,28 @@ void note_destroyed(Event event) {
 void let_watchdog_see() {
   Watch& all = watch();
   if (!all.num_open.load(std::memory_order_acquire) || t_is_watchdog) return;
+  std::map<Watcher*, int64_t> before;
+  {
+    Lock lock(all.mutex);
+    for (Watcher* watcher : all.watchers) before[watcher] = watcher->num_rounds;
+  }
   timespec start, now;
   clock_gettime(CLOCK_MONOTONIC, &start);
   g_is_waking = true;
   while (all.num_open.load(std::memory_order_acquire)) {
     {
       Lock lock(all.mutex);
-      for (pthread_cond_t* bed : all.beds) pthread_cond_broadcast(bed);
+      for (Watcher* watcher : all.watchers) pthread_cond_broadcast(watcher->bed);
     }
     nap();
     clock_gettime(CLOCK_MONOTONIC, &now);
-    if ((now.tv_sec - start.tv_sec) * 1000 + (now.tv_nsec - start.tv_nsec) / 1000000 > kPatienceMs) {
-      Lock lock(all.mutex);  // nobody watches these: a group that is being taken down
-      all.unseen.clear();
-      all.seen.clear();
-      all.num_open = 0;
-    }
+    bool is_late = (now.tv_sec - start.tv_sec) * 1000 + (now.tv_nsec - start.tv_nsec) / 1000000 > kPatienceMs;
+    Lock lock(all.mutex);
+    if (!before.empty()) give_up_unwatched(all, before);
+    if (!is_late) continue;
+    all.unseen.clear();  // nobody watches any more: a group that is being taken down
+    all.seen.clear();
+    all.num_open = 0;
   }
   g_is_waking = false;
 }
@@ -153,8 +193,7 @@ API int pthread_cond_timedwait(pthread_cond_t* condition, pthread_mutex_t* mutex
   if (!t_is_watchdog) return original(condition, mutex, until);
   fall_asleep(condition);
   int result = original(condition, mutex, until);
-  t_is_ahead = g_is_waking.load();
-  return result;
+  return wake_up(result, true);
 }
 
 API int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex, clockid_t clock, const timespec* until) {
@@ -162,23 +201,24 @@ API int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex
   if (!t_is_watchdog) return original(condition, mutex, clock, until);
   fall_asleep(condition);
   int result = original(condition, mutex, clock, until);
-  t_is_ahead = g_is_waking.load();
-  return result;
+  return wake_up(result, clock == CLOCK_REALTIME);
 }
 
 namespace {
 
-std::chrono::nanoseconds now_of(clockid_t clock) {
+int64_t now_of(clockid_t clock, bool& is_ahead) {
   timespec now;
   clock_gettime(clock, &now);
-  auto time = std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
-  return t_is_watchdog && t_is_ahead ? time + kPeriod : time;
+  int64_t time = now.tv_sec * 1000000000 + now.tv_nsec;
+  if (!is_ahead) return time;
+  is_ahead = false;
+  return time + kPeriodNs;
 }
 
 }  // namespace
 
 // std::chrono::steady_clock::now() and system_clock::now(), under the names that the C++ library gives them.
 API int64_t memdiag_phantom_steady_now() __asm__("_ZNSt6chrono3_V212steady_clock3nowEv");
-API int64_t memdiag_phantom_steady_now() { return now_of(CLOCK_MONOTONIC).count(); }
+API int64_t memdiag_phantom_steady_now() { return now_of(CLOCK_MONOTONIC, t_is_ahead[0]); }
 API int64_t memdiag_phantom_system_now() __asm__("_ZNSt6chrono3_V212system_clock3nowEv");
-API int64_t memdiag_phantom_system_now() { return now_of(CLOCK_REALTIME).count(); }
+API int64_t memdiag_phantom_system_now() { return now_of(CLOCK_REALTIME, t_is_ahead[1]); }

@@ -1,0 +1,181 @@
+"""Makes one process be any rank of a world of which no other rank exists.
+
+Process groups are PyTorch's own and run on the stand-in for NCCL (or HCCL), for which the other ranks have this one's data. What is left
+is what ranks tell each other beside that: a store that never waits, since what the others would have written is made up; barriers
+that nobody comes to; objects of the others, which are copies of this rank's; and groups on the CPU, which would go out and meet them.
+
+The rules by which an answer is made up are those of PyTorch's own keys; whatever else the program asks of its store is "0".
+"""
+
+from __future__ import annotations
+
+import atexit
+import copy
+import os
+import sys
+import time
+from collections.abc import Callable
+from importlib import import_module
+from importlib.abc import MetaPathFinder
+from importlib.util import find_spec
+from typing import Any
+
+_WORLD = "MEMDIAG_PHANTOM_WORLD"
+_SECONDS = 0.05
+
+_UNIQUE_ID = b"\x07" * 128  # ncclUniqueId; all of its bytes are looked at by nobody
+_ROOT_INFO = b"\x07" * 4108  # HcclRootInfo, likewise
+
+
+def begin() -> None:
+    """Prepares the process; called before the program's first line."""
+    # A backward pass leaves threads that still drop their last references. On a device the program ends long after; here it may end
+    # before, and then Python kills a thread in the middle, which aborts the process.
+    atexit.register(_let_threads_end)
+    if os.environ.get(_WORLD):
+        sys.meta_path.insert(0, _After({
+            "torch.distributed.rendezvous": _replace_stores,
+            "torch.distributed.distributed_c10d": _replace_talk,
+        }))  # fmt: skip
+
+
+def _let_threads_end() -> None:
+    if "torch" in sys.modules:
+        time.sleep(_SECONDS)
+
+
+class _After(MetaPathFinder):
+    """Calls back when a module has been executed; finds nothing itself."""
+
+    def __init__(self, then: dict[str, Callable[[Any], None]]) -> None:
+        self._then = then
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:  # noqa: ARG002 - the signature is Python's
+        then = self._then.pop(name, None)
+        spec = find_spec(name) if then else None
+        if then is None or spec is None or spec.loader is None:
+            return None
+        execute = spec.loader.exec_module
+
+        def exec_module(module: Any) -> None:
+            execute(module)
+            then(module)
+
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+_stores: list[Any] = []  # C++ keeps no reference to the Python half of a store
+
+
+def _replace_stores(rendezvous: Any) -> None:
+    """Every way to meet the others leads to a store of our own."""
+    base = import_module("torch.distributed").Store
+
+    class PhantomStore(base):  # type: ignore[misc, valid-type]
+        """What this rank wrote, and what the others would have."""
+
+        def __init__(self, world: int) -> None:
+            super().__init__()
+            self._values: dict[str, bytes] = {}
+            self._world = world
+            _stores.append(self)
+
+        def set(self, key: str, value: Any) -> None:
+            self._values[key] = value.encode() if isinstance(value, str) else bytes(value)
+
+        def get(self, key: str) -> bytes:
+            return self._values.get(key) or made_up(key)
+
+        def add(self, key: str, amount: int) -> int:
+            """Counts; and as if all the others had counted as well, since ranks count each other in."""
+            value = int(self._values.get(key, b"0")) + amount
+            self._values[key] = str(value).encode()
+            return max(value, self._world)
+
+        def compare_set(self, key: str, expected: Any, desired: Any) -> bytes:  # noqa: ARG002
+            if key not in self._values:
+                self.set(key, desired)
+            return self._values[key]
+
+        def append(self, key: str, value: Any) -> None:
+            self._values[key] = self._values.get(key, b"") + (value.encode() if isinstance(value, str) else bytes(value))
+
+        def multi_get(self, keys: list[str]) -> list[bytes]:
+            return [self.get(key) for key in keys]
+
+        def multi_set(self, keys: list[str], values: list[Any]) -> None:
+            for key, value in zip(keys, values):
+                self.set(key, value)
+
+        def check(self, keys: list[str]) -> bool:
+            return all(key in self._values for key in keys)
+
+        def wait(self, keys: list[str], timeout: Any = None) -> None:
+            pass
+
+        def delete_key(self, key: str) -> bool:
+            return self._values.pop(key, None) is not None
+
+        def num_keys(self) -> int:
+            return len(self._values)
+
+        def set_timeout(self, timeout: Any) -> None:
+            pass
+
+        def has_extended_api(self) -> bool:
+            return True
+
+        def clone(self) -> Any:
+            return self
+
+    def create(host: str, port: int, rank: int, world_size: int, *_: Any, **__: Any) -> Any:  # noqa: ARG001
+        return PhantomStore(world_size)
+
+    rendezvous._create_c10d_store = create
+
+
+def made_up(key: str) -> bytes:
+    """What another rank would have written under a key of PyTorch's: the identity of a communicator, or nothing in particular."""
+    last = key.rpartition("/")[2]
+    if "nccl" in key.lower() or last.partition(":")[0].isdigit():
+        return _ROOT_INFO if "torch_npu" in sys.modules else _UNIQUE_ID
+    if os.environ.get("MEMDIAG_PHANTOM_TRACE"):
+        sys.stderr.write(f"memdiag: nobody wrote {key} into the store: it reads as 0\n")
+    return b"0"
+
+
+def _replace_talk(c10d: Any) -> None:
+    def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> None:  # noqa: ARG001
+        for rank in range(len(object_list)):
+            object_list[rank] = copy.deepcopy(obj)
+
+    def gather_object(obj: Any, object_gather_list: list[Any] | None = None, *_: Any, **__: Any) -> None:
+        if object_gather_list is not None:
+            all_gather_object(object_gather_list, obj)
+
+    def broadcast_object_list(object_list: list[Any], *_: Any, **__: Any) -> None:  # noqa: ARG001
+        """Nothing comes: the list is taken to hold what the source has."""
+
+    def scatter_object_list(output: list[Any], inputs: list[Any] | None = None, src: Any = None, group: Any = None, **_: Any) -> None:  # noqa: ARG001
+        if inputs:
+            output[0] = inputs[c10d.get_rank(group)]
+
+    for function in (all_gather_object, gather_object, broadcast_object_list, scatter_object_list):
+        if hasattr(c10d, function.__name__):
+            setattr(c10d, function.__name__, function)
+    c10d._store_based_barrier = lambda *_, **__: None
+    c10d.monitored_barrier = lambda *_, **__: None
+    original = c10d._new_process_group_helper
+
+    def new_group(group_size: int, group_rank: int, ranks: Any, backend: Any, *rest: Any, **named: Any) -> Any:
+        """Groups on the CPU are PyTorch's own pretended ones: gloo would wait for the others."""
+        import_module("torch.testing._internal.distributed.fake_pg")
+        text = str(backend)
+        device = "npu:hccl" if "torch_npu" in sys.modules else "cuda:nccl"
+        if text in {"undefined", "None"}:
+            text = f"cpu:fake,{device}"
+        text = text.replace("gloo", "fake").replace("mpi", "fake")
+        return original(group_size, group_rank, ranks, text if ":" in text else c10d.Backend(text), *rest, **named)
+
+    c10d._new_process_group_helper = new_group
