@@ -14,6 +14,7 @@ import gc
 import os
 import sys
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -47,6 +48,8 @@ class Cpu:
         self._frames: dict[tuple[str, int, str], dict[str, Any]] = {}
         self._replaced: list[tuple[str, Any, Any]] = []
         self._paused_at: float | None = None
+        self._theirs = False  # the program runs a profiler itself
+        self._annotations: list[Any] = []  # weakly: those that it may have seen begin
         self._stacks = True
         self._imports = Imports(contained(lambda: self._with_stacks(wanted=False)), contained(lambda: self._with_stacks(wanted=True)))
         self.is_busy = False  # taking over events: a snapshot now would miss them
@@ -146,7 +149,9 @@ class Cpu:
 
     def harvest(self) -> None:
         """Takes over what the profiler has, if it is time to."""
-        if self._running and time.monotonic() - self._last > _HARVEST_SECONDS:
+        if not self._running:
+            self._resume()
+        elif time.monotonic() - self._last > _HARVEST_SECONDS:
             self._turn_over()
 
     def _turn_over(self) -> None:
@@ -161,21 +166,36 @@ class Cpu:
                 gc.enable()
         self.when_idle()
 
+    def _resume(self) -> None:
+        """Goes on after a profiler of the program's own, once no annotation is open that it may have seen begin."""
+        if self._paused_at is None or self._theirs or any(reference() is not None for reference in self._annotations):
+            return
+        self.paused_seconds += time.monotonic() - self._paused_at
+        self._paused_at = None
+        self._annotations = []
+        self._run()
+
+    def _annotated(self) -> list[Any]:
+        """Returns the annotations (``record_function``) there are, weakly; those of a profiler's own steps have ended with it."""
+        kind = self._torch.autograd.profiler.record_function
+        return [weakref.ref(each) for each in gc.get_objects() if type(each) is kind and not each.name.startswith("ProfilerStep#")]
+
     def _give_way(self) -> None:
         """Stops for as long as the program runs a profiler itself: there can be only one."""
         profiler = self._torch.autograd.profiler
 
         def away() -> None:
+            self._theirs = True
             if self._running:
                 warn("the program starts a profiler itself: CPU memory is not recorded while it runs")
                 self._pause()
                 self._paused_at = time.monotonic()
 
         def back() -> None:
-            if self.is_active and not self._running and self._paused_at is not None:
-                self.paused_seconds += time.monotonic() - self._paused_at
-                self._paused_at = None
-                self._run()
+            self._theirs = False
+            if self.is_active and self._paused_at is not None:
+                self._annotations = self._annotated()
+                self._resume()
 
         for name, before, after in (
             ("_prepare_profiler", away, None),
