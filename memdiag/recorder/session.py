@@ -213,6 +213,9 @@ class Session:
             self._waiting = number  # in the middle of taking over events: a file would lack them
             return
         if number == getattr(signal, "SIGUSR1", -1):
+            if any(backend.is_in_backward() for backend in self.backends if backend.name == "cpu"):
+                self._waiting = number  # until the step is done: what follows in this pass would be lost
+                return
             self.write("demand")
             return
         self.write("signal")

@@ -13,12 +13,14 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import threading
 import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from ..compiling import Compiling
 from ..guard import contained, warn
 from ..imports import Imports
 from ..marks import NOWHERE, Position
@@ -51,7 +53,12 @@ class Cpu:
         self._theirs = False  # the program runs a profiler itself
         self._annotations: list[Any] = []  # weakly: those that it may have seen begin
         self._stacks = True
-        self._imports = Imports(contained(lambda: self._with_stacks(wanted=False)), contained(lambda: self._with_stacks(wanted=True)))
+        self._reasons = 0  # not to record stacks
+        self._compiled = False  # since the last step
+        self._thread = 0  # that is recorded
+        light, full = (contained(lambda change=change: self._lighten(change)) for change in (1, -1))
+        self._imports = Imports(light, full)
+        self._compiling = Compiling(contained(self._compile), full)
         self.is_busy = False  # taking over events: a snapshot now would miss them
         self.when_idle: Callable[[], None] = lambda: None
 
@@ -74,13 +81,16 @@ class Cpu:
         """Starts recording."""
         self._entries = deque(maxlen=max_events)
         self.is_active = True
+        self._thread = threading.get_ident()
         self._give_way()
         self._imports.install()
+        self._compiling.install()
         self._run()
 
     def stop(self) -> None:
         """Stops recording."""
         self._imports.remove()
+        self._compiling.remove()
         self._pause()
         self.is_active = False
         profiler = self._torch.autograd.profiler
@@ -141,18 +151,40 @@ class Cpu:
         finally:
             self.is_busy = False
 
-    def _with_stacks(self, *, wanted: bool) -> None:
-        """Records allocations with or without their Python stacks from here on."""
-        self._stacks = wanted
-        if self._running:
-            self._turn_over()
+    def _lighten(self, change: int) -> None:
+        """Records allocations without their Python stacks as long as something large is imported or compiled."""
+        if threading.get_ident() != self._thread:  # another thread cannot stop this one's profiler
+            return
+        self._reasons = max(0, self._reasons + change)
+        self._compiling.install()
+        self._adjust()
+
+    def _compile(self) -> None:
+        """Something is compiled now; where there are gradients its backward will be, in the next backward pass."""
+        self._compiled = self._compiled or bool(self._torch.is_grad_enabled())
+        self._lighten(1)
+
+    def _adjust(self) -> None:
+        wanted = not self._reasons and not self._compiled
+        if self._stacks != wanted and not self.is_in_backward():
+            self._stacks = wanted
+            if self._running:
+                self._turn_over()
+
+    def is_in_backward(self) -> bool:
+        """Whether the autograd engine is at work: it restores the profiler of its beginning when it ends, and another one is lost."""
+        task = getattr(self._torch._C, "_current_graph_task_id", None)
+        return task is not None and task() != -1
 
     def harvest(self) -> None:
-        """Takes over what the profiler has, if it is time to."""
+        """After a step: takes over what the profiler has, if it is time to."""
+        self._compiled = False
+        self._adjust()
         if not self._running:
             self._resume()
         elif time.monotonic() - self._last > _HARVEST_SECONDS:
             self._turn_over()
+        self.when_idle()
 
     def _turn_over(self) -> None:
         """Takes over what the profiler has, and starts it again; no tensor of the program is freed in between."""
@@ -266,7 +298,8 @@ class Cpu:
         if self._running:
             self._turn_over()
         segments = [_segment(addr, size, frames) for addr, (size, frames) in sorted(self._live.items())]
-        return {"segments": segments, "device_traces": [_with_segments(self._entries)], "allocator_settings": {}, "external_annotations": []}
+        trace = _with_segments(self._entries)
+        return {"segments": segments, "device_traces": [trace], "allocator_settings": {}, "external_annotations": []}
 
 
 def _with_segments(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
