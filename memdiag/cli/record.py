@@ -58,6 +58,13 @@ def record(
             show_default=False,
         ),
     ] = None,
+    as_rank: Annotated[
+        int | None,
+        typer.Option("--as-rank", metavar="K", min=0, help="With --phantom: be this rank of --world N, alone.", show_default=False),
+    ] = None,
+    world: Annotated[
+        int | None, typer.Option("--world", metavar="N", min=1, help="With --phantom: how many ranks there are.", show_default=False)
+    ] = None,
     no_names: Annotated[bool, typer.Option("--no-names", help="Do not look for the names of tensors.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No summary afterwards.")] = False,
 ) -> None:
@@ -76,7 +83,7 @@ def record(
     from memdiag.recorder import launch, run_folder
 
     settings = _settings(backend or [], steps, every, max_events, names=not no_names)
-    environment = _environment(phantom, command)
+    environment = _environment(phantom, as_rank, world, command)
     folder = run_folder.make(output)
     config = _config(settings, folder)
     before = _before(command)
@@ -92,9 +99,11 @@ def record(
     raise typer.Exit(launch.end_as(ended))
 
 
-def _environment(phantom: str | None, command: list[str]) -> Mapping[str, str]:
+def _environment(phantom: str | None, as_rank: int | None, world: int | None, command: list[str]) -> Mapping[str, str]:
     """Returns the environment in which the command is started, before what recording adds."""
     if phantom is None:
+        if as_rank is not None or world is not None:
+            raise MemdiagError("--as-rank and --world need --phantom", "for example --phantom npu:910b-64g --as-rank 517 --world 1024")
         return os.environ
     from memdiag.cli.talk import busy, say
     from memdiag.phantom.launch import environment_for
@@ -103,10 +112,11 @@ def _environment(phantom: str | None, command: list[str]) -> Mapping[str, str]:
 
     profile = choose(phantom)
     with busy("preparing the phantom device …"):
-        environment = environment_for(profile, command)
+        environment = environment_for(profile, command, as_rank=as_rank, world=world)
+    rank = "" if as_rank is None else f" as rank {as_rank} of {world}"
     say(
-        f"memdiag: on a phantom {profile.full_name}, {format_bytes(profile.capacity_bytes)} for PyTorch: nothing is computed, and what the "
-        "device computes reads as zeros"
+        f"memdiag: on a phantom {profile.full_name}{rank}, {format_bytes(profile.capacity_bytes)} for PyTorch: nothing is computed, and "
+        "what the device computes reads as zeros"
     )
     return environment
 

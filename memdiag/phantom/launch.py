@@ -9,29 +9,42 @@ from collections.abc import Mapping, Sequence
 
 from memdiag.errors import MemdiagError
 
-from . import ascend
+from . import ascend, boot
+from .cuda import standin
 from .installed import installed_for
-from .profiles import BACKENDS, Profile
+from .profiles import Profile
 
 VARIABLE = "MEMDIAG_PHANTOM"  # what the device is, for the recorder to write into traces
+_STAND_INS = {"cuda": standin, "npu": ascend}
 
 
-def environment_for(profile: Profile, command: Sequence[str], base: Mapping[str, str] = os.environ) -> dict[str, str]:
+def environment_for(
+    profile: Profile, command: Sequence[str], base: Mapping[str, str] = os.environ, *, as_rank: int | None = None, world: int | None = None
+) -> dict[str, str]:
     """Returns the environment for ``command``; compiles the stand-in if need be.
 
+    Args:
+        profile: The device.
+        command: What will run.
+        base: The environment so far.
+        as_rank: The rank that the command's process is to be, in a world of which there is no other; None: it is alone.
+        world: How many ranks that world has.
+
     Raises:
-        MemdiagError: It cannot be done: no such torch, no compiler, no stand-in for this system.
+        MemdiagError: It cannot be done: no such torch, no compiler, no stand-in for this system, no such rank.
     """
     if not sys.platform.startswith("linux"):
         raise MemdiagError("phantom devices are for Linux", "use a container or a virtual machine")
     if base.get(VARIABLE):
         raise MemdiagError("this command runs on a phantom device already", "use --phantom once, in the outer memdiag record")
-    if profile.backend != "npu":
-        raise MemdiagError(f"phantom devices for {BACKENDS[profile.backend]} are not ready", "memdiag devices lists those for npu")
-    folder = ascend.stand_in(installed_for(command, base))
-    described = {"device": profile.full_name, "product": profile.product, "assumptions": assumptions(profile)}
+    around = boot.environment(base, as_rank, world)
+    kind = _STAND_INS[profile.backend]
+    folder = kind.stand_in(installed_for(command, base))
+    described = {
+        "device": profile.full_name, "product": profile.product, "as_rank": as_rank, "world": world, "assumptions": assumptions(profile),
+    }  # fmt: skip
     return {
-        **ascend.environment(profile, folder, base),
+        **kind.environment(profile, folder, around),
         VARIABLE: json.dumps(described),
         "PYTHONHASHSEED": base.get("PYTHONHASHSEED") or "0",  # sets of names are walked in the same order in every run
     }
@@ -39,4 +52,4 @@ def environment_for(profile: Profile, command: Sequence[str], base: Mapping[str,
 
 def assumptions(profile: Profile) -> list[str]:
     """Returns what a trace from this device takes for granted, as sentences."""
-    return [*profile.assumptions, *(ascend.ASSUMPTIONS if profile.backend == "npu" else ())]
+    return [*profile.assumptions, *_STAND_INS[profile.backend].ASSUMPTIONS]

@@ -30,9 +30,9 @@ def objects(text):
     return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
 
 
-def recorded(folder, device, *command):
+def recorded(folder, device, *command, options=()):
     done = subprocess.run(
-        [sys.executable, "-m", "memdiag", "record", "-o", str(folder), "--phantom", device, "--", *command],
+        [sys.executable, "-m", "memdiag", "record", "-o", str(folder), "--phantom", device, *options, "--", *command],
         capture_output=True, text=True, timeout=300, check=False, cwd=folder.parent,
     )  # fmt: skip
     return done, [pickle.loads(path.read_bytes()) for path in sorted(folder.glob("rank*.pkl"))]
@@ -120,6 +120,17 @@ def test_two_ranks(how, tmp_path):
     assert all(choose("npu:910b-64g").capacity_bytes - entry["free"] >= buffers + entry["peak"] for entry in ranks)
     assert len(snapshots) == 2
     assert {snapshot["memdiag"]["rank"] for snapshot in snapshots} == {0, 1}
+
+
+@pytest.mark.parametrize("how", ["ddp", "fsdp2"])
+def test_one_rank_of_a_world_that_does_not_exist(how, tmp_path):
+    options = ("--as-rank", "517", "--world", "1024")
+    done, (snapshot,) = recorded(tmp_path / "run", "npu:910b-64g", PYTHON, str(PROGRAMS / "train.py"), how, options=options)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "as rank 517 of 1024" in done.stderr
+    said = snapshot["memdiag"]
+    assert (said["rank"], said["world"], said["steps"]) == (517, 1024, 3)
+    assert (said["phantom_device"]["as_rank"], said["phantom_device"]["world"]) == (517, 1024)
 
 
 def test_what_is_not_imitated_is_refused_by_name():
