@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from forms import Form
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from message_forms import Form
 
 from memdiag.oom.dialects import dialects
 from memdiag.oom.read import read_text

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from forms import Form
+from message_forms import Form
 from single import commands, single
 
 from memdiag.oom.read import read_text

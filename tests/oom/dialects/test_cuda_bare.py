@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from forms import Form
+from message_forms import Form
 from single import single
 
 from memdiag.oom.read import read_text

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from forms import GIB, Form, Slot, unit_size, whole_bytes
 from hypothesis import strategies as st
+from message_forms import GIB, Form, Slot, unit_size, whole_bytes
 from single import single
 
 from memdiag.oom.read import read_text

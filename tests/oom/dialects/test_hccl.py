@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from forms import Form, integer, whole_bytes
+from message_forms import Form, integer, whole_bytes
 from single import commands, single
 
 FORMS = [

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from forms import GIB, Form, Slot, choice, shape, whole_bytes
 from hypothesis import strategies as st
+from message_forms import GIB, Form, Slot, choice, shape, whole_bytes
 from single import single
 
 from memdiag.oom.read import read_text

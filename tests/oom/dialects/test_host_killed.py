@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from forms import Form, integer
+from message_forms import Form, integer
 from single import single
 
 from memdiag.oom.read import read_text

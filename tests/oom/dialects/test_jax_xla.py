@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from forms import GIB, Form, integer, unit_size, whole_bytes
+from message_forms import GIB, Form, integer, unit_size, whole_bytes
 from single import single
 
 from memdiag.oom.read import read_text

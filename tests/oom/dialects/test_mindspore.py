@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from forms import MIB, Form, integer, unit_size, whole_bytes
 from hypothesis import strategies as st
+from message_forms import MIB, Form, integer, unit_size, whole_bytes
 from single import commands, single
 
 _BYTES = whole_bytes("requested").__class__("requested_bytes", st.integers(1, 1 << 44))

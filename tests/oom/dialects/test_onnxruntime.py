@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from forms import Form, integer, whole_bytes
+from message_forms import Form, integer, whole_bytes
 from single import commands, single
 
 FORMS = [

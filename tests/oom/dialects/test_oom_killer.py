@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from forms import KIB, Form, Slot, integer
 from hypothesis import strategies as st
+from message_forms import KIB, Form, Slot, integer
 from single import commands, single
 
 from memdiag.oom.read import read_text

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from forms import GIB, MIB, Form, integer, unit_size, whole_bytes
+from message_forms import GIB, MIB, Form, integer, unit_size, whole_bytes
 from single import commands, single
 
 _SIZES = {

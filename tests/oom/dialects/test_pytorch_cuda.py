@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from forms import Form, choice, integer, torch_size
+from message_forms import Form, choice, integer, torch_size
 from single import single
 
 from memdiag.oom.dialects import pytorch_cuda

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from forms import Form, integer, torch_size, whole_bytes
+from message_forms import Form, integer, torch_size, whole_bytes
 from single import commands, single
 
 FORMS = [

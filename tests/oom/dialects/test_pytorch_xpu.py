@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from forms import Form, integer, torch_size
+from message_forms import Form, integer, torch_size
 from single import single
 
 _BASE = {

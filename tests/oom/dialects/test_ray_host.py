@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from forms import GIB, Form, fraction, integer, unit_size
+from message_forms import GIB, Form, fraction, integer, unit_size
 from single import single
 
 from memdiag.oom.read import read_text

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from forms import GIB, Form, unit_size
+from message_forms import GIB, Form, unit_size
 from single import commands, single
 
 from memdiag.oom.read import read_text

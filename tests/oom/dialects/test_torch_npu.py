@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from forms import Form, choice, integer, torch_size, whole_bytes
+from message_forms import Form, choice, integer, torch_size, whole_bytes
 from single import commands, single
 
 from memdiag.oom.dialects import torch_npu

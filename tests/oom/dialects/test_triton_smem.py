@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from forms import Form, whole_bytes
+from message_forms import Form, whole_bytes
 from single import single
 
 _SIZES = {"requested": whole_bytes("requested", 1 << 20), "limit": whole_bytes("limit", 1 << 20)}

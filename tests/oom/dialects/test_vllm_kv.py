@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from forms import GIB, Form, integer, unit_size
+from message_forms import GIB, Form, integer, unit_size
 from single import commands, single
 
 _LENGTH = integer("max_seq_len", 1, 1 << 22)

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from forms import Form, Slot, fraction, integer
 from hypothesis import strategies as st
+from message_forms import Form, Slot, fraction, integer
 from single import commands, single
 
 
