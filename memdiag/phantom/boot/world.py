@@ -68,69 +68,70 @@ class _After(MetaPathFinder):
 _stores: list[Any] = []  # C++ keeps no reference to the Python half of a store
 
 
+class _Answers:
+    """What this rank wrote into a store, and what the others would have; the half that C++ calls (see torch.distributed.Store)."""
+
+    def __init__(self, world: int) -> None:
+        super().__init__()
+        self._values: dict[str, bytes] = {}
+        self._world = world
+        _stores.append(self)
+
+    def set(self, key: str, value: Any) -> None:
+        self._values[key] = value.encode() if isinstance(value, str) else bytes(value)
+
+    def get(self, key: str) -> bytes:
+        return self._values.get(key) or made_up(key)
+
+    def add(self, key: str, amount: int) -> int:
+        """Counts; and as if all the others had counted as well, since ranks count each other in."""
+        value = int(self._values.get(key, b"0")) + amount
+        self._values[key] = str(value).encode()
+        return max(value, self._world)
+
+    def compare_set(self, key: str, expected: Any, desired: Any) -> bytes:  # noqa: ARG002
+        if key not in self._values:
+            self.set(key, desired)
+        return self._values[key]
+
+    def append(self, key: str, value: Any) -> None:
+        self._values[key] = self._values.get(key, b"") + (value.encode() if isinstance(value, str) else bytes(value))
+
+    def multi_get(self, keys: list[str]) -> list[bytes]:
+        return [self.get(key) for key in keys]
+
+    def multi_set(self, keys: list[str], values: list[Any]) -> None:
+        for key, value in zip(keys, values):
+            self.set(key, value)
+
+    def check(self, keys: list[str]) -> bool:
+        return all(key in self._values for key in keys)
+
+    def wait(self, keys: list[str], timeout: Any = None) -> None:
+        pass
+
+    def delete_key(self, key: str) -> bool:
+        return self._values.pop(key, None) is not None
+
+    def num_keys(self) -> int:
+        return len(self._values)
+
+    def set_timeout(self, timeout: Any) -> None:
+        pass
+
+    def has_extended_api(self) -> bool:
+        return True
+
+    def clone(self) -> Any:
+        return self
+
+
 def _replace_stores(rendezvous: Any) -> None:
     """Every way to meet the others leads to a store of our own."""
-    base = import_module("torch.distributed").Store
-
-    class PhantomStore(base):  # type: ignore[misc, valid-type]
-        """What this rank wrote, and what the others would have."""
-
-        def __init__(self, world: int) -> None:
-            super().__init__()
-            self._values: dict[str, bytes] = {}
-            self._world = world
-            _stores.append(self)
-
-        def set(self, key: str, value: Any) -> None:
-            self._values[key] = value.encode() if isinstance(value, str) else bytes(value)
-
-        def get(self, key: str) -> bytes:
-            return self._values.get(key) or made_up(key)
-
-        def add(self, key: str, amount: int) -> int:
-            """Counts; and as if all the others had counted as well, since ranks count each other in."""
-            value = int(self._values.get(key, b"0")) + amount
-            self._values[key] = str(value).encode()
-            return max(value, self._world)
-
-        def compare_set(self, key: str, expected: Any, desired: Any) -> bytes:  # noqa: ARG002
-            if key not in self._values:
-                self.set(key, desired)
-            return self._values[key]
-
-        def append(self, key: str, value: Any) -> None:
-            self._values[key] = self._values.get(key, b"") + (value.encode() if isinstance(value, str) else bytes(value))
-
-        def multi_get(self, keys: list[str]) -> list[bytes]:
-            return [self.get(key) for key in keys]
-
-        def multi_set(self, keys: list[str], values: list[Any]) -> None:
-            for key, value in zip(keys, values):
-                self.set(key, value)
-
-        def check(self, keys: list[str]) -> bool:
-            return all(key in self._values for key in keys)
-
-        def wait(self, keys: list[str], timeout: Any = None) -> None:
-            pass
-
-        def delete_key(self, key: str) -> bool:
-            return self._values.pop(key, None) is not None
-
-        def num_keys(self) -> int:
-            return len(self._values)
-
-        def set_timeout(self, timeout: Any) -> None:
-            pass
-
-        def has_extended_api(self) -> bool:
-            return True
-
-        def clone(self) -> Any:
-            return self
+    store = type("PhantomStore", (_Answers, import_module("torch.distributed").Store), {})
 
     def create(host: str, port: int, rank: int, world_size: int, *_: Any, **__: Any) -> Any:  # noqa: ARG001
-        return PhantomStore(world_size)
+        return store(world_size)
 
     rendezvous._create_c10d_store = create
 
@@ -154,7 +155,7 @@ def _replace_talk(c10d: Any) -> None:
         if object_gather_list is not None:
             all_gather_object(object_gather_list, obj)
 
-    def broadcast_object_list(object_list: list[Any], *_: Any, **__: Any) -> None:  # noqa: ARG001
+    def broadcast_object_list(object_list: list[Any], *_: Any, **__: Any) -> None:
         """Nothing comes: the list is taken to hold what the source has."""
 
     def scatter_object_list(output: list[Any], inputs: list[Any] | None = None, src: Any = None, group: Any = None, **_: Any) -> None:  # noqa: ARG001

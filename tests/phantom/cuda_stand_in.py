@@ -1,0 +1,27 @@
+"""What the tests of the phantom CUDA device share: a Python with a CUDA build of torch, and programs that run in it on the device."""
+
+import os
+import subprocess
+from functools import cache
+
+import pytest
+
+from memdiag.phantom import boot
+from memdiag.phantom.cuda import standin
+from memdiag.phantom.installed import installed_for
+from memdiag.phantom.profiles import choose
+
+PYTHON = os.environ.get("MEMDIAG_TEST_CUDA_PYTHON", "")
+needs_torch = pytest.mark.skipif(not PYTHON, reason="MEMDIAG_TEST_CUDA_PYTHON names no Python with a CUDA build of torch")
+
+
+@cache
+def libraries():
+    return standin.stand_in(installed_for([PYTHON], os.environ))
+
+
+def run(arguments, cwd, device="cuda:h100-80g", rank=None, world=None, **more):
+    """Runs the Python with these arguments on a phantom device; returns the completed process."""
+    base = {key: value for key, value in os.environ.items() if "ALLOC_CONF" not in key}
+    environment = boot.environment(standin.environment(choose(device), libraries(), base), rank, world) | more
+    return subprocess.run([PYTHON, *map(str, arguments)], env=environment, capture_output=True, text=True, cwd=cwd, check=False)

@@ -1,0 +1,14 @@
+"""Prints which libraries of a driver are in a process that has used a phantom CUDA device, and which devices it has open."""
+
+import os
+from pathlib import Path
+
+import torch
+
+(torch.ones(4, 4, device="cuda") @ torch.ones(4, 4, device="cuda")).cpu()
+mapped = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "/" in line}
+print(
+    *sorted(path for path in mapped if Path(path).name.startswith(("libcuda.", "libnvidia-ml."))),
+    sep="\n",
+)
+print(*[path for name in Path("/proc/self/fd").iterdir() if "/dev/nvidia" in (path := os.path.realpath(name))], sep="\n")

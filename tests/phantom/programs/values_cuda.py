@@ -1,0 +1,50 @@
+"""What can be read back from a phantom CUDA device, checked from inside."""
+
+import torch
+
+written = torch.arange(1000)
+there = written.cuda()
+assert torch.equal(there.cpu(), written)
+assert torch.equal(there[10:20].cpu(), written[10:20])
+copied = torch.empty_like(there)
+copied.copy_(there)
+assert torch.equal(copied.cpu(), written)
+there[5:7] = torch.tensor([1, 2]).cuda()
+assert there.cpu()[4:8].tolist() == [4, 1, 2, 7]
+large = torch.randn(1 << 22)
+assert torch.equal(large.cuda().cpu(), large)
+
+read = torch.tensor([1.0, 2.0, 3.0]).cuda()
+assert (read + 1).cpu().tolist() == [0, 0, 0], "results of kernels read as zeros"
+assert read.tolist() == [1, 2, 3], "what was only read is still known"
+
+for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.uint8, torch.bool):
+    assert torch.ones(7, dtype=dtype, device="cuda").cpu().tolist() == [1] * 7
+filled = torch.full((3,), 2.5, device="cuda")
+assert filled.tolist() == [2.5] * 3
+filled.mul_(2)
+assert filled.tolist() == [0, 0, 0]
+
+place = there.data_ptr()
+del there
+reused = torch.empty(1000, dtype=torch.long, device="cuda")
+assert reused.data_ptr() == place, "the block that was freed last is used again"
+assert not reused.cpu().any(), "nobody reads what another tensor left"
+part = torch.empty(2000, device="cuda")
+part[100:110] = torch.ones(10).cuda()
+part.add_(1)
+assert not part.cpu().any(), "a kernel may write all of the block that it is given"
+
+still = torch.zeros(8, device="cuda")
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph):
+    still.add_(1)
+still.copy_(torch.arange(8.0))
+assert still.tolist() == list(range(8))
+graph.replay()
+assert still.tolist() == [0] * 8, "a replay writes again"
+
+scaler = torch.amp.GradScaler("cuda")
+scaler.scale(torch.zeros((), device="cuda", requires_grad=True)).backward()
+assert scaler.get_scale() == 65536
+print("all as documented")

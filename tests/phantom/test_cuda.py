@@ -1,0 +1,55 @@
+"""Programs on the phantom CUDA device: they run, they repeat, they read back what they wrote, and they touch no real one."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from cuda_stand_in import libraries, needs_torch, run
+
+PROGRAMS = Path(__file__).with_name("programs")
+
+pytestmark = needs_torch
+
+
+def test_what_was_written_is_read_back_and_nothing_else(tmp_path):
+    done = run([PROGRAMS / "values_cuda.py"], tmp_path)
+    assert done.stdout == "all as documented\n", done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("kind", ["attention", "convolutions", "lstm"])
+def test_two_runs_are_alike(kind, tmp_path):
+    first, second = (run([PROGRAMS / "train_cuda.py", kind], tmp_path) for _ in range(2))
+    assert (first.returncode, second.returncode) == (0, 0), first.stderr[-2000:]
+    assert first.stdout == second.stdout
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp2"])
+def test_a_rank_of_a_world_that_is_not_there(kind, tmp_path):
+    runs = [run([PROGRAMS / "train_cuda.py", kind], tmp_path, rank=517, world=1024) for _ in range(3)]
+    assert runs[0].returncode == 0, runs[0].stderr[-2000:]
+    assert len({done.stdout for done in runs}) == 1
+
+
+def test_the_real_error_comes_at_the_capacity(tmp_path):
+    done = run(
+        ["-c", "import torch; torch.empty(70 << 30, dtype=torch.uint8, device='cuda')"], tmp_path, device="cuda:h100-80g,capacity=60GiB"
+    )
+    assert "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 70.00 GiB. GPU 0 has a total capacity of 60.50 GiB" in done.stderr
+
+
+def test_what_cannot_be_imitated_says_so(tmp_path):
+    program = "import torch; x = torch.eye(2).to_sparse_csr().cuda(); x @ x"
+    done = run(["-c", program], tmp_path)
+    assert done.returncode == 1
+    assert "the phantom device cannot imitate cusparseSpGEMM_createDescr of libcusparse.so" in done.stderr
+
+
+def test_no_real_driver_is_in_the_process(tmp_path):
+    done = run([PROGRAMS / "isolation_cuda.py"], tmp_path)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = done.stdout.split()
+    assert found
+    assert {Path(path).parent for path in found} == {libraries()}
