@@ -21,6 +21,7 @@ UNNAMED = -1
 _MOST_SIGHTINGS = 1 << 22  # honest recordings have far fewer; a hostile one names any number of moments for each of its rows
 _MOST_MOMENTS = 200  # at which views into larger blocks are looked for: each is a walk over all tensors
 _UNKNOWN, _INITIALISATION, _FORWARD, _BACKWARD, _OPTIMIZER, _OUTSIDE = range(len(schema.PHASES))
+_INPUT = schema.CATEGORIES.index("input")
 _NS = 1000
 
 
@@ -107,6 +108,9 @@ class Recorded:
         end = moment[last]
         begin = np.where(key[first] == key[last], np.minimum(moment[first], end), end)
         row, tensor = _sighted(device, self.tensors["addr"][rows], begin, end, at)
+        # A parameter may be handed to a module too, as compiled code does with all of them: what a tensor is outweighs that.
+        order = np.argsort(self.tensors["category"][rows[row]] != _INPUT, kind="stable")
+        row, tensor = row[order], tensor[order]
         category[tensor] = self.tensors["category"][rows[row]]
         name[tensor] = self.tensors["name"][rows[row]]
         return category, name
