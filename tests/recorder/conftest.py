@@ -15,7 +15,7 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -121,6 +121,19 @@ class Recorder:
 def cpu(tmp_path: Path) -> Recorder:
     """Records programs on the CPU."""
     return Recorder("cpu", tmp_path)
+
+
+@pytest.fixture(scope="session")
+def plain_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Recorder], Run]:
+    """Returns the recording of a small GPT without hooks of its own: one for each device, for all tests that only read it."""
+    runs: dict[str, Run] = {}
+
+    def run(recorder: Recorder) -> Run:
+        if recorder.device not in runs:
+            runs[recorder.device] = Recorder(recorder.device, tmp_path_factory.mktemp("plain")).train("--plain")
+        return runs[recorder.device]
+
+    return run
 
 
 @pytest.fixture(params=DEVICES)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -44,16 +46,24 @@ def test_two_processes(cpu, compare, way, start):
         assert found.wrong_tensors(views=way != "copies") == []
 
 
-def test_compiled(cpu, compare):
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_compiled(cpu, compare, backend, tmp_path):
     """A compiled model has no more graph breaks or graphs than without a recording; layers within it are not told apart."""
-    settings = ["--compile", "--plain", "--steps", "2"]
-    with_us = cpu.train(*settings)
-    without = cpu.train(*settings, recorded=False)
+    if backend == "inductor" and shutil.which("c++") is None:
+        pytest.skip("Inductor compiles for the CPU with a C++ compiler (c++): there is none")
+    settings = ["--compile", backend, "--plain", "--steps", "2"]
+    env = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "compiled")}
+    with_us = cpu.train(*settings, env=env)
+    assert not re.search("memdiag:|PythonTracer|callback", with_us.done.stderr)  # PyTorch's words for a profiler that is lost
+    without = cpu.train(*settings, recorded=False, env=env)  # finds compiled what the first one has compiled
     assert with_us.truth["dynamo"] == without.truth["dynamo"]
     assert with_us.truth["random"] == without.truth["random"]
+    assert with_us.truth["sum"] == without.truth["sum"]
     found = compare(with_us)
     assert found.wrong_phases() == []
     assert found.wrong_tensors(("parameter", "gradient", "optimizer_state")) == []
+    events = found.device.events
+    assert (events.stack[events.step == 1] >= 0).all()  # the step after the one that compiles has its stacks again
 
 
 def test_cuda_graphs(accelerator, compare):

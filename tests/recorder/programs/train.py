@@ -20,7 +20,7 @@ parser.add_argument("--optimizer", default="adamw")
 parser.add_argument("--checkpoint", default="")
 parser.add_argument("--accumulate", type=int, default=1)
 parser.add_argument("--autocast", action="store_true")
-parser.add_argument("--compile", action="store_true")
+parser.add_argument("--compile", default="", help="backend of torch.compile")
 parser.add_argument("--eval", action="store_true")
 parser.add_argument("--steps", type=int, default=4)
 parser.add_argument("--plain", action="store_true", help="without hooks and marks of its own in the model")
@@ -47,7 +47,7 @@ class Trainer:  # a user's class that is no module
         self.optimizer = optimizer_for(options.optimizer, self.model.parameters())
         if not options.plain:
             truth.follow_activations(self.model)
-        self.called = torch.compile(self.model) if options.compile else self.model
+        self.called = torch.compile(self.model, backend=options.compile) if options.compile else self.model
         self.losses = []
 
     def train(self):
