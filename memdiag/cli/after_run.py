@@ -145,6 +145,8 @@ def _chosen(run: Run) -> dict[str, Any]:
 
 def _tell_memory(run: Run, chosen: dict[str, Any], ended: Ended) -> None:
     """Says what the trace shows; for a program that died of an out-of-memory error, that error's report."""
+    from memdiag.recorder.run_folder import shown
+
     path = chosen["trace"]
     size = chosen.get("bytes") or 0
     message = chosen.get("exception") or ""
@@ -173,7 +175,7 @@ def _tell_memory(run: Run, chosen: dict[str, Any], ended: Ended) -> None:
     if report.headline:
         say(f"  diagnosis  {report.headline}")
     if ended.status and (chosen.get("ooms") or message):
-        _tell_oom(trace, message)
+        _tell_oom(trace, message, shown(run.single or path))
 
 
 def _report(trace: Trace) -> Report:
@@ -201,8 +203,8 @@ def _tell_device(report: Report, device: DeviceReport) -> None:
         say("  held by    " + ", ".join(f"{name.replace('_', ' ')} {format_bytes(value)}" for name, value in most if value))
 
 
-def _tell_oom(trace: Trace, message: str) -> None:
-    """Prints the report of ``memdiag oom``, with what the trace knows of the message."""
+def _tell_oom(trace: Trace, message: str, name: str) -> None:
+    """Prints the report of ``memdiag oom``, with what the trace called ``name`` knows of the message."""
     import sys
 
     from memdiag.analyzers.joined import join
@@ -213,7 +215,7 @@ def _tell_oom(trace: Trace, message: str) -> None:
     found: OomReport | None = read_text(message) if message else None
     if found is not None and found.messages:
         found = replace(found, sources=("the exception that ended the program",))
-    report = join(found, trace)
+    report = replace(join(found, trace), trace=name)
     if not report.messages or sys.stderr is None:
         return
     say("")
