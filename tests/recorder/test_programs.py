@@ -30,11 +30,8 @@ def test_faults_of_the_program(record, compare):
     assert found.wrong_tensors() == []
 
 
-@pytest.mark.parametrize("way", ["copies", "views", "fsdp"])
-@pytest.mark.parametrize("start", ["spawn", "torchrun"])
+@pytest.mark.parametrize(("start", "way"), [("spawn", "copies"), ("spawn", "views"), ("torchrun", "fsdp")])
 def test_two_processes(cpu, compare, way, start):
-    if (way, start) in {("views", "torchrun"), ("fsdp", "spawn")}:
-        pytest.skip("shown by the other way to start")
     script = [] if start == "spawn" else ["-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone"]
     program = [str(PROGRAMS / "ddp.py")] if script else ["ddp.py"]
     run = cpu(*script, *program, "{out}", way)
@@ -55,10 +52,11 @@ def test_compiled(cpu, compare, backend, tmp_path):
     env = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "compiled")}
     with_us = cpu.train(*settings, env=env)
     assert not re.search("memdiag:|PythonTracer|callback", with_us.done.stderr)  # PyTorch's words for a profiler that is lost
-    without = cpu.train(*settings, recorded=False, env=env)  # finds compiled what the first one has compiled
-    assert with_us.truth["dynamo"] == without.truth["dynamo"]
-    assert with_us.truth["random"] == without.truth["random"]
-    assert with_us.truth["sum"] == without.truth["sum"]
+    if backend == "aot_eager":  # the same graphs as Inductor's, and less to wait for
+        without = cpu.train(*settings, recorded=False, env=env)
+        assert with_us.truth["dynamo"] == without.truth["dynamo"]
+        assert with_us.truth["random"] == without.truth["random"]
+        assert with_us.truth["sum"] == without.truth["sum"]
     found = compare(with_us)
     assert found.wrong_phases() == []
     assert found.wrong_tensors(("parameter", "gradient", "optimizer_state")) == []
