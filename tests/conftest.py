@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,12 @@ from hypothesis import HealthCheck, settings
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared"
 GOLDENS = ROOT / "tests" / "goldens"
+
+# Who starts the tests in the background, or with nohup, has signals ignored in them and in all that they start.
+for name in ("SIGHUP", "SIGINT", "SIGQUIT"):
+    number = getattr(signal, name, None)
+    if number is not None and signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, signal.default_int_handler if name == "SIGINT" else signal.SIG_DFL)
 
 # The same examples in every run, and no deadline: compiled code is slow once, and the machine may be busy.
 settings.register_profile("memdiag", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
