@@ -82,6 +82,7 @@ class Session:
         self._dump_seconds = 0.0
         self._on = False
         self._waiting = 0
+        self._writer = 0  # the thread that writes files now
         self._previous: dict[int, Any] = {}
 
     # -------------------------------------------------------------------------------------------------------- begin, end
@@ -209,6 +210,9 @@ class Session:
                 signal.signal(number, self._signalled)
 
     def _signalled(self, number: int, frame: Any) -> None:  # noqa: ARG002
+        if self._writer == threading.get_ident():  # a file that is asked for is being written; an end waits for the end of that
+            self._waiting = self._waiting if number == getattr(signal, "SIGUSR1", -1) else number
+            return
         if any(getattr(backend, "is_busy", False) for backend in self.backends):
             self._waiting = number  # in the middle of taking over events: a file would lack them
             return
@@ -236,12 +240,16 @@ class Session:
         if os.getpid() != self._pid or is_data_worker():
             return
         with self._lock:
-            began = time.perf_counter()
-            for backend in self.backends:
-                self._write_backend(backend, reason)
-            self._dump_seconds += time.perf_counter() - began
-            if self._written:
-                self._write_status(reason)
+            self._writer, began = threading.get_ident(), time.perf_counter()
+            try:
+                for backend in self.backends:
+                    self._write_backend(backend, reason)
+                self._dump_seconds += time.perf_counter() - began
+                if self._written:
+                    self._write_status(reason)
+            finally:
+                self._writer = 0
+        self._catch_up()
 
     def _write_backend(self, backend: Any, reason: str) -> None:
         content = backend.snapshot()
