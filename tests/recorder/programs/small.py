@@ -1,0 +1,192 @@
+"""A training so small that starting it is most of its work, and one fault each: small.py WAY [STEPS]."""
+
+import functools
+import gc
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+
+import torch
+
+torch.set_num_threads(1)
+
+
+def make():
+    torch.manual_seed(1)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
+    return model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, foreach=False)
+
+
+def train(steps, pause=0.0):
+    loss = torch.zeros(())
+    for _ in range(steps):
+        loss = model(torch.ones(3, 8)).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        time.sleep(pause)
+    return round(loss.item(), 6)
+
+
+def steps():
+    print("ready", flush=True)
+    print(train(number), flush=True)
+
+
+def removed():
+    """Something takes the folder of the run away, and puts a file there."""
+    folder = os.environ.get("FOLDER")
+    print(train(2))
+    if folder:
+        shutil.rmtree(folder)
+        with open(folder, "w"):
+            pass
+    print(train(3))
+
+
+def full():
+    """From here on no file of more than a few bytes can be written, as on a disk that is full."""
+    import resource
+
+    print(train(2))
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64, resource.RLIM_INFINITY))
+    print(train(5))
+
+
+def end():
+    print(train(3), flush=True)
+    os._exit(5)
+
+
+def abort():
+    print(train(3), flush=True)
+    os.abort()
+
+
+def fork():
+    print(train(2), flush=True)
+    pid = os.fork()
+    print(os.getpid() == pid, train(2), flush=True)
+    if pid == 0:
+        os._exit(3)
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), train(2), flush=True)
+
+
+def work(given, queue):
+    queue.put((given, train(given)))
+
+
+def processes(method):
+    context = torch.multiprocessing.get_context(method)
+    print(train(2), flush=True)
+    queue = context.Queue()
+    children = [context.Process(target=work, args=(given, queue)) for given in (1, 2)]
+    for child in children:
+        child.start()
+    print(sorted(queue.get() for _ in children))
+    for child in children:
+        child.join()
+    print([child.exitcode for child in children], train(2))
+
+
+class Numbers(torch.utils.data.Dataset):
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, index):
+        return torch.full((8,), float(index))
+
+
+def loader(method):
+    loaded = torch.utils.data.DataLoader(Numbers(), batch_size=3, num_workers=2, multiprocessing_context=method)
+    for batch in loaded:
+        loss = model(batch).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    print(round(loss.item(), 6), train(2))
+
+
+def patched():
+    """Replaces what the recorder has replaced, and puts it back when the recorder is gone, or before; removes hooks that it did not set."""
+    kept = torch.autograd.backward
+    torch.autograd.backward = functools.wraps(kept)(functools.partial(kept))
+    print(train(2))
+    hooks = torch.nn.modules.module
+    for name in ("_global_forward_pre_hooks", "_global_forward_hooks", "_global_forward_hooks_always_called"):
+        getattr(hooks, name, {}).clear()
+    print(train(2))
+    torch.autograd.backward = kept
+    optimizers = sys.modules["torch.optim.optimizer"]
+    optimizers._global_optimizer_pre_hooks.clear()
+    print(train(2))
+    optimizers._global_optimizer_post_hooks.clear()
+    del hooks._global_forward_hooks_always_called
+    hooks._global_forward_hooks_always_called = {}
+    print(train(2))
+
+
+def annotated():
+    """Annotations open across steps, and across the end of a profile of the program's own."""
+    span = torch.profiler.record_function("all of it")
+    with torch.profiler.record_function("around"):
+        print(train(number))
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            span.__enter__()
+            train(2)
+        train(20)
+        span.__exit__(None, None, None)
+        train(20)
+    del span
+    gc.collect()
+    print(train(20), sorted((each.key, each.count) for each in profile.key_averages()))
+
+
+def profiled():
+    """Profiles of the program's own, one with a schedule: their averages and numbers of events."""
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    train(2)
+    with torch.profiler.profile(activities=activities, profile_memory=True, record_shapes=True) as profile:
+        train(3)
+    train(2)
+    found = [(each.key, each.count, each.self_cpu_memory_usage) for each in profile.key_averages(group_by_input_shape=True)]
+    print(len(profile.events()), sorted(found))
+    schedule = torch.profiler.schedule(wait=1, warmup=1, active=2, repeat=2)
+    seen = []
+    with torch.profiler.profile(
+        activities=activities, schedule=schedule, on_trace_ready=lambda given: seen.append(len(given.events()))
+    ) as profile:
+        for _ in range(9):
+            train(1)
+            profile.step()
+    print(seen, train(2))
+
+
+def pestered():
+    """Asked for a file again and again, from the import of torch on, at moments that nobody chose."""
+    stop = threading.Event()
+
+    def pester():
+        while not stop.wait(0.003):
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+    other = threading.Thread(target=pester)
+    if "FOLDER" in os.environ:
+        other.start()
+    print(train(number))
+    stop.set()
+    if "FOLDER" in os.environ:
+        other.join()
+
+
+model, optimizer = make()
+if __name__ == "__main__":
+    way, number = sys.argv[1], int((sys.argv[2:] or ["3"])[0])
+    if "-" in way:
+        {"processes": processes, "loader": loader}[way.split("-")[0]](way.split("-")[1])
+    else:
+        globals()[way]()
