@@ -12,6 +12,7 @@ from .guard import warn
 
 PROTOCOL = 4  # what PyTorch's own viewer reads
 _numbers = itertools.count()
+_failures: list[str] = []
 
 
 def write_pickle(path: str, content: Any) -> bool:
@@ -34,13 +35,21 @@ def _write(path: str, fill: Any) -> bool:
             os.fsync(file.fileno())
         os.replace(beside, path)
     except OSError as error:
-        warn(f"{path} could not be written: {error.strerror or error}; what was written before is still there")
+        _warn_once(path, error)
         try:
             os.unlink(beside)
         except OSError:
             pass
         return False
     return True
+
+
+def _warn_once(path: str, error: OSError) -> None:
+    """Says that a file could not be written: once, since the next ones will fail for the same reason."""
+    if not _failures:
+        kept = "what was written before is still there" if os.path.exists(path) else "nothing was written before"
+        warn(f"{path} could not be written: {error.strerror or error}; {kept}, and the program goes on")
+    _failures.append(path)
 
 
 class Place:

@@ -89,7 +89,7 @@ class Recorder:
     def __init__(self, device: str, folder: Path) -> None:
         self.device = device
         self.folder = folder
-        self._python = python_or_skip(device)
+        self.python = python_or_skip(device)
         self._number = 0
 
     def __call__(
@@ -105,7 +105,7 @@ class Recorder:
         config = Config(str(place / "run"), **{"backends": (self.device,), **(settings or {})})
         command = [str(PROGRAMS / words[0]) if words[0].endswith(".py") else words[0], *words[1:]]
         done = subprocess.run(
-            [*self._python, *(word.replace("{out}", str(out)) for word in command)], cwd=place, capture_output=True, text=True,
+            [*self.python, *(word.replace("{out}", str(out)) for word in command)], cwd=place, capture_output=True, text=True,
             env=environment_for(config, base) if recorded else base, timeout=500, check=False,
         )  # fmt: skip
         assert done.returncode == status, f"status {done.returncode}\n{done.stdout}\n{done.stderr}"

@@ -128,7 +128,9 @@ class Cpu:
         level = os.environ.get("KINETO_LOG_LEVEL")
         os.environ["KINETO_LOG_LEVEL"] = "99"  # or every start would print a line
         try:
-            config = ProfilerConfig(ProfilerState.KINETO, False, True, self._stacks, False, False, _ExperimentalConfig())
+            # Stacks come from Python's one place for a profile function: where the program uses it (cProfile), it stays the program's.
+            stacks = self._stacks and sys.getprofile() is None
+            config = ProfilerConfig(ProfilerState.KINETO, False, True, stacks, False, False, _ExperimentalConfig())
             _prepare_profiler(config, {ProfilerActivity.CPU})
             _enable_profiler(config, {ProfilerActivity.CPU}, {RecordScope.STATIC_RUNTIME_MODEL})
         finally:
@@ -146,8 +148,12 @@ class Cpu:
 
         self._running = False
         self.is_busy = True
+        theirs = sys.getprofile()
         try:
-            self._take(_disable_profiler().experimental_event_tree())
+            done = _disable_profiler()
+            if hasattr(theirs, "enable"):  # a cProfile begun since: our stop has taken its place away
+                theirs.enable()  # type: ignore[union-attr]
+            self._take(done.experimental_event_tree())
         finally:
             self.is_busy = False
 
