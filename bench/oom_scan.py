@@ -65,9 +65,7 @@ def write_near(path: Path, size: int, chance: random.Random) -> None:
     """Writes a log without a message, of which every line speaks of memory and every tenth of running out of it."""
     before = (
         lambda: f"[rank{chance.randrange(RANKS)}]: ",
-        lambda: (
-            f"2024-05-11 02:{chance.randrange(60):02}:26,{chance.randrange(1000):03} - train.py[line:{chance.randrange(900)}] - INFO: "
-        ),
+        lambda: f"2024-05-11 02:{chance.randrange(60):02}:26,{chance.randrange(1000):03} - train.py[line:{chance.randrange(900)}] - INFO: ",
         lambda: f"(RayTrainWorker pid={chance.randrange(9999)}) ",
         lambda: "",
     )

@@ -88,9 +88,7 @@ ANCHORS: dict[str, tuple[str, ...]] = {
         "processing!!!allocationondevice",
         "gotanoom",
     ),
-    "pytorch-eb": (
-        "morethan1eb",
-    ),
+    "pytorch-eb": ("morethan1eb",),
     "torch-thc": (
         "thcudacheckfail",
         "cudaruntimeerror(2)",

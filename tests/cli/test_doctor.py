@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from memdiag.recorder import machine as command
 from memdiag.cli.main import main
+from memdiag.recorder import machine as command
 
 FAKE_TORCH = Path(__file__).parents[1] / "recorder" / "fake_torch"
 ENVIRONMENT = (
