@@ -86,7 +86,8 @@ def _write(stem: Path, device: str, results: dict[str, list[float]], dumps: list
     per_event = median(seconds / max(events, 1) for seconds, events in dumps)
     text = (
         f"# What recording costs: {device}\n\n"
-        f"Made by bench/record.py: a training step of a GPT ({layers} layers, width {width}, {length} tokens, AdamW), CPU time, {len(pairs)} runs of each in turns, one thread.\n\n"
+        f"Made by bench/record.py: a training step of a GPT ({layers} layers, width {width}, {length} tokens, AdamW), "
+        f"CPU time, {len(pairs)} runs of each in turns, one thread.\n\n"
         + markdown_table(["", "ms a step", "/ not recorded", f"/ {against}"], rows)
         + f"\nmemdiag / {against}: {ratio:.3f}, median of the runs' ratios (at most {TARGET}: {'met' if ratio <= TARGET else 'MISSED'}).\n"
         f"Writing a file: {per_event * 1e5:.2f} s for 100,000 events.\n\n{here.sentence()}\n"
