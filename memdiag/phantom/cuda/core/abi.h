@@ -1,8 +1,7 @@
 // The interface of CUDA as far as it is imitated: numbers and layouts of its structures, for CUDA 12 and 13.
 //
 // Written down here, so that no header of the toolkit is needed on the user's machine (the wheels of PyTorch bring none that are
-// complete). Handles are pointers that only we look into, enumerations are ints. tests/phantom/test_abi.py compares the layouts with
-// the toolkit's own headers where it finds them.
+// complete). Handles are pointers that only we look into, enumerations are ints.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
