@@ -153,16 +153,10 @@ def _tell_memory(run: Run, chosen: dict[str, Any], ended: Ended) -> None:
     if size > LARGEST:
         say(f"  memory     not looked at: the trace has {format_bytes(size)}; memdiag analyze does")
         return
-    with busy("memdiag: loading …"):
-        from memdiag.sources import load
-        from memdiag.trace import compiled
+    from memdiag.cli.loading import read_trace
 
-    is_cold = getattr(compiled, "is_cold", None)
-    if is_cold is not None and is_cold():
-        say("building the compiled parts of memdiag: once, about 20 seconds")
     try:
-        with busy(f"memdiag: reading {path} …"):
-            trace = load(Path(path))
+        trace = read_trace(Path(path), "memdiag: ")
         with busy(f"memdiag: diagnosing {trace.num_events:,} events …"):
             report = _report(trace)
     except MemdiagError as error:

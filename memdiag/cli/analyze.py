@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from memdiag.errors import BUDGET_HIT, MemdiagError
+from memdiag.cli.budgets import end_if_hit, over, read_budgets
+from memdiag.errors import MemdiagError
 
 if TYPE_CHECKING:
     from memdiag.findings import Report
-
-_CODE = re.compile(r"MD[0-9]{3}")
-_SEVERITIES = {"warning": ("critical", "warning"), "critical": ("critical",)}
 
 
 def analyze(
@@ -51,7 +49,7 @@ def analyze(
     Exit code: 0 done, 1 a --fail-on was hit, 2 it could not be done.
     """
     moment = _moment(at)
-    budgets = _budgets(fail_on or [])
+    budgets = read_budgets(fail_on, "for example --fail-on critical or --fail-on MD201")
 
     from memdiag.cli.choose import choose_trace, is_same
     from memdiag.cli.emit import emit, form_of
@@ -66,11 +64,7 @@ def analyze(
     from memdiag.registry import RENDERERS, resolve
 
     emit(partial(resolve(RENDERERS[form]), report), output)
-    if hit := _hits(report, budgets):
-        from memdiag.cli.talk import say
-
-        say(f"--fail-on: {', '.join(hit)}")
-        raise typer.Exit(BUDGET_HIT)
+    end_if_hit(_over(report, budgets))
 
 
 def _moment(at: str) -> str | int:
@@ -82,39 +76,19 @@ def _moment(at: str) -> str | int:
     return int(digits)
 
 
-def _budgets(given: list[str]) -> list[str]:
-    words = [word.strip() for item in given for word in item.split(",")]
-    budgets = [word.lower() if word.lower() in _SEVERITIES else word.upper() for word in words]
-    for word, budget in zip(words, budgets, strict=True):
-        if budget not in _SEVERITIES and not _CODE.fullmatch(budget):
-            raise MemdiagError(
-                f"--fail-on {word}: neither warning, critical nor a code", "for example --fail-on critical or --fail-on MD201"
-            )
-    return budgets
-
-
 def _report(path: Path, at: str | int, top: int, device: int | None) -> Report:
-    from memdiag.cli.talk import busy, say
+    from memdiag.cli.loading import read_trace
+    from memdiag.cli.talk import busy
 
-    with busy("loading memdiag …"):
-        from memdiag.analyzers.report import build_report
-        from memdiag.sources import load
-        from memdiag.trace import compiled
-
-    is_cold = getattr(compiled, "is_cold", None)
-    if is_cold is not None and is_cold():
-        say("building the compiled parts of memdiag: once, about 20 seconds")
-    with busy(f"reading {path} …"):
-        trace = load(path)
+    trace = read_trace(path)
     with busy(f"diagnosing {trace.num_events:,} events …"):
+        from memdiag.analyzers.report import build_report
+
         return build_report(trace, at=at, top=top, device=device)
 
 
-def _hits(report: Report, budgets: list[str]) -> list[str]:
+def _over(report: Report, budgets: list[str]) -> list[str]:
     """What of the report is over budget: codes, the worst first."""
     from memdiag.render.words import in_order
 
-    severities = {severity for budget in budgets for severity in _SEVERITIES.get(budget, ())}
-    codes = [finding.code for finding in in_order(report.findings) if finding.severity in severities or finding.code in budgets]
-    codes += [note.code for note in report.notes if note.code in budgets]
-    return list(dict.fromkeys(codes))
+    return [*over(in_order(report.findings), budgets), *(note.code for note in report.notes if note.code in budgets)]

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from memdiag.errors import BUDGET_HIT, COULD_NOT, MemdiagError
+from memdiag.cli.budgets import end_if_hit, over, read_budgets
+from memdiag.errors import COULD_NOT, MemdiagError
 
 if TYPE_CHECKING:
     from memdiag.settings.relations import Scene
     from memdiag.settings.report import ConfReport
 
-_CODE = re.compile(r"MD[0-9]{3}")
-_SEVERITIES = {"warning": ("critical", "warning"), "critical": ("critical",)}
 _USAGE = """\
 error: no settings given
 hint: give them in quotes, or check the variables that are set here:
@@ -78,7 +76,7 @@ def conf(
 
     Exit code: 0 done, 1 a --fail-on was hit, 2 it could not be done.
     """
-    budgets = _budgets(fail_on or [])
+    budgets = read_budgets(fail_on, "for example --fail-on critical or --fail-on MD651")
     if every:
         _list(backend, torch, torch_npu, as_json=as_json, output=output)
         return
@@ -104,11 +102,7 @@ def conf(
     form = form_of(as_json=as_json, as_md=False, output=output)
     render = resolve(CONF_RENDERERS["json" if form == "json" else "terminal"])
     emit(lambda look: render(report, look), output)
-    if hit := _hits(report, budgets):
-        from memdiag.cli.talk import say
-
-        say(f"--fail-on: {', '.join(hit)}")
-        raise typer.Exit(BUDGET_HIT)
+    end_if_hit(over(report.findings, budgets))
 
 
 def _text(
@@ -173,19 +167,3 @@ def _list(backend: str | None, torch: str | None, torch_npu: str | None, *, as_j
     form = form_of(as_json=as_json, as_md=False, output=output)
     render = resolve(CONF_RENDERERS["list-json" if form == "json" else "list-terminal"])
     emit(lambda look: render(table, look), output)
-
-
-def _budgets(given: list[str]) -> list[str]:
-    words = [word.strip() for item in given for word in item.split(",")]
-    budgets = [word.lower() if word.lower() in _SEVERITIES else word.upper() for word in words]
-    for word, budget in zip(words, budgets, strict=True):
-        if budget not in _SEVERITIES and not _CODE.fullmatch(budget):
-            raise MemdiagError(
-                f"--fail-on {word}: neither warning, critical nor a code", "for example --fail-on critical or --fail-on MD651"
-            )
-    return budgets
-
-
-def _hits(report: ConfReport, budgets: list[str]) -> list[str]:
-    severities = {severity for budget in budgets for severity in _SEVERITIES.get(budget, ())}
-    return list(dict.fromkeys(f.code for f in report.findings if f.severity in severities or f.code in budgets))

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from memdiag.errors import BUDGET_HIT, COULD_NOT, MemdiagError
+from memdiag.cli.budgets import end_if_hit, over, read_budgets
+from memdiag.errors import COULD_NOT, MemdiagError
 
 if TYPE_CHECKING:
     from memdiag.cli.choose_logs import Chosen
     from memdiag.oom.model import OomReport
 
 MOST_ROWS = 10
-_CODE = re.compile(r"MD[0-9]{3}")
-_SEVERITIES = {"warning": ("critical", "warning"), "critical": ("critical",)}
 
 
 def oom(
@@ -57,7 +55,7 @@ def oom(
 
     Exit code: 0 done, also if there is no message; 1 a --fail-on was hit; 2 it could not be done.
     """
-    budgets = _budgets(fail_on or [])
+    budgets = _budgets(fail_on)
 
     from memdiag.cli.choose_logs import USAGE, choose
     from memdiag.cli.emit import emit, form_of
@@ -74,37 +72,25 @@ def oom(
 
     render = resolve(OOM_RENDERERS[form])
     emit(lambda look: render(report, look, every=every, top=top or MOST_ROWS), output)
-    if hit := _hits(report, budgets):
-        from memdiag.cli.talk import say
-
-        say(f"--fail-on: {', '.join(hit)}")
-        raise typer.Exit(BUDGET_HIT)
+    end_if_hit(_over(report, budgets))
 
 
-def _budgets(given: list[str]) -> list[str]:
+def _budgets(given: list[str] | None) -> list[str]:
     if not given:
         return []
     from memdiag.oom.model import CAUSES
 
-    words = [word.strip() for item in given for word in item.split(",")]
-    known = {"any", *CAUSES, *_SEVERITIES}
-    budgets = [word.upper() if _CODE.fullmatch(word.upper()) else word.lower().replace("-", "_") for word in words]
-    for word, budget in zip(words, budgets, strict=True):
-        if budget not in known and not _CODE.fullmatch(budget):
-            raise MemdiagError(
-                f"--fail-on {word}: neither any, a cause nor a code", f"causes are {', '.join(CAUSES)}; for example --fail-on any"
-            )
-    return budgets
+    hint = f"causes are {', '.join(CAUSES)}; for example --fail-on any"
+    return read_budgets(given, hint, ("any", *CAUSES), "any, a cause nor a code")
 
 
-def _hits(report: OomReport, budgets: list[str]) -> list[str]:
+def _over(report: OomReport, budgets: list[str]) -> list[str]:
     """What of the report is over budget, in the order of the messages."""
-    severities = {severity for budget in budgets for severity in _SEVERITIES.get(budget, ())}
     hits: list[str] = []
     for message in report.messages:
         hits += [word for word in ("any", message.judgement.verdict) if word in budgets]
-        hits += [finding.code for finding in message.findings if finding.severity in severities or finding.code in budgets]
-    return list(dict.fromkeys(hits))
+        hits += over(message.findings, budgets)
+    return hits
 
 
 def _check_output(output: Path | None, chosen: list[Chosen], from_trace: Path | None) -> None:
@@ -158,13 +144,12 @@ def _joined(report: OomReport | None, given: Path | None) -> OomReport:
     from dataclasses import replace
 
     from memdiag.cli.choose import choose_trace
+    from memdiag.cli.loading import read_trace
     from memdiag.cli.talk import busy
 
     path = choose_trace(given)
-    with busy(f"reading {path} …"):
-        from memdiag.analyzers.joined import join
-        from memdiag.sources import load
-
-        trace = load(path)
+    trace = read_trace(path)
     with busy(f"looking at {trace.num_events:,} events …"):
+        from memdiag.analyzers.joined import join
+
         return replace(join(report, trace), trace=str(path))
