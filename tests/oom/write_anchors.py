@@ -19,7 +19,8 @@ def main() -> None:
     rows = []
     for name, dialect in zip(DIALECTS, dialects(), strict=True):
         anchors = "".join(f'        "{anchor}",\n' for anchor in dialect.ANCHORS)
-        rows.append(f'    "{name}": (\n{anchors}    ),\n')
+        only = f'("{dialect.ANCHORS[0]}",)' if len(dialect.ANCHORS) == 1 else ""  # as the formatter has it
+        rows.append(f'    "{name}": {only or f"({chr(10)}{anchors}    )"},\n')
     path.write_text(f"{kept}{HEAD}\n{''.join(rows)}}}\n", encoding="utf-8")
 
 
