@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-import sys
-from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from memdiag.errors import MemdiagError
-
-if TYPE_CHECKING:
-    from memdiag.recorder.config import Config
-    from memdiag.recorder.launch import Ended
-    from memdiag.recorder.run_folder import RunFolder
 
 _STEPS = re.compile(r"(\d*):(\d*)")
 
@@ -80,45 +71,12 @@ def record(
     """
     if not command:
         raise MemdiagError("there is no command to record", "memdiag record [options] -- python train.py")
-    from memdiag.recorder import launch, run_folder
+    from memdiag.cli.recorded_run import Order, perform
+    from memdiag.recorder.launch import end_as
 
     settings = _settings(backend or [], steps, every, max_events, names=not no_names)
-    environment = _environment(phantom, as_rank, world, command)
-    folder = run_folder.make(output)
-    config = _config(settings, folder)
-    before = _before(command)
-    manifest = _manifest(command, config, environment)
-    run_folder.write_manifest(folder, manifest)
-    _tell_outer(folder)
-    try:
-        ended = launch.run(command, launch.environment_for(config, environment))
-    except MemdiagError:
-        run_folder.remove(folder)
-        raise
-    _afterwards(folder, manifest, ended, before, quiet=quiet)
-    raise typer.Exit(launch.end_as(ended))
-
-
-def _environment(phantom: str | None, as_rank: int | None, world: int | None, command: list[str]) -> Mapping[str, str]:
-    """Returns the environment in which the command is started, before what recording adds."""
-    if phantom is None:
-        if as_rank is not None or world is not None:
-            raise MemdiagError("--as-rank and --world need --phantom", "for example --phantom npu:910b-64g --as-rank 517 --world 1024")
-        return os.environ
-    from memdiag.cli.talk import busy, say
-    from memdiag.phantom.launch import environment_for
-    from memdiag.phantom.profiles import choose
-    from memdiag.units import format_bytes
-
-    profile = choose(phantom)
-    with busy("preparing the phantom device …"):
-        environment = environment_for(profile, command, as_rank=as_rank, world=world)
-    rank = "" if as_rank is None else f" as rank {as_rank} of {world}"
-    say(
-        f"memdiag: on a phantom {profile.full_name}{rank}, {format_bytes(profile.capacity_bytes)} for PyTorch: nothing is computed, and "
-        "what the device computes reads as zeros"
-    )
-    return environment
+    done = perform(Order(tuple(command), settings, output, phantom, as_rank, world), quiet=quiet)
+    raise typer.Exit(end_as(done.ended))
 
 
 def _settings(backends: list[str], steps: str | None, every: int, max_events: int, *, names: bool) -> dict[str, Any]:
@@ -137,66 +95,3 @@ def _settings(backends: list[str], steps: str | None, every: int, max_events: in
     return {
         "backends": chosen, "every": every, "max_events": max_events, "first_step": first, "last_step": last, "names": names,
     }  # fmt: skip
-
-
-def _config(settings: dict[str, Any], folder: RunFolder) -> Config:
-    from memdiag.recorder.config import Config
-
-    return Config(folder=folder.path, **settings)
-
-
-def _before(command: list[str]) -> str:
-    """Says why nothing will be recorded, if that can be told from the command; returns it."""
-    from memdiag.cli.talk import say
-    from memdiag.recorder.reach import out_of_reach
-
-    why = out_of_reach(command)
-    if why:
-        say(f"memdiag: nothing can be recorded: {why}")
-    return why
-
-
-def _manifest(command: list[str], config: Config, environment: Mapping[str, str]) -> dict[str, Any]:
-    import platform
-    import time
-    from dataclasses import asdict
-
-    from memdiag import __version__
-    from memdiag.recorder import private
-
-    return {
-        "format": 1, "status": "running", "argv": private.arguments(command), "cwd": str(Path.cwd()), "settings": asdict(config),
-        "environment": private.environment(environment), "host": platform.node(), "pid": os.getpid(),
-        "versions": {"memdiag": __version__, "memdiag_python": platform.python_version(), "system": platform.platform()},
-        "start": time.time(), "end": None, "exit_status": None, "processes": [],
-    }  # fmt: skip
-
-
-def _tell_outer(folder: RunFolder) -> None:
-    """Leaves a word for an outer ``memdiag record`` in whose command this one runs: what is below is recorded here, and not there."""
-    from memdiag.recorder import config, presence
-    from memdiag.recorder.files import write_json
-
-    outer = config.from_environment()
-    if outer is not None and outer.folder:
-        write_json(str(Path(outer.folder, presence.FOLDER, f"nested-{os.getpid()}.json")), {"nested": folder.path})
-
-
-def _afterwards(folder: RunFolder, manifest: dict[str, Any], ended: Ended, before: str, *, quiet: bool) -> None:
-    """Finishes the files and says what there is. Whatever happens here, the exit status is the command's."""
-    try:
-        from memdiag.cli.after_run import finish, tell
-
-        run = finish(folder, manifest, ended)
-        if not quiet:
-            tell(run, ended, before)
-    except KeyboardInterrupt:
-        pass
-    except Exception as error:  # noqa: BLE001 - as the docstring says
-        from memdiag.cli.talk import say
-
-        say(f"memdiag: no summary: {type(error).__name__}: {error}; the files are in {folder.shown}")
-        if os.environ.get("MEMDIAG_DEBUG", "") not in {"", "0"} and sys.stderr is not None:
-            import traceback
-
-            traceback.print_exc()

@@ -1,0 +1,174 @@
+"""Runs a command and records it: what ``memdiag record`` does, and every command that records a run again (``try``, ``--find-max``)."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from memdiag.errors import MemdiagError
+
+if TYPE_CHECKING:
+    from memdiag.cli.after_run import Run
+    from memdiag.recorder.config import Config
+    from memdiag.recorder.launch import Ended
+    from memdiag.recorder.run_folder import RunFolder
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is to be run, and how.
+
+    Attributes:
+        command: Words of the command.
+        settings: Of ``memdiag.recorder.config.Config``, without the folder.
+        output: Where the run goes, as for ``memdiag.recorder.run_folder.make``.
+        phantom: The phantom device ("npu:910b-64g,capacity=30GiB"); None: what is there.
+        as_rank, world: On a phantom device: to be this rank of so many, alone.
+        environment: Variables on top of this process's own.
+    """
+
+    command: tuple[str, ...]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    output: str | None = None
+    phantom: str | None = None
+    as_rank: int | None = None
+    world: int | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Done:
+    """What came of it.
+
+    Attributes:
+        folder: The folder of the run.
+        ended: How the command ended.
+        run: What was recorded; None: that could not be found out (it has been said why).
+    """
+
+    folder: RunFolder
+    ended: Ended
+    run: Run | None
+
+
+def perform(order: Order, *, quiet: bool) -> Done:
+    """Runs a command to its end, and finishes the files of the run.
+
+    Args:
+        order: What is to be run.
+        quiet: No summary afterwards.
+
+    Raises:
+        MemdiagError: It cannot be started, or the run cannot be written.
+    """
+    from memdiag.recorder import launch, run_folder
+
+    own = {**os.environ, **order.environment}
+    environment = _environment(order, own)
+    folder = run_folder.make(order.output)
+    config = _config(order, folder)
+    before = _before(list(order.command))
+    manifest = _manifest(order, config, own)
+    run_folder.write_manifest(folder, manifest)
+    _tell_outer(folder)
+    try:
+        ended = launch.run(order.command, launch.environment_for(config, environment))
+    except MemdiagError:
+        run_folder.remove(folder)
+        raise
+    return Done(folder, ended, _afterwards(folder, manifest, ended, before, quiet=quiet))
+
+
+def _environment(order: Order, own: Mapping[str, str]) -> Mapping[str, str]:
+    """Returns the environment in which the command is started, before what recording adds."""
+    if order.phantom is None:
+        if order.as_rank is not None or order.world is not None:
+            raise MemdiagError("--as-rank and --world need --phantom", "for example --phantom npu:910b-64g --as-rank 517 --world 1024")
+        return own
+    from memdiag.cli.talk import busy, say
+    from memdiag.phantom.launch import environment_for
+    from memdiag.phantom.profiles import choose
+    from memdiag.units import format_bytes
+
+    profile = choose(order.phantom)
+    with busy("preparing the phantom device …"):
+        environment = environment_for(profile, order.command, own, as_rank=order.as_rank, world=order.world)
+    rank = "" if order.as_rank is None else f" as rank {order.as_rank} of {order.world}"
+    say(
+        f"memdiag: on a phantom {profile.full_name}{rank}, {format_bytes(profile.capacity_bytes)} for PyTorch: nothing is computed, and "
+        "what the device computes reads as zeros"
+    )
+    return environment
+
+
+def _config(order: Order, folder: RunFolder) -> Config:
+    from memdiag.recorder.config import Config
+
+    return Config(folder=folder.path, **order.settings)
+
+
+def _before(command: list[str]) -> str:
+    """Says why nothing will be recorded, if that can be told from the command; returns it."""
+    from memdiag.cli.talk import say
+    from memdiag.recorder.reach import out_of_reach
+
+    why = out_of_reach(command)
+    if why:
+        say(f"memdiag: nothing can be recorded: {why}")
+    return why
+
+
+def _manifest(order: Order, config: Config, own: Mapping[str, str]) -> dict[str, Any]:
+    """Returns what is known before the command has run; ``own`` is its environment without what memdiag adds."""
+    import platform
+    import time
+    from dataclasses import asdict
+
+    from memdiag import __version__
+    from memdiag.recorder import private
+
+    phantom = None
+    if order.phantom is not None:
+        phantom = {"device": order.phantom, "as_rank": order.as_rank, "world": order.world}
+    return {
+        "format": 1, "status": "running", "argv": private.arguments(order.command), "cwd": str(Path.cwd()), "settings": asdict(config),
+        "phantom": phantom, "environment": private.environment(own), "host": platform.node(), "pid": os.getpid(),
+        "versions": {"memdiag": __version__, "memdiag_python": platform.python_version(), "system": platform.platform()},
+        "start": time.time(), "end": None, "exit_status": None, "processes": [],
+    }  # fmt: skip
+
+
+def _tell_outer(folder: RunFolder) -> None:
+    """Leaves a word for an outer ``memdiag record`` in whose command this one runs: what is below is recorded here, and not there."""
+    from memdiag.recorder import config, presence
+    from memdiag.recorder.files import write_json
+
+    outer = config.from_environment()
+    if outer is not None and outer.folder:
+        write_json(str(Path(outer.folder, presence.FOLDER, f"nested-{os.getpid()}.json")), {"nested": folder.path})
+
+
+def _afterwards(folder: RunFolder, manifest: dict[str, Any], ended: Ended, before: str, *, quiet: bool) -> Run | None:
+    """Finishes the files and says what there is. Whatever happens here, the exit status is the command's."""
+    try:
+        from memdiag.cli.after_run import finish, tell
+
+        run = finish(folder, manifest, ended)
+        if not quiet:
+            tell(run, ended, before)
+    except KeyboardInterrupt:
+        return None
+    except Exception as error:  # noqa: BLE001 - as the docstring says
+        from memdiag.cli.talk import say
+
+        say(f"memdiag: no summary: {type(error).__name__}: {error}; the files are in {folder.shown}")
+        if os.environ.get("MEMDIAG_DEBUG", "") not in {"", "0"} and sys.stderr is not None:
+            import traceback
+
+            traceback.print_exc()
+        return None
+    return run
