@@ -62,7 +62,7 @@ def finish(folder: RunFolder, manifest: dict[str, Any], ended: Ended) -> Run:
     for status in recorded:
         status.update({key: value for key, value in _of(processes, status).items() if key not in status})
     single = None
-    if len(recorded) == 1 and len(run_folder.traces(folder.path)) == 1:
+    if folder.single and len(recorded) == 1 and len(run_folder.traces(folder.path)) == 1:
         single = run_folder.leave_single(recorded[0]["trace"], folder.single)
     marker = Path(folder.path, ".python")
     any_python = marker.exists()

@@ -56,6 +56,16 @@ def record(
     world: Annotated[
         int | None, typer.Option("--world", metavar="N", min=1, help="With --phantom: how many ranks there are.", show_default=False)
     ] = None,
+    find_max: Annotated[
+        str | None,
+        typer.Option(
+            "--find-max",
+            metavar="NAME=LOW..HIGH",
+            help="Find the largest value of {NAME} in the command that fits into memory.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="With --find-max: print JSON, for scripts.")] = False,
     no_names: Annotated[bool, typer.Option("--no-names", help="Do not look for the names of tensors.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No summary afterwards.")] = False,
 ) -> None:
@@ -75,7 +85,14 @@ def record(
     from memdiag.recorder.launch import end_as
 
     settings = _settings(backend or [], steps, every, max_events, names=not no_names)
-    done = perform(Order(tuple(command), settings, output, phantom, as_rank, world), quiet=quiet)
+    order = Order(tuple(command), settings, output, phantom, as_rank, world)
+    if find_max is not None:
+        from memdiag.cli import find_max as finding
+
+        raise typer.Exit(finding.find_max(order, find_max, as_json=as_json, quiet=quiet))
+    if as_json:
+        raise MemdiagError("--json needs --find-max", "what a run has recorded: memdiag analyze --json")
+    done = perform(order, quiet=quiet)
     raise typer.Exit(end_as(done.ended))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ class Order:
         phantom: The phantom device ("npu:910b-64g,capacity=30GiB"); None: what is there.
         as_rank, world: On a phantom device: to be this rank of so many, alone.
         environment: Variables on top of this process's own.
+        has_short_name: Whether the trace of one process is put at ./trace.pkl as well.
     """
 
     command: tuple[str, ...]
@@ -38,6 +39,7 @@ class Order:
     as_rank: int | None = None
     world: int | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
+    has_short_name: bool = True
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,8 @@ def perform(order: Order, *, quiet: bool) -> Done:
     own = {**os.environ, **order.environment}
     environment = _environment(order, own)
     folder = run_folder.make(order.output)
+    if not order.has_short_name:
+        folder = replace(folder, single="")
     config = _config(order, folder)
     before = _before(list(order.command))
     manifest = _manifest(order, config, own)

@@ -31,7 +31,7 @@ class RunFolder:
 
     Attributes:
         path: Its folder, absolute, so that programs that change their directory find it.
-        single: Where the trace of a run of one process is put as well.
+        single: Where the trace of a run of one process is put as well; empty: nowhere.
         was_made: Whether the folder was made for this run.
     """
 

@@ -1,0 +1,139 @@
+"""``memdiag record --find-max``: what is tried, what the answer rests on, and what is no answer."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from memdiag.cli.find_max import Range, Trial, next_place, read_range
+from memdiag.errors import MemdiagError
+
+ROOT = Path(__file__).parents[2]
+FAKE_TORCH = ROOT / "tests" / "recorder" / "fake_torch"
+MESSAGE = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB."
+PROGRAM = f"""
+import sys, torch
+batch, most = int(sys.argv[1]), int(sys.argv[2])
+for _ in range(2):
+    kept = torch.empty(1000 * min(batch, most))
+    torch.step()
+if batch > most:
+    sys.exit({MESSAGE!r})
+"""
+
+
+def found(folder, asked, *command, options=()):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MEMDIAG", "PYTHON", "RANK"))}
+    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(FAKE_TORCH)])
+    words = [sys.executable, "-m", "memdiag", "record", "--find-max", asked, *options, "--", *command]
+    return subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+
+
+def trained(folder, asked, most, options=()):
+    return found(folder, asked, sys.executable, "-c", PROGRAM, "{batch}", str(most), options=options)
+
+
+def test_the_largest_that_fits(tmp_path):
+    done = trained(tmp_path, "batch=1..64", 11, ["--json"])
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert (report["fits"], report["fails"], report["notes"]) == (11, 12, [])
+    assert "not tried" in report["assumed"]
+    tried = {trial["value"]: trial for trial in report["trials"]}
+    assert tried[11]["fits"]
+    assert not tried[12]["fits"]
+    assert "Tried to allocate 20.00 MiB" in tried[12]["why"]
+    assert tried[11]["peak_allocated_bytes"] >= 11_000
+    assert "batch=1 fits" in done.stderr
+    (run,) = tmp_path.glob("memdiag-*")
+    assert sorted(path.name for path in run.iterdir()) == ["batch=11", "batch=12", "find-max.json"]
+    assert (run / "batch=11" / "rank0.pkl").exists()
+    assert MESSAGE in (run / "batch=12" / "output.txt").read_text()
+    assert json.loads((run / "find-max.json").read_text()) == report
+    assert not (tmp_path / "trace.pkl").exists()
+
+
+def test_a_table_for_people(tmp_path):
+    done = trained(tmp_path, "batch=8..32:8", 16, ["-q"])
+    assert "batch=16 is the largest that fits; batch=24 does not: torch.OutOfMemoryError" in done.stdout
+    assert "taken to need no less memory" in done.stdout
+    assert [line.split()[:2] for line in done.stdout.splitlines()[1:5]] == [
+        ["8", "fits"], ["16", "fits"], ["24", "out"], ["32", "out"],
+    ]  # fmt: skip
+    assert done.stderr == ""
+
+
+def test_all_fit_and_none_fits(tmp_path):
+    done = trained(tmp_path, "batch=1..64", 64)
+    assert (done.returncode, done.stdout.count(" fits ")) == (0, 2)
+    assert "batch=64 fits, the largest of this range" in done.stdout
+    done = trained(tmp_path, "batch=2..64", 1)
+    assert done.returncode == 1
+    assert "Not even batch=2 fits" in done.stdout
+
+
+def test_another_failure_is_no_answer(tmp_path):
+    program = "import sys; print('about to fail'); raise SystemExit('no data at ' + sys.argv[1])"
+    done = found(tmp_path, "batch=1..64", sys.executable, "-c", program, "data{batch}")
+    assert done.returncode == 2
+    assert "batch=1: the command ended with status 1, and not for want of memory" in done.stderr
+    assert "about to fail\n" in done.stderr
+    assert "no data at data1" in done.stderr
+    assert "output.txt" in done.stderr
+
+
+def test_a_kill_is_no_answer_either(tmp_path):
+    done = found(tmp_path, "batch=1..64", sys.executable, "-c", "import os, sys; os.kill(os.getpid(), 9)", "{batch}")
+    assert done.returncode == 2
+    assert "SIGKILL" in done.stderr
+    assert "the host's" in done.stderr
+
+
+def test_what_makes_the_answer_less_certain_is_said(tmp_path):
+    once = "import sys, torch; kept = torch.empty(1000); torch.step()"
+    assert "did 1 training step" in found(tmp_path, "batch=1..2", sys.executable, "-c", once, "{batch}").stdout
+    assert "nothing was recorded" in found(tmp_path, "batch=1..2", sys.executable, "-c", "pass", "{batch}").stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [("batch", "not a range"), ("batch=4..2", "nothing in this range"), ("seq=1..2", "no {seq}"), ("batch=1..2:0", "nothing in")],
+)
+def test_what_cannot_be_asked(text, says):
+    with pytest.raises(MemdiagError, match=says):
+        read_range(text, ["python", "train.py", "--batch={batch}"])
+
+
+def test_ranges_with_steps():
+    values = read_range("seq = 512..2000:512", ["{seq}"])
+    assert [values.at(place) for place in range(values.last + 1)] == [512, 1024, 1536]
+
+
+def search(most, needs, capacity, values):
+    """Places tried until the answer is known, for a program that needs so many bytes."""
+    fits, fails, trials = -1, values.last + 1, []
+    while fails - fits > 1 and fails > 0:
+        place = next_place(trials, values, fits, fails, capacity)
+        assert fits < place < fails
+        trials.append(Trial(place, values.at(place), place <= most, None, needs(values.at(place)), None, 2, 1.0, ""))
+        fits, fails = (place, fails) if place <= most else (fits, place)
+    assert fits == most
+    return len(trials)
+
+
+@pytest.mark.parametrize("most", [-1, 0, 1, 5, 100, 254, 255])
+@pytest.mark.parametrize("capacity", [None, 1_000_000])
+def test_every_answer_is_found_whatever_the_peaks_say(most, capacity):
+    values = Range("batch", 1, 256)
+    for needs in (lambda _: None, lambda _: 7, lambda value: 1000 * value, lambda value: 40_000 - value**2, lambda value: value**3):
+        assert search(most, needs, capacity, values) <= 16
+
+
+def test_memory_that_grows_evenly_takes_few_runs():
+    # 99 fit: 10,000 and 9,999 for each
+    assert search(98, lambda value: 10_000 + 9_999 * value, 1_000_000, Range("batch", 1, 1024)) <= 6
