@@ -72,6 +72,10 @@ def notes_in(own: Mapping[str, Any], raws: Sequence[RawDevice]) -> list[Note]:
     if unknown := _whole(own.get("unknown_frees")):
         text = f"{plural(unknown, 'free')} of memory whose allocation was not recorded"
         notes.append(Note("MD902", f"{text}, left out: it was there before, or other threads made it"))
+    if unseen := _whole(own.get("unseen_frees")):
+        blocks = "block was" if unseen == 1 else "blocks were"
+        text = f"{format_count(unseen)} {blocks} freed where the recording does not see it, by another thread or in a gap"
+        notes.append(Note("MD902", f"{text}: each ends when something else was put in its place, which is the latest it can have been"))
     if own.get("phantom") is True:
         notes.append(Note("MD923", "recorded on a device that is not there: sizes and order are real, times and results are not"))
     return notes

@@ -222,6 +222,20 @@ class Comparison:
         path = name.split(" ", maxsplit=1)[0]
         return path == module or (self.truth["device"] == "npu" and module.startswith(path + "."))
 
+    def overlapping(self) -> list[tuple[int, int]]:
+        """Returns the pairs of tensors that share a byte while both are alive."""
+        tensors, live, found = self.device.tensors, {}, []
+        moments = [(int(at), True, row) for row, at in enumerate(tensors.alloc_at)]
+        moments += [(int(at), False, row) for row, at in enumerate(tensors.free_requested_at)]
+        for _, is_born, row in sorted(moments):
+            begin, end = int(tensors.addr[row]), int(tensors.addr[row] + tensors.block_bytes[row])
+            if is_born:
+                found += [(other, row) for other, (first, last) in live.items() if first < end and begin < last]
+                live[row] = (begin, end)
+            else:
+                live.pop(row, None)
+        return found
+
     def shares(self) -> tuple[float, float]:
         """Returns the shares of the bytes live at the peak that have a category, and that have a name."""
         device = self.device

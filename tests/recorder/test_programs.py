@@ -39,6 +39,7 @@ def test_two_processes(cpu, compare, way, start):
     for rank in range(2):
         truth = json.loads(out.with_name(f"truth.json.{rank}").read_text())
         found = compare(replace(run, truth=truth), rank)
+        assert found.overlapping() == []  # a thread of gloo frees the buffers of its collectives, as a rule where nobody sees it
         assert found.wrong_phases() == []
         assert found.wrong_tensors(views=way != "copies") == []
 

@@ -71,6 +71,7 @@ def test_gaps_are_told(opened):
     assert "itself restarted the history" in notes_of(opened(taken_over="restarted"))["MD922"]
     assert "for 2.5 s the program ran a profiler" in notes_of(opened(paused_seconds=2.5))["MD922"]
     assert "3 frees of memory whose allocation was not recorded" in notes_of(opened(unknown_frees=3))["MD902"]
+    assert "2 blocks were freed where the recording does not see it" in notes_of(opened(unseen_frees=2))["MD902"]
 
 
 def test_a_device_that_is_not_there_is_told(opened):
@@ -81,7 +82,7 @@ def test_a_device_that_is_not_there_is_told(opened):
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1, True, "2", None, [], 1 << 70])
 def test_numbers_that_are_none_make_no_notes(opened, value):
-    assert not {"MD902", "MD921"} & set(notes_of(opened(unknown_frees=value, max_events=value)))
+    assert not {"MD902", "MD921"} & set(notes_of(opened(unknown_frees=value, unseen_frees=value, max_events=value)))
     if value is not True:
         assert "MD922" not in notes_of(opened(paused_seconds=value, taken_over=value))
 

@@ -2,7 +2,9 @@
 
 The profiler runs with everything else turned off: no operators or annotations are recorded (its scope is one that nothing enters),
 only memory events, and Python calls for their stacks. What it cannot see: memory that is not PyTorch's (NumPy, the interpreter,
-oneDNN's scratch), what other threads of the program allocate, and what happens while the program runs a profiler itself.
+oneDNN's scratch), what other threads of the program allocate, and what happens while the program runs a profiler itself. Other threads
+also free what this one has allocated: a gloo thread holds the buffers of its collective, and often the last reference to them. Such a
+block counts as freed when the next allocation takes a byte of it, which is the latest it can have been.
 
 An operator or annotation that a profiler has seen begin must not end while the next one runs: PyTorch writes its end to where its
 beginning was kept, which has been freed with the first profiler. Ours sees none; after one of the program's own we wait.
@@ -24,6 +26,7 @@ from ..compiling import Compiling
 from ..guard import contained, warn
 from ..imports import Imports
 from ..marks import NOWHERE, Position
+from .live_blocks import LiveBlocks
 
 _HARVEST_SECONDS = 2.0  # how often the profiler's events are taken over: they take 100 bytes and more each
 _Frames = list[dict[str, Any]]
@@ -38,12 +41,12 @@ class Cpu:
     def __init__(self) -> None:
         self.is_active = False
         self.unknown_frees = 0  # of what was there before
-        self.unseen_frees = 0  # known only since the address was handed out again
+        self.unseen_frees = 0  # known only since the memory was handed out again
         self.paused_seconds = 0.0
         self._torch: Any = None
         self._running = False
         self._entries: Any = deque()
-        self._live: dict[int, tuple[int, _Frames]] = {}
+        self._live = LiveBlocks()
         self._allocs = 0
         self._frees = 0
         self._last = 0.0
@@ -251,7 +254,7 @@ class Cpu:
     def _take(self, tree: Any) -> None:
         """Appends the allocations in the profiler's tree of events, in order of time."""
         found: list[tuple[int, int, int, int, Any]] = []
-        todo: list[tuple[Any, Any]] = [(event, None) for event in tree]
+        todo: list[tuple[Any, Any]] = [(event, None) for event in reversed(list(tree))]
         while todo:
             event, outer = todo.pop()
             kind = event.tag.name
@@ -262,8 +265,8 @@ class Cpu:
                 continue
             if kind in {"PyCall", "PyCCall"}:
                 outer = (event, outer)  # most calls allocate nothing: their frames are never asked for
-            todo.extend((child, outer) for child in event.children)
-        found.sort()
+            todo.extend((child, outer) for child in reversed(event.children))
+        found.sort()  # those of several threads by time, those of one moment as they came
         lists: dict[int, _Frames] = {}
         for time_ns, _, addr, size, link in found:
             frames = lists.get(id(link))
@@ -282,20 +285,22 @@ class Cpu:
         return frame
 
     def _add(self, time_us: int, addr: int, size: int, frames: _Frames) -> None:
-        entry = {"addr": addr, "size": abs(size), "stream": 0, "time_us": time_us, "frames": frames}
         if size > 0:
-            if addr in self._live:  # freed while nothing was recorded, or by another thread: by now at the latest
+            for other, bytes_there in self._live.take(addr, size, frames):  # freed by another thread, or while nothing was recorded
                 self.unseen_frees += 1
-                self._add(time_us, addr, -self._live[addr][0], [])
+                self._append_free(time_us, other, bytes_there, [])
             self._allocs += 1
-            self._live[addr] = (size, frames)
-            self._entries.append({"action": "alloc", **entry})
-        elif self._live.pop(addr, None) is None:
-            self.unknown_frees += 1
+            self._entries.append({"action": "alloc", **_entry(time_us, addr, size, frames)})
+        elif self._live.give_back(addr):
+            self._append_free(time_us, addr, -size, frames)
         else:
-            self._frees += 1
-            self._entries.append({"action": "free_requested", **entry})
-            self._entries.append({"action": "free_completed", **entry})
+            self.unknown_frees += 1
+
+    def _append_free(self, time_us: int, addr: int, size: int, frames: _Frames) -> None:
+        self._frees += 1
+        entry = _entry(time_us, addr, size, frames)
+        self._entries.append({"action": "free_requested", **entry})
+        self._entries.append({"action": "free_completed", **entry})
 
     def snapshot(self) -> dict[str, Any] | None:
         """Returns the history in the format of PyTorch's snapshots; each allocation is a segment of one block."""
@@ -303,9 +308,13 @@ class Cpu:
             return None
         if self._running:
             self._turn_over()
-        segments = [_segment(addr, size, frames) for addr, (size, frames) in sorted(self._live.items())]
+        segments = [_segment(addr, size, frames) for addr, size, frames in self._live]
         trace = _with_segments(self._entries)
         return {"segments": segments, "device_traces": [trace], "allocator_settings": {}, "external_annotations": []}
+
+
+def _entry(time_us: int, addr: int, size: int, frames: _Frames) -> dict[str, Any]:
+    return {"addr": addr, "size": size, "stream": 0, "time_us": time_us, "frames": frames}
 
 
 def _with_segments(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -1,0 +1,71 @@
+"""What ends unseen ends at the latest when something else lies in its place: on the CPU other threads free what this one made."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import random
+
+from memdiag.recorder.backends.cpu import Cpu
+from memdiag.recorder.backends.live_blocks import LiveBlocks
+
+
+def share_a_byte(one, other):
+    return one[0] < other[0] + other[1] and other[0] < one[0] + one[1]
+
+
+def live_after(entries):
+    """Returns what is live after all entries, and checks that at no moment two blocks share a byte."""
+    live = set()
+    for entry in entries:
+        block = (entry["addr"], entry["size"])
+        if entry["action"] == "alloc":
+            assert not [other for other in live if share_a_byte(block, other)]
+            live.add(block)
+        elif entry["action"] == "free_completed":
+            live.remove(block)
+    return live
+
+
+def test_blocks_against_the_plain_way():
+    chance, blocks, plain = random.Random(0), LiveBlocks(), {}  # noqa: S311 - the same numbers every time
+    for number in range(3000):
+        addr, size = 64 * chance.randrange(200), chance.choice((1, 64, 100, 640, 6400))
+        if chance.random() < 0.4:
+            assert blocks.give_back(addr) == (plain.pop(addr, None) is not None)
+            continue
+        gone = [(other, there) for other, (there, _) in sorted(plain.items()) if share_a_byte((addr, size), (other, there))]
+        assert blocks.take(addr, size, number) == gone
+        for other, _ in gone:
+            del plain[other]
+        plain[addr] = (size, number)
+        assert list(blocks) == [(addr, *rest) for addr, rest in sorted(plain.items())]
+    assert len(blocks) == len(plain)
+
+
+def test_a_block_ends_when_another_takes_its_place():
+    cpu = Cpu()
+    for time_us, addr, size in [(1, 1000, 500), (2, 2000, 100), (3, 1400, 700), (4, 2000, -100), (5, 1400, -700)]:
+        cpu._add(time_us, addr, size, [])
+    told = [(entry["action"], entry["addr"], entry["size"], entry["time_us"]) for entry in cpu._entries]
+    assert told[2:] == [
+        ("free_requested", 1000, 500, 3), ("free_completed", 1000, 500, 3),
+        ("free_requested", 2000, 100, 3), ("free_completed", 2000, 100, 3),
+        ("alloc", 1400, 700, 3),
+        ("free_requested", 1400, 700, 5), ("free_completed", 1400, 700, 5),
+    ]  # fmt: skip
+    assert (cpu.unseen_frees, cpu.unknown_frees) == (2, 1)
+    assert cpu.facts()["counts"][0] == {"allocs": 3, "frees": 3, "retries": -1, "ooms": -1}
+
+
+def test_what_another_thread_frees(cpu):
+    run = cpu("freed_elsewhere.py")
+    dropped, kept = (set(map(tuple, blocks)) for blocks in json.loads(run.done.stdout))
+    replaced = {block for block in dropped if any(share_a_byte(block, other) for other in kept)}
+    content = pickle.loads(run.path().read_bytes())
+    live = live_after(content["device_traces"][0])
+    assert kept <= live
+    assert not replaced & live
+    assert replaced, "nothing was put in their place"
+    assert content["memdiag"]["unseen_frees"] >= len(replaced)
+    assert "freed where the recording does not see it" in " ".join(note.text for note in run.trace.notes if note.code == "MD902")
