@@ -65,7 +65,8 @@ class Workload:
 
     Attributes:
         op: Index into ``OPS`` (int8).
-        tensor: Number of the allocation that is made, freed, recorded (int32, dense from 0; one number is allocated at most once); -1: none.
+        tensor: Number of the allocation that is made, freed, recorded (int32, dense from 0; one number is allocated once at most); -1:
+            none.
         size: Bytes asked for; of SET_FRACTION the fraction times 10^9; of EXTERNAL and SET_TOTAL device bytes (int64).
         stream: Index into ``streams``; of COMPLETE -1: all (int32). Of RECORD_STREAM: the stream that uses the tensor. Of POOL_BEGIN -1:
             allocations of every stream go to the pool.

@@ -118,22 +118,25 @@ def _device(columns: dict[str, Array], names: list[str], total: int, notes: Note
     if (allocs & ((size < 0) | (size > MOST_BYTES))).any():
         raise ValueError("an allocation of more bytes than any device holds")
     size = np.where((size >= 0) & (size <= MOST_BYTES), size, 0)  # of anything else it means nothing
-    # An allocation of nothing gives no memory, and its free does nothing: neither is a tensor.
-    made = np.unique(identity[allocs & (size > 0)])
-    is_tensor = (allocs & (size > 0)) | (frees & np.isin(identity, made))
-    skipped = int((frees & ~np.isin(identity, np.unique(identity[allocs]))).sum())
+    # An allocation of nothing gives no memory, and its free does nothing: neither is a tensor. Nor is a free of what is not made yet.
+    sizes, newest = _sizes(identity, size, allocs, frees)
+    is_tensor = (allocs | (frees & newest)) & (sizes > 0)
+    skipped = int((frees & ~newest).sum())
     if skipped:
         notes.add("MD916", f"{plural(skipped, 'free')} of what was never allocated")
+    uses = action == schema.ACTION_CODES["record_stream"]
+    if (identity[allocs] < 0).any():  # below 0 means "none"
+        identity = np.where(allocs | frees | uses, np.unique(identity, return_inverse=True)[1], identity)
     addr = np.where(is_tensor | ~(allocs | frees), identity, -1)
     return RawDevice(
-        device=0, action=action, addr=np.where(addr >= 0, addr, -1), size=_sizes(identity, size, allocs, frees), stream=columns["stream"],
+        device=0, action=action, addr=np.where(addr >= 0, addr, -1), size=sizes, stream=columns["stream"],
         has_addresses=False,
         capacity_bytes=total if 0 < total <= MOST_BYTES else None,
     )  # fmt: skip
 
 
-def _sizes(identity: Array, size: Array, allocs: Array, frees: Array) -> Array:
-    """Returns sizes with those of frees filled in: that of the newest allocation under the same id before them."""
+def _sizes(identity: Array, size: Array, allocs: Array, frees: Array) -> tuple[Array, Array]:
+    """Returns sizes with those of frees filled in (that of the newest allocation under the same id before them), and where there is one."""
     rows = np.flatnonzero(allocs | frees)
     order = rows[np.lexsort((rows, identity[rows]))]
     place = np.where(allocs[order], np.arange(len(order)), -1)
@@ -142,4 +145,6 @@ def _sizes(identity: Array, size: Array, allocs: Array, frees: Array) -> Array:
     filled = size.copy()
     mine = order[known & frees[order]]
     filled[mine] = size[order[last[known & frees[order]]]]
-    return filled
+    found = allocs.copy()
+    found[mine] = True
+    return filled, found

@@ -1,0 +1,56 @@
+"""What the allocator held at one event of a recording: the state that a replay begins with.
+
+Ranges are segments as a snapshot at that moment lists them: of an expandable segment, each mapped piece. Which pieces share a reserved
+range of addresses is not recorded.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from memdiag.allocator.workload import Start
+from memdiag.trace.model import DeviceTrace
+from memdiag.trace.table import Array
+
+
+def start_at(device: DeviceTrace, at: int, handles: Array, pools: tuple[tuple[int, int], ...]) -> Start:
+    """Returns what ``device`` held after event ``at`` (-1: before the first).
+
+    Args:
+        device: A device with addresses.
+        at: The event.
+        handles: Handles of the streams, in unsigned order.
+        pools: Pool ids.
+    """
+    topology = device.topology(at)
+    segments, blocks = topology.segments, topology.blocks
+    group, groups = segments["group"], device.groups
+    kept = np.flatnonzero(blocks["tensor"] >= 0)
+    tensor = blocks["tensor"][kept]
+    home = blocks["segment"][kept]
+    number = {pool: index for index, pool in enumerate(pools)}
+    pool_of = np.array([number[int(a), int(b)] for a, b in zip(groups.pool_major, groups.pool_minor, strict=True)] or [0], np.int32)
+    stream_of = np.searchsorted(handles, groups.stream.view(np.uint64)) if len(groups) else np.zeros(1, np.int64)
+    small_of = groups.small if len(groups) else np.zeros(1, bool)
+    return Start(
+        base=segments["start"].astype(np.int64), size=segments["size"].astype(np.int64), pool=pool_of[group],
+        stream=stream_of[group].astype(np.int32), small=small_of[group], expandable=segments["expandable"].astype(bool),
+        order=_order(device, at, segments["start"]),
+        block_range=home.astype(np.int32), block_off=(blocks["address"][kept] - segments["start"][home]).astype(np.int64),
+        block_size=blocks["size"][kept].astype(np.int64), block_tensor=tensor.astype(np.int32),
+        block_requested=device.tensors.requested_bytes[tensor].astype(np.int64), block_pending=blocks["pending"][kept].astype(bool),
+    )  # fmt: skip
+
+
+def _order(device: DeviceTrace, at: int, start: Array) -> Array:
+    """When each range was obtained: those of the trace by event, those from before it earlier, by address (drivers go up, mostly)."""
+    regions = device.regions
+    held = np.flatnonzero((regions.opened_at <= at) & (regions.closed_at > at))
+    held = held[np.argsort(regions.start[held], kind="stable")]
+    opened = np.full(len(start), -1, np.int64)
+    if len(held):
+        row = held[np.minimum(np.searchsorted(regions.start[held], start), len(held) - 1)]
+        opened = np.where(regions.start[row] == start, regions.opened_at[row], -1)
+    order = np.empty(len(start), np.int64)
+    order[np.lexsort((start, opened))] = np.arange(len(start))
+    return order

@@ -1,0 +1,96 @@
+"""Gathers calls told from a trace in any order, and puts them into the order in which they were made."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from memdiag.allocator import workload as w
+from memdiag.allocator.workload import Start, Workload
+from memdiag.trace import schema
+from memdiag.trace.model import DeviceTrace
+from memdiag.trace.table import Array
+
+# Order among calls that are told from the same event.
+EARLIER, ITSELF, LATER, LAST = range(-1, 3)
+_COLUMNS = ("op", "tensor", "size", "stream", "pool", "row", "place", "rank")
+_FREES = (schema.FREE_REQUESTED, schema.FREE_COMPLETED)
+
+
+class Calls:
+    """Calls, a block of rows at a time.
+
+    ``row`` is the event after which a call is done; ``place`` the event that it is told from (the same unless said), and ``rank`` its order
+    among those of one event.
+    """
+
+    def __init__(self, handles: Array) -> None:
+        self.handles = handles
+        self._parts: list[dict[str, Array]] = []
+
+    def add(
+        self, op: int, *, row: Array, tensor: Array | int = -1, size: Array | int = 0, stream: Array | None = None, pool: Array | int = -1,
+        place: Array | None = None, rank: Array | int = ITSELF,
+    ) -> None:  # fmt: skip
+        """Adds calls of one kind. ``stream`` holds handles as the trace has them; None: they have none."""
+        count = len(row)
+        index = np.full(count, -1) if stream is None else np.searchsorted(self.handles, np.asarray(stream, np.int64).view(np.uint64))
+        given = {"op": op, "tensor": tensor, "size": size, "stream": index, "pool": pool, "row": row, "rank": rank}
+        given["place"] = row if place is None else place
+        self._parts.append({name: np.broadcast_to(np.asarray(value, np.int64), count) for name, value in given.items()})
+
+    def add_frees(self, device: DeviceTrace, rows: Array, late: Array | None = None) -> None:
+        """Adds the frees of tensors. Both halves right after one another are one FREE: no other stream used the tensor.
+
+        Args:
+            device: The device.
+            rows: The tensors (rows of ``device.tensors``).
+            late: Per event: an allocation that it is a part of, whose retry had to wait for other streams (its event); -1: none. What comes
+                free there does so after that allocation has looked for a block, so it must stand behind it.
+        """
+        tensors, n = device.tensors, device.num_events
+        asked, done = tensors.free_requested_at[rows], tensors.free_completed_at[rows]
+        own = [_is_own(device, rows, at) for at in (asked, done)]
+        at_once = (asked >= 0) & (asked < n) & ((done == asked) | (done == asked + 1) & own[0] & own[1])
+        # A free without an entry (the memory was seen used by something else) is one before that event.
+        for op, at, is_own, chosen in (
+            (w.FREE, done, own[1], at_once),
+            (w.FREE_REQUESTED, asked, own[0], ~at_once & (asked >= 0) & (asked < n)),
+            (w.FREE_COMPLETED, done, own[1], ~at_once & (done >= 0) & (done < n)),
+        ):
+            which = np.flatnonzero(chosen)
+            event, told = at[which], is_own[which]
+            row, rank = np.where(told, event, event - 1), np.where(told, ITSELF, EARLIER)
+            if late is not None and op == w.FREE_COMPLETED:
+                behind = np.where(told, late[event], -1)
+                event, row = np.where(behind >= 0, behind, event), np.where(behind >= 0, behind, row)
+                rank = np.where(behind >= 0, LATER, rank)
+            self.add(op, row=row, tensor=rows[which], place=event, rank=rank)
+
+    def with_external(self, steps: Array) -> Calls:
+        """Adds what others hold of the device from some events on (rows: event, bytes); returns itself."""
+        if len(steps):
+            self.add(w.EXTERNAL, row=steps[:, 0] - 1, size=steps[:, 1], place=steps[:, 0], rank=-2)
+        return self
+
+    def workload(
+        self, *, num_rows: int, streams: Array, pools: tuple[tuple[int, int], ...], num_tensors: int, start: Start, done: str,
+        capacity_bytes: int | None,
+    ) -> Workload:  # fmt: skip
+        """Returns all calls, in order."""
+        joined = {name: np.concatenate([part[name] for part in self._parts]) for name in _COLUMNS}
+        order = np.lexsort((joined["rank"], joined["place"]))
+        dtypes = {"op": np.int8, "tensor": np.int32, "size": np.int64, "stream": np.int32, "pool": np.int32, "row": np.int64}
+        columns = {name: np.ascontiguousarray(joined[name][order], dtype) for name, dtype in dtypes.items()}
+        return Workload(**columns, num_rows=num_rows, num_tensors=num_tensors, streams=streams, pools=pools, start=start, done=done,
+                        capacity_bytes=capacity_bytes)  # fmt: skip
+
+
+def _is_own(device: DeviceTrace, rows: Array, at: Array) -> Array:
+    """Whether the event of a free is an entry of that very tensor's."""
+    n = device.num_events
+    inside = (at >= 0) & (at < n)
+    event = np.where(inside, at, 0)
+    if not n:
+        return inside
+    own: Array = inside & (device.events.tensor[event] == rows) & np.isin(device.events.action[event], _FREES)
+    return own

@@ -1,0 +1,227 @@
+"""From an allocator's own entries to the calls that made them.
+
+One call leaves several entries: a request may release cached segments, wait for other streams and obtain a new segment before its block is
+handed out. Its alloc (or oom) comes last, so that everything of that kind right before it belongs to it. Releases that no request follows
+were asked for: an ``empty_cache``. Where a request follows, only what it did next tells the two apart (``_is_retry``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from memdiag.allocator import workload as w
+from memdiag.allocator.calls import EARLIER, LAST, Calls
+from memdiag.trace import schema
+from memdiag.trace.layout import SMALL_LIMIT, SMALL_SEGMENT, Layout
+from memdiag.trace.model import DeviceTrace, Trace
+from memdiag.trace.table import Array
+from memdiag.units import MIB
+
+_RELEASES = (schema.SEGMENT_FREE, schema.SEGMENT_UNMAP)
+_OPENS = (schema.SEGMENT_ALLOC, schema.SEGMENT_MAP)
+_OWN_SEGMENT = 10 * MIB  # requests from here on get a segment of their own size
+
+
+@dataclass(frozen=True)
+class Failures:
+    """Requests that the driver (or a limit) refused at first, and those that failed for good; one entry each.
+
+    Attributes:
+        at: Event of the request (int64), in order.
+        begins: First event of it.
+        before: Bytes reserved before it.
+        need: Bytes that it wanted in addition.
+        failed: It failed for good.
+        device_free: Bytes that the driver had left, as an oom entry says; -1: unknown.
+        oom_at: Events of those that failed for good.
+    """
+
+    at: Array
+    begins: Array
+    before: Array
+    need: Array
+    failed: Array
+    device_free: Array
+    oom_at: Array
+
+
+def calls_of_entries(trace: Trace, device: DeviceTrace, handles: Array, pools: tuple[tuple[int, int], ...]) -> tuple[Calls, Failures]:
+    """Returns the calls that left the entries of a recording, and the requests among them that were refused."""
+    events, tensors = device.events, device.tensors
+    parts = _Parts.of(device)
+    retried = _retried(device, parts, trace.layout)
+    calls = Calls(handles)
+
+    made = np.flatnonzero((events.action == schema.ALLOC) & (events.tensor >= 0))
+    number = {pool: index for index, pool in enumerate(pools)}
+    pool_of = np.array(
+        [number[int(a), int(b)] for a, b in zip(device.groups.pool_major, device.groups.pool_minor, strict=True)] or [0], np.int64
+    )
+    group = events.group[made]
+    calls.add(
+        w.ALLOC, row=made, tensor=events.tensor[made], size=events.size[made], stream=events.stream[made],
+        pool=np.where(group >= 0, pool_of[np.maximum(group, 0)], 0),
+    )  # fmt: skip
+
+    # A request that failed says its rounded size. Where the program went on without it, it is given up at once should it succeed.
+    ooms = np.flatnonzero(events.action == schema.OOM)
+    if len(ooms):
+        asked = np.maximum(events.size[ooms] - trace.layout.pad, 1)
+        row_of = np.searchsorted(device.references.at_event, ooms)
+        of = device.references.group[np.minimum(row_of, len(device.references) - 1)]
+        numbers = len(tensors) + np.arange(len(ooms))
+        calls.add(w.ALLOC, row=ooms, tensor=numbers, size=asked, stream=events.stream[ooms], pool=pool_of[of])
+        goes_on = ooms < (made[-1] if len(made) else -1)
+        calls.add(w.FREE, row=ooms[goes_on], tensor=numbers[goes_on], rank=LAST)
+
+    late = np.full(device.num_events, -1, np.int64)
+    waits = np.flatnonzero(parts.is_late & (parts.request >= 0))
+    in_retry = retried[parts.request[waits]] | (events.action[parts.request[waits]] == schema.OOM)
+    late[waits[in_retry]] = parts.request[waits[in_retry]]
+    calls.add_frees(device, np.flatnonzero(tensors.free_completed_at >= 0), late)
+    _add_releases(calls, device, parts, retried, pools)
+    return calls, _failures(device, parts, retried, trace.layout)
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """Which entries belong to which request.
+
+    Attributes:
+        is_late: Per event: a free that waited for a stream completes.
+        following: Per event: the next one that is neither a segment's nor such a free (itself included); num_events: none.
+        request: Per event: the same where that is a request; -1 elsewhere.
+        begins: Per event: of a request, the first entry that may be a part of it.
+        opens, releases: Per event: of a request, how many ranges it obtained, and how many were given back right before it.
+    """
+
+    is_late: Array
+    following: Array
+    request: Array
+    begins: Array
+    opens: Array
+    releases: Array
+
+    @classmethod
+    def of(cls, device: DeviceTrace) -> _Parts:
+        events, n = device.events, device.num_events
+        tensor = np.maximum(events.tensor, 0)
+        completed = (events.action == schema.FREE_COMPLETED) & (events.tensor >= 0)
+        asked = device.tensors.free_requested_at[tensor] if len(device.tensors) else np.zeros(n, np.int64)
+        is_late = completed & (asked < np.arange(n) - 1)
+        is_segment = np.isin(events.action, _RELEASES + _OPENS)
+        other = np.flatnonzero(~(is_late | is_segment))
+        at = np.searchsorted(other, np.arange(n))
+        following = np.append(other, n)[at]
+        is_request = np.append(np.isin(events.action, (schema.ALLOC, schema.OOM)), False)
+        request = np.where(is_request[following], following, -1)
+        begins = np.append(-1, other)[at] + 1
+        counted = [np.concatenate(([0], np.cumsum(np.isin(events.action, kinds)))) for kinds in (_OPENS, _RELEASES)]
+        here = np.arange(n)
+        opens, releases = (sums[here] - sums[np.minimum(begins, here)] for sums in counted)
+        return cls(is_late, following, request, begins, opens, releases)
+
+
+def _segment_bytes(layout: Layout, rounded: Array) -> Array:
+    """What the driver is asked for, for a request of ``rounded`` bytes."""
+    own = -(-rounded // SMALL_SEGMENT) * SMALL_SEGMENT
+    large = np.where(rounded < _OWN_SEGMENT, layout.large_segment, own)
+    return np.where(rounded <= SMALL_LIMIT, SMALL_SEGMENT, large)
+
+
+def _reserved_before(device: DeviceTrace, begins: Array) -> Array:
+    before: Array = np.where(begins > 0, device.usage.reserved[np.maximum(begins - 1, 0)], device.start["reserved"])
+    return before
+
+
+def _retried(device: DeviceTrace, parts: _Parts, layout: Layout) -> Array:
+    """Returns, per event: whether it is a request for which cached segments were given back, since the driver had no more.
+
+    Releases before a request that then got new memory may also be an ``empty_cache`` that happens to stand there. They are, if the
+    request would have found a block before (a retry does not look again), or if the driver gave more at another time.
+    """
+    events, n = device.events, device.num_events
+    retried = np.zeros(n, bool)
+    doubtful = np.flatnonzero((parts.releases > 0) & ((parts.opens > 0) | (events.action == schema.OOM)))
+    doubtful = doubtful[np.isin(events.action[doubtful], (schema.ALLOC, schema.OOM))]
+    if not len(doubtful):
+        return retried
+    references = device.references
+    row = np.minimum(np.searchsorted(references.at_event, doubtful), max(len(references) - 1, 0))
+    known = len(references) > 0
+    fitted = (references.at_event[row] == doubtful) & (references.largest_free[row] >= references.size[row]) if known else False
+    failed = events.action[doubtful] == schema.OOM
+    rounded = np.where(failed, events.size[doubtful], layout.round(events.size[doubtful]))
+    need = _reserved_before(device, parts.begins[doubtful]) + _segment_bytes(layout, rounded)
+    most = max(int(device.usage.reserved.max(initial=0)), device.start["reserved"])
+    limited = layout.max_split is not None  # then large blocks may have been of no use to it
+    retried[doubtful] = failed | ((need > most) & (~fitted | limited))
+    return retried
+
+
+def _add_releases(calls: Calls, device: DeviceTrace, parts: _Parts, retried: Array, pools: tuple[tuple[int, int], ...]) -> None:
+    """Adds an EMPTY_CACHE for each burst of releases that is no request's own, and the end of private pools whose memory went."""
+    events, n = device.events, device.num_events
+    releases = np.flatnonzero(np.isin(events.action, _RELEASES))
+    if not len(releases):
+        return
+    request = parts.request[releases]
+    of_request = (request >= 0) & retried[np.maximum(request, 0)]
+    burst = parts.following[releases]
+    last = np.append(burst[1:] != burst[:-1], True)
+    alone = releases[last & ~of_request]
+    private = _private_ends(device, releases, pools)
+    only_private = np.zeros(n + 1, bool)
+    if len(private):
+        home = np.array([burst[np.searchsorted(releases, row)] for row, _, _ in private])
+        for target in np.unique(home).tolist():
+            mine = home == target
+            only_private[target] = bool(sum(count for (_, _, count), here in zip(private, mine, strict=True) if here)
+                                        == np.count_nonzero(burst == target))  # fmt: skip
+        rows = np.array([row for row, _, _ in private])
+        of_retry = of_request[np.searchsorted(releases, rows)]
+        place = np.where(of_retry, home, rows)
+        # its own burst may end later: the pool's end belongs to that
+        ends = releases[last][np.searchsorted(burst[last], home)]
+        place = np.where(of_retry, home, ends)
+        calls.add(w.POOL_RELEASE, row=place, pool=np.array([pool for _, pool, _ in private]), place=place, rank=EARLIER)
+    calls.add(w.EMPTY_CACHE, row=alone[~only_private[parts.following[alone]]])
+
+
+def _private_ends(device: DeviceTrace, releases: Array, pools: tuple[tuple[int, int], ...]) -> list[tuple[int, int, int]]:
+    """Returns where private pools end: those not used any more after their memory was given back.
+
+    Each is the event at which the first of its ranges went, the pool, and how many ranges went in all.
+    """
+    if len(pools) == 1:
+        return []
+    regions, groups, events = device.regions, device.groups, device.events
+    closed = np.flatnonzero(np.isin(regions.closed_at, releases))
+    major, minor = groups.pool_major[regions.group[closed]], groups.pool_minor[regions.group[closed]]
+    made = np.flatnonzero((events.action == schema.ALLOC) & (events.group >= 0))
+    ends = []
+    for index, pool in enumerate(pools[1:], 1):
+        mine = np.unique(regions.closed_at[closed][(major == pool[0]) & (minor == pool[1])])
+        if not len(mine):
+            continue
+        group = events.group[made]
+        used = made[(groups.pool_major[group] == pool[0]) & (groups.pool_minor[group] == pool[1])]
+        after = mine[mine > (used[-1] if len(used) else -1)]
+        if len(after):
+            ends.append((int(after[0]), index, len(after)))
+    return ends
+
+
+def _failures(device: DeviceTrace, parts: _Parts, retried: Array, layout: Layout) -> Failures:
+    events = device.events
+    ooms = np.flatnonzero(events.action == schema.OOM)
+    at = np.union1d(np.flatnonzero(retried), ooms)
+    failed = events.action[at] == schema.OOM
+    rounded = np.where(failed, events.size[at], layout.round(events.size[at]))
+    begins = parts.begins[at]
+    # What an oom entry says was left when it failed, after everything was given back.
+    before = np.where(failed, device.usage.reserved[at] if len(at) else 0, _reserved_before(device, begins))
+    free = np.where(failed, events.addr[at], -1)
+    return Failures(at, begins, before, _segment_bytes(layout, rounded), failed, free, ooms)

@@ -1,0 +1,92 @@
+"""How much memory the allocator could have: what the file says, else what its failures prove.
+
+A recording has neither the fraction that a process may use nor what others hold of the device. But a request that the driver refused says
+that there was less than it wanted, each range that was obtained says that there was that much, and an out-of-memory entry says how much
+was left. Where nothing was refused, there is no limit that anybody met.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from memdiag.trace import schema
+from memdiag.trace.model import DeviceTrace
+from memdiag.trace.table import Array
+
+if TYPE_CHECKING:
+    from memdiag.allocator.entries import Failures
+
+_NO_STEPS = np.empty((0, 2), np.int64)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The room that the allocator had.
+
+    Attributes:
+        capacity_bytes: Bytes of the device; None: nothing tells, and nothing was refused.
+        is_known: The file says so; False: inferred from what was refused.
+        steps: What others held of it, from which event on (rows: event, bytes; int64).
+        num_refused: Requests that the driver refused at first.
+    """
+
+    capacity_bytes: int | None
+    is_known: bool
+    steps: Array = field(default_factory=lambda: _NO_STEPS)
+    num_refused: int = 0
+
+    @property
+    def others_bytes(self) -> int:
+        """Bytes that others held at the end."""
+        return int(self.steps[-1, 1]) if len(self.steps) else 0
+
+
+def limits_of(device: DeviceTrace, failures: Failures) -> Limits:
+    """Returns what the recording proves. Between two failures that contradict each other, others took or gave back memory."""
+    known = device.capacity_bytes
+    if not len(failures.at):
+        return Limits(known, known is not None)
+    pieces = _pieces(device, failures)
+    most = max(room for _, room in pieces)
+    capacity = max(known, most) if known is not None else most
+    steps = np.array([(begin, capacity - room) for begin, room in pieces], np.int64)
+    steps = steps[np.append(True, steps[1:, 1] != steps[:-1, 1])]
+    if len(steps) == 1 and not steps[0, 1]:
+        steps = _NO_STEPS
+    return Limits(capacity, known is not None, steps, len(failures.at))
+
+
+def _pieces(device: DeviceTrace, failures: Failures) -> list[tuple[int, int]]:
+    """Returns from which event on there was room for how many bytes: the fewest changes that explain every success and failure."""
+    events, reserved = device.events, device.usage.reserved
+    opened = np.flatnonzero(np.isin(events.action, (schema.SEGMENT_ALLOC, schema.SEGMENT_MAP)))
+    marks: list[tuple[int, int, int, int]] = [(int(at), int(reserved[at]), 1 << 62, -1) for at in opened.tolist()]
+    for at, begins, before, need, failed, free in zip(
+        failures.at.tolist(), failures.begins.tolist(), failures.before.tolist(), failures.need.tolist(), failures.failed.tolist(),
+        failures.device_free.tolist(), strict=True,
+    ):  # fmt: skip
+        # What was left is what there was, unless it would have been enough: then a limit of the process stood in the way.
+        exact = before + free if failed and 0 <= free < need else -1
+        marks.append((at if failed else begins - 1, max(exact, 0), before + need, exact))
+    marks.sort(key=lambda mark: mark[0])
+    pieces: list[tuple[int, int]] = []
+    begin, low, high, said = -1, device.start["reserved"], 1 << 62, -1
+    for at, at_least, below, exact in marks:
+        if (
+            max(low, at_least) < min(high, below)
+            and (exact < 0 or said < 0 or exact == said)
+            and (said < 0 or at_least <= said < below)
+            and (exact < 0 or low <= exact < high)
+        ):
+            low, high, said = max(low, at_least), min(high, below), max(said, exact)
+            continue
+        pieces.append((begin + 1, said if said >= 0 else low if high < 1 << 62 else -1))
+        begin, low, high, said = at - 1, max(at_least, 0), below, exact
+    pieces.append((begin + 1, said if said >= 0 else low if high < 1 << 62 else -1))
+    # A stretch in which nothing was refused: as in its neighbour, but at least what it held.
+    rooms = [room for _, room in pieces]
+    bound = [room if room >= 0 else max(rooms) for room in rooms]
+    return [(start, room) for (start, _), room in zip(pieces, bound, strict=True)]

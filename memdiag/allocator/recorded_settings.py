@@ -1,0 +1,89 @@
+"""Under which settings a trace was recorded: policy, settings text and version, as a replay takes them.
+
+The text is written anew from what the file says in effect: settings can be changed at run time, and only those that decide where blocks
+lie matter.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from memdiag.settings.conf import parse_conf, power2_divisions
+from memdiag.settings.tables import newest
+from memdiag.trace.model import DeviceTrace, Trace
+from memdiag.units import MIB
+
+DEFAULT_VERSION = "2.13"
+_NPU = "npu"
+_PLACING = (
+    "max_split_size_mb", "max_non_split_rounding_mb", "large_segment_size_mb", "roundup_power2_divisions", "garbage_collection_threshold",
+    "expandable_segments", "per_process_memory_fraction", "throw_on_cudamalloc_oom", "throw_on_npumalloc_oom", "base_addr_aligned_kb",
+    "page_size", "segment_size_mb", "multi_stream_lazy_reclaim",
+)  # fmt: skip
+_EXCLUDED = ("max_split_size_mb", "garbage_collection_threshold")  # by torch_npu's expandable segments
+_OLDEST = (2, 0)
+
+
+@dataclass(frozen=True)
+class RecordedSettings:
+    """What to replay, so that it is what was recorded.
+
+    Attributes:
+        policy: Name of the policy: the backend's own.
+        backend: "cuda" or "npu": whose rules.
+        conf: Settings in effect that decide where blocks lie; "": all defaults.
+        versions: Versions of torch that it may have been, the likeliest first.
+        is_version_known: The file says which one it was.
+        is_conf_known: The file says which settings there were.
+    """
+
+    policy: str
+    backend: str
+    conf: str
+    versions: tuple[str, ...]
+    is_version_known: bool
+    is_conf_known: bool
+
+
+def recorded_settings(trace: Trace, device: DeviceTrace) -> RecordedSettings:
+    """Returns the settings under which ``device``'s part of ``trace`` was recorded, as far as the file tells."""
+    backend = _NPU if trace.backend == _NPU else "cuda"
+    said = trace.settings
+    text = next((value for key, value in said.items() if key.endswith("ALLOC_CONF") and isinstance(value, str) and value), "")
+    keys = {key: value for key, value in parse_conf(text).items() if key in _PLACING}
+    if trace.layout.max_split is not None:
+        keys["max_split_size_mb"] = str(trace.layout.max_split // MIB)
+    threshold = said.get("garbage_collection_threshold")
+    if isinstance(threshold, float) and 0 < threshold < 1:
+        keys["garbage_collection_threshold"] = repr(threshold)
+    listed = trace.layout.divisions
+    if any(listed) and power2_divisions(keys.get("roundup_power2_divisions", "0")) != listed:
+        same = len(set(listed)) == 1
+        keys["roundup_power2_divisions"] = str(listed[0]) if same else f"[{','.join(f'{1 << k}:{d}' for k, d in enumerate(listed))}]"
+    is_expandable = bool(device.regions.expandable.any() or device.segments.expandable.any()) or said.get("expandable_segments") is True
+    if is_expandable:
+        keys["expandable_segments"] = "True"
+        if backend == _NPU:
+            keys = {key: value for key, value in keys.items() if key not in _EXCLUDED}
+    else:
+        keys.pop("expandable_segments", None)
+    versions, known = _versions(trace.torch_version, backend)
+    policy = _NPU if backend == _NPU else "caching"
+    conf = ",".join(f"{key}:{value}" for key, value in keys.items())
+    return RecordedSettings(policy, backend, conf, versions, known, bool(text) or bool(said))
+
+
+def _versions(said: str | None, backend: str) -> tuple[tuple[str, ...], bool]:
+    """Returns the versions that a file's text ("2.13.0+cu130", "2.5 to 2.9?", "2.10 or later?") may mean."""
+    found = [(int(a), int(b)) for a, b in re.findall(r"(\d+)\.(\d+)", said or "")]
+    if not found:
+        return (DEFAULT_VERSION,), False
+    if not (said or "").endswith("?"):
+        return (f"{found[0][0]}.{found[0][1]}",), True
+    last = max(newest(backend), found[0]) if "later" in (said or "") else found[-1]
+    first = max(found[0], _OLDEST)
+    if first[0] != last[0]:
+        return (f"{first[0]}.{first[1]}",), False
+    # the newest: of a range of versions that write the same file most people use the last
+    return tuple(f"{first[0]}.{minor}" for minor in range(last[1], first[1] - 1, -1)), False
