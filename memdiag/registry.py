@@ -32,6 +32,14 @@ ANALYZERS: dict[str, str] = {
     "settings": "memdiag.analyzers.settings",
 }
 
+# What a replay can go by.
+POLICIES: dict[str, str] = {
+    "caching": "memdiag.allocator.policies.caching",
+    "expandable": "memdiag.allocator.policies.expandable",
+    "npu": "memdiag.allocator.policies.npu",
+    "npu-expandable": "memdiag.allocator.policies.npu_expandable",
+}
+
 RENDERERS: dict[str, str] = {
     "terminal": "memdiag.render.terminal:render",
     "json": "memdiag.render.json:render",

@@ -28,6 +28,14 @@ def njit(function: F) -> F:
     return compiled
 
 
+def njit_part(function: F) -> F:
+    """Compiles ``function`` as a part of one that ``njit`` keeps on disk: by itself it is not worth a file."""
+    if numba is None:
+        return function
+    compiled: F = numba.njit(nogil=True, boundscheck=os.environ.get("NUMBA_BOUNDSCHECK") == "1")(function)
+    return compiled
+
+
 def is_cold() -> bool:
     """Returns whether the next trace has to wait for the compiler (about 20 s, once per installation)."""
     if numba is None or numba.config.DISABLE_JIT:

@@ -1,0 +1,116 @@
+"""Expandable segments: one long range of addresses for a lane, with memory behind it page by page."""
+
+from __future__ import annotations
+
+from memdiag.allocator.machine.blocks import cut, merge, new_block, note, put
+from memdiag.allocator.machine.driver import charge, gained, lost, obtain
+from memdiag.allocator.machine.memory import (
+    DEVICE_BYTES,
+    FREE,
+    HOLE,
+    HOLES,
+    IS_SMALL,
+    LANE,
+    LARGE_PAGE,
+    NEXT,
+    NONE,
+    OFF,
+    PAGE,
+    PREV,
+    RANGE,
+    SIZE,
+    SMALL_PAGE,
+    STATE,
+    STREAM,
+    SUCC,
+    drop_row,
+    up,
+)  # fmt: skip
+from memdiag.allocator.machine.ordered import remove
+from memdiag.allocator.machine.streams import complete
+from memdiag.trace.compiled import njit_part
+from memdiag.trace.schema import SEGMENT_MAP, SEGMENT_UNMAP
+from memdiag.trace.table import Array
+
+
+@njit_part
+def _has_room(m: Array, block: int, size: int) -> bool:
+    """Whether idle bytes from ``block`` on, free or without memory, are enough."""
+    room = 0
+    while block != NONE and m[block + STATE] <= FREE and room < size:
+        room += m[block + SIZE]
+        block = m[block + NEXT]
+    return room >= size
+
+
+@njit_part
+def grow(r: Array, m: Array, log: Array, lane: int, size: int) -> int:
+    """Returns a free block of at least ``size`` bytes, in no set, with new memory at its end; NONE: the driver has not as much.
+
+    The lowest hole wins, or the free block right before it, from which on there is room enough.
+    """
+    found = NONE
+    hole = m[lane + HOLES + SUCC]
+    while hole != lane + HOLES:
+        before = m[hole + PREV]
+        block = before if m[before + STATE] <= FREE else hole
+        if _has_room(m, block, size):
+            found = block
+            break
+        hole = m[hole + SUCC]
+    if found == NONE:
+        page = r[SMALL_PAGE] if m[lane + IS_SMALL] else r[LARGE_PAGE]
+        length = up(r[DEVICE_BYTES] + r[DEVICE_BYTES] // 8, page)
+        found = new_block(r, m, obtain(r, m, lane, length, page), 0, length, HOLE)
+        put(r, m, found)
+    if m[found + STATE] == HOLE and not _map(r, m, log, found, min(m[found + SIZE], size)):
+        return NONE
+    while m[found + SIZE] < size:  # what was mapped stays mapped if a later step fails
+        following = m[found + NEXT]
+        if following == NONE or not _map(r, m, log, following, min(m[following + SIZE], size - m[found + SIZE])):
+            return NONE
+        found = following  # the block before it became a part of it
+    remove(m, found)
+    return found
+
+
+@njit_part
+def _map(r: Array, m: Array, log: Array, hole: int, need: int) -> bool:
+    """Puts memory behind the first ``need`` bytes of a hole, in whole pages, all of them or none."""
+    size = up(need, m[m[hole + RANGE] + PAGE])
+    if not charge(r, size):
+        return False
+    remove(m, hole)
+    if size < m[hole + SIZE]:
+        put(r, m, cut(r, m, hole, size))
+    m[hole + STATE] = FREE
+    note(r, m, log, SEGMENT_MAP, hole, size, -1)
+    merge(r, m, hole)
+    gained(r, size)
+    return True
+
+
+@njit_part
+def unmap(r: Array, m: Array, log: Array, block: int) -> None:
+    """Gives back the whole pages within a free block; a part of a page at either end stays, and stays free."""
+    segment = m[block + RANGE]
+    page, off, end_off = m[segment + PAGE], m[block + OFF], m[block + OFF] + m[block + SIZE]
+    start, end = up(off, page), end_off // page * page
+    if start >= end:
+        return
+    remove(m, block)
+    if end < end_off:
+        put(r, m, cut(r, m, block, end - off))
+    if start > off:
+        head = block
+        block = cut(r, m, head, start - off)
+        put(r, m, head)
+    size, lane = m[block + SIZE], m[block + LANE]
+    m[block + STATE] = HOLE
+    note(r, m, log, SEGMENT_UNMAP, block, size, -1)
+    complete(r, m, m[lane + STREAM])  # unmapping waits for the stream first, so its events are seen as done later
+    merge(r, m, block)
+    lost(r, m, lane, size)
+    if m[block + PREV] == NONE and m[block + NEXT] == NONE:  # nothing is left of the range
+        remove(m, block)
+        drop_row(r, m, block)

@@ -1,0 +1,177 @@
+"""One request: search, and where nothing fits the long way to the driver and back."""
+
+from __future__ import annotations
+
+from memdiag.allocator.machine.blocks import cut, new_block, note, put
+from memdiag.allocator.machine.driver import charge, gained, obtain
+from memdiag.allocator.machine.expandable import grow
+from memdiag.allocator.machine.memory import (
+    ADDRESS,
+    ALIGNMENT,
+    CALL,
+    COUNT,
+    EXPANDABLE,
+    FREE,
+    FREE_BYTES,
+    GC,
+    HOLE,
+    INDEX,
+    IS_BROKEN,
+    IS_LAZY,
+    IS_LOGGED,
+    IS_PRIVATE,
+    IS_SMALL,
+    LANES,
+    LIMIT,
+    LOG_ACTION,
+    LOG_CALL,
+    LOG_OFF,
+    LOG_POOL,
+    LOG_SEG,
+    LOG_SIZE,
+    LOG_STREAM,
+    LOG_TENSOR,
+    MAX_SPLIT,
+    NEXT,
+    NONE,
+    NUM_LOGGED,
+    NUM_STREAMS,
+    OFF,
+    OOMS,
+    OUTSTANDING,
+    POOL,
+    RANGE,
+    REJECT_ABOVE,
+    RESERVED,
+    RETRIES,
+    ROUNDING,
+    SEARCHES,
+    SIZE,
+    STATE,
+    STREAM,
+    SUCC,
+    TIE,
+    TIES_BY_BIRTH,
+    up,
+)  # fmt: skip
+from memdiag.allocator.machine.ordered import at_least, remove
+from memdiag.allocator.machine.release import collect, flush, is_expandable, release_oversize
+from memdiag.allocator.machine.streams import is_capturing, poll
+from memdiag.trace.compiled import njit_part
+from memdiag.trace.schema import OOM, SEGMENT_ALLOC
+from memdiag.trace.table import Array
+
+REJECTED = -1
+_SMALL = 1 << 20
+_LARGE_ALIGNED = 2 << 20
+_MOST_EVENTS = 512  # so many may wait before lazy reclaiming looks at them
+
+
+@njit_part
+def _reach(m: Array, block: int) -> int:
+    """Size that a block could grow to in place."""
+    following = m[block + NEXT]
+    size: int = m[block + SIZE]
+    return size + m[following + SIZE] if following != NONE and m[following + STATE] == HOLE else size
+
+
+@njit_part
+def _search(r: Array, m: Array, lane: int, size: int) -> int:
+    """Returns the best free block, taken out of its set; NONE: no block, or the best one is refused."""
+    if r[GC] and r[LIMIT] >= 0 and lane < r[LANES] + r[NUM_STREAMS] * 2 * 16:
+        r[SEARCHES] += 1  # the collector's clock: it stands still while there is nothing to collect
+    block = at_least(m, lane, size)
+    if block == lane:
+        return NONE
+    if r[EXPANDABLE]:
+        # Of the blocks that follow, one with less room to grow is preferred; the first that has not less ends the search.
+        following = m[block + SUCC]
+        while following != lane and is_expandable(m, block) and _reach(m, following) < _reach(m, block):
+            block, following = following, m[following + SUCC]
+    else:
+        while is_expandable(m, block):
+            block = m[block + SUCC]
+            if block == lane:
+                return NONE
+    found = m[block + SIZE]
+    if (size < r[MAX_SPLIT] <= found) or (size >= r[MAX_SPLIT] and found >= size + r[ROUNDING]):
+        return NONE
+    remove(m, block)
+    return block
+
+
+@njit_part
+def _from_driver(r: Array, m: Array, log: Array, lane: int, size: int, segment_size: int) -> int:
+    """Returns a new free block, in no set; NONE: over the limit or the device's memory; REJECTED: refused at once."""
+    total = r[RESERVED] + segment_size  # the size of a segment counts even where an expandable one would grow by less
+    if r[LIMIT] >= 0 and total > r[LIMIT]:
+        return NONE
+    if r[REJECT_ABOVE] >= 0 and total > r[REJECT_ABOVE]:
+        return REJECTED
+    if r[EXPANDABLE]:
+        block = grow(r, m, log, lane, size)
+    elif charge(r, segment_size):
+        gained(r, segment_size)
+        block = new_block(r, m, obtain(r, m, lane, segment_size, 0), 0, segment_size, FREE)
+        note(r, m, log, SEGMENT_ALLOC, block, segment_size, -1)
+    else:
+        block = NONE
+    if block != NONE and m[m[lane + POOL] + IS_PRIVATE]:
+        m[m[lane + POOL] + COUNT] += 1
+    return block
+
+
+@njit_part
+def _by_all_means(r: Array, m: Array, log: Array, lane: int, size: int, segment_size: int) -> int:
+    """What follows a search in vain. The free blocks are not searched again, even where a release or a wait has made one that fits."""
+    if r[GC] and r[LIMIT] >= 0:
+        collect(r, m, log)
+    block = _from_driver(r, m, log, lane, size, segment_size)
+    if block == NONE and release_oversize(r, m, log, lane, size):
+        block = _from_driver(r, m, log, lane, size, segment_size)
+    if block == NONE and not is_capturing(r):
+        flush(r, m, log)
+        if r[IS_BROKEN]:
+            return NONE
+        r[RETRIES] += 1
+        block = _from_driver(r, m, log, lane, size, segment_size)
+    return block
+
+
+@njit_part
+def allocate(r: Array, m: Array, log: Array, lane: int, size: int, segment_size: int, tensor: int) -> int:
+    """Returns the block for a request of ``size`` bytes, rounded; NONE: out of memory."""
+    if not r[IS_LAZY] or r[OUTSTANDING] > _MOST_EVENTS:
+        poll(r, m, log)
+    block = _search(r, m, lane, size)
+    if block == NONE and r[IS_LAZY]:
+        poll(r, m, log)
+        block = _search(r, m, lane, size)
+    if block == NONE:
+        block = _by_all_means(r, m, log, lane, size, segment_size)
+    if block <= NONE:
+        if block == NONE:
+            r[OOMS] += 1
+            if r[IS_LOGGED]:
+                at = r[NUM_LOGGED]
+                r[NUM_LOGGED] = at + 1
+                log[LOG_ACTION, at], log[LOG_CALL, at], log[LOG_SEG, at], log[LOG_OFF, at] = OOM, r[CALL], -1, max(r[FREE_BYTES], 0)
+                log[LOG_SIZE, at], log[LOG_STREAM, at] = size, m[lane + STREAM]
+                log[LOG_POOL, at], log[LOG_TENSOR, at] = m[m[lane + POOL] + INDEX], tensor
+        return NONE
+    fine = m[lane + IS_SMALL] or r[EXPANDABLE]
+    if r[EXPANDABLE] and r[ALIGNMENT] > 1 and size >= _LARGE_ALIGNED:
+        off = m[block + OFF]
+        address = m[m[block + RANGE] + ADDRESS] + off
+        skipped = up(address, r[ALIGNMENT]) - address
+        if skipped > 0 and skipped + size <= m[block + SIZE]:
+            head = block
+            block = cut(r, m, head, skipped)
+            put(r, m, head)
+    spare = m[block + SIZE] - size
+    if spare >= 512 if fine else (size < r[MAX_SPLIT] and spare > _SMALL):
+        rest = cut(r, m, block, size)
+        if r[TIES_BY_BIRTH]:  # the block that is cut stays the upper part; the lower one is new
+            m[rest + TIE], m[block + TIE] = m[block + TIE], m[rest + TIE]
+        put(r, m, rest)
+    return block

@@ -1,0 +1,171 @@
+"""Giving memory back to the driver: all that is cached, what is oversize, or what was unused for longest."""
+
+from __future__ import annotations
+
+from memdiag.allocator.machine.blocks import note
+from memdiag.allocator.machine.driver import lost
+from memdiag.allocator.machine.expandable import unmap
+from memdiag.allocator.machine.memory import (
+    BAR,
+    BORN,
+    COUNT,
+    EXPANDABLE_AGES,
+    FREEABLE,
+    IS_BROKEN,
+    KNOWN,
+    LANE,
+    LANE_ROWS,
+    LANES,
+    MAX_SPLIT,
+    NEXT,
+    NONE,
+    NUM_POOLS,
+    NUM_STREAMS,
+    PAGE,
+    POOLS,
+    PRED,
+    PREV,
+    RANGE,
+    RESERVED,
+    ROW,
+    SEARCHES,
+    SIZE,
+    SPLIT_IS_LIMITED,
+    SUCC,
+    drop_row,
+)  # fmt: skip
+from memdiag.allocator.machine.ordered import at_least, remove
+from memdiag.allocator.machine.streams import wait
+from memdiag.trace.compiled import njit_part
+from memdiag.trace.schema import SEGMENT_FREE
+from memdiag.trace.table import Array
+
+
+@njit_part
+def lane_of(r: Array, pool: int, small: int, stream: int) -> int:
+    """Returns the lane of a pool (its number), half and stream."""
+    row: int = r[LANES] + ((pool * 2 + small) * r[NUM_STREAMS] + stream) * (LANE_ROWS * ROW)
+    return row
+
+
+@njit_part
+def is_whole(m: Array, block: int) -> bool:
+    """Whether a block is a range of its own, not cut."""
+    return m[block + PREV] == NONE and m[block + NEXT] == NONE
+
+
+@njit_part
+def is_expandable(m: Array, block: int) -> bool:
+    """Whether a block lies in an expandable segment."""
+    return m[m[block + RANGE] + PAGE] != 0
+
+
+@njit_part
+def _give_back(r: Array, m: Array, log: Array, block: int) -> None:
+    """Frees the range that a free block is."""
+    remove(m, block)
+    note(r, m, log, SEGMENT_FREE, block, m[block + SIZE], -1)
+    lost(r, m, m[block + LANE], m[block + SIZE])
+    drop_row(r, m, block)
+
+
+@njit_part
+def _release(r: Array, m: Array, log: Array, pool: int, small: int) -> None:
+    """Gives back half a pool: whole segments first, then the pages of expandable ones, both in the order of the sets."""
+    num_expandable = 0
+    for stream in range(r[NUM_STREAMS]):
+        lane = lane_of(r, pool, small, stream)
+        block = m[lane + SUCC]
+        while block != lane and not r[IS_BROKEN]:
+            following = m[block + SUCC]
+            if is_expandable(m, block):
+                num_expandable += 1
+            elif is_whole(m, block):
+                _give_back(r, m, log, block)
+            block = following
+    if num_expandable == 0:
+        return
+    for stream in range(r[NUM_STREAMS]):
+        lane = lane_of(r, pool, small, stream)
+        block = m[lane + SUCC]
+        while block != lane and not r[IS_BROKEN]:
+            following = m[block + SUCC]  # pieces that stay are smaller than the block: they are put before it
+            if is_expandable(m, block):
+                unmap(r, m, log, block)
+            block = following
+
+
+@njit_part
+def release_pool(r: Array, m: Array, log: Array, index: int) -> None:
+    """Gives back what a released private pool holds; without ranges it is gone."""
+    pool = r[POOLS] + index * ROW
+    _release(r, m, log, index, 1)
+    _release(r, m, log, index, 0)
+    if m[pool + COUNT] == 0 and not r[IS_BROKEN]:
+        m[pool + FREEABLE] = 0
+        m[pool + KNOWN] = 0
+
+
+@njit_part
+def flush(r: Array, m: Array, log: Array) -> None:
+    """Gives back all that can be: after waiting for all events, both halves of the default pool, then each released private pool."""
+    wait(r, m, log, NONE)
+    _release(r, m, log, 0, 0)
+    _release(r, m, log, 0, 1)
+    for index in range(1, r[NUM_POOLS]):
+        if m[r[POOLS] + index * ROW + FREEABLE]:
+            release_pool(r, m, log, index)
+
+
+@njit_part
+def release_oversize(r: Array, m: Array, log: Array, lane: int, size: int) -> bool:
+    """With a limit on splitting: gives back one segment that is large enough, else the largest ones until they are; whether it was."""
+    if not r[SPLIT_IS_LIMITED]:
+        return False
+    want, got = max(size, r[MAX_SPLIT]), 0
+    block = at_least(m, lane, want)
+    if block != lane and not is_expandable(m, block):
+        _give_back(r, m, log, block)
+        return True
+    block = m[lane + PRED]
+    while block != lane and got < want and m[block + SIZE] >= r[MAX_SPLIT]:
+        following = m[block + PRED]
+        if not is_expandable(m, block):
+            got += m[block + SIZE]
+            _give_back(r, m, log, block)
+        block = following
+    return got >= want
+
+
+@njit_part
+def collect(r: Array, m: Array, log: Array) -> None:
+    """Garbage collection: gives back whole segments of the large default pool that were passed over most often, until few enough are left.
+
+    Age is how many searches of the pool a block has been free for. Each pass takes all that are at least as old as the average, even
+    where fewer would do.
+    """
+    target, got = r[RESERVED] - r[BAR], 0
+    if target <= 0:
+        return
+    ages, count = 0, 0
+    for stream in range(r[NUM_STREAMS]):
+        lane = lane_of(r, 0, 0, stream)
+        block = m[lane + SUCC]
+        while block != lane:
+            if is_whole(m, block):
+                ages += r[SEARCHES] - m[block + BORN]
+                count += 1
+            block = m[block + SUCC]
+    freed = True
+    while got < target and freed and count > 0:
+        average, freed = ages / count, False
+        for stream in range(r[NUM_STREAMS]):
+            lane = lane_of(r, 0, 0, stream)
+            block = m[lane + SUCC]
+            while block != lane:
+                following = m[block + SUCC]
+                age = r[SEARCHES] - m[block + BORN]
+                if is_whole(m, block) and (r[EXPANDABLE_AGES] or not is_expandable(m, block)) and age >= average:
+                    freed, got, ages, count = True, got + m[block + SIZE], ages - age, count - 1
+                    _give_back(r, m, log, block)
+                block = following

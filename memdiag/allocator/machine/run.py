@@ -1,0 +1,236 @@
+"""The machine itself: one loop over the calls of a workload."""
+
+from __future__ import annotations
+
+from memdiag.allocator.machine.blocks import note
+from memdiag.allocator.machine.malloc import allocate
+from memdiag.allocator.machine.memory import (
+    ACTIVE,
+    ALLOCATED,
+    AT,
+    BAR,
+    CALL,
+    CAPACITY,
+    COUNT,
+    DEFERRED,
+    DEVICE_ALLOCS,
+    DEVICE_BYTES,
+    DEVICE_FREES,
+    EVENTS,
+    FREE_BYTES,
+    FREEABLE,
+    FRESH,
+    IS_BROKEN,
+    IS_LOGGED,
+    KNOWN,
+    LIMIT,
+    LIVE,
+    LOG_CAPACITY,
+    NONE,
+    NUM_LOGGED,
+    NUM_ROWS,
+    NUM_SCOPES,
+    NUMBER,
+    OFF,
+    OOMS,
+    OTHERS,
+    PENDING,
+    POOLS,
+    RANGE,
+    REQUESTED,
+    REQUESTED_BYTES,
+    RESERVED,
+    RETRIES,
+    ROW,
+    SIZE,
+    STATE,
+    SUCC,
+    TENSOR,
+    USERS,
+    USES,
+)  # fmt: skip
+from memdiag.allocator.machine.release import flush, lane_of, release_pool
+from memdiag.allocator.machine.streams import (
+    complete,
+    finish,
+    is_capturing,
+    record_events,
+    start_waiting,
+    stop_waiting,
+    use,
+    wait,
+)  # fmt: skip
+from memdiag.allocator.result import OUT_OF_MEMORY, SKIPPED, UNDEFINED
+from memdiag.allocator.workload import (
+    ALLOC,
+    COMPLETE,
+    EMPTY_CACHE,
+    EXTERNAL,
+    FREE,
+    FREE_COMPLETED,
+    FREE_REQUESTED,
+    POOL_BEGIN,
+    POOL_END,
+    POOL_RELEASE,
+    RECORD_STREAM,
+    SET_FRACTION,
+    SET_TOTAL,
+    SYNC,
+)  # fmt: skip
+from memdiag.trace import schema
+from memdiag.trace.compiled import njit, njit_part
+from memdiag.trace.table import Array
+
+# Rows of the result.
+(
+    OUT_STATUS, OUT_SEG, OUT_OFF, OUT_BLOCK, OUT_RESERVED, OUT_ALLOCATED, OUT_ACTIVE, OUT_REQUESTED, OUT_RETRIES, OUT_OOMS,
+    OUT_DEVICE_ALLOCS, OUT_DEVICE_FREES, NUM_OUT,
+) = range(13)  # fmt: skip
+_SMALL = 1 << 20
+
+
+@njit_part
+def _unuse(m: Array, pool: int) -> None:
+    """One user of a private pool less; without any it can be given back."""
+    m[pool + USERS] -= 1
+    if m[pool + USERS] == 0:
+        m[pool + FREEABLE] = 1
+
+
+@njit_part
+def _begin_pool(r: Array, m: Array, pool: int) -> None:
+    """Opens a scope of a private pool. Beginning one again that was released and still holds memory is an assertion."""
+    r[NUM_SCOPES] += 1
+    if not m[pool + KNOWN]:
+        m[pool + KNOWN], m[pool + USERS], m[pool + COUNT], m[pool + FREEABLE] = 1, 1, 0, 0
+    elif m[pool + USERS] == 0:
+        r[IS_BROKEN] = 1
+    m[pool + USERS] += 1
+
+
+@njit_part
+def _release(r: Array, m: Array, log: Array, block: int, recorded: bool) -> None:
+    """Takes a block back. ``recorded``: it is free again only when the recording says so."""
+    note(r, m, log, schema.FREE_REQUESTED, block, m[block + REQUESTED], m[block + TENSOR])
+    r[ALLOCATED] -= m[block + SIZE]
+    m[block + EVENTS] = 0
+    if recorded:
+        start_waiting(r, m, block)
+        return
+    if m[block + USES] == NONE:
+        finish(r, m, log, block)
+        return
+    m[block + STATE] = PENDING
+    if is_capturing(r):
+        m[block + SUCC] = r[DEFERRED]
+        r[DEFERRED] = block
+    else:
+        record_events(r, m, block)
+
+
+@njit
+def run(r: Array, m: Array, log: Array, out: Array, where: Array, op: Array, tensor: Array, size: Array, stream: Array, pool: Array,
+        rounded: Array, segment_size: Array) -> int:  # fmt: skip
+    """Makes calls from ``r[AT]`` on until the last one, or until the memory of the machine must be larger.
+
+    Args:
+        r, m, log, out: Registers, memory, log (columns x room) and results (rows OUT_… x calls), all int64.
+        where: Block of each tensor; 0: none.
+        op, tensor, size, stream, pool: As of the workload; pool is known for every request. Size is bytes requested; of SET_FRACTION the
+            limit (-1: none).
+        rounded, segment_size: Bytes of the block and of the segment that a request needs; of SET_FRACTION: where garbage collection
+            begins.
+
+    Returns:
+        The number of calls made so far.
+    """
+    n = len(op)
+    i = r[AT]
+    while i < n:
+        # A release can cut each free block in three and log each block twice; nothing else needs as much.
+        if r[CAPACITY] - r[FRESH] < (2 * r[NUM_ROWS] + 64) * ROW or (
+            r[IS_LOGGED] and r[LOG_CAPACITY] - r[NUM_LOGGED] < 3 * r[NUM_ROWS] + 64
+        ):
+            break
+        r[CALL] = i
+        code, t = op[i], tensor[i]
+        status = 0
+        seg, off, block_size = -1, -1, -1
+        if r[IS_BROKEN]:
+            status = UNDEFINED
+        elif code == ALLOC:
+            if size[i] > 0:
+                small = 1 if rounded[i] <= _SMALL else 0
+                block = allocate(r, m, log, lane_of(r, pool[i], small, stream[i]), rounded[i], segment_size[i], t)
+                if block == NONE:
+                    status = OUT_OF_MEMORY
+                else:
+                    m[block + STATE], m[block + TENSOR], m[block + REQUESTED], m[block + USES] = LIVE, t, size[i], NONE
+                    where[t] = block
+                    block_size = m[block + SIZE]
+                    r[ALLOCATED] += block_size
+                    r[ACTIVE] += block_size
+                    r[REQUESTED_BYTES] += size[i]
+                    seg, off = m[m[block + RANGE] + NUMBER], m[block + OFF]
+                    note(r, m, log, schema.ALLOC, block, size[i], t)
+        elif code == FREE or code == FREE_REQUESTED:
+            block = where[t]
+            if block == NONE:
+                status = SKIPPED
+            else:
+                if code == FREE:
+                    where[t] = NONE
+                if m[block + STATE] == LIVE:
+                    _release(r, m, log, block, code == FREE_REQUESTED)
+                else:
+                    status = SKIPPED
+        elif code == FREE_COMPLETED:
+            block = where[t]
+            where[t] = NONE
+            if block != NONE and m[block + STATE] == PENDING and m[block + TENSOR] == t:
+                stop_waiting(m, block)
+                finish(r, m, log, block)
+            else:
+                status = SKIPPED
+        elif code == RECORD_STREAM:
+            block = where[t]
+            if block == NONE or m[block + STATE] != LIVE:
+                status = SKIPPED
+            else:
+                use(r, m, block, stream[i])
+        elif code == EMPTY_CACHE:
+            flush(r, m, log)
+        elif code == COMPLETE:
+            complete(r, m, stream[i])
+        elif code == SYNC:
+            complete(r, m, -1)
+        elif code == SET_FRACTION:
+            r[LIMIT] = size[i]
+            r[BAR] = rounded[i]
+        elif code == POOL_BEGIN:
+            _begin_pool(r, m, r[POOLS] + pool[i] * ROW)
+        elif code == POOL_END:
+            r[NUM_SCOPES] -= 1
+            _unuse(m, r[POOLS] + pool[i] * ROW)
+        elif code == POOL_RELEASE:
+            row = r[POOLS] + pool[i] * ROW
+            _unuse(m, row)
+            if m[row + FREEABLE]:  # emptying one pool waits for the events of its own blocks only
+                wait(r, m, log, row)
+                release_pool(r, m, log, pool[i])
+        elif code == EXTERNAL:
+            r[FREE_BYTES] += r[OTHERS] - size[i]
+            r[OTHERS] = size[i]
+        elif code == SET_TOTAL:  # seen by new reservations only; the limit stays with the capacity read at the start
+            r[FREE_BYTES] += size[i] - r[DEVICE_BYTES]
+            r[DEVICE_BYTES] = size[i]
+        if r[IS_BROKEN]:
+            status = UNDEFINED
+        out[OUT_STATUS, i], out[OUT_SEG, i], out[OUT_OFF, i], out[OUT_BLOCK, i] = status, seg, off, block_size
+        out[OUT_RESERVED, i], out[OUT_ALLOCATED, i] = r[RESERVED], r[ALLOCATED]
+        out[OUT_ACTIVE, i], out[OUT_REQUESTED, i] = r[ACTIVE], r[REQUESTED_BYTES]
+        out[OUT_RETRIES, i], out[OUT_OOMS, i] = r[RETRIES], r[OOMS]
+        out[OUT_DEVICE_ALLOCS, i], out[OUT_DEVICE_FREES, i] = r[DEVICE_ALLOCS], r[DEVICE_FREES]
+        i += 1
+    r[AT] = i
+    return i

@@ -1,0 +1,191 @@
+"""Other streams: blocks freed while a stream still uses them wait for an event, one for each such stream."""
+
+from __future__ import annotations
+
+from memdiag.allocator.machine.blocks import merge, note
+from memdiag.allocator.machine.memory import (
+    ACTIVE,
+    AS_RECORDED,
+    BLOCK,
+    BY_NEXT_CALL,
+    DEFERRED,
+    DONE,
+    EVENTS,
+    FINISHED,
+    FOLLOWING,
+    FREE,
+    HEAD,
+    ISSUED,
+    LANE,
+    NONE,
+    NUM_SCOPES,
+    NUM_STREAMS,
+    OUTSTANDING,
+    OWN_STREAM_COUNTS,
+    PENDING,
+    POOL,
+    PRED,
+    REQUESTED,
+    REQUESTED_BYTES,
+    ROW,
+    SCOPE_IS_CAPTURE,
+    SEQUENCE,
+    SIZE,
+    STATE,
+    STREAM,
+    STREAMS,
+    SUCC,
+    TAIL,
+    TENSOR,
+    USED_STREAM,
+    USES,
+    WAITING,
+    drop_row,
+    new_row,
+)  # fmt: skip
+from memdiag.trace.compiled import njit_part
+from memdiag.trace.schema import FREE_COMPLETED
+from memdiag.trace.table import Array
+
+
+@njit_part
+def finish(r: Array, m: Array, log: Array, block: int) -> None:
+    """Ends a free: the block can be found again."""
+    note(r, m, log, FREE_COMPLETED, block, m[block + REQUESTED], m[block + TENSOR])
+    r[ACTIVE] -= m[block + SIZE]
+    r[REQUESTED_BYTES] -= m[block + REQUESTED]
+    m[block + STATE] = FREE
+    merge(r, m, block)
+
+
+@njit_part
+def use(r: Array, m: Array, block: int, stream: int) -> None:
+    """Remembers that ``stream`` uses the block. CUDA leaves out the stream that it was allocated on; torch_npu does not."""
+    if r[DONE] == AS_RECORDED or (stream == m[m[block + LANE] + STREAM] and not r[OWN_STREAM_COUNTS]):
+        return
+    x = m[block + USES]
+    while x != NONE:
+        if m[x + USED_STREAM] == stream:
+            return
+        x = m[x + FOLLOWING]
+    x = new_row(r, m)
+    m[x + USED_STREAM], m[x + FOLLOWING] = stream, m[block + USES]
+    m[block + USES] = x
+
+
+@njit_part
+def record_events(r: Array, m: Array, block: int) -> None:
+    """Queues one event on every stream that used the block, as of now."""
+    x = m[block + USES]
+    m[block + USES] = NONE
+    while x != NONE:
+        following = m[x + FOLLOWING]
+        stream = r[STREAMS] + m[x + USED_STREAM] * ROW
+        m[stream + ISSUED] += 1
+        m[x + SEQUENCE], m[x + BLOCK], m[x + FOLLOWING] = m[stream + ISSUED], block, NONE
+        if m[stream + HEAD] == NONE:
+            m[stream + HEAD] = x
+        else:
+            m[m[stream + TAIL] + FOLLOWING] = x
+        m[stream + TAIL] = x
+        m[block + EVENTS] += 1
+        r[OUTSTANDING] += 1
+        x = following
+
+
+@njit_part
+def _over(r: Array, m: Array, log: Array, event: int) -> None:
+    """Counts an event as done."""
+    block = m[event + BLOCK]
+    drop_row(r, m, event)
+    r[OUTSTANDING] -= 1
+    m[block + EVENTS] -= 1
+    if m[block + EVENTS] == 0:
+        finish(r, m, log, block)
+
+
+@njit_part
+def is_capturing(r: Array) -> bool:
+    """Whether the allocator thinks that a graph is being captured: before 2.12 any open scope of a private pool counts as that."""
+    return r[SCOPE_IS_CAPTURE] != 0 and r[NUM_SCOPES] > 0
+
+
+@njit_part
+def poll(r: Array, m: Array, log: Array) -> None:
+    """Looks which events are done: of each stream in order, up to the first that is not. Every request for memory begins with this."""
+    if is_capturing(r):
+        return
+    block = r[DEFERRED]
+    r[DEFERRED] = NONE
+    while block != NONE:
+        following = m[block + SUCC]
+        record_events(r, m, block)
+        block = following
+    if r[OUTSTANDING] == 0:
+        return
+    for s in range(r[NUM_STREAMS]):
+        stream = r[STREAMS] + s * ROW
+        event = m[stream + HEAD]
+        while event != NONE and (r[DONE] == BY_NEXT_CALL or m[event + SEQUENCE] <= m[stream + FINISHED]):
+            m[stream + HEAD] = m[event + FOLLOWING]
+            _over(r, m, log, event)
+            event = m[stream + HEAD]
+
+
+@njit_part
+def wait(r: Array, m: Array, log: Array, pool: int) -> None:
+    """Waits for all events (``pool``: only for those of its blocks), and so for the work before them on their streams."""
+    if r[OUTSTANDING] > 0:
+        for s in range(r[NUM_STREAMS]):
+            stream = r[STREAMS] + s * ROW
+            event, last = m[stream + HEAD], NONE
+            while event != NONE:
+                following = m[event + FOLLOWING]
+                if pool == NONE or m[m[m[event + BLOCK] + LANE] + POOL] == pool:
+                    m[stream + FINISHED] = max(m[stream + FINISHED], m[event + SEQUENCE])
+                    if last == NONE:
+                        m[stream + HEAD] = following
+                    else:
+                        m[last + FOLLOWING] = following
+                    if following == NONE:
+                        m[stream + TAIL] = last
+                    _over(r, m, log, event)
+                else:
+                    last = event
+                event = following
+    # Frees whose end only the recording knows: a wait ends them now.
+    block = m[r[WAITING] + SUCC]
+    while block != r[WAITING]:
+        following = m[block + SUCC]
+        if pool == NONE or m[m[block + LANE] + POOL] == pool:
+            stop_waiting(m, block)
+            finish(r, m, log, block)
+        block = following
+
+
+@njit_part
+def start_waiting(r: Array, m: Array, block: int) -> None:
+    """Lets a freed block wait for the moment at which the recording has it free."""
+    head = r[WAITING]
+    last = m[head + PRED]
+    m[block + PRED], m[block + SUCC] = last, head
+    m[last + SUCC] = block
+    m[head + PRED] = block
+    m[block + STATE] = PENDING
+
+
+@njit_part
+def stop_waiting(m: Array, block: int) -> None:
+    """Takes a block off that list."""
+    before, after = m[block + PRED], m[block + SUCC]
+    m[before + SUCC] = after
+    m[after + PRED] = before
+
+
+@njit_part
+def complete(r: Array, m: Array, stream: int) -> None:
+    """Makes all work of a stream (-1: of all) done; the allocator sees that when it looks at its events."""
+    for s in range(r[NUM_STREAMS]):
+        if stream < 0 or s == stream:
+            row = r[STREAMS] + s * ROW
+            m[row + FINISHED] = m[row + ISSUED]

@@ -1,0 +1,28 @@
+"""PyTorch's CUDA caching allocator, with expandable segments where the settings say so."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from memdiag.allocator.conf import Conf
+from memdiag.allocator.rules import Rules
+from memdiag.trace.layout import SMALL_LIMIT, SMALL_SEGMENT, Layout
+from memdiag.trace.table import Array
+from memdiag.units import MIB
+
+BACKEND = "cuda"
+BIG = 10 * MIB  # from here on a segment is the request in whole pages
+GRAIN = 2 * MIB
+
+
+def with_own(text: str) -> str:
+    """Returns the settings as they are."""
+    return text
+
+
+def columns(sizes: Array, conf: Conf, rules: Rules) -> tuple[Array, Array]:
+    """Returns, for requests of ``sizes`` bytes (int64): bytes of the block, and of the segment where the driver is needed (int64)."""
+    rounded = Layout(pad=rules.pad, divisions=conf.divisions).round(sizes)
+    big = -(-rounded // GRAIN) * GRAIN
+    segment = np.where(rounded <= SMALL_LIMIT, SMALL_SEGMENT, np.where(rounded < BIG, conf.large_segment, big))
+    return rounded, segment

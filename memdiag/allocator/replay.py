@@ -1,0 +1,136 @@
+"""Replays a workload through a policy: what would have happened under other settings, another version, on another card."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from memdiag.allocator.conf import Conf
+from memdiag.allocator.machine import memory as mem
+from memdiag.allocator.machine.run import (
+    NUM_OUT,
+    OUT_ACTIVE,
+    OUT_ALLOCATED,
+    OUT_BLOCK,
+    OUT_DEVICE_ALLOCS,
+    OUT_DEVICE_FREES,
+    OUT_OFF,
+    OUT_OOMS,
+    OUT_REQUESTED,
+    OUT_RESERVED,
+    OUT_RETRIES,
+    OUT_SEG,
+    OUT_STATUS,
+    run,
+)  # fmt: skip
+from memdiag.allocator.machine.state import enlarge, limits, new_state, segments
+from memdiag.allocator.result import Replay
+from memdiag.allocator.rules import rules_for
+from memdiag.allocator.workload import ALLOC, POOL_BEGIN, POOL_END, SET_FRACTION, Workload
+from memdiag.errors import MemdiagError
+from memdiag.registry import POLICIES, resolve
+from memdiag.trace.table import Array
+
+_DONE = {"now": mem.BY_NEXT_CALL, "manual": mem.BY_HAND, "recorded": mem.AS_RECORDED}
+
+
+def replay(
+    workload: Workload,
+    policy: str,
+    *,
+    conf: str = "",
+    torch_version: str = "2.13",
+    capacity: int | None = None,
+    fraction: float | None = None,
+    log: bool = False,
+    bases: Array | None = None,
+    keep_start: bool = True,
+) -> Replay:
+    """Replays ``workload``.
+
+    Args:
+        policy: Key of ``registry.POLICIES``.
+        conf: Allocator settings, as in PYTORCH_CUDA_ALLOC_CONF; "": all defaults.
+        torch_version: Whose rules hold; for NPU policies the version of torch_npu.
+        capacity: Bytes of the device; None: unlimited.
+        fraction: Memory fraction set before the first call.
+        log: Whether to keep the allocator's own entries.
+        bases: Addresses that the driver gave for the ranges obtained while recording, in order (for ties between equal free blocks).
+        keep_start: Begins with the ranges and blocks of ``workload.start`` as they were; False: its tensors are allocated first, by
+            address, under the settings of the replay.
+
+    Raises:
+        MemdiagError: Unknown policy, or settings that the allocator refuses.
+    """
+    if policy not in POLICIES:
+        raise MemdiagError(f"there is no policy {policy}", f"choose from {', '.join(POLICIES)}")
+    how = resolve(POLICIES[policy])
+    rules = rules_for(how.BACKEND, torch_version)
+    numbers = Conf.parse(how.with_own(conf), how.BACKEND, torch_version)
+    rounded, segment_size = how.columns(workload.size, numbers, rules)
+    size = workload.size.astype(np.int64)
+    for i in np.flatnonzero(workload.op == SET_FRACTION).tolist():
+        size[i], rounded[i] = limits(size[i] / 1e9, numbers, capacity, rules)
+
+    num_calls = len(workload.op)
+    given = np.empty(0, np.int64) if bases is None else bases.astype(np.int64)
+    r, m = new_state(numbers, rules, capacity, max(len(workload.streams), 1), len(workload.pools), _DONE[workload.done], given)
+    if fraction is not None:
+        r[mem.LIMIT], r[mem.BAR] = limits(fraction, numbers, capacity, rules)
+    entries = np.empty((len(mem.LOG_COLUMNS), 4 * num_calls if log else 0), np.int64)
+    r[mem.IS_LOGGED], r[mem.LOG_CAPACITY] = log, entries.shape[1]
+    out = np.empty((NUM_OUT, num_calls), np.int64)
+    where = np.zeros(max(workload.num_tensors, 1), np.int64)
+    columns = [
+        column.astype(np.int64) for column in (workload.op, workload.tensor, size, workload.stream, _pools(workload), rounded, segment_size)
+    ]
+    limit = int(r[mem.LIMIT])
+    while run(r, m, entries, out, where, *columns) < num_calls:
+        m, entries = enlarge(r, m, entries)
+    found, _ = segments(r, m)
+    return _result(policy, conf, torch_version, capacity, limit, out, found, entries[:, : r[mem.NUM_LOGGED]] if log else None)
+
+
+def _pools(workload: Workload) -> Array:
+    """The pool of every request: as recorded, else that of the innermost scope that is open for its stream, else the default pool."""
+    pool = workload.pool.copy()
+    unknown = (workload.op == ALLOC) & (pool < 0)
+    marks = np.flatnonzero((workload.op == POOL_BEGIN) | (workload.op == POOL_END)).tolist()
+    scopes: list[tuple[int, int]] = []
+    for at, end in zip(marks, [*marks, len(pool)][1:], strict=True):
+        which = int(pool[at])
+        if workload.op[at] == POOL_BEGIN:
+            scopes.append((which, int(workload.stream[at])))
+        else:
+            last = next((k for k in reversed(range(len(scopes))) if scopes[k][0] == which), None)
+            if last is not None:
+                del scopes[last]
+        for which, stream in scopes:
+            rows = unknown[at:end] & ((workload.stream[at:end] == stream) | (stream < 0))
+            pool[at:end][rows] = which
+    return np.where((workload.op == ALLOC) & (pool < 0), 0, pool)
+
+
+def _result(
+    policy: str, conf: str, version: str, capacity: int | None, limit: int, out: Array, bases: Array, entries: Array | None
+) -> Replay:
+    return Replay(
+        policy=policy,
+        conf=conf,
+        torch_version=version,
+        capacity_bytes=capacity,
+        limit_bytes=limit if limit >= 0 else None,
+        status=out[OUT_STATUS].astype(np.int8),
+        seg=out[OUT_SEG].astype(np.int32),
+        off=out[OUT_OFF],
+        block=out[OUT_BLOCK],
+        reserved=out[OUT_RESERVED],
+        allocated=out[OUT_ALLOCATED],
+        active=out[OUT_ACTIVE],
+        requested=out[OUT_REQUESTED],
+        retries=out[OUT_RETRIES].astype(np.int32),
+        ooms=out[OUT_OOMS].astype(np.int32),
+        device_allocs=out[OUT_DEVICE_ALLOCS].astype(np.int32),
+        device_frees=out[OUT_DEVICE_FREES].astype(np.int32),
+        bases=bases,
+        log=None if entries is None else dict(zip(mem.LOG_COLUMNS, entries, strict=True)),
+    )

@@ -1,0 +1,63 @@
+"""What the allocators did differently from version to version, as data: each row replaces a few of the rules before it.
+
+Nothing else in this room asks for a version. Settings that a version does not know are refused by their own tables (``memdiag.settings``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from memdiag.settings.model import Version, parse_version
+
+# How two free blocks of one size are ordered.
+BY_ADDRESS, BY_BIRTH, BY_SEGMENT = "address", "birth", "segment"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Rules of one version of one backend.
+
+    Attributes:
+        pad: Bytes added to each request before it is rounded.
+        ties: Which of two equal free blocks is taken: the one at the lower address; the one whose block was made first; the one whose
+            segment was made first, then the lower address.
+        whole_fraction_is_limit: A memory fraction of 1 is a limit; otherwise it is none, and there is no garbage collection either.
+        scope_is_capture: While a scope of a private pool is open, the allocator thinks that a graph is captured: no events are looked
+            at, frees that would need some are put off, and nothing is released to try again.
+        expandable_is_collected: Garbage collection and the release of oversize blocks take expandable segments for ordinary ones.
+        rounding_follows_segment: max_non_split_rounding_mb is large_segment_size_mb where it is not set, otherwise 20.
+        own_stream_counts: A block recorded on the stream that it was allocated on waits for that stream.
+    """
+
+    pad: int = 0
+    ties: str = BY_ADDRESS
+    whole_fraction_is_limit: bool = False
+    scope_is_capture: bool = False
+    expandable_is_collected: bool = False
+    rounding_follows_segment: bool = True
+    own_stream_counts: bool = False
+
+
+_CUDA_2_0 = Rules(whole_fraction_is_limit=True, scope_is_capture=True, expandable_is_collected=True)
+_CUDA_2_6 = replace(_CUDA_2_0, expandable_is_collected=False)
+_CUDA_2_9 = replace(_CUDA_2_6, whole_fraction_is_limit=False)
+_CUDA_2_12 = replace(_CUDA_2_9, ties=BY_BIRTH, scope_is_capture=False)
+_CUDA_2_13 = replace(_CUDA_2_12, ties=BY_SEGMENT)
+_NPU_2_1 = Rules(pad=32, own_stream_counts=True)
+
+RULES: dict[str, tuple[tuple[Version, Rules], ...]] = {
+    "cuda": (((2, 0), _CUDA_2_0), ((2, 6), _CUDA_2_6), ((2, 9), _CUDA_2_9), ((2, 12), _CUDA_2_12), ((2, 13), _CUDA_2_13)),
+    "npu": (((2, 1), _NPU_2_1),),
+}
+DEFAULT_VERSION: Version = (2, 13)
+
+
+def rules_for(backend: str, version: str) -> Rules:
+    """Returns the rules of ``backend`` ("cuda", "npu") in ``version`` ("2.6", "2.6.0+cu124"); of the nearest one where it is older."""
+    table = RULES[backend]
+    wanted = parse_version(version) or DEFAULT_VERSION
+    found = table[0][1]
+    for since, rules in table:
+        if since <= wanted:
+            found = rules
+    return found
