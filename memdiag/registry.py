@@ -53,6 +53,12 @@ OOM_RENDERERS: dict[str, str] = {
     "md": "memdiag.render.oom_markdown:render",
 }
 
+# What ``memdiag simulate`` predicts.
+SIMULATE_RENDERERS: dict[str, str] = {
+    "terminal": "memdiag.render.simulate:render",
+    "json": "memdiag.render.simulate_json:render",
+}
+
 # What ``memdiag conf`` found, and the table of all settings.
 CONF_RENDERERS: dict[str, str] = {
     "terminal": "memdiag.render.conf:render",

@@ -22,6 +22,7 @@ from memdiag.units import MIB
 _RELEASES = (schema.SEGMENT_FREE, schema.SEGMENT_UNMAP)
 _OPENS = (schema.SEGMENT_ALLOC, schema.SEGMENT_MAP)
 _OWN_SEGMENT = 10 * MIB  # requests from here on get a segment of their own size
+_SPARE = 0.95  # a retry is possible only near the highest reserved bytes ever seen
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def calls_of_entries(trace: Trace, device: DeviceTrace, handles: Array, pools: t
     """Returns the calls that left the entries of a recording, and the requests among them that were refused."""
     events, tensors = device.events, device.tensors
     parts = _Parts.of(device)
-    retried = _retried(device, parts, trace.layout)
+    retried = _retried(trace, device, parts)
     calls = Calls(handles)
 
     made = np.flatnonzero((events.action == schema.ALLOC) & (events.tensor >= 0))
@@ -136,13 +137,13 @@ def _reserved_before(device: DeviceTrace, begins: Array) -> Array:
     return before
 
 
-def _retried(device: DeviceTrace, parts: _Parts, layout: Layout) -> Array:
+def _retried(trace: Trace, device: DeviceTrace, parts: _Parts) -> Array:
     """Returns, per event: whether it is a request for which cached segments were given back, since the driver had no more.
 
-    Releases before a request that then got new memory may also be an ``empty_cache`` that happens to stand there. They are, if the
-    request would have found a block before (a retry does not look again), or if the driver gave more at another time.
+    Releases before a request that then got new memory may also be an ``empty_cache`` that happens to stand there. They are, if their stack
+    says so, if the request would have found a block before (a retry does not look again), or if much more was held at another time.
     """
-    events, n = device.events, device.num_events
+    events, layout, n = device.events, trace.layout, device.num_events
     retried = np.zeros(n, bool)
     doubtful = np.flatnonzero((parts.releases > 0) & ((parts.opens > 0) | (events.action == schema.OOM)))
     doubtful = doubtful[np.isin(events.action[doubtful], (schema.ALLOC, schema.OOM))]
@@ -152,12 +153,17 @@ def _retried(device: DeviceTrace, parts: _Parts, layout: Layout) -> Array:
     row = np.minimum(np.searchsorted(references.at_event, doubtful), max(len(references) - 1, 0))
     known = len(references) > 0
     fitted = (references.at_event[row] == doubtful) & (references.largest_free[row] >= references.size[row]) if known else False
+    fitted &= layout.max_split is None  # otherwise large blocks may have been of no use to it
     failed = events.action[doubtful] == schema.OOM
     rounded = np.where(failed, events.size[doubtful], layout.round(events.size[doubtful]))
     need = _reserved_before(device, parts.begins[doubtful]) + _segment_bytes(layout, rounded)
     most = max(int(device.usage.reserved.max(initial=0)), device.start["reserved"])
-    limited = layout.max_split is not None  # then large blocks may have been of no use to it
-    retried[doubtful] = failed | ((need > most) & (~fitted | limited))
+    releases = np.flatnonzero(np.isin(events.action, _RELEASES))
+    stack = events.stack[releases[np.searchsorted(releases, doubtful) - 1]]
+    stacks = trace.stacks
+    asked_for = np.append(stacks.with_frame(np.array([frame.name == "empty_cache" for frame in stacks.frames], bool)), False)[stack]
+    of_request = (stack >= 0) & (stack == events.stack[doubtful])
+    retried[doubtful] = failed | (~asked_for & ~fitted & (of_request | (need > _SPARE * most)))
     return retried
 
 

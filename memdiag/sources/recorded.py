@@ -78,6 +78,8 @@ def notes_in(own: Mapping[str, Any], raws: Sequence[RawDevice]) -> list[Note]:
         notes.append(Note("MD902", f"{text}: each ends when something else was put in its place, which is the latest it can have been"))
     if own.get("phantom") is True:
         notes.append(Note("MD923", "recorded on a device that is not there: sizes and order are real, times and results are not"))
+    if isinstance(own.get("simulated"), dict):
+        notes.append(Note("MD924", "simulated, not recorded: what a recorded program asked for, under other settings (memdiag simulate)"))
     return notes
 
 

@@ -42,6 +42,7 @@ def build_trace(
     annotations: Table | None = None,
     notes: Sequence[Note] = (),
     recorded: Recorded | None = None,
+    bases: Mapping[str, str] | None = None,
 ) -> Trace:
     """Builds the trace of a file from the columns of its devices.
 
@@ -51,6 +52,7 @@ def build_trace(
         layout: Sizes the allocator used; PyTorch's defaults if None.
         stacks: What the ``stack`` columns refer to.
         recorded: What a recorder marked.
+        bases: As in ``Trace``, where phases, steps and categories are known and will be filled in: nothing is inferred then.
     """
     from memdiag.trace.annotate import annotate
 
@@ -61,6 +63,7 @@ def build_trace(
         phantom=phantom, settings=dict(settings or {}), strings=tuple(strings),
         annotations=annotations if annotations is not None else Table.empty(schema.ANNOTATIONS),
         notes=(*notes, *notes_on(devices, raws)), complete_from_start=_complete(devices), layout=used,
+        bases=dict(bases or {}),
     )  # fmt: skip
     return annotate(trace, recorded)
 

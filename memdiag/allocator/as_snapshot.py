@@ -1,0 +1,176 @@
+"""A simulated trace as a file: a genuine PyTorch snapshot, which opens in PyTorch's own viewer and in ``memdiag analyze``.
+
+It holds builtin containers only, in pickle protocol 4. That it is simulated, of what and under which settings, stands under the extra key
+``memdiag``, with marks that carry over phases, steps and the names of tensors.
+"""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from memdiag import __version__
+from memdiag.allocator.as_trace import Simulated
+from memdiag.allocator.result import Replay
+from memdiag.trace import schema
+from memdiag.trace.layout import Layout
+from memdiag.trace.model import DeviceTrace, Trace
+from memdiag.trace.recorded import LOOK, PHASE, STEP
+from memdiag.trace.stacks import Stacks
+from memdiag.trace.table import Array
+
+_FORMAT = 1
+_MOST_NAMED = 400_000  # as a recording keeps
+_UNLIMITED = -1
+
+
+def write_snapshot(path: Path, simulated: Simulated, replay: Replay) -> None:
+    """Writes a simulated trace to ``path``."""
+    content = snapshot(simulated, replay)
+    with path.open("wb") as file:
+        pickle.dump(content, file, protocol=4)
+
+
+def snapshot(simulated: Simulated, replay: Replay) -> dict[str, Any]:
+    """Returns a simulated trace as ``torch.cuda.memory._snapshot()`` would have given it."""
+    trace, device = simulated.trace, simulated.device
+    frames = _Frames(trace.stacks)
+    entries = _entries(device, frames)
+    content: dict[str, Any] = {
+        "segments": _segments(device, frames),
+        "device_traces": [entries if number == device.device else [] for number in range(device.device + 1)],
+        "allocator_settings": _settings(trace, trace.layout),
+        "external_annotations": _annotations(trace),
+    }
+    content["memdiag"] = {
+        "format": _FORMAT, "memdiag_version": __version__, "backend": trace.backend, "torch_version": replay.torch_version,
+        "phantom": trace.phantom, "capacity_bytes": {device.device: replay.capacity_bytes} if replay.capacity_bytes is not None else None,
+        "simulated": {
+            "of": trace.path, "policy": replay.policy, "conf": replay.conf, "torch_version": replay.torch_version,
+            "capacity_bytes": replay.capacity_bytes,
+        },
+        **(_marks(trace, device) if trace.bases.get("phase") == "marks" else {}),  # phases that were inferred are inferred again
+    }  # fmt: skip
+    return content
+
+
+class _Frames:
+    """Stacks as lists of frames; equal stacks are one list, which pickle writes once."""
+
+    def __init__(self, stacks: Stacks) -> None:
+        self._frames = [{"name": frame.name, "filename": frame.filename, "line": frame.line} for frame in stacks.frames]
+        self._lists = [
+            [self._frames[frame] for frame in stacks.frame_ids[begin:end].tolist()]
+            for begin, end in zip(stacks.offsets[:-1].tolist(), stacks.offsets[1:].tolist(), strict=True)
+        ]
+
+    def of(self, stack: int) -> list[dict[str, Any]]:
+        return self._lists[stack] if stack >= 0 else []
+
+
+def _entries(device: DeviceTrace, frames: _Frames) -> list[dict[str, Any]]:
+    events, groups = device.events, device.groups
+    pool_of = list(zip(groups.pool_major.tolist(), groups.pool_minor.tolist(), strict=True))
+    opened: dict[int, int] = dict(zip(device.regions.opened_at.tolist(), device.regions.group.tolist(), strict=True))
+    closed: dict[int, int] = dict(zip(device.regions.closed_at.tolist(), device.regions.group.tolist(), strict=True))
+    has_times = bool((events.time_us >= 0).any())
+    entries = []
+    columns = (events[name].tolist() for name in ("action", "addr", "size", "stream", "time_us", "stack", "group"))
+    for at, (action, addr, size, stream, time, stack, own) in enumerate(zip(*columns, strict=True)):
+        group = int(own) if own >= 0 else opened.get(at, closed.get(at, -1))
+        entry: dict[str, Any] = {
+            "action": schema.ACTIONS[action],
+            "device_free" if action == schema.OOM else "addr": max(addr, 0),
+            "size": size, "stream": stream, "compile_context": "N/A", "user_metadata": "", "frames": frames.of(stack),
+        }  # fmt: skip
+        if has_times:
+            entry["time_us"] = max(time, 0)
+        if group >= 0:
+            entry["pool_id"] = pool_of[group]
+        entries.append(entry)
+    return entries
+
+
+def _segments(device: DeviceTrace, frames: _Frames) -> list[dict[str, Any]]:
+    topology = device.topology(device.num_events - 1)
+    groups, tensors = device.groups, device.tensors
+    found: list[dict[str, Any]] = []
+    names = ("start", "size", "group", "expandable")
+    for start, size, group, expandable in zip(*(topology.segments[name].tolist() for name in names), strict=True):
+        found.append({
+            "device": device.device, "address": start, "total_size": size, "allocated_size": 0, "active_size": 0, "requested_size": 0,
+            "stream": int(groups.stream[group]), "segment_type": "small" if groups.small[group] else "large",
+            "segment_pool_id": (int(groups.pool_major[group]), int(groups.pool_minor[group])), "is_expandable": expandable, "frames": [],
+            "blocks": [],
+        })  # fmt: skip
+    blocks = ("segment", "address", "size", "tensor", "pending")
+    for home, address, size, tensor, pending in zip(*(topology.blocks[name].tolist() for name in blocks), strict=True):
+        segment = found[home]
+        is_free = tensor < 0
+        requested = 0 if is_free else int(tensors.requested_bytes[tensor])
+        state = schema.INACTIVE if is_free else schema.ACTIVE_PENDING_FREE if pending else schema.ACTIVE_ALLOCATED
+        segment["blocks"].append({
+            "address": address, "size": size, "requested_size": requested, "state": schema.BLOCK_STATES[state],
+            "frames": [] if is_free else frames.of(int(tensors.stack[tensor])),
+        })  # fmt: skip
+        if not is_free:
+            segment["active_size"] += size
+            segment["requested_size"] += requested
+            segment["allocated_size"] += 0 if pending else size
+    return found
+
+
+def _settings(trace: Trace, layout: Layout) -> dict[str, Any]:
+    return {
+        **trace.settings,
+        "max_split_size": _UNLIMITED if layout.max_split is None else layout.max_split,
+        "expandable_segments": layout.expandable,
+        "roundup_power2_divisions": {str(1 << k): entry for k, entry in enumerate(layout.divisions)},
+    }
+
+
+def _annotations(trace: Trace) -> list[dict[str, Any]]:
+    spans = trace.annotations
+    columns = (spans[name].tolist() for name in ("name", "start", "device", "time_us"))
+    return [
+        {"name": trace.strings[name], "stage": "START" if start else "END", "device": device, "time_us": time}
+        for name, start, device, time in zip(*columns, strict=True)
+    ]
+
+
+def _marks(trace: Trace, device: DeviceTrace) -> dict[str, Any]:
+    """Returns phases, steps and names as a recorder marks them: by how many blocks had been handed out and given back so far."""
+    events, tensors = device.events, device.tensors
+    allocs = np.concatenate(([0], np.cumsum(events.action == schema.ALLOC)))
+    frees = np.concatenate(([0], np.cumsum(events.action == schema.FREE_REQUESTED)))
+    phase, step = events.phase.astype(np.int64), events.step.astype(np.int64)
+    turns = np.flatnonzero(np.append(True, phase[1:] != phase[:-1])) if len(phase) else np.empty(0, np.int64)
+    steps = np.flatnonzero((step[1:] > step[:-1]) & (step[:-1] >= 0)) + 1 if len(step) else np.empty(0, np.int64)
+    named = np.flatnonzero((tensors.name >= 0) & (tensors.free_requested_at > tensors.alloc_at + 1))[-_MOST_NAMED:]
+    at = np.concatenate((turns, steps, tensors.alloc_at[named] + 1))
+    kind = np.repeat((PHASE, STEP, LOOK), (len(turns), len(steps), len(named)))
+    value = np.concatenate((phase[turns], step[steps], np.arange(len(named))))
+    order = np.lexsort((kind, at))
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    moment = at[order]
+    none = np.zeros(len(order), np.int64)
+    here = np.full(len(order), device.device)
+    looks = place[len(turns) + len(steps) :]
+    return {
+        "names": list(trace.strings),
+        "marks": _packed(time_ns=none, kind=kind[order], value=value[order], device=here, allocs=allocs[moment], frees=frees[moment]),
+        "modules": _packed(time_ns=none[:0], name=none[:0], device=none[:0], allocs=none[:0], frees=none[:0]),
+        "tensors": _packed(
+            device=np.full(len(named), device.device), addr=tensors.addr[named], category=tensors.category[named],
+            name=tensors.name[named], first=looks, last=looks,
+        ),
+        "counts": {device.device: {"allocs": int(allocs[-1]), "frees": int(frees[-1])}},
+    }  # fmt: skip
+
+
+def _packed(**columns: Array) -> dict[str, bytes]:
+    return {name: column.astype("<i8").tobytes() for name, column in columns.items()}

@@ -1,0 +1,148 @@
+"""A replay as a trace like any other, so that everything that looks at recordings looks at predictions too.
+
+Entries stand in the order of the simulated allocator; stacks, times, phases, names and categories are those of the recording, since what
+the program did is the same. Addresses of ranges that the recording did not have are invented.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from memdiag.allocator.conf import Conf
+from memdiag.allocator.final_state import final_state
+from memdiag.allocator.result import Replay
+from memdiag.allocator.rules import rules_for
+from memdiag.allocator.workload import Start, Workload
+from memdiag.findings import Note
+from memdiag.registry import POLICIES, resolve
+from memdiag.settings.tables import VARIABLE
+from memdiag.trace import schema
+from memdiag.trace.annotate import BASES
+from memdiag.trace.build import build_trace
+from memdiag.trace.layout import Layout
+from memdiag.trace.model import DeviceTrace, Trace
+from memdiag.trace.raw import RawDevice
+from memdiag.trace.table import Array
+
+FORMAT = "simulated"
+_CARRIED = ("category", "lifetime", "phase_alloc", "phase_free", "step_alloc", "step_free", "name")
+_FREES = (schema.FREE_REQUESTED, schema.FREE_COMPLETED)
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """A replay as a trace of one device.
+
+    Attributes:
+        trace: The trace.
+        row: Per entry: the event of the recording that it belongs to (-1: before the first).
+    """
+
+    trace: Trace
+    row: Array
+
+    @property
+    def device(self) -> DeviceTrace:
+        """Its one device."""
+        return self.trace.devices[0]
+
+
+def as_trace(replay: Replay, workload: Workload, trace: Trace, device: DeviceTrace, *, kept_start: bool = True) -> Simulated:
+    """Returns ``replay`` (with its log) as a trace.
+
+    Args:
+        replay: Of ``workload``.
+        workload: What was asked for on ``device`` of ``trace``.
+        trace, device: The recording.
+        kept_start: The replay began with what was there before the recording, not with an empty allocator.
+    """
+    log = replay.log
+    if log is None:
+        raise ValueError("a replay without its log has no entries")
+    policy = resolve(POLICIES[replay.policy])
+    conf = Conf.parse(policy.with_own(replay.conf), policy.BACKEND, replay.torch_version)
+    layout = _layout(conf, rules_for(policy.BACKEND, replay.torch_version).pad)
+    call = log["call"].astype(np.int64)
+    row = np.where(call >= 0, workload.row[np.maximum(call, 0)], -1) if len(workload.row) else np.full(len(call), -1)
+    addr = _addresses(replay, log)
+    start = workload.start if kept_start else Start()
+    segments, blocks = final_state(replay, workload, start, addr) if len(start.base) else (None, None)
+    handles = workload.streams.view(np.int64)
+    pools = np.array(workload.pools, np.int64)
+    raw = RawDevice(
+        device=device.device, action=log["action"].astype(np.int8), addr=addr, size=log["size"].astype(np.int64),
+        stream=handles[np.clip(log["stream"], 0, max(len(handles) - 1, 0))] if len(handles) else None,
+        time_us=_at(device.events.time_us, row, -1), stack=_stacks(device, log, row),
+        pool=pools[np.clip(log["pool"], 0, len(pools) - 1)], segments=segments, blocks=blocks, capacity_bytes=replay.capacity_bytes,
+    )  # fmt: skip
+    built = build_trace(
+        path=trace.path, format=FORMAT, backend=policy.BACKEND, raws=[raw], layout=layout, stacks=trace.stacks,
+        torch_version=replay.torch_version, phantom=trace.phantom, settings={VARIABLE[policy.BACKEND]: policy.with_own(replay.conf)},
+        strings=trace.strings, annotations=trace.annotations,
+        notes=[Note("MD924", "simulated, not recorded: what a recorded program asked for, under other settings (memdiag simulate)")],
+        bases={name: trace.bases.get(name, "none") for name in BASES},
+    )  # fmt: skip
+    found = replace(built, devices=(_carry(built.devices[0], device, log, row, start),))
+    return Simulated(found, row)
+
+
+def _layout(conf: Conf, pad: int) -> Layout:
+    return Layout(
+        pad=pad,
+        divisions=conf.divisions,
+        max_split=conf.max_split,
+        large_segment=conf.large_page if conf.expandable else conf.large_segment,
+        expandable=conf.expandable,
+    )
+
+
+def _addresses(replay: Replay, log: dict[str, Array]) -> Array:
+    """Where each entry's memory lies; of a failed request what the driver had left, as in a snapshot."""
+    seg, off = log["seg"], log["off"].astype(np.int64)
+    if not len(replay.bases):
+        return off
+    found: Array = np.where(seg >= 0, replay.bases[np.maximum(seg, 0)] + off, off)
+    return found
+
+
+def _at(column: Array, row: Array, otherwise: int) -> Array:
+    """Values of the recording at the events that entries belong to."""
+    if not len(column):
+        return np.full(len(row), otherwise, column.dtype)
+    value: Array = np.where(row >= 0, column[np.maximum(row, 0)], column[0])
+    return value
+
+
+def _stacks(device: DeviceTrace, log: dict[str, Array], row: Array) -> Array:
+    """Where each entry comes from: of a tensor where it was made or freed, of anything else what the program did then."""
+    tensors, tensor = device.tensors, log["tensor"]
+    own = (tensor >= 0) & (tensor < len(tensors))
+    at = np.where(own, tensor, 0)
+    stack = np.where(row >= 0, _at(device.events.stack, row, -1), -1)
+    if len(tensors):
+        stack = np.where(own & (log["action"] == schema.ALLOC), tensors.stack[at], stack)
+        stack = np.where(own & np.isin(log["action"], _FREES), tensors.free_stack[at], stack)
+    return stack.astype(np.int32)
+
+
+def _carry(new: DeviceTrace, old: DeviceTrace, log: dict[str, Array], row: Array, start: Start) -> DeviceTrace:
+    """Returns ``new`` with what the recording tells of its events and tensors."""
+    number = np.full(len(new.tensors), -1, np.int64)
+    made = np.flatnonzero((log["action"] == schema.ALLOC) & (new.events.tensor >= 0))
+    number[new.events.tensor[made]] = log["tensor"][made]
+    before = np.flatnonzero(new.tensors.alloc_at < 0)
+    if len(before) and len(start.base):
+        place = start.base[start.block_range] + start.block_off
+        order = np.argsort(place, kind="stable")
+        at = order[np.minimum(np.searchsorted(place[order], new.tensors.addr[before]), len(order) - 1)]
+        number[before] = np.where(place[at] == new.tensors.addr[before], start.block_tensor[at], -1)
+    known = (number >= 0) & (number < len(old.tensors))
+    of = np.where(known, number, 0)
+    tensors = new.tensors
+    if len(old.tensors):
+        tensors = tensors.replace(**{name: np.where(known, old.tensors[name][of], tensors[name]) for name in _CARRIED})
+    phase = np.where(row >= 0, _at(old.events.phase, row, 0), 0)
+    step = np.where(row >= 0, _at(old.events.step, row, -1), -1)
+    return replace(new, tensors=tensors, events=new.events.replace(phase=phase, step=step))

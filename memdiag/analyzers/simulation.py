@@ -1,0 +1,279 @@
+"""What would have happened: replays a recording under other settings, on other cards, and says what came of it.
+
+Calibration goes first: the recorded settings are replayed and compared with the recording. What is saved is told with the error that this
+shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from memdiag.allocator.as_trace import Simulated, as_trace
+from memdiag.allocator.calibrate import Calibration, calibrate_workload
+from memdiag.allocator.conf import Conf
+from memdiag.allocator.from_trace import PLAIN_EVENTS, described
+from memdiag.allocator.limits import Limits
+from memdiag.allocator.prediction import CalibrationReport, FirstDivergence, FirstOom, Prediction, PredictionReport, RecordedRun
+from memdiag.allocator.recorded_settings import DEFAULT_VERSION, recorded_settings
+from memdiag.allocator.result import OUT_OF_MEMORY, UNDEFINED, Replay
+from memdiag.allocator.rules import rules_for
+from memdiag.allocator.smallest import smallest_capacity
+from memdiag.allocator.workload import ALLOC, EXTERNAL, Workload
+from memdiag.analyzers.allocator_settings import AllocatorSettings
+from memdiag.analyzers.churn import count_retries
+from memdiag.analyzers.context import DeviceView
+from memdiag.analyzers.moments import fragmentation_at
+from memdiag.analyzers.names import name_of
+from memdiag.findings import Fragmentation
+from memdiag.registry import POLICIES, resolve
+from memdiag.trace import schema
+from memdiag.trace.model import DeviceTrace, Trace
+from memdiag.units import format_bytes
+
+Replayer = Callable[..., Replay]
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What to simulate.
+
+    Attributes:
+        policy: Key of ``registry.POLICIES``.
+        conf: Allocator settings.
+        torch_version: Whose rules.
+        capacity_bytes: Bytes of the device; None: unlimited.
+        fraction: Of it that the process may use; None: as the settings say.
+    """
+
+    policy: str
+    conf: str
+    torch_version: str
+    capacity_bytes: int | None
+    fraction: float | None = None
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A recording, made ready for simulation.
+
+    Attributes:
+        trace, device: The recording.
+        workload: What was asked for.
+        limits: The room that the allocator had.
+        calibration: How exactly its own settings reproduce it.
+    """
+
+    trace: Trace
+    device: DeviceTrace
+    workload: Workload
+    limits: Limits
+    calibration: Calibration
+    replayer: Replayer
+
+    @classmethod
+    def of(cls, trace: Trace, device: DeviceTrace, replayer: Replayer | None = None) -> Subject:
+        """Tells the workload from a recording and calibrates."""
+        if replayer is None:
+            from memdiag.allocator.replay import replay
+
+            replayer = replay
+        workload, limits = described(trace, device)
+        return cls(trace, device, workload, limits, calibrate_workload(trace, device, workload, limits, replayer), replayer)
+
+    @property
+    def recorded(self) -> Scenario:
+        """The recorded settings."""
+        found = self.calibration
+        return Scenario(found.policy, found.conf, found.torch_version, self.limits.capacity_bytes)
+
+    def is_recorded(self, scenario: Scenario) -> bool:
+        """Whether ``scenario`` has the settings of the recording, whatever the card: then what was there before it is kept as it was."""
+        own = self.recorded
+        policies = [resolve(POLICIES[each.policy]) for each in (own, scenario)]
+        if policies[0].BACKEND != policies[1].BACKEND:
+            return False
+        confs = [
+            (Conf.parse(policy.with_own(each.conf), policy.BACKEND, each.torch_version), rules_for(policy.BACKEND, each.torch_version))
+            for policy, each in zip(policies, (own, scenario), strict=True)
+        ]
+        return confs[0] == confs[1]
+
+    def replay(self, scenario: Scenario, *, log: bool) -> Replay:
+        """Replays ``scenario``."""
+        return self.replayer(
+            self.workload, scenario.policy, conf=scenario.conf, torch_version=scenario.torch_version, capacity=scenario.capacity_bytes,
+            fraction=scenario.fraction, log=log, keep_start=self.is_recorded(scenario),
+        )  # fmt: skip
+
+    def as_trace(self, scenario: Scenario, replay: Replay) -> Simulated:
+        """Returns a replay of ``scenario`` (with its log) as a trace."""
+        return as_trace(replay, self.workload, self.trace, self.device, kept_start=self.is_recorded(scenario))
+
+
+def predict(subject: Subject, scenario: Scenario, *, with_min_capacity: bool = False) -> tuple[Prediction, Replay, Simulated]:
+    """Returns what comes of ``scenario``, its replay, and that as a trace."""
+    workload = subject.workload
+    replay = subject.replay(scenario, log=True)
+    simulated = subject.as_trace(scenario, replay)
+    kept = subject.is_recorded(scenario)
+    peaks = {name: _peak(subject, replay, name, kept=kept) for name in ("reserved", "allocated", "requested")}
+    failed = np.flatnonzero(replay.status == OUT_OF_MEMORY)
+    undefined = int(np.count_nonzero(replay.status == UNDEFINED))
+    recorded_peak = _recorded_peak(subject.device, "reserved")
+    freed = np.diff(replay.device_frees, prepend=0)
+    obtained = int(replay.device_allocs[-1]) if len(replay.device_allocs) else 0
+    steps = _num_steps(subject.device)
+    smallest = None
+    if with_min_capacity:
+        others = int(workload.size[workload.op == EXTERNAL].max(initial=0))
+        smallest = smallest_capacity(lambda size: subject.replay(replace(scenario, capacity_bytes=size), log=False), others)
+    prediction = Prediction(
+        policy=scenario.policy, conf=scenario.conf, torch_version=scenario.torch_version, capacity_bytes=scenario.capacity_bytes,
+        peak_reserved_bytes=peaks["reserved"], peak_allocated_bytes=peaks["allocated"], peak_requested_bytes=peaks["requested"],
+        num_retries=int(replay.retries[-1]) if len(replay.retries) else 0, num_ooms=int(replay.ooms[-1]) if len(replay.ooms) else 0,
+        first_oom=_first_oom(subject, scenario, replay, simulated, int(failed[0])) if len(failed) else None,
+        fits=not len(failed) and not undefined, device_allocs=obtained,
+        device_frees=int(replay.device_frees[-1]) if len(replay.device_frees) else 0, fragmentation=_fragmentation(simulated),
+        saved_bytes=None if recorded_peak is None else recorded_peak - peaks["reserved"],
+        num_cycles=int(np.count_nonzero(freed > 0)), num_undefined=undefined,
+        error_bytes=subject.calibration.error_bytes if recorded_peak is not None else None, is_recorded=kept,
+        mallocs_per_step=obtained / steps if steps else None, min_capacity_bytes=smallest,
+    )  # fmt: skip
+    return prediction, replay, simulated
+
+
+def report_of(subject: Subject, results: tuple[Prediction, ...], *, with_min_capacity: bool = False) -> PredictionReport:
+    """Returns everything that is said of simulations of one recording."""
+    return PredictionReport(
+        path=subject.trace.path, device=subject.device.device, num_events=subject.device.num_events,
+        calibration=calibration_report(subject), recorded=_recorded_run(subject), results=results,
+        capacity_bytes=subject.limits.capacity_bytes, is_capacity_known=subject.limits.is_known, with_min_capacity=with_min_capacity,
+        phantom=subject.trace.phantom,
+    )  # fmt: skip
+
+
+def calibration_report(subject: Subject) -> CalibrationReport:
+    """Returns how exactly the recorded settings reproduce the recording, as plain data."""
+    found = subject.calibration
+    first = found.first
+    return CalibrationReport(
+        events=found.events if found.exact is not None else subject.device.num_events, exact=found.exact,
+        exact_fraction=found.exact_fraction,
+        first_divergence=None if first is None else FirstDivergence(first.event, first.what, first.expected, first.got, first.cause),
+        what_if_error_bytes=found.error_bytes, num_requests=found.num_requests or 0, exact_requests=found.exact_requests or 0,
+        torch_version=found.torch_version, notes=tuple(_notes(subject)),
+    )  # fmt: skip
+
+
+def _notes(subject: Subject) -> list[str]:
+    """What had to be assumed."""
+    found, limits, device = subject.calibration, subject.limits, subject.device
+    notes: list[str] = []
+    if subject.trace.format == PLAIN_EVENTS:
+        return notes
+    if found.exact is not None and not found.is_version_known:
+        notes.append(f"the file does not say which version of torch wrote it; the rules of {found.torch_version} fit")
+    if found.exact is not None and not found.is_conf_known:
+        notes.append("the file does not say its settings; those seen in it were taken")
+    if limits.num_refused and not limits.is_known and limits.capacity_bytes is not None:
+        room = format_bytes(limits.capacity_bytes)
+        notes.append(f"how much memory there was is not recorded: from what was refused, {room} for this process")
+    elif limits.capacity_bytes is None:
+        notes.append("how much memory there was is not recorded, and nothing was refused: taken as unlimited (--capacity sets it)")
+    if len(limits.steps):
+        notes.append(f"others held up to {format_bytes(int(limits.steps[:, 1].max()))} of the device")
+    if device.start["active"] > 0:
+        notes.append("the trace begins with tensors already there; under other settings they are placed first, as if made by address")
+    return notes
+
+
+def _recorded_peak(device: DeviceTrace, curve: str) -> int | None:
+    highest = max(int(device.usage[curve].max(initial=-1)), device.start[curve])
+    return highest if highest >= 0 else None
+
+
+def _peak(subject: Subject, replay: Replay, name: str, *, kept: bool) -> int:
+    values = getattr(replay, name)
+    start = subject.device.start[name] if kept and subject.device.has_addresses else 0
+    return max(int(values.max(initial=0)), start, 0)
+
+
+def _num_steps(device: DeviceTrace) -> int:
+    steps = np.unique(device.events.step[device.events.step >= 0])
+    return len(steps)
+
+
+def _fragmentation(simulated: Simulated) -> Fragmentation:
+    """The split at the reserved peak; its event is that of the input."""
+    device = simulated.device
+    if not device.num_events:
+        return Fragmentation(None, None, None, None, None, None, None, None, None)
+    at = device.peak("reserved")
+    split = fragmentation_at(device, at, simulated.trace.layout.large_segment)
+    return replace(split, at_event=int(simulated.row[at]) if at >= 0 else -1)
+
+
+def _first_oom(subject: Subject, scenario: Scenario, replay: Replay, simulated: Simulated, call: int) -> FirstOom:
+    workload, device, trace = subject.workload, subject.device, subject.trace
+    tensor, row = int(workload.tensor[call]), int(workload.row[call])
+    name, site = "", ""
+    if 0 <= tensor < len(device.tensors):
+        name = name_of(DeviceView(trace, device, row), tensor)
+        site = trace.stacks.label(int(device.tensors.stack[tensor]))
+    elif 0 <= row < device.num_events:
+        site = trace.stacks.label(int(device.events.stack[row]))
+    requested, reserved = int(workload.size[call]), int(replay.reserved[call])
+    room = _room(workload, replay, call)
+    policy = resolve(POLICIES[scenario.policy])
+    conf = Conf.parse(policy.with_own(scenario.conf), policy.BACKEND, scenario.torch_version)
+    _, segment = policy.columns(np.array([requested], np.int64), conf, rules_for(policy.BACKEND, scenario.torch_version))
+    missing = None if room is None else max(int(segment[0]) - (room - reserved), 0)
+    references = simulated.device.references
+    mine = np.flatnonzero(references.failed & (simulated.row[references.at_event] == row))
+    largest = int(references.largest_free[mine[0]]) if len(mine) else -1
+    return FirstOom(
+        at_event=row, requested_bytes=requested, name=name, site=site, reserved_bytes=reserved,
+        allocated_bytes=int(replay.allocated[call]), room_bytes=room, missing_bytes=missing,
+        largest_free_bytes=largest if largest >= 0 else None,
+    )  # fmt: skip
+
+
+def _room(workload: Workload, replay: Replay, call: int) -> int | None:
+    """Bytes that the allocator could hold at a call."""
+    others = workload.size[:call][workload.op[:call] == EXTERNAL]
+    held = int(others[-1]) if len(others) else 0
+    rooms = [] if replay.capacity_bytes is None else [replay.capacity_bytes - held]
+    if replay.limit_bytes is not None:
+        rooms.append(replay.limit_bytes)
+    return min(rooms) if rooms else None
+
+
+def _recorded_run(subject: Subject) -> RecordedRun:
+    trace, device = subject.trace, subject.device
+    at = device.peak("reserved") if device.num_events else -1
+    known = device.has_addresses and bool(device.num_events)
+    count = np.bincount(device.events.action, minlength=len(schema.ACTIONS))
+    obtained = int(count[schema.SEGMENT_ALLOC] + count[schema.SEGMENT_MAP]) if known else None
+    steps = _num_steps(device)
+    settings = AllocatorSettings.of(trace)
+    return RecordedRun(
+        peak_reserved_bytes=_recorded_peak(device, "reserved"), peak_allocated_bytes=_recorded_peak(device, "allocated"),
+        num_retries=count_retries(DeviceView(trace, device, at), settings) if known else None,
+        num_ooms=int(count[schema.OOM]) if known else None, device_allocs=obtained,
+        mallocs_per_step=obtained / steps if steps and obtained is not None else None,
+        fragmentation=fragmentation_at(device, at, trace.layout.large_segment), policy=subject.calibration.policy,
+        conf=subject.calibration.conf if known else None,
+    )  # fmt: skip
+
+
+def default_version(trace: Trace, device: DeviceTrace) -> str:
+    """Returns the version that the trace was recorded with, as far as it tells; else the newest that is known in full."""
+    return DEFAULT_VERSION if trace.format == PLAIN_EVENTS else recorded_settings(trace, device).versions[0]
+
+
+def num_requests(workload: Workload) -> int:
+    """Returns how many allocations a workload has."""
+    return int(np.count_nonzero(workload.op == ALLOC))

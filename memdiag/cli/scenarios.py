@@ -1,0 +1,143 @@
+"""What ``memdiag simulate`` is asked to simulate: policies, settings, version and card, checked before anything is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+from memdiag.errors import MemdiagError
+from memdiag.registry import POLICIES, resolve
+from memdiag.units import parse_bytes
+
+if TYPE_CHECKING:
+    from memdiag.analyzers.simulation import Scenario, Subject
+    from memdiag.trace.model import DeviceTrace, Trace
+
+_MOST_BYTES = 1 << 50
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The options; what is None is to be as recorded.
+
+    Attributes:
+        policies: Keys of ``POLICIES``.
+        confs: Texts of settings.
+        torch: Version, as "2.13".
+        capacity: Bytes.
+        fraction: Share of the card that the process may use.
+    """
+
+    policies: tuple[str, ...]
+    confs: tuple[str, ...] | None
+    torch: str | None
+    capacity: int | None
+    fraction: float | None
+
+    @classmethod
+    def read(cls, policies: list[str], confs: list[str] | None, torch: str | None, capacity: str | None, fraction: float | None) -> Wanted:
+        """Reads the options as they were typed.
+
+        Raises:
+            MemdiagError: One of them means nothing.
+        """
+        names = [name.strip() for item in policies for name in item.split(",") if name.strip()]
+        for name in names:
+            if name not in POLICIES:
+                close = get_close_matches(name.lower().replace("_", "-"), list(POLICIES), 1, 0.5)
+                meant = f"did you mean {close[0]}? " if close else ""
+                raise MemdiagError(f"--policy {name}: there is no such policy", f"{meant}policies are {', '.join(POLICIES)}")
+        if torch is not None:
+            from memdiag.settings.model import parse_version
+
+            if parse_version(torch) is None:
+                raise MemdiagError(f"--torch {torch}: not a version", "for example --torch 2.6")
+        size = parse_bytes(capacity) if capacity is not None else None
+        if size is not None and not 0 < size <= _MOST_BYTES:
+            raise MemdiagError(f"--capacity {capacity}: no device has so much memory", "for example --capacity 64GiB")
+        if fraction is not None and not 0 <= fraction <= 1:
+            raise MemdiagError(f"--fraction {fraction}: not a share of the card", "give a number from 0 to 1, for example --fraction 0.94")
+        # The variable may stand before the settings, as in the line to paste.
+        texts = None if confs is None else tuple(text.partition("ALLOC_CONF=")[2] if "ALLOC_CONF=" in text else text for text in confs)
+        return cls(tuple(dict.fromkeys(names)), texts or None, torch, size, fraction)
+
+    @property
+    def num(self) -> int:
+        """How many runs are asked for."""
+        return max(len(self.policies), 1) * len(self.confs or ("",))
+
+    def check(self, trace: Trace, device: DeviceTrace) -> None:
+        """Checks given settings with the parser of the allocator that they are for.
+
+        Raises:
+            MemdiagError: It refuses them.
+        """
+        from memdiag.allocator.recorded_settings import recorded_settings
+
+        if self.fraction is not None and self.capacity is None and device.capacity_bytes is None:
+            raise MemdiagError("--fraction is a share of the card, and the trace does not say how large that is", "add --capacity 64GiB")
+        for policy in self.policies or (recorded_settings(trace, device).policy,):
+            for text in self.confs or ():
+                _check_conf(text, policy, self.torch or self._version(trace, device))
+
+    def scenarios(self, subject: Subject) -> list[Scenario]:
+        """Returns what to simulate, policy by policy."""
+        from memdiag.analyzers.simulation import Scenario
+
+        own = subject.recorded
+        capacity = self.capacity if self.capacity is not None else own.capacity_bytes
+        return [
+            Scenario(
+                policy,
+                _for_policy(own.conf, policy, self.torch or own.torch_version) if text is None else text,
+                self.torch or own.torch_version,
+                capacity,
+                self.fraction,
+            )
+            for policy in self.policies or (own.policy,)
+            for text in self.confs or (None,)
+        ]
+
+    def _version(self, trace: Trace, device: DeviceTrace) -> str:
+        from memdiag.analyzers.simulation import default_version
+
+        return default_version(trace, device)
+
+
+def _check_conf(text: str, policy: str, version: str) -> None:
+    """Raises what ``memdiag conf`` has to say of settings that the allocator refuses."""
+    from memdiag.settings.model import parse_version
+    from memdiag.settings.parsers import parse
+    from memdiag.settings.tables import newest
+
+    how = resolve(POLICIES[policy])
+    number = parse_version(version) or newest(how.BACKEND)
+    refused = parse(how.with_own(text), how.BACKEND, number).refused
+    if refused is None:
+        return
+    from memdiag.settings.lint import lint
+    from memdiag.settings.relations import Scene
+    from memdiag.settings.written import Assignment
+
+    report = lint(Assignment("", how.with_own(text), ""), Scene(how.BACKEND, number, "", True), (), version)
+    worst = next((finding for finding in report.findings if finding.severity == "critical"), None)
+    why = worst.title if worst else f"{refused.key}: {refused.reason}"
+    fix = worst.fixes[0].title if worst and worst.fixes else f"see memdiag conf '{text}'"
+    raise MemdiagError(f"--conf '{text}': the allocator of {how.BACKEND} refuses this: {why}", fix)
+
+
+def _for_policy(conf: str, policy: str, version: str) -> str:
+    """Returns recorded settings as far as another policy has them: those of one backend mean nothing to the other."""
+    from memdiag.settings.conf import parse_conf
+    from memdiag.settings.model import parse_version
+    from memdiag.settings.npu_keys import EXCLUDED_BY_EXPANDABLE
+    from memdiag.settings.tables import known, newest
+
+    how = resolve(POLICIES[policy])
+    table = known(how.BACKEND, parse_version(version) or newest(how.BACKEND))
+    keys = {key: value for key, value in parse_conf(conf).items() if key in table}
+    expandable = parse_conf(how.with_own(conf)).get("expandable_segments") == "True"
+    if how.BACKEND == "npu" and expandable:
+        keys = {key: value for key, value in keys.items() if key not in EXCLUDED_BY_EXPANDABLE}
+    return ",".join(f"{key}:{value}" for key, value in keys.items())

@@ -1,0 +1,177 @@
+"""``memdiag simulate``: a recording in; what would have happened under other settings, on another card, out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from memdiag.errors import MemdiagError
+
+if TYPE_CHECKING:
+    from memdiag.analyzers.simulation import Scenario, Subject
+    from memdiag.trace.model import DeviceTrace, Trace
+
+
+def simulate(
+    trace: Annotated[
+        Path | None,
+        typer.Argument(metavar="TRACE", help="A trace file or run directory; left out: the newest run here.", show_default=False),
+    ] = None,
+    *,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--policy",
+            metavar="NAME,…",
+            help="caching, expandable, npu, npu-expandable; several with commas, or repeated. Left out: the recorded one.",
+            show_default=False,
+        ),
+    ] = None,
+    conf: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--conf",
+            metavar="KEY:VALUE,…",
+            help="Allocator settings, '' for all defaults; may be repeated. Left out: the recorded ones.",
+            show_default=False,
+        ),
+    ] = None,
+    torch: Annotated[
+        str | None, typer.Option("--torch", metavar="X.Y", help="Rules of this version; left out: the recorded one.", show_default=False)
+    ] = None,
+    capacity: Annotated[
+        str | None,
+        typer.Option("--capacity", metavar="SIZE", help="Memory of the card, as 64GiB; left out: as recorded.", show_default=False),
+    ] = None,
+    fraction: Annotated[
+        float | None,
+        typer.Option("--fraction", metavar="F", help="Share of the card that the process may use, as 0.94.", show_default=False),
+    ] = None,
+    device: Annotated[
+        int | None, typer.Option("--device", metavar="N", min=0, help="This device; left out: the one that held most.", show_default=False)
+    ] = None,
+    min_capacity: Annotated[bool, typer.Option("--min-capacity", help="Find the smallest card on which it runs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts (docs/simulate.md).")] = False,
+    rows: Annotated[
+        Path | None,
+        typer.Option("--rows", metavar="FILE.npz", help="Write what stands after each event of the trace there.", show_default=False),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE.pkl", help="Write the simulated run there, as a trace to analyze.", show_default=False),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write the table there; .json chooses the form.", show_default=False),
+    ] = None,
+) -> None:
+    """Predict what a recorded run would have done under other allocator settings, or on another card.
+
+    What the program asked for is replayed through a model of the allocator. Before that, the recorded settings are replayed and compared
+    with the recording, address by address: the first line says how exact the model is.
+
+    Exit code: 0 done, 2 it could not be done. A simulated out-of-memory error is a result, not a failure.
+    """
+    from memdiag.cli.choose import choose_trace
+    from memdiag.cli.emit import emit, form_of
+    from memdiag.cli.scenarios import Wanted
+
+    wanted = Wanted.read(policy or [], conf, torch, capacity, fraction)
+    form = form_of(as_json=as_json, as_md=False, output=output)
+    path = choose_trace(trace)
+    _check_files(path, {"--rows": rows, "--out": out, "--output": output}, wanted)
+    recording, chosen = _read(path, device)
+    wanted.check(recording, chosen)
+
+    from memdiag.cli.talk import busy
+
+    with busy(f"simulating {chosen.num_events:,} events …"):
+        from memdiag.analyzers.simulation import Subject, predict, report_of
+
+        subject = Subject.of(recording, chosen)
+        scenarios = wanted.scenarios(subject)
+        predicted = [predict(subject, scenario, with_min_capacity=min_capacity) for scenario in scenarios]
+        report = report_of(subject, tuple(prediction for prediction, _, _ in predicted), with_min_capacity=min_capacity)
+    _, replay, simulated = predicted[0]
+    if rows is not None:
+        _write_rows(rows, subject, scenarios[0], replay)
+    if out is not None:
+        _write_trace(out, simulated, replay)
+
+    from memdiag.registry import SIMULATE_RENDERERS, resolve
+
+    render = resolve(SIMULATE_RENDERERS["json" if form == "json" else "terminal"])
+    emit(lambda look: render(report, look), output)
+
+
+def _check_files(path: Path, files: dict[str, Path | None], wanted: object) -> None:
+    from memdiag.cli.choose import is_same
+
+    for option, file in files.items():
+        if file is not None and is_same(file, path):
+            raise MemdiagError(f"{option} {file}: this is the trace itself", "name another file")
+    for option in ("--rows", "--out"):
+        if files[option] is not None and getattr(wanted, "num", 1) > 1:
+            raise MemdiagError(f"{option} is of one simulated run, and several are asked for", "give one --policy and one --conf with it")
+
+
+def _read(path: Path, device: int | None) -> tuple[Trace, DeviceTrace]:
+    """Reads the trace and chooses its device.
+
+    Raises:
+        MemdiagError: It has no such device, or nothing to replay.
+    """
+    from memdiag.cli.loading import read_trace
+    from memdiag.cli.talk import say
+    from memdiag.units import format_bytes, plural
+
+    trace = read_trace(path)
+    have = ", ".join(str(each.device) for each in trace.devices) or "none"
+    if device is not None and all(each.device != device for each in trace.devices):
+        raise MemdiagError(f"device {device} is not in this trace", f"devices in it: {have}")
+    usable = [each for each in trace.devices if len(each.tensors) and each.num_events and (device is None or each.device == device)]
+    if not usable:
+        raise MemdiagError(
+            f"{path} has no allocations to replay" + (" (only what was held when it was written)" if trace.num_tensors else ""),
+            "record the run from its beginning: memdiag record -- python train.py",
+        )
+    held = {each.device: max(int(each.usage.reserved.max()), int(each.usage.allocated.max())) for each in usable}
+    chosen = max(usable, key=lambda each: held[each.device])
+    if len(usable) > 1:
+        most = format_bytes(held[chosen.device])
+        say(f"simulating device {chosen.device}, which held most ({most}) of {plural(len(usable), 'device')}; --device chooses another")
+    return trace, chosen
+
+
+def _write_rows(path: Path, subject: Subject, scenario: Scenario, replay: object) -> None:
+    import numpy as np
+
+    from memdiag.allocator.rows import rows_of
+    from memdiag.cli.talk import say
+    from memdiag.registry import POLICIES, resolve
+
+    is_npu = resolve(POLICIES[scenario.policy]).BACKEND == "npu"
+    columns = rows_of(replay, subject.workload, with_addresses=is_npu)  # type: ignore[arg-type]
+    try:
+        with path.open("wb") as file:  # numpy would add .npz to other names
+            np.savez_compressed(file, **columns)  # type: ignore[arg-type]
+    except OSError as error:
+        raise _cannot_write(path, error) from None
+    say(f"wrote {path}")
+
+
+def _write_trace(path: Path, simulated: object, replay: object) -> None:
+    from memdiag.allocator.as_snapshot import write_snapshot
+    from memdiag.cli.talk import say
+
+    try:
+        write_snapshot(path, simulated, replay)  # type: ignore[arg-type]
+    except OSError as error:
+        raise _cannot_write(path, error) from None
+    say(f"wrote {path}")
+
+
+def _cannot_write(path: Path, error: OSError) -> MemdiagError:
+    return MemdiagError(f"{path}: cannot be written: {error.strerror or error}", "check the directory and its mode")

@@ -1,0 +1,205 @@
+"""Simulated runs for people, in a terminal: how exact the model is, then one column a run, the recorded one first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from memdiag.allocator.prediction import CalibrationReport, FirstOom, Prediction, PredictionReport, RecordedRun
+from memdiag.findings import Fragmentation
+from memdiag.render.lightpage import Cell, LightPage
+from memdiag.render.look import PLAIN, Look
+from memdiag.render.split import PARTS
+from memdiag.render.text import plain
+from memdiag.units import format_bytes, format_count, plural
+
+LONGEST = 200  # characters of settings
+COLUMNS = 4  # simulated runs beside each other; more go below
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_NOTHING = "-"
+
+
+def render(report: PredictionReport, look: Look = PLAIN) -> str:
+    """Returns the report as text for a terminal of ``look.width`` columns."""
+    page = LightPage(look)
+    _calibration(page, report)
+    _legend(page, report)
+    for first in range(0, len(report.results), COLUMNS):
+        page.gap()
+        _table(page, report, first)
+    _failures(page, report)
+    _words(page, report)
+    return page.finish()
+
+
+def name_of(number: int) -> str:
+    """Returns the letters of a simulated run: A to Z, then AA."""
+    return _LETTERS[number] if number < len(_LETTERS) else name_of(number // len(_LETTERS) - 1) + _LETTERS[number % len(_LETTERS)]
+
+
+def _calibration(page: LightPage, report: PredictionReport) -> None:
+    found = report.calibration
+    label, style, said = _verdict(found)
+    page.grid("lw", [((label, style), (said, "bold"))], indent=0)
+    first = found.first_divergence
+    if first is not None:
+        page.text(f"First difference at event {format_count(first.at_event)}: recorded {first.expected}; simulated {first.got}.", indent=2)
+        page.text(f"Probable cause: {first.cause}.", indent=2)
+        if found.what_if_error_bytes is not None:
+            page.text(f"Reserved bytes are off by {format_bytes(found.what_if_error_bytes)} at most: so may a prediction be.", indent=2)
+    for note in found.notes:
+        page.text(f"{note[0].upper()}{note[1:]}.", "dim", indent=2)
+
+
+def _verdict(found: CalibrationReport) -> tuple[str, str, str]:
+    if found.exact is None:
+        return "NOT CALIBRATED", "yellow", "the file does not say where in memory tensors lay: there is nothing to compare the model with"
+    if not found.events:
+        return "NOT CALIBRATED", "yellow", "there is nothing in the trace to compare"
+    of = f"{format_count(found.exact)} of {format_count(found.events)} recorded addresses and segment events"
+    if found.is_exact:
+        return "CALIBRATED", "green", f"exact: the recorded settings, simulated, give {of}"
+    return "CALIBRATED", "yellow", f"{_share(found.exact_fraction or 0.0)}: the recorded settings, simulated, give {of}"
+
+
+def _share(share: float) -> str:
+    """A share that is not the whole never reads as 100 %."""
+    return f"{min(share * 100, 99.99):.2f} %" if share > 0.99 else f"{share:.0%}"
+
+
+def _legend(page: LightPage, report: PredictionReport) -> None:
+    page.gap()
+    card = _card(report.capacity_bytes, known=report.is_capacity_known)
+    rows: list[Sequence[Cell]] = [
+        (("recorded", "bold"), f"{_settings(report.recorded.policy, report.recorded.conf)}{card}"),
+    ]
+    for number, result in enumerate(report.results):
+        size = "no limit" if result.capacity_bytes is None else f"{format_bytes(result.capacity_bytes)} card"
+        unit = "torch_npu" if result.policy.startswith("npu") else "torch"
+        same = ": the recorded settings" if result.is_recorded else ""
+        said = f"{_settings(result.policy, result.conf)}, {unit} {plain(result.torch_version)}, {size}{same}"
+        rows.append(((name_of(number), "bold cyan"), said))
+    page.grid("lw", rows)
+
+
+def _card(capacity: int | None, *, known: bool) -> str:
+    if capacity is None:
+        return ""
+    return f", {format_bytes(capacity)} card" if known else f", {format_bytes(capacity)} at most"
+
+
+def _settings(policy: str, conf: str | None) -> str:
+    if conf is None:
+        return f"{policy}, settings not known"
+    return f"{policy}, {plain(conf, LONGEST)}" if conf else f"{policy}, default settings"
+
+
+Value = Callable[[Prediction], str]
+
+
+def _table(page: LightPage, report: PredictionReport, first: int) -> None:
+    results = report.results[first : first + COLUMNS]
+    recorded = report.recorded
+    rows: list[list[Cell]] = [["", ("recorded", "bold"), *((name_of(first + n), "bold cyan") for n in range(len(results)))]]
+
+    def add(what: str, then: str, now: Value, style: str = "") -> None:
+        rows.append([what, then, *((now(result), style) for result in results)])
+
+    add("peak reserved", _bytes(recorded.peak_reserved_bytes), lambda r: format_bytes(r.peak_reserved_bytes), "bold")
+    add("saved", "", _saved)
+    requested = [_requested(recorded.peak_reserved_bytes, recorded.fragmentation)]
+    requested += [_requested(result.peak_reserved_bytes, result.fragmentation) for result in results]
+    rows.append(["  of that: asked for", *map(_bytes, requested)])
+    for name, _, _, _ in PARTS[1:]:
+        sizes = [_part(each, name) for each in (recorded.fragmentation, *(result.fragmentation for result in results))]
+        if any(sizes):
+            rows.append([f"  {name}", *map(_bytes, sizes)])
+    add("retries", _count(recorded.num_retries), lambda r: format_count(r.num_retries))
+    add("releases to the driver", "", lambda r: format_count(r.num_cycles))
+    if any(result.mallocs_per_step is not None for result in results):
+        add("driver mallocs a step", _rate(recorded.mallocs_per_step), lambda r: _rate(r.mallocs_per_step))
+    else:
+        add("driver mallocs", _count(recorded.device_allocs), lambda r: format_count(r.device_allocs))
+    add("runs", _ran(recorded), _runs)
+    if report.with_min_capacity:
+        add("smallest card", "", lambda r: _bytes(r.min_capacity_bytes))
+    page.grid("l" + "r" * (len(results) + 1), rows)
+
+
+def _bytes(value: int | None) -> str:
+    return _NOTHING if value is None else format_bytes(value)
+
+
+def _count(value: int | None) -> str:
+    return _NOTHING if value is None else format_count(value)
+
+
+def _rate(value: float | None) -> str:
+    return _NOTHING if value is None else f"{value:,.1f}"
+
+
+def _saved(result: Prediction) -> str:
+    if result.saved_bytes is None:
+        return _NOTHING
+    said = format_bytes(result.saved_bytes) if result.saved_bytes >= 0 else f"{format_bytes(-result.saved_bytes)} more"
+    return f"{said} ± {format_bytes(result.error_bytes)}" if result.error_bytes else said
+
+
+def _requested(reserved: int | None, split: Fragmentation) -> int | None:
+    parts = [_part(split, name) for name, _, _, _ in PARTS[1:]]
+    if reserved is None or None in parts:
+        return None
+    return reserved - sum(part for part in parts if part is not None)
+
+
+def _part(split: Fragmentation, name: str) -> int | None:
+    value: int | None = getattr(split, f"{name}_bytes")
+    return value
+
+
+def _ran(recorded: RecordedRun) -> str:
+    if recorded.num_ooms is None:
+        return _NOTHING
+    return "out of memory" if recorded.num_ooms else "yes"
+
+
+def _runs(result: Prediction) -> str:
+    if result.num_ooms or result.first_oom is not None:
+        return "out of memory"
+    return "breaks" if result.num_undefined else "yes"
+
+
+def _failures(page: LightPage, report: PredictionReport) -> None:
+    for number, result in enumerate(report.results):
+        if result.first_oom is not None:
+            page.gap()
+            page.text(f"{name_of(number)} runs out of memory {_failure(result.first_oom, result.num_ooms)}", indent=2)
+        if result.num_undefined:
+            page.gap()
+            said = "the real allocator stops at an assertion of its own (it miscounts the ranges of private pools)"
+            page.text(f"{name_of(number)}: from some call on {said}; nothing is predicted after that.", indent=2)
+
+
+def _failure(first: FirstOom, count: int) -> str:
+    what = " · ".join(plain(part, LONGEST) for part in (first.name, first.site) if part)
+    said = f"at event {format_count(first.at_event)}: {format_bytes(first.requested_bytes)} are asked for" + (f" ({what})" if what else "")
+    said += f" while {format_bytes(first.reserved_bytes)} are held"
+    if first.room_bytes is not None:
+        said += f" of {format_bytes(first.room_bytes)}"
+    if first.missing_bytes:
+        said += f"; the driver has {format_bytes(first.missing_bytes)} too little"
+    if first.largest_free_bytes is not None:
+        said += f", and the largest free block has {format_bytes(first.largest_free_bytes)}"
+    return said + (f". After it, {plural(count - 1, 'more request')} would fail." if count > 1 else ".")
+
+
+def _words(page: LightPage, report: PredictionReport) -> None:
+    """What the rows mean."""
+    shown = [
+        name for name, _, _, _ in PARTS[1:]
+        if any(_part(each, name) for each in (report.recorded.fragmentation, *(result.fragmentation for result in report.results)))
+    ]  # fmt: skip
+    meanings = {name: meaning for name, _, _, meaning in PARTS}
+    page.gap()
+    for name in shown:
+        page.text(f"{name}: {meanings[name]}", "dim", indent=2)
+    page.text("retries: requests for which all cached memory had to be given back first; each stops the device", "dim", indent=2)
