@@ -6,22 +6,12 @@ import numpy as np
 
 from memdiag.allocator.conf import Conf
 from memdiag.allocator.machine import memory as mem
-from memdiag.allocator.machine.run import (
-    NUM_OUT,
-    OUT_ACTIVE,
-    OUT_ALLOCATED,
-    OUT_BLOCK,
-    OUT_DEVICE_ALLOCS,
-    OUT_DEVICE_FREES,
-    OUT_OFF,
-    OUT_OOMS,
-    OUT_REQUESTED,
-    OUT_RESERVED,
-    OUT_RETRIES,
-    OUT_SEG,
-    OUT_STATUS,
-    run,
+
+from memdiag.allocator.machine.run import (  # isort: skip
+    NUM_OUT, OUT_ACTIVE, OUT_ALLOCATED, OUT_BLOCK, OUT_DEVICE_ALLOCS, OUT_DEVICE_FREES, OUT_OFF, OUT_OOMS, OUT_REQUESTED, OUT_RESERVED,
+    OUT_RETRIES, OUT_SEG, OUT_STATUS, run,
 )  # fmt: skip
+from memdiag.allocator.machine.start import load_start, with_start_allocated
 from memdiag.allocator.machine.state import enlarge, limits, new_state, segments
 from memdiag.allocator.result import Replay
 from memdiag.allocator.rules import rules_for
@@ -56,7 +46,7 @@ def replay(
         log: Whether to keep the allocator's own entries.
         bases: Addresses that the driver gave for the ranges obtained while recording, in order (for ties between equal free blocks).
         keep_start: Begins with the ranges and blocks of ``workload.start`` as they were; False: its tensors are allocated first, by
-            address, under the settings of the replay.
+            address, under the settings of the replay. In the log these are calls -1; if one of them fails, ``ooms`` begins above 0.
 
     Raises:
         MemdiagError: Unknown policy, or settings that the allocator refuses.
@@ -66,6 +56,11 @@ def replay(
     how = resolve(POLICIES[policy])
     rules = rules_for(how.BACKEND, torch_version)
     numbers = Conf.parse(how.with_own(conf), how.BACKEND, torch_version)
+    before = 0
+    if len(workload.start.base) and not keep_start:
+        num_calls = len(workload.op)
+        workload = with_start_allocated(workload)
+        before = len(workload.op) - num_calls
     rounded, segment_size = how.columns(workload.size, numbers, rules)
     size = workload.size.astype(np.int64)
     for i in np.flatnonzero(workload.op == SET_FRACTION).tolist():
@@ -76,18 +71,30 @@ def replay(
     r, m = new_state(numbers, rules, capacity, max(len(workload.streams), 1), len(workload.pools), _DONE[workload.done], given)
     if fraction is not None:
         r[mem.LIMIT], r[mem.BAR] = limits(fraction, numbers, capacity, rules)
+    where = np.zeros(max(workload.num_tensors, 1), np.int64)
+    if len(workload.start.base):
+        m = load_start(r, m, where, workload.start, rules.ties)
     entries = np.empty((len(mem.LOG_COLUMNS), 4 * num_calls if log else 0), np.int64)
     r[mem.IS_LOGGED], r[mem.LOG_CAPACITY] = log, entries.shape[1]
     out = np.empty((NUM_OUT, num_calls), np.int64)
-    where = np.zeros(max(workload.num_tensors, 1), np.int64)
     columns = [
         column.astype(np.int64) for column in (workload.op, workload.tensor, size, workload.stream, _pools(workload), rounded, segment_size)
     ]
     limit = int(r[mem.LIMIT])
     while run(r, m, entries, out, where, *columns) < num_calls:
         m, entries = enlarge(r, m, entries)
-    found, _ = segments(r, m)
-    return _result(policy, conf, torch_version, capacity, limit, out, found, entries[:, : r[mem.NUM_LOGGED]] if log else None)
+    entries = entries[:, : r[mem.NUM_LOGGED]]
+    if before:
+        out, entries = _from_call(before, out, entries)
+    return _result(policy, conf, torch_version, capacity, limit, out, segments(r, m), entries if log else None)
+
+
+def _from_call(before: int, out: Array, entries: Array) -> tuple[Array, Array]:
+    """Leaves out the calls that stand for the start. A request of theirs that failed still counts: the start did not fit."""
+    for row in (OUT_RETRIES, OUT_DEVICE_ALLOCS, OUT_DEVICE_FREES):
+        out[row] -= out[row, before - 1]
+    entries[mem.LOG_CALL] = np.maximum(entries[mem.LOG_CALL] - before, -1)
+    return out[:, before:], entries
 
 
 def _pools(workload: Workload) -> Array:

@@ -2,42 +2,10 @@
 
 from __future__ import annotations
 
-from memdiag.allocator.machine.memory import (
-    ADDRESS,
-    BIRTHS,
-    BORN,
-    CALL,
-    FREE,
-    HOLES,
-    INDEX,
-    IS_LOGGED,
-    KEY,
-    LANE,
-    LOG_ACTION,
-    LOG_CALL,
-    LOG_OFF,
-    LOG_POOL,
-    LOG_SEG,
-    LOG_SIZE,
-    LOG_STREAM,
-    LOG_TENSOR,
-    NEXT,
-    NONE,
-    NUM_LOGGED,
-    NUMBER,
-    OFF,
-    PLACE,
-    POOL,
-    PREV,
-    RANGE,
-    SEARCHES,
-    SIZE,
-    STATE,
-    STREAM,
-    TIE,
-    TIES_BY_BIRTH,
-    drop_row,
-    new_row,
+from memdiag.allocator.machine.memory import (  # isort: skip
+    ADDRESS, BIRTHS, BORN, CALL, FREE, HOLES, INDEX, IS_LOGGED, KEY, LANE, LOG_ACTION, LOG_CALL, LOG_OFF, LOG_POOL, LOG_SEG, LOG_SIZE,
+    LOG_STREAM, LOG_TENSOR, NEXT, NONE, NUMBER, NUM_LOGGED, OFF, PLACE, POOL, PREV, RANGE, SEARCHES, SIZE, STATE, STREAM, TIE,
+    TIES_BY_BIRTH, drop_row, new_row,
 )  # fmt: skip
 from memdiag.allocator.machine.ordered import insert, remove
 from memdiag.trace.compiled import njit_part

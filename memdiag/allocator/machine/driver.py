@@ -2,30 +2,9 @@
 
 from __future__ import annotations
 
-from memdiag.allocator.machine.memory import (
-    A_RANGE,
-    ADDRESS,
-    COUNT,
-    DEVICE_ALLOCS,
-    DEVICE_FREES,
-    FREE_BYTES,
-    GIVEN,
-    IS_BROKEN,
-    IS_PRIVATE,
-    LANE,
-    LENGTH,
-    NEXT_ADDRESS,
-    NEXT_PLACE,
-    NUM_GIVEN,
-    NUM_RANGES,
-    NUMBER,
-    PAGE,
-    PLACE,
-    POOL,
-    RESERVED,
-    STATE,
-    new_row,
-    up,
+from memdiag.allocator.machine.memory import (  # isort: skip
+    ADDRESS, A_RANGE, COUNT, DEVICE_ALLOCS, DEVICE_FREES, FREE_BYTES, GIVEN, HELD, IS_BROKEN, IS_PRIVATE, LANE, LENGTH, NEXT_ADDRESS,
+    NEXT_PLACE, NUMBER, NUM_BEFORE, NUM_GIVEN, NUM_RANGES, PAGE, PLACE, POOL, RESERVED, STATE, new_row, up,
 )  # fmt: skip
 from memdiag.trace.compiled import njit_part
 from memdiag.trace.table import Array
@@ -34,12 +13,11 @@ GRAIN = 2 << 20
 
 
 @njit_part
-def charge(r: Array, size: int) -> bool:
-    """Takes device memory; False: there is not as much."""
-    taken = up(size, GRAIN)
-    if taken > r[FREE_BYTES]:
+def charge(r: Array, wanted: int) -> bool:
+    """Takes device memory, whole pages of it; False: there is not as much."""
+    if wanted > r[FREE_BYTES]:
         return False
-    r[FREE_BYTES] -= taken
+    r[FREE_BYTES] -= wanted
     return True
 
 
@@ -51,8 +29,10 @@ def obtain(r: Array, m: Array, lane: int, length: int, page: int) -> int:
     segment = new_row(r, m)
     m[segment + NUMBER], m[segment + PAGE], m[segment + LENGTH] = number, page, length
     m[segment + LANE], m[segment + STATE] = lane, A_RANGE
-    if number < r[NUM_GIVEN] and m[r[GIVEN] + number] >= 0:
-        m[segment + ADDRESS] = m[r[GIVEN] + number]
+    m[m[lane + POOL] + HELD] += 1
+    known = number - r[NUM_BEFORE]
+    if known < r[NUM_GIVEN] and m[r[GIVEN] + known] >= 0:
+        m[segment + ADDRESS] = m[r[GIVEN] + known]
     else:
         m[segment + ADDRESS] = r[NEXT_ADDRESS]
         r[NEXT_ADDRESS] += up(length, GRAIN)
@@ -72,10 +52,16 @@ def gained(r: Array, size: int) -> None:
 
 
 @njit_part
-def lost(r: Array, m: Array, lane: int, size: int) -> None:
+def taken(size: int, page: int) -> int:
+    """Returns the device memory behind ``size`` bytes of a range whose pages have ``page`` bytes (0: it is one piece)."""
+    return up(size, GRAIN) if page == 0 else size // page * up(page, GRAIN)
+
+
+@njit_part
+def lost(r: Array, m: Array, lane: int, size: int, page: int) -> None:
     """Books memory that was given back."""
     r[RESERVED] -= size
-    r[FREE_BYTES] += up(size, GRAIN)
+    r[FREE_BYTES] += taken(size, page)
     pool = m[lane + POOL]
     if m[pool + IS_PRIVATE]:
         # A private pool's count rises once for each allocation that needed the driver, however many ranges that mapped, and falls once

@@ -3,28 +3,11 @@
 from __future__ import annotations
 
 from memdiag.allocator.machine.blocks import cut, merge, new_block, note, put
-from memdiag.allocator.machine.driver import charge, gained, lost, obtain
-from memdiag.allocator.machine.memory import (
-    DEVICE_BYTES,
-    FREE,
-    HOLE,
-    HOLES,
-    IS_SMALL,
-    LANE,
-    LARGE_PAGE,
-    NEXT,
-    NONE,
-    OFF,
-    PAGE,
-    PREV,
-    RANGE,
-    SIZE,
-    SMALL_PAGE,
-    STATE,
-    STREAM,
-    SUCC,
-    drop_row,
-    up,
+from memdiag.allocator.machine.driver import charge, gained, lost, obtain, taken
+
+from memdiag.allocator.machine.memory import (  # isort: skip
+    DEVICE_BYTES, FREE, HELD, HOLE, HOLES, IS_SMALL, LANE, LARGE_PAGE, NEXT, NONE, OFF, PAGE, POOL, PREV, RANGE, SIZE, SMALL_PAGE, STATE,
+    STREAM, SUCC, TIE, TIES_BY_BIRTH, drop_row, up,
 )  # fmt: skip
 from memdiag.allocator.machine.ordered import remove
 from memdiag.allocator.machine.streams import complete
@@ -78,7 +61,7 @@ def grow(r: Array, m: Array, log: Array, lane: int, size: int) -> int:
 def _map(r: Array, m: Array, log: Array, hole: int, need: int) -> bool:
     """Puts memory behind the first ``need`` bytes of a hole, in whole pages, all of them or none."""
     size = up(need, m[m[hole + RANGE] + PAGE])
-    if not charge(r, size):
+    if not charge(r, taken(size, m[m[hole + RANGE] + PAGE])):
         return False
     remove(m, hole)
     if size < m[hole + SIZE]:
@@ -104,13 +87,16 @@ def unmap(r: Array, m: Array, log: Array, block: int) -> None:
     if start > off:
         head = block
         block = cut(r, m, head, start - off)
+        if r[TIES_BY_BIRTH]:  # here the block that is cut stays the upper part, too
+            m[head + TIE], m[block + TIE] = m[block + TIE], m[head + TIE]
         put(r, m, head)
     size, lane = m[block + SIZE], m[block + LANE]
     m[block + STATE] = HOLE
     note(r, m, log, SEGMENT_UNMAP, block, size, -1)
     complete(r, m, m[lane + STREAM])  # unmapping waits for the stream first, so its events are seen as done later
     merge(r, m, block)
-    lost(r, m, lane, size)
+    lost(r, m, lane, size, page)
     if m[block + PREV] == NONE and m[block + NEXT] == NONE:  # nothing is left of the range
         remove(m, block)
+        m[m[lane + POOL] + HELD] -= 1
         drop_row(r, m, block)

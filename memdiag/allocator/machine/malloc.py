@@ -3,56 +3,14 @@
 from __future__ import annotations
 
 from memdiag.allocator.machine.blocks import cut, new_block, note, put
-from memdiag.allocator.machine.driver import charge, gained, obtain
+from memdiag.allocator.machine.driver import charge, gained, obtain, taken
 from memdiag.allocator.machine.expandable import grow
-from memdiag.allocator.machine.memory import (
-    ADDRESS,
-    ALIGNMENT,
-    CALL,
-    COUNT,
-    EXPANDABLE,
-    FREE,
-    FREE_BYTES,
-    GC,
-    HOLE,
-    INDEX,
-    IS_BROKEN,
-    IS_LAZY,
-    IS_LOGGED,
-    IS_PRIVATE,
-    IS_SMALL,
-    LANES,
-    LIMIT,
-    LOG_ACTION,
-    LOG_CALL,
-    LOG_OFF,
-    LOG_POOL,
-    LOG_SEG,
-    LOG_SIZE,
-    LOG_STREAM,
-    LOG_TENSOR,
-    MAX_SPLIT,
-    NEXT,
-    NONE,
-    NUM_LOGGED,
-    NUM_STREAMS,
-    OFF,
-    OOMS,
-    OUTSTANDING,
-    POOL,
-    RANGE,
-    REJECT_ABOVE,
-    RESERVED,
-    RETRIES,
-    ROUNDING,
-    SEARCHES,
-    SIZE,
-    STATE,
-    STREAM,
-    SUCC,
-    TIE,
-    TIES_BY_BIRTH,
-    up,
+
+from memdiag.allocator.machine.memory import (  # isort: skip
+    ADDRESS, ALIGNMENT, CALL, COUNT, EXPANDABLE, FREE, FREE_BYTES, GC, HOLE, INDEX, IS_BROKEN, IS_LAZY, IS_LOGGED, IS_PRIVATE, IS_SMALL,
+    LANES, LIMIT, LOG_ACTION, LOG_CALL, LOG_OFF, LOG_POOL, LOG_SEG, LOG_SIZE, LOG_STREAM, LOG_TENSOR, MAX_SPLIT, NEXT, NONE, NUM_LOGGED,
+    NUM_STREAMS, OFF, OOMS, OUTSTANDING, POOL, RANGE, REJECT_ABOVE, RESERVED, RETRIES, ROUNDING, SEARCHES, SIZE, STATE, STREAM, SUCC, TIE,
+    TIES_BY_BIRTH, up,
 )  # fmt: skip
 from memdiag.allocator.machine.ordered import at_least, remove
 from memdiag.allocator.machine.release import collect, flush, is_expandable, release_oversize
@@ -110,7 +68,7 @@ def _from_driver(r: Array, m: Array, log: Array, lane: int, size: int, segment_s
         return REJECTED
     if r[EXPANDABLE]:
         block = grow(r, m, log, lane, size)
-    elif charge(r, segment_size):
+    elif charge(r, taken(segment_size, 0)):
         gained(r, segment_size)
         block = new_block(r, m, obtain(r, m, lane, segment_size, 0), 0, segment_size, FREE)
         note(r, m, log, SEGMENT_ALLOC, block, segment_size, -1)

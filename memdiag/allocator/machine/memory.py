@@ -27,23 +27,23 @@ NUMBER, PAGE, PLACE, ADDRESS, LENGTH = range(5)  # and LANE, STATE as of a block
 POOL, STREAM, IS_SMALL = KEY, TIE, PARENT  # and LEFT, SUCC, PRED as the head of a set
 HOLES = ROW
 LANE_ROWS = 2
-# Of a pool. COUNT: how many ranges it is thought to have.
-USERS, COUNT, KNOWN, FREEABLE, IS_PRIVATE, INDEX, NO_SPLIT, USE_ON_OOM = range(8)
+# Of a pool. COUNT: how many ranges it is thought to have; HELD: how many it has.
+USERS, COUNT, KNOWN, FREEABLE, IS_PRIVATE, INDEX, NO_SPLIT, USE_ON_OOM, HELD = range(9)
 # Of a stream: events in order.
 ISSUED, FINISHED, HEAD, TAIL = range(4)
 # Of an event in a stream's queue, and of a stream that a block was used on.
-SEQUENCE, BLOCK, FOLLOWING, USED_STREAM = range(4)
+SEQUENCE, BLOCK, FOLLOWING, USED_STREAM, CAPTURED = range(5)
 
 # Registers: settings.
 (
     EXPANDABLE, MAX_SPLIT, SPLIT_IS_LIMITED, ROUNDING, SMALL_PAGE, LARGE_PAGE, LIMIT, GC, BAR, REJECT_ABOVE, ALIGNMENT, OWN_STREAM_COUNTS,
     IS_LAZY, TIES_BY_BIRTH, SCOPE_IS_CAPTURE, EXPANDABLE_AGES, DONE, NUM_STREAMS, NUM_POOLS, LANES, POOLS, STREAMS, WAITING, GIVEN,
-    NUM_GIVEN,
+    NUM_GIVEN, NUM_BEFORE,
     # Counters and the like.
     FREE_BYTES, DEVICE_BYTES, OTHERS, NUM_RANGES, NEXT_PLACE, NEXT_ADDRESS, SPARE, FRESH, NUM_ROWS, CAPACITY, SEED, BIRTHS, SEARCHES,
     RESERVED, ALLOCATED, ACTIVE, REQUESTED_BYTES, RETRIES, OOMS, DEVICE_ALLOCS, DEVICE_FREES, OUTSTANDING, NUM_SCOPES, DEFERRED, IS_BROKEN,
     IS_LOGGED, NUM_LOGGED, LOG_CAPACITY, CALL, AT, NUM_REGISTERS,
-) = range(56)  # fmt: skip
+) = range(57)  # fmt: skip
 
 # When streams are through (register DONE).
 BY_NEXT_CALL, BY_HAND, AS_RECORDED = range(3)
@@ -82,4 +82,4 @@ def drop_row(r: Array, m: Array, row: int) -> None:
 @njit_part
 def up(size: int, unit: int) -> int:
     """Rounds up to a multiple."""
-    return -(-size // unit) * unit
+    return (size + unit - 1) // unit * unit

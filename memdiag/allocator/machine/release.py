@@ -5,34 +5,10 @@ from __future__ import annotations
 from memdiag.allocator.machine.blocks import note
 from memdiag.allocator.machine.driver import lost
 from memdiag.allocator.machine.expandable import unmap
-from memdiag.allocator.machine.memory import (
-    BAR,
-    BORN,
-    COUNT,
-    EXPANDABLE_AGES,
-    FREEABLE,
-    IS_BROKEN,
-    KNOWN,
-    LANE,
-    LANE_ROWS,
-    LANES,
-    MAX_SPLIT,
-    NEXT,
-    NONE,
-    NUM_POOLS,
-    NUM_STREAMS,
-    PAGE,
-    POOLS,
-    PRED,
-    PREV,
-    RANGE,
-    RESERVED,
-    ROW,
-    SEARCHES,
-    SIZE,
-    SPLIT_IS_LIMITED,
-    SUCC,
-    drop_row,
+
+from memdiag.allocator.machine.memory import (  # isort: skip
+    BAR, BORN, COUNT, EXPANDABLE_AGES, FREEABLE, HELD, IS_BROKEN, KNOWN, LANE, LANES, LANE_ROWS, MAX_SPLIT, NEXT, NONE, NUM_POOLS,
+    NUM_STREAMS, PAGE, POOL, POOLS, PRED, PREV, RANGE, RESERVED, ROW, SEARCHES, SIZE, SPLIT_IS_LIMITED, SUCC, drop_row,
 )  # fmt: skip
 from memdiag.allocator.machine.ordered import at_least, remove
 from memdiag.allocator.machine.streams import wait
@@ -63,9 +39,13 @@ def is_expandable(m: Array, block: int) -> bool:
 @njit_part
 def _give_back(r: Array, m: Array, log: Array, block: int) -> None:
     """Frees the range that a free block is."""
+    if not is_whole(m, block):  # with pages of 1 GiB an oversize block can be the rest of a segment: the driver refuses it
+        r[IS_BROKEN] = 1
+        return
     remove(m, block)
     note(r, m, log, SEGMENT_FREE, block, m[block + SIZE], -1)
-    lost(r, m, m[block + LANE], m[block + SIZE])
+    m[m[m[block + LANE] + POOL] + HELD] -= 1
+    lost(r, m, m[block + LANE], m[block + SIZE], m[m[block + RANGE] + PAGE])
     drop_row(r, m, block)
 
 
@@ -104,6 +84,8 @@ def release_pool(r: Array, m: Array, log: Array, index: int) -> None:
     if m[pool + COUNT] == 0 and not r[IS_BROKEN]:
         m[pool + FREEABLE] = 0
         m[pool + KNOWN] = 0
+        if m[pool + HELD]:  # the count was wrong: the pool is deleted under its own blocks
+            r[IS_BROKEN] = 1
 
 
 @njit_part
@@ -128,7 +110,7 @@ def release_oversize(r: Array, m: Array, log: Array, lane: int, size: int) -> bo
         _give_back(r, m, log, block)
         return True
     block = m[lane + PRED]
-    while block != lane and got < want and m[block + SIZE] >= r[MAX_SPLIT]:
+    while block != lane and got < want and m[block + SIZE] >= r[MAX_SPLIT] and not r[IS_BROKEN]:
         following = m[block + PRED]
         if not is_expandable(m, block):
             got += m[block + SIZE]

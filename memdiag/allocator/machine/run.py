@@ -4,78 +4,19 @@ from __future__ import annotations
 
 from memdiag.allocator.machine.blocks import note
 from memdiag.allocator.machine.malloc import allocate
-from memdiag.allocator.machine.memory import (
-    ACTIVE,
-    ALLOCATED,
-    AT,
-    BAR,
-    CALL,
-    CAPACITY,
-    COUNT,
-    DEFERRED,
-    DEVICE_ALLOCS,
-    DEVICE_BYTES,
-    DEVICE_FREES,
-    EVENTS,
-    FREE_BYTES,
-    FREEABLE,
-    FRESH,
-    IS_BROKEN,
-    IS_LOGGED,
-    KNOWN,
-    LIMIT,
-    LIVE,
-    LOG_CAPACITY,
-    NONE,
-    NUM_LOGGED,
-    NUM_ROWS,
-    NUM_SCOPES,
-    NUMBER,
-    OFF,
-    OOMS,
-    OTHERS,
-    PENDING,
-    POOLS,
-    RANGE,
-    REQUESTED,
-    REQUESTED_BYTES,
-    RESERVED,
-    RETRIES,
-    ROW,
-    SIZE,
-    STATE,
-    SUCC,
-    TENSOR,
-    USERS,
-    USES,
+
+from memdiag.allocator.machine.memory import (  # isort: skip
+    ACTIVE, ALLOCATED, AT, BAR, CALL, CAPACITY, COUNT, DEFERRED, DEVICE_ALLOCS, DEVICE_BYTES, DEVICE_FREES, EVENTS, FREEABLE, FREE_BYTES,
+    FRESH, IS_BROKEN, IS_LOGGED, KNOWN, LIMIT, LIVE, LOG_CAPACITY, NONE, NUMBER, NUM_LOGGED, NUM_ROWS, NUM_SCOPES, OFF, OOMS, OTHERS,
+    PENDING, POOLS, RANGE, REQUESTED, REQUESTED_BYTES, RESERVED, RETRIES, ROW, SIZE, STATE, SUCC, TENSOR, USERS, USES,
 )  # fmt: skip
 from memdiag.allocator.machine.release import flush, lane_of, release_pool
-from memdiag.allocator.machine.streams import (
-    complete,
-    finish,
-    is_capturing,
-    record_events,
-    start_waiting,
-    stop_waiting,
-    use,
-    wait,
-)  # fmt: skip
+from memdiag.allocator.machine.streams import complete, finish, is_capturing, record_events, start_waiting, stop_waiting, use, wait
 from memdiag.allocator.result import OUT_OF_MEMORY, SKIPPED, UNDEFINED
-from memdiag.allocator.workload import (
-    ALLOC,
-    COMPLETE,
-    EMPTY_CACHE,
-    EXTERNAL,
-    FREE,
-    FREE_COMPLETED,
-    FREE_REQUESTED,
-    POOL_BEGIN,
-    POOL_END,
-    POOL_RELEASE,
-    RECORD_STREAM,
-    SET_FRACTION,
-    SET_TOTAL,
-    SYNC,
+
+from memdiag.allocator.workload import (  # isort: skip
+    ALLOC, COMPLETE, EMPTY_CACHE, EXTERNAL, FREE, FREE_COMPLETED, FREE_REQUESTED, POOL_BEGIN, POOL_END, POOL_RELEASE, RECORD_STREAM,
+    SET_FRACTION, SET_TOTAL, SYNC,
 )  # fmt: skip
 from memdiag.trace import schema
 from memdiag.trace.compiled import njit, njit_part
@@ -174,7 +115,7 @@ def run(r: Array, m: Array, log: Array, out: Array, where: Array, op: Array, ten
                     seg, off = m[m[block + RANGE] + NUMBER], m[block + OFF]
                     note(r, m, log, schema.ALLOC, block, size[i], t)
         elif code == FREE or code == FREE_REQUESTED:
-            block = where[t]
+            block = where[t] if t >= 0 else NONE
             if block == NONE:
                 status = SKIPPED
             else:
@@ -185,15 +126,17 @@ def run(r: Array, m: Array, log: Array, out: Array, where: Array, op: Array, ten
                 else:
                     status = SKIPPED
         elif code == FREE_COMPLETED:
-            block = where[t]
-            where[t] = NONE
+            block = NONE
+            if t >= 0:
+                block = where[t]
+                where[t] = NONE
             if block != NONE and m[block + STATE] == PENDING and m[block + TENSOR] == t:
                 stop_waiting(m, block)
                 finish(r, m, log, block)
             else:
                 status = SKIPPED
         elif code == RECORD_STREAM:
-            block = where[t]
+            block = where[t] if t >= 0 else NONE
             if block == NONE or m[block + STATE] != LIVE:
                 status = SKIPPED
             else:

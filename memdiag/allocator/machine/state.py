@@ -8,7 +8,6 @@ from memdiag.allocator.conf import Conf
 from memdiag.allocator.machine import memory as mem
 from memdiag.allocator.machine.driver import GRAIN
 from memdiag.allocator.rules import BY_ADDRESS, BY_BIRTH, Rules
-from memdiag.trace.layout import SMALL_SEGMENT
 from memdiag.trace.table import Array
 
 FIRST_ADDRESS = 1 << 44  # of invented ranges
@@ -92,12 +91,10 @@ def enlarge(r: Array, m: Array, log: Array) -> tuple[Array, Array]:
     return m, log
 
 
-def segments(r: Array, m: Array) -> tuple[Array, Array]:
-    """Returns address and length of every range there ever was, in the order in which they were obtained."""
-    rows = m[int(r[mem.GIVEN]) + int(r[mem.NUM_GIVEN]) + (-int(r[mem.NUM_GIVEN]) % mem.ROW) : int(r[mem.FRESH])].reshape(-1, mem.ROW)
+def segments(r: Array, m: Array) -> Array:
+    """Returns the address of every range there ever was, by number."""
+    begin = r[mem.GIVEN] + -(-r[mem.NUM_GIVEN] // mem.ROW) * mem.ROW
+    rows = m[begin : r[mem.FRESH]].reshape(-1, mem.ROW)
     ranges = rows[rows[:, mem.STATE] == mem.A_RANGE]
-    ranges = ranges[np.argsort(ranges[:, mem.NUMBER])]
-    return ranges[:, mem.ADDRESS].copy(), ranges[:, mem.LENGTH].copy()
-
-
-__all__ = ["SMALL_SEGMENT", "enlarge", "limits", "new_state", "segments"]
+    addresses: Array = ranges[np.argsort(ranges[:, mem.NUMBER]), mem.ADDRESS]
+    return addresses

@@ -3,45 +3,11 @@
 from __future__ import annotations
 
 from memdiag.allocator.machine.blocks import merge, note
-from memdiag.allocator.machine.memory import (
-    ACTIVE,
-    AS_RECORDED,
-    BLOCK,
-    BY_NEXT_CALL,
-    DEFERRED,
-    DONE,
-    EVENTS,
-    FINISHED,
-    FOLLOWING,
-    FREE,
-    HEAD,
-    ISSUED,
-    LANE,
-    NONE,
-    NUM_SCOPES,
-    NUM_STREAMS,
-    OUTSTANDING,
-    OWN_STREAM_COUNTS,
-    PENDING,
-    POOL,
-    PRED,
-    REQUESTED,
-    REQUESTED_BYTES,
-    ROW,
-    SCOPE_IS_CAPTURE,
-    SEQUENCE,
-    SIZE,
-    STATE,
-    STREAM,
-    STREAMS,
-    SUCC,
-    TAIL,
-    TENSOR,
-    USED_STREAM,
-    USES,
-    WAITING,
-    drop_row,
-    new_row,
+
+from memdiag.allocator.machine.memory import (  # isort: skip
+    ACTIVE, AS_RECORDED, BLOCK, BY_NEXT_CALL, CAPTURED, DEFERRED, DONE, EVENTS, FINISHED, FOLLOWING, FREE, HEAD, ISSUED, IS_BROKEN, LANE,
+    NONE, NUM_SCOPES, NUM_STREAMS, OUTSTANDING, OWN_STREAM_COUNTS, PENDING, POOL, PRED, REQUESTED, REQUESTED_BYTES, ROW, SCOPE_IS_CAPTURE,
+    SEQUENCE, SIZE, STATE, STREAM, STREAMS, SUCC, TAIL, TENSOR, USED_STREAM, USES, WAITING, drop_row, new_row,
 )  # fmt: skip
 from memdiag.trace.compiled import njit_part
 from memdiag.trace.schema import FREE_COMPLETED
@@ -64,13 +30,14 @@ def use(r: Array, m: Array, block: int, stream: int) -> None:
     if r[DONE] == AS_RECORDED or (stream == m[m[block + LANE] + STREAM] and not r[OWN_STREAM_COUNTS]):
         return
     x = m[block + USES]
-    while x != NONE:
-        if m[x + USED_STREAM] == stream:
-            return
+    while x != NONE and m[x + USED_STREAM] != stream:
         x = m[x + FOLLOWING]
-    x = new_row(r, m)
-    m[x + USED_STREAM], m[x + FOLLOWING] = stream, m[block + USES]
-    m[block + USES] = x
+    if x == NONE:
+        x = new_row(r, m)
+        m[x + USED_STREAM], m[x + FOLLOWING], m[x + CAPTURED] = stream, m[block + USES], 0
+        m[block + USES] = x
+    if is_capturing(r):
+        m[x + CAPTURED] = 1
 
 
 @njit_part
@@ -106,8 +73,31 @@ def _over(r: Array, m: Array, log: Array, event: int) -> None:
 
 @njit_part
 def is_capturing(r: Array) -> bool:
-    """Whether the allocator thinks that a graph is being captured: before 2.12 any open scope of a private pool counts as that."""
+    """Whether the allocator thinks that a graph is being captured: before 2.13 any open scope of a private pool counts as that."""
     return r[SCOPE_IS_CAPTURE] != 0 and r[NUM_SCOPES] > 0
+
+
+@njit_part
+def _end_capture(r: Array, m: Array, log: Array) -> None:
+    """Goes on with what was freed in a capture: uses from within it are the graph's affair, the others get their events now."""
+    block = r[DEFERRED]
+    r[DEFERRED] = NONE
+    while block != NONE:
+        following, x = m[block + SUCC], m[block + USES]
+        m[block + USES] = NONE
+        while x != NONE:
+            after = m[x + FOLLOWING]
+            if m[x + CAPTURED]:
+                drop_row(r, m, x)
+            else:
+                m[x + FOLLOWING] = m[block + USES]
+                m[block + USES] = x
+            x = after
+        if m[block + USES] == NONE:
+            finish(r, m, log, block)
+        else:
+            record_events(r, m, block)
+        block = following
 
 
 @njit_part
@@ -115,12 +105,8 @@ def poll(r: Array, m: Array, log: Array) -> None:
     """Looks which events are done: of each stream in order, up to the first that is not. Every request for memory begins with this."""
     if is_capturing(r):
         return
-    block = r[DEFERRED]
-    r[DEFERRED] = NONE
-    while block != NONE:
-        following = m[block + SUCC]
-        record_events(r, m, block)
-        block = following
+    if r[DEFERRED] != NONE:
+        _end_capture(r, m, log)
     if r[OUTSTANDING] == 0:
         return
     for s in range(r[NUM_STREAMS]):
@@ -135,6 +121,11 @@ def poll(r: Array, m: Array, log: Array) -> None:
 @njit_part
 def wait(r: Array, m: Array, log: Array, pool: int) -> None:
     """Waits for all events (``pool``: only for those of its blocks), and so for the work before them on their streams."""
+    if is_capturing(r):  # an assertion: in a capture nothing may be waited for
+        r[IS_BROKEN] = 1
+        return
+    if r[DEFERRED] != NONE:
+        _end_capture(r, m, log)
     if r[OUTSTANDING] > 0:
         for s in range(r[NUM_STREAMS]):
             stream = r[STREAMS] + s * ROW
