@@ -9,22 +9,30 @@ from __future__ import annotations
 import numpy as np
 
 from memdiag.allocator.workload import ALLOC, FREE, FREE_REQUESTED, Workload
+from memdiag.trace.layout import Layout
 from memdiag.trace.table import Array
 
 
-def shared_calls(one: Workload, other: Workload) -> tuple[int, int]:
+def shared_calls(one: Workload, other: Workload, first_failed: int, layout: Layout) -> tuple[int, int]:
     """Returns how many leading calls of each are the common part: it ends after the last allocation or free that both have.
 
     Compared are what the program itself does: allocations with their sizes and streams, and frees of the same ones. When a free is
     complete, and when cached memory is given back, is the allocator's affair.
+
+    Args:
+        one: The run that may have failed.
+        other: The run to compare it with.
+        first_failed: Tensors of ``one`` from this number on are requests that failed: of those a recording has the rounded size only.
+        layout: How ``one`` rounded.
     """
     rows_one, rows_other = _own(one), _own(other)
     count = min(len(rows_one), len(rows_other))
     a, b = rows_one[:count], rows_other[:count]
     frees_one, frees_other = one.op[a] != ALLOC, other.op[b] != ALLOC
     same = frees_one == frees_other
-    same &= frees_one | (one.size[a] == other.size[b])
-    same &= one.tensor[a] == other.tensor[b]
+    same_block = layout.round(one.size[a]) == layout.round(other.size[b])
+    same &= frees_one | (one.size[a] == other.size[b]) | ((one.tensor[a] >= first_failed) & same_block)
+    same &= _births(one, a) == _births(other, b)
     same &= _handles(one, a) == _handles(other, b)
     different = np.flatnonzero(~same)
     end = int(different[0]) if len(different) else count
@@ -36,6 +44,16 @@ def shared_calls(one: Workload, other: Workload) -> tuple[int, int]:
 def _own(workload: Workload) -> Array:
     """Rows of the calls that the program itself made."""
     return np.flatnonzero(np.isin(workload.op, (ALLOC, FREE, FREE_REQUESTED)))
+
+
+def _births(workload: Workload, rows: Array) -> Array:
+    """Which of the allocations each call is about: by their order, since rows of a table of tensors are not those of another run."""
+    born = np.full(workload.num_tensors, -1, np.int64)
+    made = rows[workload.op[rows] == ALLOC]
+    born[workload.tensor[made]] = np.arange(len(made))
+    before = np.flatnonzero(born < 0)
+    born[before] = -1 - np.arange(len(before))
+    return born[workload.tensor[rows]]
 
 
 def _handles(workload: Workload, rows: Array) -> Array:

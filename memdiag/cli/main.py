@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from memdiag.cli import analyze, conf, devices, doctor, oom, record
+from memdiag.cli import analyze, conf, devices, doctor, oom, record, simulate, try_run
 from memdiag.cli.quick import QuickCommand, QuickGroup, TextCommand
 from memdiag.cli.talk import say_error
 from memdiag.errors import COULD_NOT, DONE, MemdiagError
@@ -29,9 +29,11 @@ app = typer.Typer(
 )
 app.command("analyze", cls=QuickCommand)(analyze.analyze)
 app.command("oom", cls=TextCommand)(oom.oom)
+app.command("simulate", cls=QuickCommand)(simulate.simulate)
 app.command("conf", cls=QuickCommand)(conf.conf)
 app.command("record", cls=QuickCommand, context_settings={"allow_interspersed_args": False})(record.record)
 app.command("doctor", cls=QuickCommand)(doctor.doctor)
+app.command("try", cls=QuickCommand)(try_run.try_run)
 app.command("devices", cls=QuickCommand)(devices.devices)
 
 

@@ -1,0 +1,109 @@
+"""What a recorded run was, from its manifest, and the order to run it again with other allocator settings."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from memdiag.cli.recorded_run import Order
+from memdiag.errors import MemdiagError
+
+# What the run itself sets anew: the launcher gives ranks and ports, and the recorder its own.
+_SET_BY_LAUNCHERS = frozenset(
+    {
+        "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT", "MEMDIAG_RECORD",
+        "MEMDIAG_PHANTOM",
+    }
+)  # fmt: skip
+_HOW = "memdiag try works on a run of memdiag record: its folder memdiag-<run>, with manifest.json"
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """A run that can be repeated.
+
+    Attributes:
+        folder: Its folder.
+        manifest: As ``memdiag record`` wrote it.
+        traces: Its traces, by rank.
+    """
+
+    folder: Path
+    manifest: Mapping[str, Any]
+    traces: tuple[Path, ...]
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """Words of the command."""
+        return tuple(self.manifest["argv"])
+
+    @property
+    def shown(self) -> str:
+        """The command as it would be typed."""
+        return shlex.join(self.command)
+
+
+def find_run(given: Path | None) -> RecordedRun:
+    """Returns the run in a folder, the run that a trace belongs to, or the newest run here.
+
+    Raises:
+        MemdiagError: There is none, its manifest cannot be read, or the command cannot be repeated.
+    """
+    from memdiag.cli.choose import choose_trace
+    from memdiag.recorder.run_folder import MANIFEST, read_json, traces
+
+    if given is not None and (given / MANIFEST).is_file():
+        folder = given.resolve()
+    else:
+        folder = _folder_of(choose_trace(given).resolve())
+    manifest = read_json(str(folder / MANIFEST))
+    if manifest is None:
+        raise MemdiagError(f"{folder}: there is no run that could be repeated", _HOW)
+    words = manifest.get("argv")
+    if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
+        raise MemdiagError(f"{folder / MANIFEST}: it names no command", _HOW)
+    _check(folder, manifest, words)
+    return RecordedRun(folder, manifest, tuple(Path(path) for path in traces(str(folder))))
+
+
+def _folder_of(trace: Path) -> Path:
+    """The run that a trace belongs to. Its short name (trace.pkl) is a second name of a file in a run's folder beside it."""
+    from memdiag.cli.choose import is_same
+    from memdiag.recorder.run_folder import MANIFEST
+
+    if (trace.parent / MANIFEST).is_file():
+        return trace.parent
+    return next((path.parent for path in trace.parent.glob("memdiag-*/rank*.pkl") if is_same(path, trace)), trace.parent)
+
+
+def _check(folder: Path, manifest: Mapping[str, Any], words: list[str]) -> None:
+    from memdiag.recorder.private import HIDDEN
+
+    if any(HIDDEN in word for word in words):
+        raise MemdiagError(
+            "the recorded command holds a secret, which memdiag does not keep",
+            "set the variable yourself and record again: memdiag record -- …",
+        )
+    if not Path(str(manifest.get("cwd"))).is_dir():
+        raise MemdiagError(f"{manifest.get('cwd')}: the directory that the command ran in is not there", f"see {folder / 'manifest.json'}")
+
+
+def again(run: RecordedRun, changes: Mapping[str, str], output: str | None) -> Order:
+    """Returns the order to run it again.
+
+    Args:
+        run: What was recorded.
+        changes: Variables to set on top of the recorded ones; "" takes one away.
+        output: The folder of the new run; None: beside the recorded one.
+    """
+    settings = {name: value for name, value in dict(run.manifest.get("settings") or {}).items() if name not in {"folder", "file"}}
+    settings["backends"] = tuple(settings.get("backends") or ())
+    phantom = run.manifest.get("phantom") or {}
+    recorded = {name: value for name, value in dict(run.manifest.get("environment") or {}).items() if name not in _SET_BY_LAUNCHERS}
+    return Order(
+        run.command, settings, output or str(run.folder.parent), phantom.get("device"), phantom.get("as_rank"), phantom.get("world"),
+        {**recorded, **changes},
+    )  # fmt: skip

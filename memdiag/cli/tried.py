@@ -1,0 +1,238 @@
+"""The two halves of ``memdiag try``: what is predicted from a recorded run, and what the new run made of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from memdiag.cli.talk import busy, say
+from memdiag.errors import MemdiagError
+from memdiag.units import format_bytes, plural
+
+if TYPE_CHECKING:
+    from memdiag.allocator.calibrate import Calibration
+    from memdiag.allocator.result import Replay
+    from memdiag.allocator.workload import Workload
+    from memdiag.cli.after_run import Run
+    from memdiag.cli.recorded_run import Done
+    from memdiag.cli.rerun import RecordedRun
+    from memdiag.trace.model import DeviceTrace, Trace
+
+RESULT = "try.json"
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What is predicted of one rank.
+
+    Attributes:
+        path: Its trace.
+        trace, device: What was recorded.
+        workload: What it asked for.
+        calibration: How far a replay of the recorded settings is what was recorded.
+        replay: The replay under the settings to try.
+    """
+
+    path: Path
+    trace: Trace
+    device: DeviceTrace
+    workload: Workload
+    calibration: Calibration
+    replay: Replay
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What is predicted of a run.
+
+    Attributes:
+        variable: The environment variable of the settings.
+        conf: The settings to try.
+        ranks: By rank.
+    """
+
+    variable: str
+    conf: str
+    ranks: tuple[Predicted, ...]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Prediction and outcome of one rank, over the calls that both runs made alike.
+
+    Attributes:
+        name: File of the rank.
+        num_allocations: Of the common part; ``num_recorded`` of the recorded run, ``num_now`` of the new one.
+        recorded, predicted, now: Peaks of reserved bytes over the common part; ``ooms_*`` failed requests in it.
+        now_whole: Peak of reserved bytes of the whole new run.
+        calibrated: The share of the recording that its replay reproduces, in words.
+    """
+
+    name: str
+    num_allocations: int
+    num_recorded: int
+    num_now: int
+    recorded: int
+    predicted: int
+    now: int
+    ooms_recorded: int
+    ooms_predicted: int
+    ooms_now: int
+    now_whole: int
+    ooms_whole: int
+    calibrated: str
+
+    @property
+    def error(self) -> int:
+        """Predicted peak - actual one."""
+        return self.predicted - self.now
+
+
+def predict(run: RecordedRun, conf: str | None) -> Prediction:
+    """Replays every rank of a recorded run under other settings.
+
+    Args:
+        run: What was recorded.
+        conf: Settings to try; None: those that ``memdiag tune`` recommends.
+
+    Raises:
+        MemdiagError: There is nothing to replay, or the settings are refused.
+    """
+    from memdiag.allocator.calibrate import calibrate_workload
+    from memdiag.allocator.from_trace import described
+    from memdiag.allocator.replay import replay
+    from memdiag.analyzers.allocator_settings import AllocatorSettings
+    from memdiag.cli.loading import read_trace
+
+    if not run.traces:
+        raise MemdiagError(f"{run.folder}: this run has no trace", "record it again: memdiag record -- …")
+    loaded = [(path, read_trace(path)) for path in run.traces]
+    settings = AllocatorSettings.of(loaded[0][1])
+    if not settings.can_change:
+        raise MemdiagError(
+            f"{loaded[0][0].name} was recorded on {loaded[0][1].backend or 'an unknown device'}, whose allocator has no settings to try",
+            "try a run on a CUDA or NPU device, or record on one that is not there: memdiag record --phantom …",
+        )
+    chosen = _best() if conf is None else conf
+    ranks = []
+    with busy("predicting …"):
+        for path, trace in loaded:
+            device = max(trace.devices, key=lambda device: device.num_events)
+            workload, limits = described(trace, device)
+            calibration = calibrate_workload(trace, device, workload, limits)
+            predicted = replay(
+                workload, calibration.policy, conf=chosen, torch_version=calibration.torch_version, capacity=limits.capacity_bytes,
+                keep_start=chosen == calibration.conf,
+            )  # fmt: skip
+            ranks.append(Predicted(path, trace, device, workload, calibration, predicted))
+    return Prediction(settings.variable, chosen, tuple(ranks))
+
+
+def say_prediction(run: RecordedRun, prediction: Prediction) -> None:
+    """Says what will be run, and what is expected of it."""
+    phantom = (run.manifest.get("phantom") or {}).get("device")
+    say(f"memdiag: running again: {run.shown}")
+    say(f"  in         {run.manifest['cwd']}" + (f", on a phantom {phantom}" if phantom else ""))
+    say(f"  with       {prediction.variable}={prediction.conf or '(nothing set)'}")
+    for rank in prediction.ranks:
+        lead = f"{rank.path.name}: " if len(prediction.ranks) > 1 else ""
+        usage = rank.device.usage.reserved
+        peak, failed = int(rank.replay.reserved.max(initial=0)), int(rank.replay.ooms.max(initial=0))
+        fails = "no request fails" if not failed else f"{plural(failed, 'request')} would fail"
+        say(f"  predicted  {lead}peak {format_bytes(peak)} reserved instead of {format_bytes(int(usage.max(initial=0)))}; {fails}")
+        say(f"             {lead}{calibrated(rank.calibration)}")
+
+
+def calibrated(calibration: Calibration) -> str:
+    """Says in words how far the model is what was recorded."""
+    if calibration.exact is None:
+        return "not calibrated: the recording has no addresses"
+    if calibration.is_exact:
+        return f"calibrated: exact ({calibration.exact:,} of {calibration.events:,})"
+    error = calibration.error_bytes
+    bound = f"; reserved bytes are off by up to {format_bytes(error)}" if error is not None else ""
+    return f"calibrated: {calibration.exact:,} of {calibration.events:,} as recorded{bound}"
+
+
+def compare(prediction: Prediction, run: Run) -> list[Compared]:
+    """Holds the prediction against what the new run left; ranks that left nothing are not in it."""
+    from memdiag.cli.loading import read_trace
+
+    now = {Path(status["trace"]).name: Path(status["trace"]) for status in run.recorded}
+    return [_compare(rank, read_trace(now[rank.path.name])) for rank in prediction.ranks if rank.path.name in now]
+
+
+def _compare(rank: Predicted, trace: Trace) -> Compared:
+    from memdiag.allocator.from_trace import described
+    from memdiag.allocator.shared_calls import shared_calls
+    from memdiag.allocator.workload import ALLOC
+    from memdiag.trace import schema
+
+    device = next((each for each in trace.devices if each.device == rank.device.device), trace.devices[0])
+    workload, _ = described(trace, device)
+    end, end_now = shared_calls(rank.workload, workload, len(rank.device.tensors), rank.trace.layout)
+    row = int(rank.workload.row[end - 1]) + 1 if end else 0
+    row_now = int(workload.row[end_now - 1]) + 1 if end_now else 0
+
+    def ooms(device: DeviceTrace, until: int) -> int:
+        return int((device.events.action[:until] == schema.OOM).sum())
+
+    return Compared(
+        name=rank.path.name,
+        num_allocations=int((rank.workload.op[:end] == ALLOC).sum()),
+        num_recorded=int((rank.workload.op == ALLOC).sum()),
+        num_now=int((workload.op == ALLOC).sum()),
+        recorded=int(rank.device.usage.reserved[:row].max(initial=0)),
+        predicted=int(rank.replay.reserved[:end].max(initial=0)),
+        now=int(device.usage.reserved[:row_now].max(initial=0)),
+        ooms_recorded=ooms(rank.device, row),
+        ooms_predicted=int(rank.replay.ooms[:end].max(initial=0)),
+        ooms_now=ooms(device, row_now),
+        now_whole=int(device.usage.reserved.max(initial=0)),
+        ooms_whole=ooms(device, device.num_events),
+        calibrated=calibrated(rank.calibration),
+    )
+
+
+def say_comparison(compared: list[Compared], prediction: Prediction, done: Done) -> None:
+    """Says what came of it, and leaves the numbers in the folder of the new run."""
+    from dataclasses import asdict
+
+    from memdiag.recorder.files import write_json
+
+    say("")
+    if not compared:
+        say("memdiag: the new run left no trace to compare with")
+        return
+    for each in compared:
+        say(f"memdiag: predicted and actual{f', {each.name}' if len(compared) > 1 else ''}: {prediction.variable}={prediction.conf}")
+        _say_one(each)
+    ended = "as before" if not done.ended.status else f"with status {done.ended.exit_code}"
+    say(f"  the run    ended {ended}; its files are in {done.folder.shown}")
+    content: dict[str, Any] = {
+        "schema_version": 1, "variable": prediction.variable, "conf": prediction.conf, "exit_status": done.ended.exit_code,
+        "ranks": [{**asdict(each), "error": each.error} for each in compared],
+    }  # fmt: skip
+    write_json(str(Path(done.folder.path, RESULT)), content)
+
+
+def _say_one(each: Compared) -> None:
+    say(f"  {'':<24}{'recorded':>14}{'predicted':>14}{'now':>14}{'error':>14}")
+    values = [format_bytes(value) for value in (each.recorded, each.predicted, each.now)]
+    error = "0 bytes" if not each.error else f"{'+' if each.error > 0 else '-'}{format_bytes(abs(each.error))}"
+    say(f"  {'peak reserved':<24}{values[0]:>14}{values[1]:>14}{values[2]:>14}{error:>14}")
+    counts = (each.ooms_recorded, each.ooms_predicted, each.ooms_now, each.ooms_predicted - each.ooms_now)
+    say(f"  {'requests that failed':<24}" + "".join(f"{count:>14}" for count in counts))
+    say(f"  {each.calibrated}")
+    if each.num_allocations < each.num_recorded:
+        say(f"  compared   the first {each.num_allocations:,} of {each.num_recorded:,} allocations: then the program took another course")
+    else:
+        say(f"  compared   {plural(each.num_allocations, 'allocation')}, all that were recorded")
+    if each.num_now > each.num_allocations:
+        failed = f", {plural(each.ooms_whole, 'request')} failed" if each.ooms_whole else ""
+        say(f"  after them the new run made {each.num_now - each.num_allocations:,} more: peak {format_bytes(each.now_whole)}{failed}")
+
+
+def _best() -> str:
+    raise MemdiagError("no settings to try", "give them: memdiag try --conf 'expandable_segments:True'")
