@@ -94,13 +94,14 @@ def _environment(order: Order, own: Mapping[str, str]) -> Mapping[str, str]:
             raise MemdiagError("--as-rank and --world need --phantom", "for example --phantom npu:910b-64g --as-rank 517 --world 1024")
         return own
     from memdiag.cli.talk import busy, say
-    from memdiag.phantom.launch import environment_for
+    from memdiag.phantom.launch import environment_for, same_addresses_from_now_on
     from memdiag.phantom.profiles import choose
     from memdiag.units import format_bytes
 
     profile = choose(order.phantom)
     with busy("preparing the phantom device …"):
         environment = environment_for(profile, order.command, own, as_rank=order.as_rank, world=order.world)
+    same_addresses_from_now_on()
     rank = "" if order.as_rank is None else f" as rank {order.as_rank} of {order.world}"
     say(
         f"memdiag: on a phantom {profile.full_name}{rank}, {format_bytes(profile.capacity_bytes)} for PyTorch: nothing is computed, and "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import sys
@@ -16,6 +17,8 @@ from .profiles import Profile
 
 VARIABLE = "MEMDIAG_PHANTOM"  # what the device is, for the recorder to write into traces
 _STAND_INS = {"cuda": standin, "npu": ascend}
+_SAME_ADDRESSES = 0x0040000  # ADDR_NO_RANDOMIZE of personality(2)
+_WHAT_IT_IS = 0xFFFFFFFF
 
 
 def environment_for(
@@ -48,6 +51,20 @@ def environment_for(
         VARIABLE: json.dumps(described),
         "PYTHONHASHSEED": base.get("PYTHONHASHSEED") or "0",  # sets of names are walked in the same order in every run
     }
+
+
+def same_addresses_from_now_on() -> bool:
+    """Has the programs that this process starts lie at the same addresses of the host's memory in every run; whether the system does it.
+
+    PyTorch keeps the half-precision copies of weights that autocast makes in a table by the addresses of the weights, and Python its sets
+    by the addresses of what is in them: in which order they are walked, and blocks are freed, would otherwise differ from run to run.
+    Docker's default profile forbids it; then such programs have the same peaks, but not the same order of frees in each run.
+    """
+    personality = getattr(ctypes.CDLL(None), "personality", None)
+    if personality is None:
+        return False
+    now = personality(ctypes.c_ulong(_WHAT_IT_IS))
+    return now >= 0 and personality(ctypes.c_ulong(now | _SAME_ADDRESSES)) >= 0
 
 
 def assumptions(profile: Profile) -> list[str]:

@@ -19,7 +19,7 @@ def test_what_was_written_is_read_back_and_nothing_else(tmp_path):
     assert done.stdout == "all as documented\n", done.stderr[-2000:]
 
 
-@pytest.mark.parametrize("kind", ["attention", "convolutions", "lstm"])
+@pytest.mark.parametrize("kind", ["attention", "amp", "checkpointing", "graph", "convolutions", "lstm"])
 def test_two_runs_are_alike(kind, tmp_path):
     first, second = (run([PROGRAMS / "train_cuda.py", kind], tmp_path) for _ in range(2))
     assert (first.returncode, second.returncode) == (0, 0), first.stderr[-2000:]

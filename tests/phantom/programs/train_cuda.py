@@ -4,6 +4,7 @@ import hashlib
 import sys
 
 import torch
+import torch.utils.checkpoint
 from torch import nn
 
 
@@ -17,6 +18,11 @@ class Block(nn.Module):
         return x + self.out(nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
 
 
+class Checkpointed(Block):
+    def forward(self, x):
+        return torch.utils.checkpoint.checkpoint(super().forward, x, use_reentrant=False)
+
+
 class Last(nn.Module):
     def forward(self, both):
         return both[0]
@@ -27,6 +33,8 @@ def layers(kind):
         return nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 8, 3)), (4, 3, 32, 32)
     if kind == "lstm":
         return nn.Sequential(nn.LSTM(64, 32, 2, dropout=0.1, bidirectional=True), Last()), (20, 4, 64)
+    if kind == "checkpointing":
+        return nn.Sequential(*[Checkpointed(256) for _ in range(4)]), (4, 64, 256)
     return nn.Sequential(*[Block(256) for _ in range(4)]), (4, 64, 256)
 
 
@@ -49,6 +57,20 @@ elif kind == "compile":
     model = torch.compile(model)
 scaler = torch.amp.GradScaler("cuda", enabled=kind == "amp")
 optimizer = torch.optim.AdamW(model.parameters(), fused=kind == "amp")
+
+
+def step_in_graph():
+    """A step that is captured once and replayed."""
+    x = torch.randn(*shape).cuda()
+    with torch.cuda.graph(graph := torch.cuda.CUDAGraph()):
+        model(x).square().mean().backward()
+    for _ in range(3):
+        x.copy_(torch.randn(*shape))
+        graph.replay()
+
+
+if kind == "graph":
+    step_in_graph()
 for _ in range(3):
     with torch.autocast("cuda", dtype=torch.float16, enabled=kind == "amp"):
         loss = model(torch.randn(*shape).cuda()).float().square().mean()
