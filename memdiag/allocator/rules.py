@@ -41,8 +41,8 @@ class Rules:
 _CUDA_2_0 = Rules(whole_fraction_is_limit=True, scope_is_capture=True, expandable_is_collected=True)
 _CUDA_2_6 = replace(_CUDA_2_0, expandable_is_collected=False)
 _CUDA_2_9 = replace(_CUDA_2_6, whole_fraction_is_limit=False)
-_CUDA_2_12 = replace(_CUDA_2_9, ties=BY_BIRTH, scope_is_capture=False)
-_CUDA_2_13 = replace(_CUDA_2_12, ties=BY_SEGMENT)
+_CUDA_2_12 = replace(_CUDA_2_9, ties=BY_BIRTH)
+_CUDA_2_13 = replace(_CUDA_2_12, ties=BY_SEGMENT, scope_is_capture=False)
 _NPU_2_1 = Rules(pad=32, own_stream_counts=True)
 
 RULES: dict[str, tuple[tuple[Version, Rules], ...]] = {

@@ -234,6 +234,8 @@ class Reference(Freeing):
         block.free_since = block.segment.pool.num_searches
 
     def drop(self, block: Block) -> None:
+        if not block.whole:  # with pages of 1 GiB a block above max_split_size_mb can be the rest of a segment: the driver refuses
+            raise Undefined
         self.note("segment_free", block, block.size)
         block.segment.pool.segments.remove(block.segment)
         self.returned(block.segment.pool, block.size)

@@ -80,8 +80,12 @@ def is_capturing(r: Array) -> bool:
 @njit_part
 def _end_capture(r: Array, m: Array, log: Array) -> None:
     """Goes on with what was freed in a capture: uses from within it are the graph's affair, the others get their events now."""
-    block = r[DEFERRED]
+    block, last = NONE, r[DEFERRED]
     r[DEFERRED] = NONE
+    while last != NONE:  # the list has the last one first
+        before = m[last + SUCC]
+        m[last + SUCC] = block
+        block, last = last, before
     while block != NONE:
         following, x = m[block + SUCC], m[block + USES]
         m[block + USES] = NONE

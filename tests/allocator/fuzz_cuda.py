@@ -1,0 +1,145 @@
+"""Random programs through the compiled machine and through PyTorch's own allocator: every row and every entry of the log must be equal.
+
+    python tests/allocator/fuzz_cuda.py --real DIR [--torch 2.13] [--calls 1000000] [--seed 1] [--seconds N] [--addresses bump]
+
+DIR (or MEMDIAG_REAL_CUDA): the folder of the allocator on a stand-in device (see real_cuda.py). Prints each program that differs, with
+its seed, and a summary; the exit status is 1 if any did. What the real allocator does not survive is compared up to there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from programs import Program, cuda_program
+from real_cuda import RAISED, Crashed, Rows, real
+from reference import Reference
+from rows import COUNTERS, run
+
+from memdiag.allocator.replay import replay
+from memdiag.allocator.result import OUT_OF_MEMORY, SKIPPED, UNDEFINED, Replay
+from memdiag.trace.schema import ACTION_CODES
+
+# The allocator's own order of streams and pools here is that of a hash table.
+UNORDERED = tuple(ACTION_CODES[name] for name in ("free_completed", "segment_free", "segment_unmap"))
+OOM = ACTION_CODES["oom"]
+
+
+def rows_differ(found: Replay, truth: Rows) -> str:
+    """Says where rows differ first; "" where none does up to what is undefined."""
+    end = len(truth.rows)
+    if (undefined := np.flatnonzero(found.status == UNDEFINED)).size:
+        end = int(undefined[0])
+    if (raised := np.flatnonzero(truth.rows["status"][:end] == RAISED)).size:
+        return f"call {raised[0]}: the real allocator raised, the machine went on"
+    first, what = end, ""
+    for name in ("status", *COUNTERS, "seg", "off"):
+        ours, theirs = getattr(found, name)[:end], truth.rows[name][:end]
+        different = ours != theirs
+        if name in {"seg", "off"}:
+            different &= theirs >= 0
+        if len(at := np.flatnonzero(different)) and at[0] < first:
+            first = int(at[0])
+            what = f"call {first}: {name} is {int(ours[first])}, should be {int(theirs[first])}"
+    return what
+
+
+def _sorted_runs(entries: np.ndarray) -> np.ndarray:
+    """Puts the entries of each call and kind, where the real order is that of a hash table, into one order."""
+    action, call = entries[:, 0], entries[:, 1]
+    free = np.isin(action, UNORDERED)
+    run_of = np.cumsum(np.concatenate([[True], ~free[1:] | ~free[:-1] | (action[1:] != action[:-1]) | (call[1:] != call[:-1])]))
+    return entries[np.lexsort((entries[:, 3], entries[:, 2], run_of))]
+
+
+def log_differs(found: Replay, truth: Rows) -> str:
+    """Says where the logs differ first, up to what is undefined."""
+    assert found.log is not None
+    end = len(truth.rows)
+    if (undefined := np.flatnonzero(found.status == UNDEFINED)).size:
+        end = int(undefined[0])
+    calls = np.searchsorted(truth.rows["trace_end"], np.arange(len(truth.log)), side="right")
+    theirs = np.column_stack([truth.log["action"], calls, truth.log["addr"].astype(np.int64), truth.log["size"].astype(np.int64)])
+    log, bases = found.log, np.append(truth.bases, 0)
+    addr = bases[log["seg"]] + log["off"]
+    ours = np.column_stack([log["action"], log["call"], addr, log["size"]]).astype(np.int64)
+    ours, theirs = (entries[entries[:, 1] < end] for entries in (ours, theirs))
+    ours[ours[:, 0] == OOM, 2] = theirs[theirs[:, 0] == OOM, 2] = 0  # what the device had left: rows say it
+    if len(ours) and len(theirs):
+        ours, theirs = _sorted_runs(ours), _sorted_runs(theirs)
+    both = min(len(ours), len(theirs))
+    different = np.flatnonzero((ours[:both] != theirs[:both]).any(axis=1))
+    if not len(different) and len(ours) == len(theirs):
+        return ""
+    at = int(different[0]) if len(different) else both
+    return f"log entry {at}: {ours[at].tolist() if at < len(ours) else None}, should be {theirs[at].tolist() if at < len(theirs) else None}"
+
+
+def difference(program: Program, folder: Path, version: str, addresses: str, tally: Counter[str]) -> str:
+    """Runs one program on both; "" where they agree."""
+    try:
+        truth = real(folder, program, addresses=addresses)
+    except Crashed as crash:
+        # A program that the real allocator does not survive must be one that the reference calls undefined.
+        numbers = tuple(int(part) for part in version.split(".")[:2])
+        last = list(run(Reference(program.total, program.conf, numbers, program.done), program.calls))[-1]
+        found = replay(program.workload(), policy(program), conf=program.conf, torch_version=version, capacity=program.total)
+        tally["crashed, as foreseen"] += 1
+        return "" if last[0] == UNDEFINED == found.status[-1] else f"the real allocator crashed unforeseen: {crash}"
+    bases = None if addresses == "bump" else truth.bases
+    found = replay(
+        program.workload(), policy(program), conf=program.conf, torch_version=version, capacity=program.total, log=True, bases=bases
+    )
+    tally["calls"] += len(program.calls)
+    tally["allocations"] += int((truth.rows["addr"] >= 0).sum())
+    tally["out of memory"] += int((truth.rows["status"] == OUT_OF_MEMORY).sum())
+    tally["retries"] += int(truth.rows["retries"][-1])
+    tally["skipped"] += int((truth.rows["status"] == SKIPPED).sum())
+    tally["ended undefined"] += bool((found.status == UNDEFINED).any())
+    tally["ranges given back"] += int(truth.rows["device_frees"][-1])
+    return rows_differ(found, truth) or log_differs(found, truth)
+
+
+def policy(program: Program) -> str:
+    return "expandable" if "expandable_segments:True" in program.conf else "caching"
+
+
+def main() -> int:
+    """Runs until there were calls enough."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--real", type=Path, default=os.environ.get("MEMDIAG_REAL_CUDA"))
+    parser.add_argument("--torch", default="2.13", help="the version that DIR is linked with")
+    parser.add_argument("--calls", type=int, default=1_000_000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=1e9)
+    parser.add_argument("--addresses", default="bump", choices=["bump", "first", "lifo", "down"])
+    args = parser.parse_args()
+    if args.real is None:
+        parser.error("--real DIR, or MEMDIAG_REAL_CUDA")
+    tally: Counter[str] = Counter()
+    seed, begin = args.seed, time.monotonic()
+    while tally["calls"] < args.calls and time.monotonic() - begin < args.seconds:
+        chance = random.Random(seed)  # noqa: S311 - a program, no secret
+        program = cuda_program(chance, chance.choice([300, 1500, 4000, 12000]), rejects=args.torch != "2.11")
+        if said := difference(program, args.real, args.torch, args.addresses, tally):
+            tally["differ"] += 1
+            print(f"seed {seed}: {program.conf!r} {program.total} {program.done}, {len(program.calls)} calls: {said}", flush=True)
+        tally["programs"] += 1
+        seed += 1
+        if tally["programs"] % 100 == 0:
+            print(f"{time.monotonic() - begin:.0f} s", dict(tally), file=sys.stderr, flush=True)
+    print(f"torch {args.torch}, addresses {args.addresses}, seeds {args.seed} to {seed - 1}: {dict(tally)}; {tally['differ']} differ")
+    return 1 if tally["differ"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
