@@ -1,4 +1,5 @@
-# make demo and make test are each enough on a fresh machine with Python 3.11 to 3.14: they make .venv and install what they need.
+# make demo and make test are each enough on a fresh machine with Python 3.11 to 3.14: they make .venv and install what they need, and beside
+# it .venv-npu, which sees all of .venv and torch_npu as well: where torch_npu is installed, a plain `import torch` wants an NPU.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -6,6 +7,7 @@ SHELL := bash
 MAKEFLAGS += --no-print-directory
 
 BIN := .venv/bin
+NPU := .venv-npu/bin/python
 OUT := memdiag-report
 FUZZ_SECONDS ?= 10
 # What the demo and the tests of the recorder record. TORCH= installs none: those tests are then skipped.
@@ -21,14 +23,10 @@ PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-inpu
 help: ## show this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1|/' | column -t -s '|'
 
-demo: .venv/.core .venv/.torch ## record a small GPT training run, explain it, write memdiag-report/report.md and report.json
-	@rm -rf $(OUT)/run && mkdir -p $(OUT)
-	$(BIN)/memdiag record --quiet --output $(OUT)/run -- $(BIN)/python examples/train.py
-	$(BIN)/memdiag analyze $(OUT)/run
-	@$(BIN)/memdiag analyze $(OUT)/run --output $(OUT)/report.md
-	@$(BIN)/memdiag analyze $(OUT)/run --output $(OUT)/report.json
+demo: .venv/.core .venv-npu/.torch_npu ## a training runs out of memory on an NPU that is not there: why, and what would have fitted
+	@examples/demo.sh $(BIN)/python $(NPU) $(OUT)
 
-test: .venv/.dev .venv/.torch ## run the tests (ARGS='-k name' for some of them)
+test: .venv/.dev .venv-npu/.torch_npu ## run the tests (ARGS='-k name' for some of them)
 	@$(BIN)/python -m pytest $(ARGS)
 
 lint: .venv/.dev ## ruff: rules and format
@@ -58,8 +56,8 @@ clean: ## remove reports, caches and builds
 	@rm -rf $(OUT) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find memdiag tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
 
-distclean: clean ## the same, and .venv
-	@rm -rf .venv
+distclean: clean ## the same, and .venv and .venv-npu
+	@rm -rf .venv .venv-npu
 
 # ------------------------------------------------------------------------------------------------------------ installation
 # A stamp says what .venv holds. One retry: registries and networks hiccup.
@@ -86,3 +84,19 @@ endef
 	@if [ -n "$(TORCH)" ] && ! $(BIN)/python -c 'import torch' 2>/dev/null; then \
 		echo "installing $(TORCH) into .venv" >&2; $(PIP) '$(TORCH)' || { sleep 5; $(PIP) '$(TORCH)'; }; fi
 	@touch $@
+
+# torch_npu of torch's own version, and nothing else that is not in .venv. Where it cannot be installed the folder says why, has no Python in
+# it, and the next make tries again.
+.venv-npu/.torch_npu: .venv/.torch
+	@rm -rf .venv-npu; mkdir .venv-npu; \
+	version=$$($(BIN)/python -c 'from importlib.metadata import version; print(version("torch").partition("+")[0])' 2>/dev/null || true); \
+	if [ -z "$$version" ]; then echo "torch is not installed in .venv" > .venv-npu/why; exit; fi; \
+	echo "installing torch_npu==$$version into .venv-npu" >&2; \
+	$(BIN)/python -m venv --without-pip .venv-npu; \
+	site=$$(cd .venv-npu && echo lib/python3*/site-packages); \
+	echo "../../../../.venv/$$site" > ".venv-npu/$$site/venv.pth"; \
+	install() { $(BIN)/python -m pip --python $(NPU) install --quiet --disable-pip-version-check --no-input --no-deps \
+		"torch_npu==$$version" pyyaml 2> .venv-npu/said; }; \
+	if install || { sleep 5; install; }; then touch $@; else \
+		rm -rf .venv-npu/bin; sed -n '/^ERROR/{s/^ERROR: //;p;q;}' .venv-npu/said > .venv-npu/why; \
+		echo "note: torch_npu cannot be installed: $$(cat .venv-npu/why)" >&2; fi
