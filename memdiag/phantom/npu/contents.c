@@ -136,6 +136,19 @@ int move_bytes(void *to, const void *from, uint64_t bytes) {
   return failed;
 }
 
+int is_all_zeros(const void *at, uint64_t bytes) {
+  int failed = OK, found = 0;
+  lock_ranges();
+  const range_t *range = whole(at, bytes, &failed);
+  uint64_t first = range ? index_of(range, (uint64_t)at) : 0, behind = range && bytes ? index_of(range, (uint64_t)at + bytes - 1) + 1 : 0;
+  for (uint64_t i = first; i < behind && !found; i++) {
+    if (!(i % 64) && !range->written[i / 64]) i += 63;
+    else found = is_written(range, i);
+  }
+  unlock_ranges();
+  return range && !found;
+}
+
 int clear_bytes(void *at, uint64_t bytes) {
   int failed = OK;
   lock_ranges();

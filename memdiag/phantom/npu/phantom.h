@@ -61,6 +61,7 @@ int is_device_address(const void *pointer);                                     
 int move_bytes(void *to, const void *from, uint64_t bytes); /* either side may be the host; BAD_ARGUMENT: freed device memory */
 int fill_bytes(void *at, const void *pattern, int width, uint64_t count);
 int clear_bytes(void *at, uint64_t bytes);
+int is_all_zeros(const void *at, uint64_t bytes); /* device memory where nothing but zeros was written; 0: perhaps not */
 void forget_range(range_t *range); /* locked; as its pages are unmapped */
 
 /* descriptors.c */

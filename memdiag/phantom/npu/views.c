@@ -32,9 +32,8 @@ static uint64_t span(const tensor_t *tensor) {
 
 char *start_of(const tensor_t *tensor) { return (char *)tensor->data + tensor->offset * type_size(tensor->type); }
 
-/* A view with holes is cleared with its holes left alone, line by line. */
-void clear_tensor(const tensor_t *tensor) {
-  if (!tensor || !type_size(tensor->type) || !is_device_address(tensor->data) || !num_elements(tensor)) return;
+/* Line by line: a view with holes is cleared with its holes left alone. */
+static void clear_lines(const tensor_t *tensor) {
   if (is_contiguous(tensor)) {
     clear_bytes(start_of(tensor), span(tensor));
     return;
@@ -48,7 +47,14 @@ void clear_tensor(const tensor_t *tensor) {
   }
   memmove(line.dim, line.dim + 1, (size_t)--line.dims * sizeof *line.dim);
   memmove(line.stride, line.stride + 1, (size_t)line.dims * sizeof *line.stride);
-  for (uint64_t i = 0; i < tensor->dim[0]; i++, line.offset += tensor->stride[0]) clear_tensor(&line);
+  for (uint64_t i = 0; i < tensor->dim[0]; i++, line.offset += tensor->stride[0]) clear_lines(&line);
+}
+
+static int holds_zeros(const tensor_t *tensor) { return is_all_zeros(start_of(tensor), span(tensor)); }
+
+void clear_tensor(const tensor_t *tensor) {
+  if (!tensor || !type_size(tensor->type) || !is_device_address(tensor->data) || !num_elements(tensor)) return;
+  if (!holds_zeros(tensor)) clear_lines(tensor);
 }
 
 /* Whether a copy of `to`'s shape can be done: lines of elements that lie together in both, not too many. */
@@ -77,8 +83,8 @@ int copy_tensor(const tensor_t *to, const tensor_t *from) {
   if (is_alike && is_contiguous(to) && is_contiguous(from)) {
     return move_bytes(start_of(to), start_of(from), num_elements(to) * (uint64_t)type_size(to->type));
   }
-  if (is_alike && to->dims == from->dims && is_short(to, from)) return copy_lines(start_of(to), start_of(from), to, from, 0);
-  clear_tensor(to); /* a conversion: what it would hold is not worked out */
+  if (is_alike && to->dims == from->dims && !holds_zeros(from) && is_short(to, from)) return copy_lines(start_of(to), start_of(from), to, from, 0);
+  clear_tensor(to); /* nothing but zeros, or a conversion: what that would hold is not worked out */
   return OK;
 }
 
