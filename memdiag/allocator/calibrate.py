@@ -142,6 +142,7 @@ def _one_version(found: Calibration, workload: Workload, recorded: Recorded, rep
             conf=found.conf,
             torch_version=found.torch_version,
             capacity=found.limits.capacity_bytes,
+            fraction=found.limits.fraction,
             log=True,
             bases=bases,
         )

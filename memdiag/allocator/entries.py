@@ -13,6 +13,7 @@ import numpy as np
 
 from memdiag.allocator import workload as w
 from memdiag.allocator.calls import EARLIER, LAST, Calls
+from memdiag.allocator.recorded_settings import collection_threshold
 from memdiag.trace import schema
 from memdiag.trace.layout import SMALL_LIMIT, SMALL_SEGMENT, Layout
 from memdiag.trace.model import DeviceTrace, Trace
@@ -37,6 +38,9 @@ class Failures:
         failed: It failed for good.
         device_free: Bytes that the driver had left, as an oom entry says; -1: unknown.
         oom_at: Events of those that failed for good.
+        collected_before: Bytes reserved before each garbage collection.
+        grown_before: Bytes reserved before each request that took new memory without one.
+        threshold: garbage_collection_threshold; 0: off.
     """
 
     at: Array
@@ -46,13 +50,17 @@ class Failures:
     failed: Array
     device_free: Array
     oom_at: Array
+    collected_before: Array
+    grown_before: Array
+    threshold: float
 
 
 def calls_of_entries(trace: Trace, device: DeviceTrace, handles: Array, pools: tuple[tuple[int, int], ...]) -> tuple[Calls, Failures]:
     """Returns the calls that left the entries of a recording, and the requests among them that were refused."""
     events, tensors = device.events, device.tensors
     parts = _Parts.of(device)
-    retried = _retried(trace, device, parts)
+    threshold = collection_threshold(trace, device)
+    retried = _retried(trace, device, parts, collects=threshold > 0)
     calls = Calls(handles)
 
     made = np.flatnonzero((events.action == schema.ALLOC) & (events.tensor >= 0))
@@ -83,7 +91,7 @@ def calls_of_entries(trace: Trace, device: DeviceTrace, handles: Array, pools: t
     late[waits[in_retry]] = parts.request[waits[in_retry]]
     calls.add_frees(device, np.flatnonzero(tensors.free_completed_at >= 0), late)
     _add_releases(calls, device, parts, retried, pools)
-    return calls, _failures(device, parts, retried, trace.layout)
+    return calls, _failures(device, parts, retried, trace.layout, threshold)
 
 
 @dataclass(frozen=True)
@@ -137,11 +145,12 @@ def _reserved_before(device: DeviceTrace, begins: Array) -> Array:
     return before
 
 
-def _retried(trace: Trace, device: DeviceTrace, parts: _Parts) -> Array:
-    """Returns, per event: whether it is a request for which cached segments were given back, since the driver had no more.
+def _retried(trace: Trace, device: DeviceTrace, parts: _Parts, *, collects: bool) -> Array:
+    """Returns, per event: whether it is a request for which cached segments were given back, by itself: since the driver had no more.
 
-    Releases before a request that then got new memory may also be an ``empty_cache`` that happens to stand there. They are, if their stack
-    says so, if the request would have found a block before (a retry does not look again), or if much more was held at another time.
+    With garbage collection there is another reason to. Releases before a request that then got new memory may also be an ``empty_cache``
+    that happens to stand there. They are, if their stack says so, if the request would have found a block before (a retry does not look
+    again), or if much more was held at another time.
     """
     events, layout, n = device.events, trace.layout, device.num_events
     retried = np.zeros(n, bool)
@@ -163,7 +172,7 @@ def _retried(trace: Trace, device: DeviceTrace, parts: _Parts) -> Array:
     stacks = trace.stacks
     asked_for = np.append(stacks.with_frame(np.array([frame.name == "empty_cache" for frame in stacks.frames], bool)), False)[stack]
     of_request = (stack >= 0) & (stack == events.stack[doubtful])
-    retried[doubtful] = failed | (~asked_for & ~fitted & (of_request | (need > _SPARE * most)))
+    retried[doubtful] = failed | (~asked_for & ~fitted & (of_request | (need > _SPARE * most) | collects))
     return retried
 
 
@@ -220,14 +229,24 @@ def _private_ends(device: DeviceTrace, releases: Array, pools: tuple[tuple[int, 
     return ends
 
 
-def _failures(device: DeviceTrace, parts: _Parts, retried: Array, layout: Layout) -> Failures:
-    events = device.events
+def _failures(device: DeviceTrace, parts: _Parts, retried: Array, layout: Layout, threshold: float) -> Failures:
+    events, n = device.events, device.num_events
     ooms = np.flatnonzero(events.action == schema.OOM)
-    at = np.union1d(np.flatnonzero(retried), ooms)
+    own = np.flatnonzero(retried)
+    releases = np.flatnonzero(np.isin(events.action, _RELEASES))
+    # A retry leaves nothing that could be given back; garbage collection stops when it has enough.
+    last = releases[np.searchsorted(releases, own) - 1] if len(own) else own
+    collected = own[(threshold > 0) & (device.usage.cache[last] > 0) & (events.action[own] != schema.OOM)]
+    at = np.union1d(np.setdiff1d(own, collected), ooms)
     failed = events.action[at] == schema.OOM
     rounded = np.where(failed, events.size[at], layout.round(events.size[at]))
     begins = parts.begins[at]
     # What an oom entry says was left when it failed, after everything was given back.
     before = np.where(failed, device.usage.reserved[at] if len(at) else 0, _reserved_before(device, begins))
     free = np.where(failed, events.addr[at], -1)
-    return Failures(at, begins, before, _segment_bytes(layout, rounded), failed, free, ooms)
+    requests = np.flatnonzero((parts.request == np.arange(n)) & (parts.opens > 0) & (parts.releases == 0))
+    return Failures(
+        at=at, begins=begins, before=before, need=_segment_bytes(layout, rounded), failed=failed, device_free=free, oom_at=ooms,
+        collected_before=_reserved_before(device, parts.begins[collected]), grown_before=_reserved_before(device, parts.begins[requests]),
+        threshold=threshold,
+    )  # fmt: skip

@@ -31,12 +31,19 @@ class Limits:
         is_known: The file says so; False: inferred from what was refused.
         steps: What others held of it, from which event on (rows: event, bytes; int64).
         num_refused: Requests that the driver refused at first.
+        limit_bytes: What the process itself may hold, as its garbage collections show; None: they do not.
     """
 
     capacity_bytes: int | None
     is_known: bool
     steps: Array = field(default_factory=lambda: _NO_STEPS)
     num_refused: int = 0
+    limit_bytes: int | None = None
+
+    @property
+    def fraction(self) -> float | None:
+        """That as a share of the device; None: not known."""
+        return None if self.limit_bytes is None or not self.capacity_bytes else self.limit_bytes / self.capacity_bytes
 
     @property
     def others_bytes(self) -> int:
@@ -47,6 +54,10 @@ class Limits:
 def limits_of(device: DeviceTrace, failures: Failures) -> Limits:
     """Returns what the recording proves. Between two failures that contradict each other, others took or gave back memory."""
     known = device.capacity_bytes
+    limit = _collecting_limit(device, failures)
+    if limit is not None and (known is None or limit < known):
+        # the device has more than that, or it would not be a limit
+        return Limits(known or 2 * limit, known is not None, _NO_STEPS, len(failures.at), limit)
     if not len(failures.at):
         return Limits(known, known is not None)
     pieces = _pieces(device, failures)
@@ -57,6 +68,22 @@ def limits_of(device: DeviceTrace, failures: Failures) -> Limits:
     if len(steps) == 1 and not steps[0, 1]:
         steps = _NO_STEPS
     return Limits(capacity, known is not None, steps, len(failures.at))
+
+
+def _collecting_limit(device: DeviceTrace, failures: Failures) -> int | None:
+    """Returns the limit of the process under which its garbage collections are those recorded; None: there were none.
+
+    They begin when more than a share (the threshold) of the limit is reserved, and the limit is never exceeded.
+    """
+    if not len(failures.collected_before):
+        return None
+    share = failures.threshold
+    first = int(failures.collected_before.min())
+    quiet = failures.grown_before[failures.grown_before < first]
+    most = max(int(device.usage.reserved.max(initial=0)), device.start["reserved"])
+    bar = max(int(quiet.max(initial=0)), int(share * most))
+    limit = int(-(-bar // share))
+    return limit if int(share * limit) < first else None
 
 
 def _pieces(device: DeviceTrace, failures: Failures) -> list[tuple[int, int]]:

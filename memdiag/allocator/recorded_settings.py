@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from memdiag.settings.conf import parse_conf, power2_divisions
+from memdiag.settings.conf import leading_number, parse_conf, power2_divisions
 from memdiag.settings.tables import newest
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.units import MIB
@@ -72,6 +72,12 @@ def recorded_settings(trace: Trace, device: DeviceTrace) -> RecordedSettings:
     policy = _NPU if backend == _NPU else "caching"
     conf = ",".join(f"{key}:{value}" for key, value in keys.items())
     return RecordedSettings(policy, backend, conf, versions, known, bool(text) or bool(said))
+
+
+def collection_threshold(trace: Trace, device: DeviceTrace) -> float:
+    """Returns garbage_collection_threshold of a recording; 0: off."""
+    number = leading_number(parse_conf(recorded_settings(trace, device).conf).get("garbage_collection_threshold", ""))
+    return number or 0.0
 
 
 def _versions(said: str | None, backend: str) -> tuple[tuple[str, ...], bool]:

@@ -34,6 +34,7 @@ from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.units import format_bytes
 
 Replayer = Callable[..., Replay]
+_NO_SPLIT = Fragmentation(None, None, None, None, None, None, None, None, None)
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ class Subject:
     def recorded(self) -> Scenario:
         """The recorded settings."""
         found = self.calibration
-        return Scenario(found.policy, found.conf, found.torch_version, self.limits.capacity_bytes)
+        return Scenario(found.policy, found.conf, found.torch_version, self.limits.capacity_bytes, self.limits.fraction)
 
     def is_recorded(self, scenario: Scenario) -> bool:
         """Whether ``scenario`` has the settings of the recording, whatever the card: then what was there before it is kept as it was."""
@@ -210,7 +211,7 @@ def _fragmentation(simulated: Simulated) -> Fragmentation:
     """The split at the reserved peak; its event is that of the input."""
     device = simulated.device
     if not device.num_events:
-        return Fragmentation(None, None, None, None, None, None, None, None, None)
+        return _NO_SPLIT
     at = device.peak("reserved")
     split = fragmentation_at(device, at, simulated.trace.layout.large_segment)
     return replace(split, at_event=int(simulated.row[at]) if at >= 0 else -1)
@@ -264,7 +265,7 @@ def _recorded_run(subject: Subject) -> RecordedRun:
         num_retries=count_retries(DeviceView(trace, device, at), settings) if known else None,
         num_ooms=int(count[schema.OOM]) if known else None, device_allocs=obtained,
         mallocs_per_step=obtained / steps if steps and obtained is not None else None,
-        fragmentation=fragmentation_at(device, at, trace.layout.large_segment), policy=subject.calibration.policy,
+        fragmentation=fragmentation_at(device, at, trace.layout.large_segment) if known else _NO_SPLIT, policy=subject.calibration.policy,
         conf=subject.calibration.conf if known else None,
     )  # fmt: skip
 

@@ -87,13 +87,16 @@ class Wanted:
 
         own = subject.recorded
         capacity = self.capacity if self.capacity is not None else own.capacity_bytes
+        fraction = self.fraction
+        if fraction is None and subject.limits.limit_bytes is not None and capacity is not None:
+            fraction = min(subject.limits.limit_bytes / capacity, 1.0)  # the process may hold what it could when it was recorded
         return [
             Scenario(
                 policy,
                 _for_policy(own.conf, policy, self.torch or own.torch_version) if text is None else text,
                 self.torch or own.torch_version,
                 capacity,
-                self.fraction,
+                fraction,
             )
             for policy in self.policies or (own.policy,)
             for text in self.confs or (None,)
