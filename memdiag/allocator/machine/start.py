@@ -13,11 +13,11 @@ import numpy as np
 
 from memdiag.allocator.machine import memory as mem
 from memdiag.allocator.machine.blocks import new_block, put
-from memdiag.allocator.machine.driver import GRAIN
+from memdiag.allocator.machine.driver import GRAIN, taken
 
 from memdiag.allocator.machine.memory import (  # isort: skip
-    ACTIVE, ADDRESS, ALLOCATED, A_RANGE, COUNT, FREE, FREE_BYTES, HOLE, IS_PRIVATE, KNOWN, LANE, LENGTH, LIVE, NEXT, NONE, NUMBER,
-    NUM_BEFORE, NUM_RANGES, PAGE, PLACE, POOL, PREV, REQUESTED, REQUESTED_BYTES, RESERVED, STATE, TENSOR, USERS, USES, new_row, up,
+    ACTIVE, ADDRESS, ALLOCATED, A_RANGE, COUNT, FREE, FREE_BYTES, HELD, HOLE, IS_PRIVATE, KNOWN, LANE, LENGTH, LIVE, NEXT, NONE, NUMBER,
+    NUM_BEFORE, NUM_RANGES, PAGE, PLACE, POOL, PREV, REQUESTED, REQUESTED_BYTES, RESERVED, STATE, TENSOR, USERS, USES, new_row,
 )  # fmt: skip
 from memdiag.allocator.machine.release import lane_of
 from memdiag.allocator.machine.streams import start_waiting
@@ -159,6 +159,7 @@ def _load(
         m[segment + NUMBER], m[segment + PAGE], m[segment + PLACE], m[segment + ADDRESS] = k, page[k], place[k], base[k]
         m[segment + LENGTH], m[segment + LANE], m[segment + STATE] = length[k], lane, A_RANGE
         owner = m[lane + POOL]
+        m[owner + HELD] += 1
         if m[owner + IS_PRIVATE]:
             m[owner + KNOWN] = 1
             m[owner + USERS] = 1
@@ -170,7 +171,7 @@ def _load(
                 at = piece_off[p]
             end = piece_off[p] + piece_size[p]
             r[RESERVED] += piece_size[p]
-            r[FREE_BYTES] -= up(piece_size[p], GRAIN)
+            r[FREE_BYTES] -= taken(piece_size[p], page[k])
             while b < len(block_off) and block_segment[b] == k and block_off[b] < end:
                 if block_off[b] > at:
                     last = _append(r, m, segment, last, at, block_off[b] - at, FREE)
