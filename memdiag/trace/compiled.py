@@ -1,14 +1,17 @@
 """The one door to numba: loops over millions of events run compiled, or, where numba is missing, as the plain Python they are.
 
 Compiled code is kept on disk (beside the module, else in numba's user cache), so that only the very first run has to wait for
-the compiler.
+the compiler. numba itself compiles anew when the file of a function changes, and not when that of a function it calls does; so the name
+that a function is kept under says what it and all below it are made of.
 """
 
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Callable
 from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -22,25 +25,62 @@ except ImportError:  # slow, but right
 
 def njit(function: F) -> F:
     """Compiles ``function`` with numba, cached on disk; returns it unchanged where numba is missing."""
-    if numba is None:
+    if numba is None or numba.config.DISABLE_JIT:
         return function
-    compiled: F = numba.njit(cache=True, nogil=True, boundscheck=os.environ.get("NUMBA_BOUNDSCHECK") == "1")(function)
+    function.__qualname__ = f"{function.__qualname__}_{stamp(function)}"
+    options = {"nogil": True, "boundscheck": os.environ.get("NUMBA_BOUNDSCHECK") == "1"}
+    try:
+        compiled: F = numba.njit(cache=True, **options)(function)
+    except RuntimeError:  # there is no folder that it could be kept in
+        compiled = numba.njit(**options)(function)
     return compiled
 
 
 def njit_part(function: F) -> F:
-    """Compiles ``function`` as a part of one that ``njit`` keeps on disk: by itself it is not worth a file."""
-    if numba is None:
+    """Compiles ``function`` as a part of others that ``njit`` keeps on disk: by itself it is not worth a file."""
+    if numba is None or numba.config.DISABLE_JIT:
         return function
     compiled: F = numba.njit(nogil=True, boundscheck=os.environ.get("NUMBA_BOUNDSCHECK") == "1")(function)
     return compiled
 
 
-def is_cold() -> bool:
-    """Returns whether the next trace has to wait for the compiler (about 20 s, once per installation)."""
+def is_cold(compiled: Any = None) -> bool:
+    """Returns whether there is a wait for the compiler before ``compiled`` can run; without it, before the next trace (about 20 s)."""
     if numba is None or numba.config.DISABLE_JIT:
         return False
+    if compiled is not None:
+        kept = compiled.stats.cache_path
+        return not compiled.signatures and (kept is None or not any(Path(kept).glob(f"*.{compiled.py_func.__qualname__}-*.nbi")))
     here = Path(__file__).parent / "__pycache__"
     if numba.config.CACHE_DIR:
         return not any(Path(numba.config.CACHE_DIR).rglob("heap.walk*.nbi"))
     return os.access(here.parent, os.W_OK) and not any(here.glob("heap.walk*.nbi"))
+
+
+def stamp(function: Any) -> str:
+    """Returns a short name for what ``function`` is made of: its code, the constants it uses, and the same of what it calls."""
+    return f"{zlib.crc32(repr(sorted(_makings(function, {}).items())).encode()):08x}"
+
+
+def _makings(function: Any, seen: dict[str, str]) -> dict[str, str]:
+    function = getattr(function, "py_func", function)
+    name = f"{function.__module__}:{function.__code__.co_qualname}"
+    if name in seen:
+        return seen
+    seen[name] = ""
+    words = []
+    for code in _codes(function.__code__):
+        constants = [value for value in code.co_consts if not isinstance(value, CodeType)]
+        words.append(repr((code.co_code, constants, code.co_names, code.co_varnames)))
+        for used in code.co_names:
+            value = getattr(function.__globals__.get(used), "py_func", function.__globals__.get(used))
+            if isinstance(value, FunctionType):
+                _makings(value, seen)
+            elif isinstance(value, int | float | tuple):
+                words.append(f"{used}={value!r}")
+    seen[name] = " ".join(words)
+    return seen
+
+
+def _codes(code: CodeType) -> list[CodeType]:
+    return [code, *(inner for value in code.co_consts if isinstance(value, CodeType) for inner in _codes(value))]
