@@ -1,0 +1,55 @@
+"""The settings of MindSpeed's allocator: a parser of its own over PYTORCH_NPU_ALLOC_CONF, and ALR_MAX."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from memdiag.errors import MemdiagError
+from memdiag.settings.model import NEWEST
+from memdiag.settings.parsers import in_bytes, parse
+
+BACKEND = "mindspeed"
+NO_LIMIT = 1 << 62
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the allocator reads at its start.
+
+    Attributes:
+        max_split_bytes: Blocks of this size or more are never cut; ``NO_LIMIT``: none is that large.
+        threshold_bytes: Blocks of at most this many bytes are short-lived, whatever is predicted.
+        optimizes: open_memory_optimize: the first level has a search of its own.
+        alr_max_bytes: Most bytes that it may hold (the variable ALR_MAX); ``NO_LIMIT``: as many as there are.
+        expandable: expandable_segments, which the feature's own documentation forbids; its code has them all the same.
+    """
+
+    max_split_bytes: int = NO_LIMIT
+    threshold_bytes: float = 0.0
+    optimizes: bool = False
+    alr_max_bytes: int = NO_LIMIT
+    expandable: bool = False
+
+    @classmethod
+    def parse(cls, text: str, alr_max_bytes: int | None = None) -> Settings:
+        """Reads the text of PYTORCH_NPU_ALLOC_CONF; the collection threshold is read and has no effect, as in the original.
+
+        Raises:
+            MemdiagError: The allocator would not start with it.
+        """
+        outcome = parse(text, BACKEND, NEWEST[BACKEND])
+        if outcome.refused is not None:
+            refused = outcome.refused
+            raise MemdiagError(
+                f"MindSpeed's allocator does not take the setting {refused.key or text!r}: {refused.reason}",
+                hint="its own parser knows max_split_size_mb, default_lc_threshold, open_memory_optimize, expandable_segments and "
+                "garbage_collection_threshold only",
+            )
+        values = in_bytes(outcome.values)
+        return cls(
+            max_split_bytes=min(int(values.get("max_split_size_mb", NO_LIMIT)), NO_LIMIT),  # type: ignore[arg-type]
+            threshold_bytes=float(values.get("default_lc_threshold", 0.0)),  # type: ignore[arg-type]
+            optimizes=values.get("open_memory_optimize") is True,
+            alr_max_bytes=NO_LIMIT if alr_max_bytes is None else alr_max_bytes,
+            expandable=values.get("expandable_segments") is True,
+        )

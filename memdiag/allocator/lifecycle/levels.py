@@ -1,0 +1,177 @@
+"""Where a request finds its memory, compiled: reuse under restrictions, new memory, reuse without them, giving back and trying again.
+
+"Own" is the pool of the lifetime that was decided, "other" the one of the other lifetime. Restrictions on a free block of the first level:
+
+a. not a block that is never cut for a request that is smaller than those, nor one 20 MiB larger than a request that is as large;
+b. a large short-lived request outside of forward does not cut a block of 1.8 GB or more, unless it takes nearly all of it;
+c. a large short-lived request in a forward window takes nothing from the long-lived;
+d. a large long-lived request takes a whole segment of just the size that it would have obtained, or nothing;
+e. a large long-lived request takes nothing from the short-lived.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from memdiag.allocator.lifecycle import tables
+from memdiag.allocator.lifecycle.pools import (
+    ALR_MAX,
+    DEFAULT,
+    IN_FORWARD,
+    LARGE,
+    LARGE_SEGMENT,
+    LONG,
+    MOST_SMALL,
+    OPTIMIZE,
+    SMALL,
+    USABLE,
+    segment_size,
+)  # fmt: skip
+from memdiag.allocator.machine.blocks import new_block, note
+from memdiag.allocator.machine.driver import charge, gained, obtain
+from memdiag.allocator.machine.expandable import grow
+from memdiag.allocator.machine.memory import (
+    EXPANDABLE,
+    FREE,
+    FREE_BYTES,
+    LENGTH,
+    LIMIT,
+    MAX_SPLIT,
+    NONE,
+    RANGE,
+    RESERVED,
+    RETRIES,
+    SIZE,
+    SUCC,
+    UNLIMITED,
+)  # fmt: skip
+from memdiag.allocator.machine.ordered import at_least, remove
+from memdiag.allocator.machine.release import flush, is_whole, lane_of, release_oversize
+from memdiag.trace.compiled import njit_part
+from memdiag.trace.schema import SEGMENT_ALLOC
+from memdiag.trace.table import Array
+
+# Levels; of a request that nothing was found for, NOWHERE.
+REUSE, NEW, ANY, LARGE_FOR_SMALL, AGAIN, NOWHERE = range(1, 7)
+
+_VERY_LARGE = 1_800_000_000
+_PREJUDGED = 200 << 20  # new memory is not even asked for when less than this would be left
+_MUCH_LARGER = 1_395_864_371
+_MOST_CANDIDATES = 3
+
+
+@njit_part
+def find(r: Array, m: Array, log: Array, more: Array, size: int, own: int, stream: int, start: int, until: int, step: Any,
+         rounded_of: Array) -> tuple[int, int]:  # fmt: skip
+    """Returns the level and a block for a request, in no set and not yet cut; block NONE: out of memory.
+
+    ``start`` and ``until`` are what the step tables predict of it (0 and 0: nothing).
+    """
+    half = SMALL if size <= MOST_SMALL else LARGE
+    other = LONG - own
+    for lifetime in (own, other):
+        block = _allowed(r, m, more, size, lifetime, own, half, stream, start, until, step, rounded_of)
+        if block != NONE:
+            remove(m, block)
+            return REUSE, block
+
+    lane, needed = lane_of(r, own, half, stream), segment_size(size, own)
+    block = _new(r, m, log, more, lane, size, needed, False)
+    if block == NONE and release_oversize(r, m, log, lane, size):
+        block = _new(r, m, log, more, lane, size, needed, False)
+    if block != NONE:
+        return NEW, block
+
+    for lifetime in (other, own):
+        if half == LARGE and lifetime == LONG and lifetime == other and more[IN_FORWARD]:
+            continue
+        block = _any(r, m, lane_of(r, lifetime, half, stream), size)
+        if block != NONE:
+            return ANY, block
+    if half == SMALL:
+        for lifetime in (own, other):
+            block = _any(r, m, lane_of(r, lifetime, LARGE, stream), size)
+            if block != NONE:
+                return LARGE_FOR_SMALL, block
+
+    flush(r, m, log)
+    r[RETRIES] += 1
+    block = _new(r, m, log, more, lane, size, needed, True)
+    return (NOWHERE if block == NONE else AGAIN), block
+
+
+@njit_part
+def _breaks_a(r: Array, there: int, size: int) -> bool:
+    """Whether restriction a forbids a free block of ``there`` bytes."""
+    most = r[MAX_SPLIT]
+    return size < most <= there or (size >= most and there >= size + LARGE_SEGMENT)
+
+
+@njit_part
+def _any(r: Array, m: Array, lane: int, size: int) -> int:
+    """Returns the smallest free block of a lane for a request, taken out of its set, under restriction a alone; NONE: there is none."""
+    block = at_least(m, lane, size)
+    if block == lane or _breaks_a(r, m[block + SIZE], size):
+        return NONE
+    remove(m, block)
+    return block
+
+
+@njit_part
+def _is_forbidden(r: Array, m: Array, more: Array, block: int, size: int, lifetime: int, own: int, half: int) -> bool:
+    """Whether a restriction forbids a free block at the first level."""
+    there = m[block + SIZE]
+    if _breaks_a(r, there, size):
+        return True
+    if half == SMALL:
+        return False
+    if own == DEFAULT:
+        if more[IN_FORWARD]:
+            return lifetime == LONG
+        return there >= _VERY_LARGE and there - size >= LARGE_SEGMENT
+    return lifetime == DEFAULT or there != segment_size(size, own) or not is_whole(m, block)
+
+
+@njit_part
+def _allowed(r: Array, m: Array, more: Array, size: int, lifetime: int, own: int, half: int, stream: int, start: int, until: int,
+             step: Any, rounded_of: Array) -> int:  # fmt: skip
+    """Returns the block of a pool that the first level takes; NONE: there is none.
+
+    With ``open_memory_optimize`` up to three blocks are looked at, and only those whose segment is much larger than the request count: as
+    the source has it, an ordinary block ends the search with nothing.
+    """
+    lane = lane_of(r, lifetime, half, stream)
+    block = at_least(m, lane, size)
+    if not more[OPTIMIZE]:
+        return NONE if block == lane or _is_forbidden(r, m, more, block, size, lifetime, own, half) else block
+    for _ in range(_MOST_CANDIDATES):
+        if block == lane or _is_forbidden(r, m, more, block, size, lifetime, own, half):
+            return NONE
+        whole = m[m[block + RANGE] + LENGTH]
+        if whole < size + _MUCH_LARGER:
+            return NONE
+        if not tables.expects(step, whole, start, until, rounded_of):
+            return block
+        block = m[block + SUCC]
+    return NONE
+
+
+@njit_part
+def _new(r: Array, m: Array, log: Array, more: Array, lane: int, size: int, needed: int, retry: bool) -> int:
+    """Returns a new free block, in no set; NONE: the device, or a limit, has none. Each real attempt looks at what the device has left."""
+    total = r[RESERVED] + needed
+    if not retry and more[USABLE] >= 0 and total + _PREJUDGED > more[USABLE]:
+        return NONE
+    if (r[LIMIT] >= 0 and total > r[LIMIT]) or total > more[ALR_MAX]:
+        return NONE
+    if r[EXPANDABLE]:
+        block = grow(r, m, log, lane, size)
+    elif charge(r, needed):
+        gained(r, needed)
+        block = new_block(r, m, obtain(r, m, lane, needed, 0), 0, needed, FREE)
+        note(r, m, log, SEGMENT_ALLOC, block, needed, -1)
+    else:
+        block = NONE
+    if r[FREE_BYTES] < UNLIMITED // 2:  # a device without bounds has nothing that could be known
+        more[USABLE] = r[RESERVED] + max(r[FREE_BYTES], 0)
+    return block

@@ -1,0 +1,214 @@
+"""The compiled replay: calls and marks go in, in order, and each call's outcome comes out.
+
+Lifetimes are decided by ``tables`` from what earlier windows have shown, or told from outside; ``levels`` finds the memory.
+"""
+
+from __future__ import annotations
+
+from memdiag.allocator.lifecycle import levels, tables
+from memdiag.allocator.lifecycle.marks import (
+    FORWARD_BEGIN,
+    FORWARD_END,
+    PRECISE_BEGIN,
+    PRECISE_END,
+    RELEASE,
+    STEP_BEGIN,
+    STEP_END,
+)  # fmt: skip
+from memdiag.allocator.lifecycle.pools import CAPACITY, DEFAULT, IN_FORWARD, LONG, THRESHOLD, with_room
+from memdiag.allocator.lifecycle.tables import FOUND, NEVER, NOTHING_YET
+from memdiag.allocator.machine.blocks import cut, merge, note, put
+from memdiag.allocator.machine.memory import (
+    ALLOCATED,
+    CALL,
+    DEVICE_ALLOCS,
+    DEVICE_BYTES,
+    DEVICE_FREES,
+    EXPANDABLE,
+    FREE_BYTES,
+    LANE,
+    LIMIT,
+    LIVE,
+    LOG_ACTION,
+    LOG_CALL,
+    LOG_OFF,
+    LOG_POOL,
+    LOG_SEG,
+    LOG_SIZE,
+    LOG_STREAM,
+    LOG_TENSOR,
+    MAX_SPLIT,
+    NONE,
+    NUM_LOGGED,
+    NUMBER,
+    OFF,
+    OOMS,
+    OTHERS,
+    RANGE,
+    REQUESTED,
+    REQUESTED_BYTES,
+    RESERVED,
+    RETRIES,
+    SIZE,
+    STATE,
+    TENSOR,
+    USES,
+)  # fmt: skip
+from memdiag.allocator.machine.memory import FREE as IS_FREE
+from memdiag.allocator.machine.memory import IS_SMALL as LANE_IS_SMALL
+from memdiag.allocator.machine.release import flush
+from memdiag.allocator.result import OK, OUT_OF_MEMORY, SKIPPED
+from memdiag.allocator.workload import ALLOC, EMPTY_CACHE, EXTERNAL, FREE, FREE_REQUESTED, SET_FRACTION, SET_TOTAL
+from memdiag.trace import schema
+from memdiag.trace.compiled import njit, njit_part
+from memdiag.trace.table import Array
+
+# Rows of the result, a column a call.
+(
+    OUT_STATUS, OUT_SEG, OUT_OFF, OUT_BLOCK, OUT_RESERVED, OUT_ALLOCATED, OUT_REQUESTED, OUT_RETRIES, OUT_OOMS, OUT_DEVICE_ALLOCS,
+    OUT_DEVICE_FREES, OUT_LONG, OUT_LEVEL, NUM_OUT,
+) = range(14)  # fmt: skip
+# Columns of ``life``, a row a tensor: its block (NONE: it has none), its entries in the tables, and the windows these were made in.
+L_BLOCK, L_FORWARD, L_FORWARD_WINDOW, L_STEP, L_STEP_WINDOW, NUM_LIFE = range(6)
+NO_ENTRY = -1
+_SMALLEST_REST, _LARGEST_WASTE = 512, 1 << 20
+_NANO = 1_000_000_000
+
+
+@njit_part
+def _note_oom(r: Array, log: Array, size: int, stream: int, lifetime: int, tensor: int) -> None:
+    at = r[NUM_LOGGED]
+    r[NUM_LOGGED] = at + 1
+    log[LOG_ACTION, at], log[LOG_CALL, at], log[LOG_SEG, at], log[LOG_OFF, at] = schema.OOM, r[CALL], -1, max(r[FREE_BYTES], 0)
+    log[LOG_SIZE, at], log[LOG_STREAM, at], log[LOG_POOL, at], log[LOG_TENSOR, at] = size, stream, lifetime, tensor
+
+
+@njit
+def run(r: Array, m: Array, log: Array, more: Array, out: Array, life: Array, op: Array, tensor: Array, size: Array, stream: Array,
+        rounded: Array, size_number: Array, rounded_number: Array, rounded_of: Array, num_sizes: int, told: Array, mark_at: Array,
+        mark_kind: Array, keep_log: bool) -> tuple[Array, Array]:  # fmt: skip
+    """Makes all calls.
+
+    Args:
+        r, m, log, more: Registers, memory, log (columns x room) and what ``pools`` keeps, all int64. Segments are always logged.
+        out: Results (rows OUT_… x calls).
+        life: Of each tensor, nothing yet (rows of NUM_LIFE zeros).
+        op, tensor, size, stream: As of the workload.
+        rounded, size_number, rounded_number: Of each allocation: bytes of its block, its requested and its rounded size as numbers of
+            distinct sizes.
+        rounded_of: The rounded size of each such number.
+        num_sizes: How many distinct requested sizes there are.
+        told: Of each call, whether the tensor is long-lived (1, 0); empty: the tables predict it.
+        mark_at, mark_kind: Before which call a mark stands, in order, and what it says.
+        keep_log: Whether blocks are logged too.
+
+    Returns:
+        Memory and log, which may have been made larger.
+    """
+    forward, step = tables.fresh(num_sizes), tables.fresh(len(rounded_of))
+    is_precise, is_forward, is_step, forward_starts, next_mark = False, False, False, 0, 0
+    for i in range(len(op)):
+        m, log = with_room(r, m, log)
+        r[CALL] = i
+        while next_mark < len(mark_at) and mark_at[next_mark] <= i:
+            kind = mark_kind[next_mark]
+            next_mark += 1
+            if kind == PRECISE_BEGIN or kind == PRECISE_END:
+                is_precise = kind == PRECISE_BEGIN
+            elif kind == FORWARD_BEGIN:
+                if not is_precise:
+                    is_forward = is_forward or forward_starts > 0
+                    forward_starts += 1
+                tables.begin(forward)
+            elif kind == FORWARD_END:
+                is_forward = False
+                forward = tables.end(forward)
+            elif kind == STEP_BEGIN:
+                is_step = True
+                tables.begin(step)
+            elif kind == STEP_END:
+                is_step = False
+                step = tables.end(step)
+            elif kind == RELEASE:
+                flush(r, m, log)
+                m, log = with_room(r, m, log)
+            more[IN_FORWARD] = is_forward
+        code, t = op[i], tensor[i]
+        status, seg, off, block_size, is_long, level = OK, -1, -1, -1, False, -1
+        if code == ALLOC:
+            if size[i] <= 0 or t < 0:
+                status = SKIPPED
+            else:
+                start, until = 0, 0
+                if len(told):
+                    is_long = told[i] == 1
+                else:
+                    if is_precise:
+                        is_long = True
+                    elif is_forward:
+                        found, _, end = tables.look_up(forward, size_number[i], True)
+                        is_long = found == NOTHING_YET or (found == FOUND and end == NEVER)
+                    if is_step and not is_precise:
+                        found, start, until = tables.look_up(step, rounded_number[i], False)
+                        is_long = is_long or (found == FOUND and until == NEVER)
+                    is_long = is_long and rounded[i] > more[THRESHOLD]
+                lifetime = LONG if is_long else DEFAULT
+                level, block = levels.find(r, m, log, more, rounded[i], lifetime, stream[i], start, until, step, rounded_of)
+                if block == NONE:
+                    status = OUT_OF_MEMORY
+                    r[OOMS] += 1
+                    if keep_log:
+                        _note_oom(r, log, rounded[i], stream[i], lifetime, t)
+                else:
+                    rest = m[block + SIZE] - rounded[i]
+                    fine = m[m[block + LANE] + LANE_IS_SMALL] or r[EXPANDABLE]
+                    if rest >= _SMALLEST_REST if fine else (rounded[i] < r[MAX_SPLIT] and rest > _LARGEST_WASTE):
+                        put(r, m, cut(r, m, block, rounded[i]))
+                    m[block + STATE], m[block + TENSOR], m[block + REQUESTED], m[block + USES] = LIVE, t, size[i], NONE
+                    life[t, L_BLOCK], life[t, L_FORWARD], life[t, L_STEP] = block, NO_ENTRY, NO_ENTRY
+                    seg, off, block_size = m[m[block + RANGE] + NUMBER], m[block + OFF], m[block + SIZE]
+                    r[ALLOCATED] += block_size
+                    r[REQUESTED_BYTES] += size[i]
+                    if keep_log:
+                        note(r, m, log, schema.ALLOC, block, size[i], t)
+                    if is_forward:
+                        forward, life[t, L_FORWARD], life[t, L_FORWARD_WINDOW] = tables.record(forward, size_number[i], i)
+                    if is_step:
+                        step, life[t, L_STEP], life[t, L_STEP_WINDOW] = tables.record(step, rounded_number[i], i)
+                    tables.tick(forward)
+                    tables.tick(step)
+        elif code == FREE or code == FREE_REQUESTED:
+            block = NONE if t < 0 else life[t, L_BLOCK]
+            if block == NONE:
+                status = SKIPPED
+            else:
+                life[t, L_BLOCK] = NONE
+                if is_step and life[t, L_STEP] != NO_ENTRY:
+                    tables.freed(step, life[t, L_STEP], life[t, L_STEP_WINDOW], i)
+                if is_forward and life[t, L_FORWARD] != NO_ENTRY:
+                    tables.freed(forward, life[t, L_FORWARD], life[t, L_FORWARD_WINDOW], i)
+                r[ALLOCATED] -= m[block + SIZE]
+                r[REQUESTED_BYTES] -= m[block + REQUESTED]
+                if keep_log:
+                    note(r, m, log, schema.FREE_REQUESTED, block, m[block + REQUESTED], t)
+                    note(r, m, log, schema.FREE_COMPLETED, block, m[block + REQUESTED], t)
+                m[block + STATE] = IS_FREE
+                merge(r, m, block)
+        elif code == EMPTY_CACHE:
+            flush(r, m, log)
+        elif code == SET_FRACTION:
+            if more[CAPACITY] >= 0:
+                r[LIMIT] = int(size[i] / _NANO * more[CAPACITY])
+        elif code == EXTERNAL:
+            r[FREE_BYTES] += r[OTHERS] - size[i]
+            r[OTHERS] = size[i]
+        elif code == SET_TOTAL:
+            if more[CAPACITY] >= 0:
+                r[FREE_BYTES] += size[i] - r[DEVICE_BYTES]
+            r[DEVICE_BYTES], more[CAPACITY] = size[i], size[i]
+        out[OUT_STATUS, i], out[OUT_SEG, i], out[OUT_OFF, i], out[OUT_BLOCK, i] = status, seg, off, block_size
+        out[OUT_RESERVED, i], out[OUT_ALLOCATED, i], out[OUT_REQUESTED, i] = r[RESERVED], r[ALLOCATED], r[REQUESTED_BYTES]
+        out[OUT_RETRIES, i], out[OUT_OOMS, i] = r[RETRIES], r[OOMS]
+        out[OUT_DEVICE_ALLOCS, i], out[OUT_DEVICE_FREES, i] = r[DEVICE_ALLOCS], r[DEVICE_FREES]
+        out[OUT_LONG, i], out[OUT_LEVEL, i] = is_long, level
+    return m, log

@@ -1,0 +1,85 @@
+"""The four pools on the machine of the caching allocator: two pools as that one knows them, each with its small and its large half.
+
+Blocks, the ordered sets of free ones and the driver are the machine's own (``memdiag.allocator.machine``); only which pool a request goes
+to, and where it may look, is different here.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from memdiag.allocator.conf import Conf
+from memdiag.allocator.lifecycle.conf import NO_LIMIT, Settings
+from memdiag.allocator.machine import memory as mem
+from memdiag.allocator.machine.state import new_state
+from memdiag.allocator.rules import Rules
+from memdiag.trace.compiled import njit_part
+from memdiag.trace.table import Array
+from memdiag.units import MIB
+
+NAMES: tuple[str, ...] = ("default.large", "default.small", "long.large", "long.small")
+DEFAULT, LONG, NUM_LIFETIMES = range(3)  # the machine's pools
+LARGE, SMALL = range(2)  # and their halves
+
+GRAIN = 512
+MOST_SMALL = MIB
+SMALL_SEGMENT = 2 * MIB
+LARGE_SEGMENT = 20 * MIB
+LARGE_FROM = 10 * MIB  # requests from here on have a segment of their own size in the default pool too
+PAGE = 2 * MIB
+# Places in ``more``, what this allocator keeps beside the machine's registers. USABLE -1: the device was not asked yet, else this
+# process's bytes and what was left.
+ALR_MAX, USABLE, OPTIMIZE, THRESHOLD, IN_FORWARD, CAPACITY, NUM_MORE = range(7)
+_RULES = Rules(whole_fraction_is_limit=True)
+
+
+def empty(settings: Settings, capacity: int | None, fraction: float | None, num_streams: int) -> tuple[Array, Array, Array]:
+    """Returns registers, memory and ``more`` of an allocator that holds nothing."""
+    max_split = None if settings.max_split_bytes >= NO_LIMIT else settings.max_split_bytes
+    conf = Conf(expandable=settings.expandable, max_split=max_split, fraction=fraction)
+    r, m = new_state(conf, _RULES, capacity, num_streams, NUM_LIFETIMES, mem.BY_NEXT_CALL, np.empty(0, np.int64))
+    long = int(r[mem.POOLS]) + LONG * mem.ROW
+    m[long + mem.IS_PRIVATE] = 0  # to the machine, the second pool is one that counts nothing, ...
+    m[long + mem.KNOWN], m[long + mem.COUNT], m[long + mem.FREEABLE] = 1, 1, 1  # ... and gives back what is cached with the first one
+    more = np.zeros(NUM_MORE, np.int64)
+    more[[ALR_MAX, USABLE]] = settings.alr_max_bytes, -1
+    more[[OPTIMIZE, THRESHOLD]] = settings.optimizes, int(min(settings.threshold_bytes, float(NO_LIMIT)))
+    more[CAPACITY] = -1 if capacity is None else capacity
+    return r, m, more
+
+
+def of_segments(r: Array, m: Array) -> Array:
+    """Returns the pool of every range there ever was (index into ``NAMES``, int8), in the order in which they were obtained."""
+    rows = m[int(r[mem.GIVEN]) : int(r[mem.FRESH])].reshape(-1, mem.ROW)
+    ranges = rows[rows[:, mem.STATE] == mem.A_RANGE]
+    lane = ranges[np.argsort(ranges[:, mem.NUMBER]), mem.LANE]
+    pool: Array = (2 * m[m[lane + mem.POOL] + mem.INDEX] + m[lane + mem.IS_SMALL]).astype(np.int8)
+    return pool
+
+
+@njit_part
+def segment_size(size: int, lifetime: int) -> int:
+    """Returns the bytes of a new segment for a request."""
+    if size <= MOST_SMALL:
+        return SMALL_SEGMENT
+    if lifetime == DEFAULT and size < LARGE_FROM:
+        return LARGE_SEGMENT
+    return (size + PAGE - 1) // PAGE * PAGE
+
+
+@njit_part
+def with_room(r: Array, m: Array, log: Array) -> tuple[Array, Array]:
+    """Returns memory and log with room for one more call: a release can cut each free block in three, and log each block twice."""
+    need = (2 * r[mem.NUM_ROWS] + 64) * mem.ROW
+    if r[mem.CAPACITY] - r[mem.FRESH] < need:
+        larger = np.zeros(r[mem.FRESH] + 2 * need, np.int64)
+        larger[: len(m)] = m
+        m = larger
+        r[mem.CAPACITY] = len(m)
+    need = 3 * r[mem.NUM_ROWS] + 64
+    if r[mem.LOG_CAPACITY] - r[mem.NUM_LOGGED] < need:
+        wider = np.zeros((log.shape[0], 2 * log.shape[1] + 2 * need), np.int64)
+        wider[:, : log.shape[1]] = log
+        log = wider
+        r[mem.LOG_CAPACITY] = log.shape[1]
+    return m, log

@@ -1,0 +1,174 @@
+"""What lifetime-segregated pools did: how long tensors were thought to live and did live, what mistakes cost, and what each pool held."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from memdiag.allocator.lifecycle import machine, pools
+from memdiag.allocator.lifecycle.marks import Marks, Windows
+from memdiag.allocator.machine import memory as mem
+from memdiag.allocator.result import OK
+from memdiag.trace import schema
+from memdiag.trace.table import Array
+
+WINDOWS: tuple[str, ...] = ("outside", "precise", "forward", "step")
+
+
+@dataclass(frozen=True)
+class PoolState:
+    """One pool at one moment: its name, segments, and bytes held, handed out, and handed out to tensors that outlive their window."""
+
+    pool: str
+    num_segments: int
+    reserved_bytes: int
+    used_bytes: int
+    surviving_bytes: int
+
+
+@dataclass(frozen=True)
+class Misfiled:
+    """Tensors in the wrong pool.
+
+    Attributes:
+        num, num_bytes: Over the whole replay; bytes of blocks.
+        peak_bytes: Of those that were live at the peak of reserved bytes.
+        cost_bytes: What they cost at that peak. Thought long: bytes of segments obtained for them that lie idle. Thought short: free bytes
+            in segments of the short-lived that a survivor keeps.
+    """
+
+    num: int
+    num_bytes: int
+    peak_bytes: int
+    cost_bytes: int
+
+
+@dataclass(frozen=True)
+class Lifecycle:
+    """Beyond a ``Replay``. Tensors are allocations that succeeded, in order; those of the start have call -1.
+
+    Attributes:
+        marks: What the replay was told of the program.
+        level: Of each call: the level at which an allocation found its memory (``levels``: 1 to 5, 6: it did not); -1: no allocation.
+        is_long: Of each call: whether an allocation was long-lived by decision (bool).
+        call, death: Per tensor: the calls that make and free it; the number of calls: it is not freed (int64).
+        block: Bytes of its block.
+        seg: Number of its segment.
+        thought_long, survives: Decided long-lived; still there when its window ended (bool).
+        window: Index into ``WINDOWS``: where it was made (int8).
+        change_call, change_seg, change_bytes: What the device gave (bytes > 0) and took back, in order: during which call (-1: for what
+            was there at the start), of which segment.
+        segment_pool: Per segment: index into ``pools.NAMES`` (int8).
+        opened_by: Per segment: row of the tensor that it was obtained for; -1: a request that failed all the same.
+        peak_call: The first call after which most is reserved; -1: the start.
+    """
+
+    marks: Marks
+    level: Array
+    is_long: Array
+    call: Array
+    death: Array
+    block: Array
+    seg: Array
+    thought_long: Array
+    survives: Array
+    window: Array
+    change_call: Array
+    change_seg: Array
+    change_bytes: Array
+    segment_pool: Array
+    opened_by: Array
+    peak_call: int
+
+    @classmethod
+    def of(cls, out: Array, log: Array, segment_pool: Array, deaths: Array, windows: Windows, *, first: int, marks: Marks) -> Lifecycle:
+        """Gathers it from what the machine gave. The first ``first`` calls made what was there at the start."""
+        made = np.flatnonzero((out[machine.OUT_STATUS] == OK) & (out[machine.OUT_SEG] >= 0))
+        seg = out[machine.OUT_SEG, made]
+        gained = np.isin(log[mem.LOG_ACTION], (schema.SEGMENT_ALLOC, schema.SEGMENT_MAP))
+        changes = log[:, gained | np.isin(log[mem.LOG_ACTION], (schema.SEGMENT_FREE, schema.SEGMENT_UNMAP))]
+        gained = np.isin(changes[mem.LOG_ACTION], (schema.SEGMENT_ALLOC, schema.SEGMENT_MAP))
+        opened = np.full(len(segment_pool), -1, np.int64)
+        first_change = np.flatnonzero(gained)[::-1]
+        opened[changes[mem.LOG_SEG, first_change]] = changes[mem.LOG_CALL, first_change]  # the first of several is written last
+        by = np.searchsorted(made, opened)
+        is_made = np.append(made, -2)[by] == opened
+        reserved = out[machine.OUT_RESERVED, max(first - 1, 0) :]
+        return cls(
+            marks=marks,
+            level=out[machine.OUT_LEVEL, first:].astype(np.int8),
+            is_long=out[machine.OUT_LONG, first:] == 1,
+            call=np.maximum(made - first, -1),
+            death=deaths[made] - first,
+            block=out[machine.OUT_BLOCK, made],
+            seg=seg,
+            thought_long=out[machine.OUT_LONG, made] == 1,
+            survives=deaths[made] >= windows.ends[made],
+            window=np.select([windows.precise, windows.forward, windows.step], [1, 2, 3], 0).astype(np.int8)[made],
+            change_call=np.maximum(changes[mem.LOG_CALL] - first, -1),
+            change_seg=changes[mem.LOG_SEG],
+            change_bytes=np.where(gained, changes[mem.LOG_SIZE], -changes[mem.LOG_SIZE]),
+            segment_pool=segment_pool,
+            opened_by=np.where(is_made, by, -1),
+            peak_call=int(np.argmax(reserved)) - (1 if first else 0) if len(reserved) else -1,
+        )
+
+    @property
+    def predicted_long_bytes(self) -> int:
+        """Bytes of blocks whose tensors were decided to be long-lived, over the whole replay."""
+        return int(self.block[self.thought_long].sum())
+
+    def live(self, call: int) -> Array:
+        """Returns which tensors are live after a call (bool); -1: at the start."""
+        live: Array = (self.call <= call) & (self.death > call)
+        return live
+
+    def held_bytes(self, call: int) -> Array:
+        """Returns the bytes of every segment that are held after a call (int64); -1: at the start."""
+        now = self.change_call <= call
+        return np.bincount(self.change_seg[now], self.change_bytes[now], len(self.segment_pool)).astype(np.int64)
+
+    def used_bytes(self, call: int) -> Array:
+        """Returns the bytes of every segment that are handed out after a call (int64)."""
+        live = self.live(call)
+        return np.bincount(self.seg[live], self.block[live], len(self.segment_pool)).astype(np.int64)
+
+    def pools(self, call: int | None = None) -> tuple[PoolState, ...]:
+        """Returns the four pools as they are after a call; None: at the peak of reserved bytes."""
+        call = self.peak_call if call is None else call
+        held, used = self.held_bytes(call), self.used_bytes(call)
+        surviving = self.live(call) & self.survives
+        states = []
+        for number, name in enumerate(pools.NAMES):
+            mine = self.segment_pool == number
+            staying = int(self.block[surviving & mine[self.seg]].sum())
+            states.append(PoolState(name, int((held[mine] > 0).sum()), int(held[mine].sum()), int(used[mine].sum()), staying))
+        return tuple(states)
+
+    def thought_long_wrongly(self) -> Misfiled:
+        """Decided long-lived, but freed within the window in which they were made."""
+        wrong = self.thought_long & ~self.survives
+        return self._misfiled(wrong, self._idle_bytes(wrong))
+
+    def thought_short_wrongly(self) -> Misfiled:
+        """Decided short-lived within a window, but still there when it ended."""
+        wrong = ~self.thought_long & self.survives & (self.window > 0)
+        return self._misfiled(wrong, self._kept_bytes(wrong))
+
+    def _misfiled(self, wrong: Array, cost: int) -> Misfiled:
+        at_peak = wrong & self.live(self.peak_call)
+        return Misfiled(int(wrong.sum()), int(self.block[wrong].sum()), int(self.block[at_peak].sum()), cost)
+
+    def _idle_bytes(self, wrong: Array) -> int:
+        """Bytes at the peak of segments that were obtained for some tensors and hold nothing."""
+        for_them = np.append(wrong, False)[self.opened_by]
+        held, used = self.held_bytes(self.peak_call), self.used_bytes(self.peak_call)
+        return int(held[for_them & (used == 0)].sum())
+
+    def _kept_bytes(self, wrong: Array) -> int:
+        """Bytes free at the peak in segments of the short-lived that hold some tensors."""
+        holds = np.zeros(len(self.segment_pool), bool)
+        holds[self.seg[wrong & self.live(self.peak_call)]] = True
+        free = self.held_bytes(self.peak_call) - self.used_bytes(self.peak_call)
+        return int(free[holds & (self.segment_pool < 2 * pools.LONG)].sum())
