@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from rows import Call
 
-from memdiag.allocator.workload import OP_CODES, Workload
+from memdiag.allocator.workload import OP_CODES, Start, Workload
 
 MIB = 1 << 20
 EDGES = [
@@ -53,7 +53,9 @@ class Program:
     def num_streams(self) -> int:
         return max([call.stream for call in self.calls if call.op in {"alloc", "record_stream", "complete", "pool_begin"}], default=0) + 1
 
-    def workload(self) -> Workload:
+    def workload(self, num_streams: int = 0, start: Start | None = None) -> Workload:
+        """The same calls as columns; ``num_streams``: at least so many; ``start``: what is there before the first of them."""
+        start = start or Start()
         ops = np.array([OP_CODES[{"reset_peak": "nothing"}.get(c.op, c.op)] for c in self.calls], np.int8)
         ids, sizes, streams = (np.array([c[k] for c in self.calls], np.int64) for k in (1, 2, 3))
         of_pools = np.isin(ops, [OP_CODES[name] for name in ("pool_begin", "pool_end", "pool_release")])
@@ -67,9 +69,10 @@ class Program:
             pool=np.where(of_pools, ids, -1).astype(np.int32),
             row=np.arange(len(ops), dtype=np.int64),
             num_rows=len(ops),
-            num_tensors=num_tensors,
-            streams=np.arange(self.num_streams, dtype=np.uint64),
+            num_tensors=max(num_tensors, int(start.block_tensor.max(initial=-1)) + 1),
+            streams=np.arange(max(self.num_streams, num_streams), dtype=np.uint64),
             pools=tuple((0, k) for k in range(num_pools)),
+            start=start,
             done=self.done,
             capacity_bytes=self.total,
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import floor
 
 from reference_freeing import Freeing
-from reference_heap import MIB, NO_LIMIT, Block, OutOfMemory, Pool, Undefined, round_up
+from reference_heap import MIB, NO_LIMIT, Block, OutOfMemory, Pool, Segment, Undefined, round_up
 
 
 class Reference(Freeing):
@@ -176,7 +176,7 @@ class Reference(Freeing):
 
     def map(self, gap: Block, need: int) -> bool:
         size = round_up(need, gap.segment.page)
-        if not self.device.take(size):
+        if not self.device.take(size, gap.segment.page):
             return False
         if size < gap.size:
             gap.segment.cut(gap, size)
@@ -204,7 +204,7 @@ class Reference(Freeing):
         self.note("segment_unmap", block, size)
         self.wait_for_stream(segment.stream)
         self.merge(block)
-        self.returned(segment.pool, size)
+        self.returned(segment, size)
         if block.whole:
             segment.pool.segments.remove(segment)
 
@@ -213,13 +213,14 @@ class Reference(Freeing):
 
     # -------------------------------------------------------------------------------------------------------- giving back
 
-    def returned(self, pool: Pool, size: int) -> None:
+    def returned(self, segment: Segment, size: int) -> None:
         self.reserved -= size
-        self.device.give_back(size)
-        if pool.owner is not None:
-            if not pool.owner.count:
+        self.device.give_back(size, segment.page)
+        owner = segment.pool.owner
+        if owner is not None:
+            if not owner.count:
                 raise Undefined
-            pool.owner.count -= 1
+            owner.count -= 1
         self.device_frees += 1
 
     def merge(self, block: Block) -> None:
@@ -238,7 +239,7 @@ class Reference(Freeing):
             raise Undefined
         self.note("segment_free", block, block.size)
         block.segment.pool.segments.remove(block.segment)
-        self.returned(block.segment.pool, block.size)
+        self.returned(block.segment, block.size)
 
     def release(self, pool: Pool) -> None:
         free = self.in_order(pool)

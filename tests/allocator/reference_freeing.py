@@ -8,6 +8,7 @@ from __future__ import annotations
 from math import floor
 from typing import Any
 
+import numpy as np
 from reference_heap import Block, Device, Pool, Private, Settings, Undefined
 
 
@@ -87,14 +88,14 @@ class Freeing:
         block.tensor, block.idle = -1, True
         self.merge(block)
 
-    def first_half(self, tensor: int) -> bool:
-        """A free as a recording has it: the block waits for ``second_half``, or for somebody to wait for all streams."""
+    def free_requested(self, tensor: int) -> bool:
+        """A free as a recording has it: the block waits for ``free_completed``, or for somebody to wait for all streams."""
         block = self.request_free(tensor)
         if block is not None:
             self.halves[tensor] = block
         return block is not None
 
-    def second_half(self, tensor: int) -> bool:
+    def free_completed(self, tensor: int) -> bool:
         block = self.halves.pop(tensor, None)
         if block is not None:
             self.finish(block)
@@ -148,7 +149,7 @@ class Freeing:
                 self.over(event)
         for tensor, block in list(self.halves.items()):
             if owner is None or block.segment.pool.owner is owner:
-                self.second_half(tensor)
+                self.free_completed(tensor)
 
     def complete(self, stream: int) -> None:
         for s in list(self.num_issued) if stream < 0 else [stream]:
@@ -187,6 +188,15 @@ class Freeing:
 
     def set_total(self, size: int) -> None:
         self.device.total = size  # the limit stays that of the capacity read at the start
+
+    @property
+    def bases(self) -> dict[int, int]:
+        """Address of every range that there ever was, by number."""
+        return dict(enumerate(self.device.bases))
+
+    @property
+    def all_bases(self) -> np.ndarray:
+        return np.array(self.device.bases, np.int64)
 
     def note(self, action: str, block: Block, size: int, tensor: int = -1) -> None:
         segment = block.segment

@@ -163,25 +163,30 @@ class Device:
     total: int | None
     used: int = 0
     others: int = 0
-    next_number: int = 0
     next_address: int = 1 << 40
+    bases: list[int] = field(default_factory=list)
 
     @property
     def spare(self) -> int:
         return NO_LIMIT if self.total is None else self.total - self.used - self.others
 
-    def take(self, size: int) -> bool:
-        size = round_up(size, GRAIN)
+    def take(self, size: int, page: int = 0) -> bool:
+        size = self.behind(size, page)
         if size > self.spare:
             return False
         self.used += size
         return True
 
-    def give_back(self, size: int) -> None:
-        self.used -= round_up(size, GRAIN)
+    def give_back(self, size: int, page: int = 0) -> None:
+        self.used -= self.behind(size, page)
+
+    @staticmethod
+    def behind(size: int, page: int) -> int:
+        """Device memory behind ``size`` bytes: one piece, or pages (of an odd number of MiB, say) that take whole ones of its own each."""
+        return size // page * round_up(page, GRAIN) if page else round_up(size, GRAIN)
 
     def range(self, pool: Pool, stream: int, size: int, page: int) -> Segment:
-        segment = Segment(self.next_number, pool, stream, size, page, self.next_address)
-        self.next_number += 1
+        segment = Segment(len(self.bases), pool, stream, size, page, self.next_address)
+        self.bases.append(segment.base)
         self.next_address += round_up(size, GRAIN)
         return segment
