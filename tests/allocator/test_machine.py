@@ -1,11 +1,11 @@
 """The compiled machine does what the reference allocator does: random programs, random settings, several versions, from any start."""
 
 import random
-from itertools import groupby
+from itertools import accumulate
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from programs import MIB, Calls, Program, cuda_conf, cuda_program, npu_program
 from reference import Reference
@@ -67,10 +67,11 @@ def assert_same(
 
 def in_one_order(log: list[tuple]) -> list[tuple]:
     """Frees that end together end in any order: a recording does not say in which they began."""
-    done: list[tuple] = []
-    for is_end, entries in groupby(log, key=lambda entry: entry[0] == "free_completed"):
-        done += sorted(entries) if is_end else list(entries)
-    return done
+    run_of = list(accumulate(log, lambda number, entry: number + (entry[0] != "free_completed"), initial=0))[1:]
+    order = sorted(
+        range(len(log)), key=lambda at: (run_of[at], log[at][0] == "free_completed", log[at] if log[at][0] == "free_completed" else ())
+    )
+    return [log[at] for at in order]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -171,6 +172,8 @@ def test_a_start_in_the_middle(version, seed):
     first = chance.randrange(len(program.calls))
     allocator = Reference(program.total, program.conf, version, "manual")
     list(run(allocator, program.calls[:first]))
+    # A range of which nothing is mapped, since the driver had no memory left for it, is in no recording.
+    assume(all(any(block.mapped for block in segment.blocks) for pool in allocator.default for segment in pool.segments))
     start, logged, held = start_of(allocator), len(allocator.log), len(allocator.bases)
     before = {name: getattr(allocator, name) for name in ("retries", "ooms", "device_allocs", "device_frees")}
     rows = list(run(allocator, program.calls[first:]))
