@@ -50,7 +50,7 @@ def annotate(trace: Trace, recorded: Recorded | None = None) -> Trace:
         "category": "marks" if said else phase if phase != "none" else "stacks" if stacks_tell else "none",
         "lifetime": phase if phase != "none" else step,
     }
-    return replace(trace, devices=devices, bases={**trace.bases, **bases})
+    return replace(trace, devices=devices, bases={**trace.bases, **bases}, recorded=recorded)
 
 
 def _told(device: DeviceTrace, seen: tuple[Array, Array]) -> DeviceTrace:

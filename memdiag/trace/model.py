@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,6 +18,9 @@ from memdiag.trace import schema
 from memdiag.trace.layout import Layout
 from memdiag.trace.stacks import Stacks
 from memdiag.trace.table import Array, Table
+
+if TYPE_CHECKING:
+    from memdiag.trace.recorded import Recorded
 
 
 @dataclass(frozen=True)
@@ -140,6 +144,7 @@ class Trace:
         notes: What limits the diagnosis.
         complete_from_start: The trace begins on an empty allocator; None: unknown.
         layout: Sizes that the allocator used.
+        recorded: What a recorder marked, as it stands in the file; None: it was not recorded by memdiag.
     """
 
     path: str
@@ -156,6 +161,7 @@ class Trace:
     notes: tuple[Note, ...] = ()
     complete_from_start: bool | None = None
     layout: Layout = field(default_factory=Layout)
+    recorded: Recorded | None = None
 
     @property
     def num_events(self) -> int:
