@@ -25,68 +25,87 @@ _LEAST_CALLS = 3  # fewer repetitions are no loop over layers
 
 @dataclass
 class _Open:
-    """A call that is under way: what it was called from, and the first and the latest of its lines."""
+    """A call that is under way: from where which file was called, and the first and the latest of its lines."""
 
-    key: object
+    site: object
     first: int
     last: int
 
 
+@dataclass(frozen=True)
+class _Moment:
+    """An allocation: the event, its calls of ``forward``, and from which depth on they are others than before."""
+
+    at: int
+    chain: Chain
+    entered: int
+
+
 def edges_of(stacks: Stacks, device: DeviceTrace, *, layers: bool) -> list[Edge]:
-    """Returns where calls begin and end, in order: of layers, or of stacks of layers; empty where the stacks show no loop."""
-    events, again = _entries(stacks, device)
-    if not again:
-        return []
-    most = max(again.values())
-    depth = min(depth for depth, count in again.items() if 2 * count >= most)
-    wanted = depth if layers else max(depth - 1, 0)
-    edges: list[Edge] = []
-    is_open = False
-    for at, entered, depth_now in events:
-        goes_on = is_open and depth_now > wanted and entered > wanted
-        if goes_on:
-            continue
-        if is_open:
-            edges.append((at, False))
-        is_open = depth_now > wanted
-        if is_open:
-            edges.append((at, True))
-    return [*edges, (device.num_events, False)] if is_open else edges
+    """Returns where calls begin and end, in order; empty where the stacks show no loop.
 
-
-def _entries(stacks: Stacks, device: DeviceTrace) -> tuple[list[tuple[int, int, int]], Counter[int]]:
-    """Walks over allocations.
-
-    Returns:
-        For each: the event, the depth from which on its calls of ``forward`` are others than before, and how many there are; and for each
-        depth how often a function was called anew from where it had just been called.
+    Args:
+        stacks, device: What was recorded.
+        layers: Calls of each layer; False: from the first layer to the last of each call of the stack of layers.
     """
+    moments, again = _walk(stacks, device)
+    of_depth: Counter[int] = Counter()
+    for (depth, _), count in again.items():
+        of_depth[depth] += count
+    if not of_depth or max(of_depth.values()) < _LEAST_CALLS:
+        return []
+    most = max(of_depth.values())
+    loop = min(depth for depth, count in of_depth.items() if 2 * count >= most)
+    sites = {site for depth, site in again if depth == loop}
+    calls: list[list[int]] = []  # first event of each, and the event after it; depth of what was entered since the one before
+    is_open, entered = False, 0
+    for moment in moments:
+        entered = min(entered, moment.entered)
+        inside = len(moment.chain) > loop and _site(moment.chain, loop) in sites
+        if is_open and (not inside or moment.entered <= loop):
+            calls[-1][1] = moment.at
+        if inside and (not is_open or moment.entered <= loop):
+            if not layers and calls and entered >= loop:
+                calls[-1][1] = device.num_events  # the same call of the stack goes on
+            else:
+                calls.append([moment.at, device.num_events])
+            entered = loop
+        is_open = inside
+    return [edge for begin, end in calls for edge in ((begin, True), (end, False))]
+
+
+def _walk(stacks: Stacks, device: DeviceTrace) -> tuple[list[_Moment], Counter[tuple[int, object]]]:
+    """Returns the allocations, and how often at each depth a site called anew what it had just called."""
     chains = [_chain(stacks, stack) for stack in range(len(stacks))]
-    action, stack_of, phase = device.events.action, device.events.stack, device.events.phase
-    asks = np.flatnonzero(action == schema.ALLOC)
-    events: list[tuple[int, int, int]] = []
-    again: Counter[int] = Counter()
+    asks = np.flatnonzero(device.events.action == schema.ALLOC)
+    moments: list[_Moment] = []
+    again: Counter[tuple[int, object]] = Counter()
     calls: list[_Open] = []
-    for at, stack, of_phase in zip(asks.tolist(), stack_of[asks].tolist(), phase[asks].tolist(), strict=True):
+    for at, stack, phase in zip(asks.tolist(), device.events.stack[asks].tolist(), device.events.phase[asks].tolist(), strict=True):
         chain = chains[stack] if stack >= 0 else ()
-        if not chain and of_phase != _BACKWARD and stack < 0:
+        if stack < 0 and phase != _BACKWARD:
             continue  # no stack, and no sign that anything has changed
         entered = len(chain)
-        for depth, (file, line) in enumerate(chain):
-            key = (chain[:depth], file)
-            if depth < len(calls) and calls[depth].key == key:
-                known = calls[depth]
-                if line >= known.last or line > known.first:
-                    known.last = line
-                    continue
-                again[depth] += 1
+        for depth, (_, line) in enumerate(chain):
+            site = _site(chain, depth)
+            known = calls[depth] if depth < len(calls) and calls[depth].site == site else None
+            if known is not None and (line >= known.last or line > known.first):
+                known.last = line
+                continue
+            if known is not None:
+                again[depth, site] += 1
             entered = depth
-            calls = [*calls[:depth], *(_Open((chain[:i], chain[i][0]), chain[i][1], chain[i][1]) for i in range(depth, len(chain)))]
+            calls = [*calls[:depth], *(_Open(_site(chain, i), chain[i][1], chain[i][1]) for i in range(depth, len(chain)))]
             break
         else:
             calls = calls[: len(chain)]
-        events.append((at, entered, len(chain)))
-    return events, Counter({depth: count for depth, count in again.items() if count >= _LEAST_CALLS})
+        moments.append(_Moment(at, chain, entered))
+    return moments, again
+
+
+def _site(chain: Chain, depth: int) -> object:
+    """Returns from which line which file was called."""
+    return (chain[depth - 1] if depth else None), chain[depth][0]
 
 
 def _chain(stacks: Stacks, stack: int) -> Chain:
