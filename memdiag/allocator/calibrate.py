@@ -19,7 +19,6 @@ from memdiag.allocator.recorded_settings import RecordedSettings, recorded_setti
 from memdiag.allocator.result import Replay
 from memdiag.allocator.workload import Workload
 from memdiag.trace.model import DeviceTrace, Trace
-from memdiag.trace.table import Array
 
 # Steps that are replayed at once after a difference; twice as many after each stretch without one.
 _FIRST_STRETCH = 256
@@ -150,7 +149,7 @@ def _one_version(found: Calibration, workload: Workload, recorded: Recorded, rep
     whole = run(workload, -1)
     end = device.num_events - 1
     seen = compare(recorded, workload, whole, -1, end)
-    error, peak_error = _errors(device, workload, whole)
+    error, peak_error = _errors(recorded, workload, whole)
     totals = np.array([seen.num_requests, seen.exact_requests, seen.num_segment_events + seen.num_extra, seen.exact_segment_events])
     first = divergence(device, workload, whole, seen) if seen.bad is not None else None
     differences = int(seen.bad is not None)
@@ -193,14 +192,14 @@ def _until(workload: Workload, row: int) -> Workload:
     return replace(workload, **columns)
 
 
-def _errors(device: DeviceTrace, workload: Workload, replay: Replay) -> tuple[int, int]:
-    """Returns the largest difference of reserved bytes at the end of any call, and that of the peaks."""
-    rows: Array = workload.row
-    inside = np.flatnonzero(rows >= 0)
-    if not len(inside):
+def _errors(recorded: Recorded, workload: Workload, replay: Replay) -> tuple[int, int]:
+    """Returns the largest difference of reserved bytes after any step, and that of the peaks."""
+    device, steps = recorded.device, recorded.steps
+    steps = steps[steps >= 0]
+    if not len(steps):
         return 0, 0
-    last = inside[np.append(rows[inside][1:] != rows[inside][:-1], True)]
-    difference = replay.reserved[last] - device.usage.reserved[rows[last]]
+    last = np.searchsorted(workload.row, steps, side="right") - 1
+    difference = replay.reserved[last] - device.usage.reserved[steps]
     start = device.start["reserved"]
-    peaks = max(int(replay.reserved.max()), start) - max(int(device.usage.reserved.max()), start)
+    peaks = max(int(replay.reserved.max()), start) - max(int(device.usage.reserved[steps].max()), start)
     return int(np.abs(difference).max()), peaks

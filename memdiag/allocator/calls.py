@@ -69,7 +69,7 @@ class Calls:
     def with_external(self, steps: Array) -> Calls:
         """Adds what others hold of the device from some events on (rows: event, bytes); returns itself."""
         if len(steps):
-            self.add(w.EXTERNAL, row=steps[:, 0] - 1, size=steps[:, 1], place=steps[:, 0], rank=-2)
+            self.add(w.EXTERNAL, row=steps[:, 0] - 1, size=steps[:, 1], place=steps[:, 0], rank=EARLIER - 2)
         return self
 
     def workload(

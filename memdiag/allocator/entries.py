@@ -13,7 +13,7 @@ import numpy as np
 
 from memdiag.allocator import workload as w
 from memdiag.allocator.calls import EARLIER, LAST, Calls
-from memdiag.allocator.recorded_settings import collection_threshold
+from memdiag.allocator.recorded_settings import Shares
 from memdiag.trace import schema
 from memdiag.trace.layout import SMALL_LIMIT, SMALL_SEGMENT, Layout
 from memdiag.trace.model import DeviceTrace, Trace
@@ -23,7 +23,6 @@ from memdiag.units import MIB
 _RELEASES = (schema.SEGMENT_FREE, schema.SEGMENT_UNMAP)
 _OPENS = (schema.SEGMENT_ALLOC, schema.SEGMENT_MAP)
 _OWN_SEGMENT = 10 * MIB  # requests from here on get a segment of their own size
-_SPARE = 0.95  # a retry is possible only near the highest reserved bytes ever seen
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class Failures:
         oom_at: Events of those that failed for good.
         collected_before: Bytes reserved before each garbage collection.
         grown_before: Bytes reserved before each request that took new memory without one.
-        threshold: garbage_collection_threshold; 0: off.
+        shares: Settings that are shares of the device.
     """
 
     at: Array
@@ -52,15 +51,15 @@ class Failures:
     oom_at: Array
     collected_before: Array
     grown_before: Array
-    threshold: float
+    shares: Shares
 
 
 def calls_of_entries(trace: Trace, device: DeviceTrace, handles: Array, pools: tuple[tuple[int, int], ...]) -> tuple[Calls, Failures]:
     """Returns the calls that left the entries of a recording, and the requests among them that were refused."""
     events, tensors = device.events, device.tensors
     parts = _Parts.of(device)
-    threshold = collection_threshold(trace, device)
-    retried = _retried(trace, device, parts, collects=threshold > 0)
+    settings = Shares.of(trace, device)
+    retried = _retried(trace, device, parts, collects=settings.threshold > 0)
     calls = Calls(handles)
 
     made = np.flatnonzero((events.action == schema.ALLOC) & (events.tensor >= 0))
@@ -69,19 +68,23 @@ def calls_of_entries(trace: Trace, device: DeviceTrace, handles: Array, pools: t
         [number[int(a), int(b)] for a, b in zip(device.groups.pool_major, device.groups.pool_minor, strict=True)] or [0], np.int64
     )
     group = events.group[made]
+    pool = np.where(group >= 0, pool_of[np.maximum(group, 0)], 0)
+    _add_pools(calls, device, made, pool, pool_of)
     calls.add(
         w.ALLOC, row=made, tensor=events.tensor[made], size=events.size[made], stream=events.stream[made],
-        pool=np.where(group >= 0, pool_of[np.maximum(group, 0)], 0),
+        pool=pool,
     )  # fmt: skip
 
     # A request that failed says its rounded size. Where the program went on without it, it is given up at once should it succeed.
     ooms = np.flatnonzero(events.action == schema.OOM)
+    pool_of_oom = np.empty(0, np.int64)
     if len(ooms):
         asked = np.maximum(events.size[ooms] - trace.layout.pad, 1)
         row_of = np.searchsorted(device.references.at_event, ooms)
         of = device.references.group[np.minimum(row_of, len(device.references) - 1)]
         numbers = len(tensors) + np.arange(len(ooms))
-        calls.add(w.ALLOC, row=ooms, tensor=numbers, size=asked, stream=events.stream[ooms], pool=pool_of[of])
+        pool_of_oom = pool_of[of]
+        calls.add(w.ALLOC, row=ooms, tensor=numbers, size=asked, stream=events.stream[ooms], pool=pool_of_oom)
         goes_on = ooms < (made[-1] if len(made) else -1)
         calls.add(w.FREE, row=ooms[goes_on], tensor=numbers[goes_on], rank=LAST)
 
@@ -90,8 +93,19 @@ def calls_of_entries(trace: Trace, device: DeviceTrace, handles: Array, pools: t
     in_retry = retried[parts.request[waits]] | (events.action[parts.request[waits]] == schema.OOM)
     late[waits[in_retry]] = parts.request[waits[in_retry]]
     calls.add_frees(device, np.flatnonzero(tensors.free_completed_at >= 0), late)
-    _add_releases(calls, device, parts, retried, pools)
-    return calls, _failures(device, parts, retried, trace.layout, threshold)
+    last_use = np.full(len(pools), -1, np.int64)
+    np.maximum.at(last_use, np.concatenate((pool, pool_of_oom)), np.concatenate((made, ooms)))
+    _add_releases(calls, device, parts, retried, pools, last_use)
+    return calls, _failures(device, parts, retried, trace.layout, settings)
+
+
+def _add_pools(calls: Calls, device: DeviceTrace, made: Array, pool: Array, pool_of: Array) -> None:
+    """Adds a user to each private pool where it is first used: without any it would count as given up."""
+    there = device.regions.group[device.regions.opened_at < 0]
+    new = np.setdiff1d(np.unique(pool), np.append(pool_of[there], 0))
+    first = np.array([made[np.argmax(pool == index)] for index in new.tolist()], np.int64)
+    for op, rank in ((w.POOL_BEGIN, EARLIER - 1), (w.POOL_END, EARLIER)):
+        calls.add(op, row=first - 1, pool=new, place=first, rank=rank)
 
 
 @dataclass(frozen=True)
@@ -150,7 +164,7 @@ def _retried(trace: Trace, device: DeviceTrace, parts: _Parts, *, collects: bool
 
     With garbage collection there is another reason to. Releases before a request that then got new memory may also be an ``empty_cache``
     that happens to stand there. They are, if their stack says so, if the request would have found a block before (a retry does not look
-    again), or if much more was held at another time.
+    again), or if as much was held at another time.
     """
     events, layout, n = device.events, trace.layout, device.num_events
     retried = np.zeros(n, bool)
@@ -172,13 +186,15 @@ def _retried(trace: Trace, device: DeviceTrace, parts: _Parts, *, collects: bool
     stacks = trace.stacks
     asked_for = np.append(stacks.with_frame(np.array([frame.name == "empty_cache" for frame in stacks.frames], bool)), False)[stack]
     of_request = (stack >= 0) & (stack == events.stack[doubtful])
-    retried[doubtful] = failed | (~asked_for & ~fitted & (of_request | (need > _SPARE * most) | collects))
+    retried[doubtful] = failed | (~asked_for & ~fitted & (of_request | (need > most) | collects))
     return retried
 
 
-def _add_releases(calls: Calls, device: DeviceTrace, parts: _Parts, retried: Array, pools: tuple[tuple[int, int], ...]) -> None:
+def _add_releases(
+    calls: Calls, device: DeviceTrace, parts: _Parts, retried: Array, pools: tuple[tuple[int, int], ...], last_use: Array
+) -> None:
     """Adds an EMPTY_CACHE for each burst of releases that is no request's own, and the end of private pools whose memory went."""
-    events, n = device.events, device.num_events
+    events = device.events
     releases = np.flatnonzero(np.isin(events.action, _RELEASES))
     if not len(releases):
         return
@@ -187,56 +203,55 @@ def _add_releases(calls: Calls, device: DeviceTrace, parts: _Parts, retried: Arr
     burst = parts.following[releases]
     last = np.append(burst[1:] != burst[:-1], True)
     alone = releases[last & ~of_request]
-    private = _private_ends(device, releases, pools)
-    only_private = np.zeros(n + 1, bool)
-    if len(private):
-        home = np.array([burst[np.searchsorted(releases, row)] for row, _, _ in private])
-        for target in np.unique(home).tolist():
-            mine = home == target
-            only_private[target] = bool(sum(count for (_, _, count), here in zip(private, mine, strict=True) if here)
-                                        == np.count_nonzero(burst == target))  # fmt: skip
-        rows = np.array([row for row, _, _ in private])
-        of_retry = of_request[np.searchsorted(releases, rows)]
-        place = np.where(of_retry, home, rows)
-        # its own burst may end later: the pool's end belongs to that
-        ends = releases[last][np.searchsorted(burst[last], home)]
-        place = np.where(of_retry, home, ends)
-        calls.add(w.POOL_RELEASE, row=place, pool=np.array([pool for _, pool, _ in private]), place=place, rank=EARLIER)
-    calls.add(w.EMPTY_CACHE, row=alone[~only_private[parts.following[alone]]])
+    of_default = _is_default(device, releases)
+    ends = _private_ends(device, releases, pools, last_use)
+    if ends:
+        rows, ended = (np.array(column) for column in zip(*ends, strict=True))
+        number = np.searchsorted(releases, rows)
+        home = burst[number]
+        # The end of a pool is seen when its memory goes: it belongs before that burst, or before the request whose burst it is.
+        place = np.where(of_request[number], home, releases[last][np.searchsorted(burst[last], home)])
+        calls.add(w.POOL_RELEASE, row=place, pool=ended, rank=EARLIER)
+        with_default = np.unique(burst[of_default])
+        alone = alone[np.isin(parts.following[alone], with_default) | ~np.isin(parts.following[alone], home)]
+    calls.add(w.EMPTY_CACHE, row=alone)
 
 
-def _private_ends(device: DeviceTrace, releases: Array, pools: tuple[tuple[int, int], ...]) -> list[tuple[int, int, int]]:
-    """Returns where private pools end: those not used any more after their memory was given back.
+def _is_default(device: DeviceTrace, releases: Array) -> Array:
+    """Whether each release is of memory of the default pool."""
+    regions, groups = device.regions, device.groups
+    order = np.argsort(regions.closed_at, kind="stable")
+    if not len(order):
+        return np.ones(len(releases), bool)
+    row = order[np.minimum(np.searchsorted(regions.closed_at[order], releases), len(order) - 1)]
+    group = regions.group[row]
+    found: Array = (groups.pool_major[group] == 0) & (groups.pool_minor[group] == 0)
+    found |= regions.closed_at[row] != releases
+    return found
 
-    Each is the event at which the first of its ranges went, the pool, and how many ranges went in all.
-    """
-    if len(pools) == 1:
-        return []
-    regions, groups, events = device.regions, device.groups, device.events
+
+def _private_ends(device: DeviceTrace, releases: Array, pools: tuple[tuple[int, int], ...], last_use: Array) -> list[tuple[int, int]]:
+    """Returns where private pools end: those not used any more when their memory was given back; the first such event, and the pool."""
+    regions, groups = device.regions, device.groups
     closed = np.flatnonzero(np.isin(regions.closed_at, releases))
     major, minor = groups.pool_major[regions.group[closed]], groups.pool_minor[regions.group[closed]]
-    made = np.flatnonzero((events.action == schema.ALLOC) & (events.group >= 0))
     ends = []
     for index, pool in enumerate(pools[1:], 1):
-        mine = np.unique(regions.closed_at[closed][(major == pool[0]) & (minor == pool[1])])
-        if not len(mine):
-            continue
-        group = events.group[made]
-        used = made[(groups.pool_major[group] == pool[0]) & (groups.pool_minor[group] == pool[1])]
-        after = mine[mine > (used[-1] if len(used) else -1)]
+        gone = np.unique(regions.closed_at[closed][(major == pool[0]) & (minor == pool[1])])
+        after = gone[gone > last_use[index]]
         if len(after):
-            ends.append((int(after[0]), index, len(after)))
+            ends.append((int(after[0]), index))
     return ends
 
 
-def _failures(device: DeviceTrace, parts: _Parts, retried: Array, layout: Layout, threshold: float) -> Failures:
+def _failures(device: DeviceTrace, parts: _Parts, retried: Array, layout: Layout, shares: Shares) -> Failures:
     events, n = device.events, device.num_events
     ooms = np.flatnonzero(events.action == schema.OOM)
     own = np.flatnonzero(retried)
     releases = np.flatnonzero(np.isin(events.action, _RELEASES))
     # A retry leaves nothing that could be given back; garbage collection stops when it has enough.
     last = releases[np.searchsorted(releases, own) - 1] if len(own) else own
-    collected = own[(threshold > 0) & (device.usage.cache[last] > 0) & (events.action[own] != schema.OOM)]
+    collected = own[(shares.threshold > 0) & (device.usage.cache[last] > 0) & (events.action[own] != schema.OOM)]
     at = np.union1d(np.setdiff1d(own, collected), ooms)
     failed = events.action[at] == schema.OOM
     rounded = np.where(failed, events.size[at], layout.round(events.size[at]))
@@ -248,5 +263,5 @@ def _failures(device: DeviceTrace, parts: _Parts, retried: Array, layout: Layout
     return Failures(
         at=at, begins=begins, before=before, need=_segment_bytes(layout, rounded), failed=failed, device_free=free, oom_at=ooms,
         collected_before=_reserved_before(device, parts.begins[collected]), grown_before=_reserved_before(device, parts.begins[requests]),
-        threshold=threshold,
+        shares=shares,
     )  # fmt: skip

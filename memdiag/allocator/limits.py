@@ -54,10 +54,10 @@ class Limits:
 def limits_of(device: DeviceTrace, failures: Failures) -> Limits:
     """Returns what the recording proves. Between two failures that contradict each other, others took or gave back memory."""
     known = device.capacity_bytes
-    limit = _collecting_limit(device, failures)
+    limit = _own_limit(device, failures)
     if limit is not None and (known is None or limit < known):
         # the device has more than that, or it would not be a limit
-        return Limits(known or 2 * limit, known is not None, _NO_STEPS, len(failures.at), limit)
+        return Limits(known or _seen(failures, limit), known is not None, _NO_STEPS, len(failures.at), limit)
     if not len(failures.at):
         return Limits(known, known is not None)
     pieces = _pieces(device, failures)
@@ -70,20 +70,40 @@ def limits_of(device: DeviceTrace, failures: Failures) -> Limits:
     return Limits(capacity, known is not None, steps, len(failures.at))
 
 
-def _collecting_limit(device: DeviceTrace, failures: Failures) -> int | None:
-    """Returns the limit of the process under which its garbage collections are those recorded; None: there were none.
+def _seen(failures: Failures, limit: int) -> int:
+    """Bytes that a device must have had of which the process could hold ``limit`` only."""
+    held = failures.before + failures.device_free
+    told = held[failures.device_free >= 0]
+    return max(int(told.max(initial=0)), round(limit / failures.shares.fraction) if failures.shares.fraction else 2 * limit)
 
-    They begin when more than a share (the threshold) of the limit is reserved, and the limit is never exceeded.
+
+def _own_limit(device: DeviceTrace, failures: Failures) -> int | None:
+    """Returns the limit of the process (its memory fraction) under which it did what was recorded; None: nothing points to one.
+
+    What points to one: the setting, garbage collections (they begin when more than a share of the limit is reserved), and failures
+    while the driver had enough. Its bytes lie between what was held and what was refused.
     """
-    if not len(failures.collected_before):
+    shares = failures.shares
+    refused_with_room = failures.failed & (failures.device_free >= failures.need)
+    if shares.fraction is None and not len(failures.collected_before) and not refused_with_room.any():
         return None
-    share = failures.threshold
-    first = int(failures.collected_before.min())
-    quiet = failures.grown_before[failures.grown_before < first]
-    most = max(int(device.usage.reserved.max(initial=0)), device.start["reserved"])
-    bar = max(int(quiet.max(initial=0)), int(share * most))
-    limit = int(-(-bar // share))
-    return limit if int(share * limit) < first else None
+    low = max(int(device.usage.reserved.max(initial=0)), device.start["reserved"])
+    high = int((failures.before + failures.need).min(initial=1 << 62))
+    first = int(failures.collected_before.min(initial=1 << 62))
+    candidates = []
+    if shares.fraction is not None:
+        if device.capacity_bytes is not None:
+            return None  # then the setting says it
+        told = failures.before[failures.failed] + failures.device_free[failures.failed]
+        candidates += [
+            int(shares.fraction * capacity) for capacity in sorted(set(told[failures.device_free[failures.failed] >= 0].tolist()))
+        ]
+    if len(failures.collected_before):
+        quiet = failures.grown_before[failures.grown_before < first]
+        candidates.append(max(int(-(-int(quiet.max(initial=0)) // shares.threshold)), low))
+    candidates.append(low)
+    fitting = [limit for limit in candidates if low <= limit < high and int(shares.threshold * limit) < first]
+    return fitting[0] if fitting and (high < 1 << 62 or first < 1 << 62) else None
 
 
 def _pieces(device: DeviceTrace, failures: Failures) -> list[tuple[int, int]]:

@@ -74,10 +74,26 @@ def recorded_settings(trace: Trace, device: DeviceTrace) -> RecordedSettings:
     return RecordedSettings(policy, backend, conf, versions, known, bool(text) or bool(said))
 
 
-def collection_threshold(trace: Trace, device: DeviceTrace) -> float:
-    """Returns garbage_collection_threshold of a recording; 0: off."""
-    number = leading_number(parse_conf(recorded_settings(trace, device).conf).get("garbage_collection_threshold", ""))
-    return number or 0.0
+@dataclass(frozen=True)
+class Shares:
+    """Settings that are shares of the device's memory.
+
+    Attributes:
+        threshold: garbage_collection_threshold, as far as anything is collected (expandable segments are not); 0: off.
+        fraction: per_process_memory_fraction; None: not set.
+    """
+
+    threshold: float
+    fraction: float | None
+
+    @classmethod
+    def of(cls, trace: Trace, device: DeviceTrace) -> Shares:
+        """Returns those of a recording."""
+        keys = parse_conf(recorded_settings(trace, device).conf)
+        threshold = leading_number(keys.get("garbage_collection_threshold", "")) or 0.0
+        fraction = leading_number(keys.get("per_process_memory_fraction", ""))
+        is_expandable = keys.get("expandable_segments") == "True"
+        return cls(0.0 if is_expandable else threshold, fraction if fraction is not None and fraction < 1 else None)
 
 
 def _versions(said: str | None, backend: str) -> tuple[tuple[str, ...], bool]:
