@@ -1,0 +1,173 @@
+"""Times the replay engine against PyTorch's own allocator on the same calls, in turns, and how long its first and later starts take.
+
+    python bench/replay.py --real DIR TRACE… [--conf ''] [--rounds 7]
+
+DIR: a folder with ``bin/oracle_native``, PyTorch's CUDACachingAllocator on a stand-in device whose driver does next to nothing (see
+tests/allocator/real_cuda.py). TRACE: .npz files of plain events, or recordings. Both sides get the allocations, frees and calls of
+empty_cache of a trace, and nothing else. ``replay()`` is timed whole: rounding, the machine, the columns of results; imports and
+compiling are not in it, and are stated apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import numpy as np
+from measuring import Contender, Machine, markdown_table, measure, write_report
+
+from memdiag.allocator.from_trace import workload_of
+from memdiag.allocator.replay import replay
+from memdiag.allocator.workload import ALLOC, EMPTY_CACHE, FREE, FREE_REQUESTED, Workload
+from memdiag.cli.loading import read_trace
+from memdiag.units import GIB
+
+TARGET, START_TARGET = 1.5, 1.5
+ROOT = Path(__file__).parents[1]
+CALL = np.dtype([("op", "<i4"), ("stream", "<i4"), ("id", "<i8"), ("size", "<i8")])
+REAL_OPS = {ALLOC: 0, FREE: 1, EMPTY_CACHE: 2}
+
+
+@dataclass
+class Race:
+    """One trace on both sides: seconds of every round."""
+
+    name: str
+    conf: str
+    num_calls: int
+    real: list[float] = field(default_factory=list)
+    ours: list[float] = field(default_factory=list)
+
+    @property
+    def ratio(self) -> float:
+        """How many times as fast as the real one, best against best."""
+        return min(self.real) / min(self.ours)
+
+    @property
+    def worst_ratio(self) -> float:
+        """The same for the round that was worst for us."""
+        return min(real / ours for real, ours in zip(self.real, self.ours, strict=True))
+
+
+def plain(path: Path) -> Workload:
+    """The calls of a trace that both sides understand, from an empty allocator on."""
+    trace = read_trace(path)
+    work = workload_of(trace, max(trace.devices, key=lambda device: device.num_events))
+    op = np.where(work.op == FREE_REQUESTED, FREE, work.op).astype(np.int8)
+    made = np.zeros(work.num_tensors + 1, bool)
+    made[work.tensor[(op == ALLOC) & (work.size > 0)]] = True
+    rows = np.flatnonzero(((op == ALLOC) & (work.size > 0)) | ((op == FREE) & made[work.tensor]) | (op == EMPTY_CACHE))
+    count = len(rows)
+    return Workload(
+        op=op[rows], tensor=work.tensor[rows], size=work.size[rows], stream=work.stream[rows], pool=np.full(count, -1, np.int32),
+        row=np.arange(count), num_rows=count, num_tensors=work.num_tensors, streams=work.streams, done="now",
+    )  # fmt: skip
+
+
+def real_seconds(folder: Path, work: Workload, conf: str, total: int) -> float:
+    """One run of the real allocator over the calls, from an empty cache: its own clock around its own loop."""
+    calls = np.zeros(len(work.op), CALL)
+    calls["op"] = [REAL_OPS[op] for op in work.op.tolist()]
+    calls["id"], calls["size"], calls["stream"] = work.tensor, work.size, np.maximum(work.stream, 0)
+    env = {key: value for key, value in os.environ.items() if not key.startswith("PYTORCH_") and key != "LD_PRELOAD"}
+    env |= {"FAKE_CUDA_TOTAL_BYTES": str(total), "FAKE_CUDA_CONTEXT_BYTES": "0", "FAKE_CUDA_ADDR": "bump", "FAKE_CUDA_EVENTS": "now",
+            "TORCH_CPP_LOG_LEVEL": "ERROR"} | ({"PYTORCH_CUDA_ALLOC_CONF": conf} if conf else {})  # fmt: skip
+    with tempfile.NamedTemporaryFile(suffix=".bin") as file:
+        calls.tofile(file.name)
+        done = subprocess.run(
+            [folder / "bin/oracle_native", file.name, "--bench", "1"], env=env, capture_output=True, text=True, check=True
+        )
+    runs = json.loads(done.stdout)["bench"]
+    return next(float(run["seconds"]) for run in runs if run["cache"] == "empty")
+
+
+def race(folder: Path, traces: list[Path], confs: list[str], total: int, rounds: int) -> list[Race]:
+    """Both sides in turns, trace by trace, round by round."""
+    works = {path: plain(path) for path in traces}
+    races = [Race(path.stem, conf, len(works[path].op)) for path in traces for conf in confs]
+    for number in range(rounds):
+        for one, (path, conf) in zip(races, [(path, conf) for path in traces for conf in confs], strict=True):
+            one.real.append(real_seconds(folder, works[path], conf, total))
+            begin = time.perf_counter()
+            replay(works[path], "caching", conf=conf, capacity=total)
+            one.ours.append(time.perf_counter() - begin)
+            print(f"round {number + 1}: {one.name} {conf!r} real {one.real[-1]:.3f} s, replay {one.ours[-1]:.3f} s", file=sys.stderr)
+    return races
+
+
+def starts(runs: int) -> tuple[float, list[Contender]]:
+    """Seconds of the very first replay, compiling, and what later processes take beside bare imports."""
+    code = (
+        "import numpy as np; from memdiag.allocator.replay import replay; from memdiag.allocator.workload import Workload; "
+        "z = np.zeros(1, np.int64); "
+        "replay(Workload(op=np.ones(1, np.int8), tensor=z.astype('int32'), size=z + 1, stream=z.astype('int32'), pool=z.astype('int32'), "
+        "row=z, num_rows=1, num_tensors=1, streams=z.astype('uint64')), 'caching')"
+    )
+    with tempfile.TemporaryDirectory() as scratch:
+        env = {**os.environ, "NUMBA_CACHE_DIR": str(Path(scratch, "cache"))}
+        begin = time.perf_counter()
+        subprocess.run([sys.executable, "-c", code], env=env, check=True)
+        first = time.perf_counter() - begin
+        contenders = [
+            Contender("python -c 'import numba, numpy, typer'", [sys.executable, "-c", "import numba, numpy, typer"], env=env),
+            Contender("python -c 'import memdiag…; replay(one call)'", [sys.executable, "-c", code], env=env),
+        ]
+        measure(contenders, runs, Path(scratch))
+    return first, contenders
+
+
+def main() -> None:
+    """Measures and writes the report."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("traces", type=Path, nargs="+")
+    parser.add_argument("--real", type=Path, required=True)
+    parser.add_argument("--conf", action="append", help="settings, repeatable; default: none, and expandable_segments:True")
+    parser.add_argument("--total", type=int, default=80 * GIB, help="bytes of the device (default 80 GiB)")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--output", type=Path, default=ROOT / "reports" / "bench-replay", help="report, without suffix")
+    args = parser.parse_args()
+    here = Machine.here()
+    races = race(args.real, args.traces, args.conf or ["", "expandable_segments:True"], args.total, args.rounds)
+    first, contenders = starts(args.rounds)
+    rows = [
+        [f"{one.name}, {one.conf or 'defaults'}", f"{one.num_calls:,}", f"{one.num_calls / min(one.real) / 1e6:.2f}",
+         f"{one.num_calls / min(one.ours) / 1e6:.2f}", f"{one.ratio:.2f}", f"{one.worst_ratio:.2f}"]
+        for one in races
+    ]  # fmt: skip
+    met = "met" if min(one.ratio for one in races) >= TARGET else "MISSED"
+    start = contenders[1].best_cpu / contenders[0].best_cpu
+    fast, started = contenders
+    text = f"""# How fast a replay is
+
+Made by `python bench/replay.py --real DIR TRACE…`. {here.sentence()}
+
+The same calls through PyTorch's own CUDACachingAllocator (torch 2.13, on a stand-in driver that only counts) and through
+`replay()`, in turns, {args.rounds} rounds, one thread each. Millions of calls a second, the best round of each; the ratio is best
+against best, beside it that of the round that was worst for the replay. Of the real one, its own loop is timed; of the replay,
+everything that `replay()` does. Imports and compiling are excluded, and stated below.
+
+{markdown_table(["trace and settings", "calls", "real, M/s", "replay, M/s", "ratio", "worst round"], rows)}
+Target: {TARGET} times the real one on every trace: {met}.
+
+The first replay of all, which compiles and keeps the code on disk: {first:.1f} s. A later process, with its imports and one
+replay: {started.best:.2f} s, of which {started.best_cpu:.2f} s of processor time; `import numba, numpy, typer` alone:
+{fast.best:.2f} s, {fast.best_cpu:.2f} s of processor time. Ratio of processor time {start:.2f}, target {START_TARGET}:
+{"met" if start <= START_TARGET else "MISSED"}.
+"""
+    data = {
+        "races": [asdict(one) | {"ratio": one.ratio} for one in races],
+        "first_s": first,
+        "starts": [contender.as_dict() for contender in contenders],
+    }
+    write_report(args.output, text, data)
+
+
+if __name__ == "__main__":
+    main()
