@@ -13,6 +13,7 @@ import numpy as np
 
 from memdiag.allocator.causes import Divergence, divergence
 from memdiag.allocator.comparing import Comparison, Recorded, compare
+from memdiag.allocator.fitting import fit_limit
 from memdiag.allocator.from_trace import described, resumed
 from memdiag.allocator.limits import Limits
 from memdiag.allocator.recorded_settings import RecordedSettings, recorded_settings
@@ -133,21 +134,20 @@ def _distinct(settings: RecordedSettings) -> Iterator[str]:
 def _one_version(found: Calibration, workload: Workload, recorded: Recorded, replayer: Replayer) -> Calibration:
     device = recorded.device
 
-    def run(part: Workload, since: int) -> Replay:
+    end = device.num_events - 1
+
+    def run(part: Workload, since: int, limits: Limits | None = None) -> Replay:
+        room = limits or found.limits
         bases = recorded.bases[recorded.bases_at > since]
         return replayer(
-            part,
-            found.policy,
-            conf=found.conf,
-            torch_version=found.torch_version,
-            capacity=found.limits.capacity_bytes,
-            fraction=found.limits.fraction,
-            log=True,
-            bases=bases,
-        )
+            part, found.policy, conf=found.conf, torch_version=found.torch_version, capacity=room.capacity_bytes, fraction=room.fraction,
+            log=True, bases=bases,
+        )  # fmt: skip
 
+    if found.limits.limit_bytes is not None:
+        fitted = fit_limit(found.limits, lambda limits: compare(recorded, workload, run(workload, -1, limits), -1, end))
+        found = replace(found, limits=fitted)
     whole = run(workload, -1)
-    end = device.num_events - 1
     seen = compare(recorded, workload, whole, -1, end)
     error, peak_error = _errors(recorded, workload, whole)
     totals = np.array([seen.num_requests, seen.exact_requests, seen.num_segment_events + seen.num_extra, seen.exact_segment_events])

@@ -76,7 +76,8 @@ def _cause(device: DeviceTrace, workload: Workload, replay: Replay, seen: Compar
         (_kinds_differ(device), "expandable segments were switched on or off at run time"),
         (_in_private_pool(device, event), "a private pool (CUDA graphs, MemPool): its checkpoints are restored without entries"),
         (_vanished(device, event), "blocks before it were freed without an entry, or their entries are lost"),
-        (_collects(replay.conf), "garbage_collection_threshold: how long blocks were idle, and the limit, are not recorded"),
+        (_is_elsewhere(device, seen), "which addresses an expandable segment had reserved before the trace is not recorded"),
+        (_collects(replay.conf, seen), "garbage_collection_threshold: how long blocks were idle, and the limit, are not recorded"),
         (_is_tie(device, workload, seen), "two free blocks of one size: which of them is taken depends on their age, or on the version"),
         (_has_waiting(device, event), "memory used by several streams: the events that the allocator waits for are not recorded"),
         (device.num_uncertain_blocks > 0, "a block from before the trace may be larger than its request by up to 1 MiB (unknown slack)"),
@@ -114,8 +115,16 @@ def _vanished(device: DeviceTrace, event: int) -> bool:
     return event >= 0
 
 
-def _collects(conf: str) -> bool:
-    return "garbage_collection_threshold" in conf
+def _collects(conf: str, seen: Comparison) -> bool:
+    given_back = any(action == schema.SEGMENT_FREE for action, _, _ in (*seen.missing, *seen.extra))
+    return given_back and "garbage_collection_threshold" in conf
+
+
+def _is_elsewhere(device: DeviceTrace, seen: Comparison) -> bool:
+    """Whether pages were mapped at another place of an expandable segment that was there before the trace."""
+    kinds = [[action for action, _, _ in events] for events in (seen.missing, seen.extra)]
+    before = device.regions.expandable & (device.regions.opened_at < 0)
+    return kinds[0] == kinds[1] and schema.SEGMENT_MAP in kinds[0] and bool(before.any())
 
 
 def _is_tie(device: DeviceTrace, workload: Workload, seen: Comparison) -> bool:

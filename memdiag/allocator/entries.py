@@ -37,8 +37,7 @@ class Failures:
         failed: It failed for good.
         device_free: Bytes that the driver had left, as an oom entry says; -1: unknown.
         oom_at: Events of those that failed for good.
-        collected_before: Bytes reserved before each garbage collection.
-        grown_before: Bytes reserved before each request that took new memory without one.
+        granted: The most that the process would have held, in whole segments, after any request that was served.
         shares: Settings that are shares of the device.
     """
 
@@ -49,8 +48,7 @@ class Failures:
     failed: Array
     device_free: Array
     oom_at: Array
-    collected_before: Array
-    grown_before: Array
+    granted: int
     shares: Shares
 
 
@@ -59,7 +57,7 @@ def calls_of_entries(trace: Trace, device: DeviceTrace, handles: Array, pools: t
     events, tensors = device.events, device.tensors
     parts = _Parts.of(device)
     settings = Shares.of(trace, device)
-    retried = _retried(trace, device, parts, collects=settings.threshold > 0)
+    retried = _retried(trace, device, parts, settings.threshold)
     calls = Calls(handles)
 
     made = np.flatnonzero((events.action == schema.ALLOC) & (events.tensor >= 0))
@@ -159,7 +157,7 @@ def _reserved_before(device: DeviceTrace, begins: Array) -> Array:
     return before
 
 
-def _retried(trace: Trace, device: DeviceTrace, parts: _Parts, *, collects: bool) -> Array:
+def _retried(trace: Trace, device: DeviceTrace, parts: _Parts, threshold: float) -> Array:
     """Returns, per event: whether it is a request for which cached segments were given back, by itself: since the driver had no more.
 
     With garbage collection there is another reason to. Releases before a request that then got new memory may also be an ``empty_cache``
@@ -186,7 +184,8 @@ def _retried(trace: Trace, device: DeviceTrace, parts: _Parts, *, collects: bool
     stacks = trace.stacks
     asked_for = np.append(stacks.with_frame(np.array([frame.name == "empty_cache" for frame in stacks.frames], bool)), False)[stack]
     of_request = (stack >= 0) & (stack == events.stack[doubtful])
-    retried[doubtful] = failed | (~asked_for & ~fitted & (of_request | (need > most) | collects))
+    limit = _reserved_before(device, parts.begins[doubtful]) / threshold if threshold else need
+    retried[doubtful] = failed | (~asked_for & ~fitted & (of_request | (np.maximum(need, limit) > most)))
     return retried
 
 
@@ -245,23 +244,20 @@ def _private_ends(device: DeviceTrace, releases: Array, pools: tuple[tuple[int, 
 
 
 def _failures(device: DeviceTrace, parts: _Parts, retried: Array, layout: Layout, shares: Shares) -> Failures:
-    events, n = device.events, device.num_events
-    ooms = np.flatnonzero(events.action == schema.OOM)
-    own = np.flatnonzero(retried)
-    releases = np.flatnonzero(np.isin(events.action, _RELEASES))
-    # A retry leaves nothing that could be given back; garbage collection stops when it has enough.
-    last = releases[np.searchsorted(releases, own) - 1] if len(own) else own
-    collected = own[(shares.threshold > 0) & (device.usage.cache[last] > 0) & (events.action[own] != schema.OOM)]
-    at = np.union1d(np.setdiff1d(own, collected), ooms)
+    events, reserved, n = device.events, device.usage.reserved, device.num_events
+    at = np.flatnonzero(retried | (events.action == schema.OOM))
     failed = events.action[at] == schema.OOM
     rounded = np.where(failed, events.size[at], layout.round(events.size[at]))
     begins = parts.begins[at]
     # What an oom entry says was left when it failed, after everything was given back.
-    before = np.where(failed, device.usage.reserved[at] if len(at) else 0, _reserved_before(device, begins))
-    free = np.where(failed, events.addr[at], -1)
-    requests = np.flatnonzero((parts.request == np.arange(n)) & (parts.opens > 0) & (parts.releases == 0))
+    before = np.where(failed, reserved[at] if len(at) else 0, _reserved_before(device, begins))
+    # The limit is held against whole segments, also where an expandable one grows by more or less than that.
+    opened = np.where(np.isin(events.action, _OPENS), events.size, 0)
+    grown = np.flatnonzero((parts.request == np.arange(n)) & (parts.opens > 0) & (events.action == schema.ALLOC))
+    sums = np.concatenate(([0], np.cumsum(opened)))
+    held = reserved[grown] - (sums[grown] - sums[np.minimum(parts.begins[grown], grown)])
+    granted = int((held + _segment_bytes(layout, layout.round(events.size[grown]))).max(initial=0))
     return Failures(
-        at=at, begins=begins, before=before, need=_segment_bytes(layout, rounded), failed=failed, device_free=free, oom_at=ooms,
-        collected_before=_reserved_before(device, parts.begins[collected]), grown_before=_reserved_before(device, parts.begins[requests]),
-        shares=shares,
+        at=at, begins=begins, before=before, need=_segment_bytes(layout, rounded), failed=failed,
+        device_free=np.where(failed, events.addr[at], -1), oom_at=at[failed], granted=granted, shares=shares,
     )  # fmt: skip

@@ -31,7 +31,8 @@ class Limits:
         is_known: The file says so; False: inferred from what was refused.
         steps: What others held of it, from which event on (rows: event, bytes; int64).
         num_refused: Requests that the driver refused at first.
-        limit_bytes: What the process itself may hold, as its garbage collections show; None: they do not.
+        limit_bytes: What the process itself may hold, as far as what it was refused, or collected, shows; None: nothing does.
+        limit_range: Bytes between which that lies, the second excluded.
     """
 
     capacity_bytes: int | None
@@ -39,11 +40,14 @@ class Limits:
     steps: Array = field(default_factory=lambda: _NO_STEPS)
     num_refused: int = 0
     limit_bytes: int | None = None
+    limit_range: tuple[int, int] = (0, 0)
 
     @property
     def fraction(self) -> float | None:
         """That as a share of the device; None: not known."""
-        return None if self.limit_bytes is None or not self.capacity_bytes else self.limit_bytes / self.capacity_bytes
+        if self.limit_bytes is None or not self.capacity_bytes:
+            return None
+        return (self.limit_bytes + 0.5) / self.capacity_bytes  # the product is cut to whole bytes
 
     @property
     def others_bytes(self) -> int:
@@ -54,13 +58,16 @@ class Limits:
 def limits_of(device: DeviceTrace, failures: Failures) -> Limits:
     """Returns what the recording proves. Between two failures that contradict each other, others took or gave back memory."""
     known = device.capacity_bytes
-    limit = _own_limit(device, failures)
-    if limit is not None and (known is None or limit < known):
+    found = _own_limit(device, failures)
+    if found is not None and (known is None or found[0] < known):
         # the device has more than that, or it would not be a limit
-        return Limits(known or _seen(failures, limit), known is not None, _NO_STEPS, len(failures.at), limit)
+        limit, bounds = found
+        return Limits(known or _seen(failures, limit), known is not None, _NO_STEPS, len(failures.at), limit, bounds)
     if not len(failures.at):
         return Limits(known, known is not None)
     pieces = _pieces(device, failures)
+    if all(room < 0 for _, room in pieces):
+        return Limits(known, known is not None)
     most = max(room for _, room in pieces)
     capacity = max(known, most) if known is not None else most
     steps = np.array([(begin, capacity - room) for begin, room in pieces], np.int64)
@@ -77,33 +84,29 @@ def _seen(failures: Failures, limit: int) -> int:
     return max(int(told.max(initial=0)), round(limit / failures.shares.fraction) if failures.shares.fraction else 2 * limit)
 
 
-def _own_limit(device: DeviceTrace, failures: Failures) -> int | None:
-    """Returns the limit of the process (its memory fraction) under which it did what was recorded; None: nothing points to one.
+def _own_limit(device: DeviceTrace, failures: Failures) -> tuple[int, tuple[int, int]] | None:
+    """Returns the limit of the process (its memory fraction) under which it did what was recorded, and between which bytes it lies.
 
-    What points to one: the setting, garbage collections (they begin when more than a share of the limit is reserved), and failures
-    while the driver had enough. Its bytes lie between what was held and what was refused.
+    None: nothing points to one. What points to one: the setting; garbage collection, which begins when more than a share of the limit is
+    reserved; failures while the driver had enough. It lies between what was granted and what was refused.
     """
-    shares = failures.shares
-    refused_with_room = failures.failed & (failures.device_free >= failures.need)
-    if shares.fraction is None and not len(failures.collected_before) and not refused_with_room.any():
+    shares, failed = failures.shares, failures.failed
+    refused_with_room = failed & (failures.device_free >= failures.need)
+    collects = bool(shares.threshold) and not bool(failed.all())
+    if not len(failures.at) or not (shares.fraction is not None or collects or refused_with_room.any()):
         return None
-    low = max(int(device.usage.reserved.max(initial=0)), device.start["reserved"])
-    high = int((failures.before + failures.need).min(initial=1 << 62))
-    first = int(failures.collected_before.min(initial=1 << 62))
-    candidates = []
-    if shares.fraction is not None:
-        if device.capacity_bytes is not None:
-            return None  # then the setting says it
-        told = failures.before[failures.failed] + failures.device_free[failures.failed]
-        candidates += [
-            int(shares.fraction * capacity) for capacity in sorted(set(told[failures.device_free[failures.failed] >= 0].tolist()))
-        ]
-    if len(failures.collected_before):
-        quiet = failures.grown_before[failures.grown_before < first]
-        candidates.append(max(int(-(-int(quiet.max(initial=0)) // shares.threshold)), low))
-    candidates.append(low)
-    fitting = [limit for limit in candidates if low <= limit < high and int(shares.threshold * limit) < first]
-    return fitting[0] if fitting and (high < 1 << 62 or first < 1 << 62) else None
+    if shares.fraction is not None and device.capacity_bytes is not None:
+        return None  # then the setting says it
+    below = failures.before + failures.need
+    if shares.threshold:  # memory may have been given back for the one reason or the other
+        below = np.where(failed, below, np.maximum(below, (failures.before / shares.threshold).astype(np.int64) + 1))
+    low, high = failures.granted, int(below.min())
+    if low >= high:
+        return None
+    told = failures.before[failed] + failures.device_free[failed]
+    told = told[failures.device_free[failed] >= 0]
+    likely = [int((shares.fraction or 0) * capacity) for capacity in sorted(set(told.tolist()), reverse=True)]
+    return next((limit for limit in likely if low <= limit < high), low), (low, high)
 
 
 def _pieces(device: DeviceTrace, failures: Failures) -> list[tuple[int, int]]:
@@ -115,6 +118,8 @@ def _pieces(device: DeviceTrace, failures: Failures) -> list[tuple[int, int]]:
         failures.at.tolist(), failures.begins.tolist(), failures.before.tolist(), failures.need.tolist(), failures.failed.tolist(),
         failures.device_free.tolist(), strict=True,
     ):  # fmt: skip
+        if failures.shares.threshold and not failed:
+            continue  # given back by garbage collection, for all that is known
         # What was left is what there was, unless it would have been enough: then a limit of the process stood in the way.
         exact = before + free if failed and 0 <= free < need else -1
         marks.append((at if failed else begins - 1, max(exact, 0), before + need, exact))
@@ -135,5 +140,5 @@ def _pieces(device: DeviceTrace, failures: Failures) -> list[tuple[int, int]]:
     pieces.append((begin + 1, said if said >= 0 else low if high < 1 << 62 else -1))
     # A stretch in which nothing was refused: as in its neighbour, but at least what it held.
     rooms = [room for _, room in pieces]
-    bound = [room if room >= 0 else max(rooms) for room in rooms]
+    bound = [room if room >= 0 else max(rooms) for room in rooms]  # below 0 throughout: nothing was refused at all
     return [(start, room) for (start, _), room in zip(pieces, bound, strict=True)]

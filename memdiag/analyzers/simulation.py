@@ -82,7 +82,8 @@ class Subject:
 
             replayer = replay
         workload, limits = described(trace, device)
-        return cls(trace, device, workload, limits, calibrate_workload(trace, device, workload, limits, replayer), replayer)
+        calibration = calibrate_workload(trace, device, workload, limits, replayer)
+        return cls(trace, device, workload, calibration.limits, calibration, replayer)
 
     @property
     def recorded(self) -> Scenario:
