@@ -61,16 +61,15 @@ _MOST_CANDIDATES = 3
 
 
 @njit_part
-def find(r: Array, m: Array, log: Array, more: Array, size: int, own: int, stream: int, start: int, until: int, step: Any,
-         rounded_of: Array) -> tuple[int, int]:  # fmt: skip
+def find(r: Array, m: Array, log: Array, more: Array, size: int, own: int, stream: int, step: Any, rounded_of: Array) -> tuple[int, int]:
     """Returns the level and a block for a request, in no set and not yet cut; block NONE: out of memory.
 
-    ``start`` and ``until`` are what the step tables predict of it (0 and 0: nothing).
+    ``step`` is the table of steps, with what it predicts of the request.
     """
     half = SMALL if size <= MOST_SMALL else LARGE
     other = LONG - own
     for lifetime in (own, other):
-        block = _allowed(r, m, more, size, lifetime, own, half, stream, start, until, step, rounded_of)
+        block = _allowed(r, m, more, size, lifetime, own, half, stream, step, rounded_of)
         if block != NONE:
             remove(m, block)
             return REUSE, block
@@ -133,8 +132,8 @@ def _is_forbidden(r: Array, m: Array, more: Array, block: int, size: int, lifeti
 
 
 @njit_part
-def _allowed(r: Array, m: Array, more: Array, size: int, lifetime: int, own: int, half: int, stream: int, start: int, until: int,
-             step: Any, rounded_of: Array) -> int:  # fmt: skip
+def _allowed(r: Array, m: Array, more: Array, size: int, lifetime: int, own: int, half: int, stream: int, step: Any,
+             rounded_of: Array) -> int:  # fmt: skip
     """Returns the block of a pool that the first level takes; NONE: there is none.
 
     With ``open_memory_optimize`` up to three blocks are looked at, and only those whose segment is much larger than the request count: as
@@ -150,7 +149,7 @@ def _allowed(r: Array, m: Array, more: Array, size: int, lifetime: int, own: int
         whole = m[m[block + RANGE] + LENGTH]
         if whole < size + _MUCH_LARGER:
             return NONE
-        if not tables.expects(step, whole, start, until, rounded_of):
+        if not tables.expects(step, whole, rounded_of):
             return block
         block = m[block + SUCC]
     return NONE

@@ -5,6 +5,8 @@ Lifetimes are decided by ``tables`` from what earlier windows have shown, or tol
 
 from __future__ import annotations
 
+from typing import Any
+
 from memdiag.allocator.lifecycle import levels, tables
 from memdiag.allocator.lifecycle.marks import (
     FORWARD_BEGIN,
@@ -15,22 +17,35 @@ from memdiag.allocator.lifecycle.marks import (
     STEP_BEGIN,
     STEP_END,
 )  # fmt: skip
-from memdiag.allocator.lifecycle.pools import CAPACITY, DEFAULT, IN_FORWARD, LONG, THRESHOLD, with_room
-from memdiag.allocator.lifecycle.tables import FOUND, NEVER, NOTHING_YET
+from memdiag.allocator.lifecycle.pools import (
+    CAPACITY,
+    DEFAULT,
+    FORWARD_STARTS,
+    IN_FORWARD,
+    IN_STEP,
+    IS_PRECISE,
+    LONG,
+    NEXT_MARK,
+    THRESHOLD,
+)  # fmt: skip
+from memdiag.allocator.lifecycle.tables import FOUND, NEVER, NOTHING_YET, START, TIK, UNTIL, WINDOW
 from memdiag.allocator.machine.blocks import cut, merge, note, put
 from memdiag.allocator.machine.memory import (
     ALLOCATED,
+    AT,
     CALL,
     DEVICE_ALLOCS,
     DEVICE_BYTES,
     DEVICE_FREES,
     EXPANDABLE,
     FREE_BYTES,
+    FRESH,
     LANE,
     LIMIT,
     LIVE,
     LOG_ACTION,
     LOG_CALL,
+    LOG_CAPACITY,
     LOG_OFF,
     LOG_POOL,
     LOG_SEG,
@@ -40,6 +55,7 @@ from memdiag.allocator.machine.memory import (
     MAX_SPLIT,
     NONE,
     NUM_LOGGED,
+    NUM_ROWS,
     NUMBER,
     OFF,
     OOMS,
@@ -49,11 +65,13 @@ from memdiag.allocator.machine.memory import (
     REQUESTED_BYTES,
     RESERVED,
     RETRIES,
+    ROW,
     SIZE,
     STATE,
     TENSOR,
     USES,
 )  # fmt: skip
+from memdiag.allocator.machine.memory import CAPACITY as ROOM
 from memdiag.allocator.machine.memory import FREE as IS_FREE
 from memdiag.allocator.machine.memory import IS_SMALL as LANE_IS_SMALL
 from memdiag.allocator.machine.release import flush
@@ -83,77 +101,89 @@ def _note_oom(r: Array, log: Array, size: int, stream: int, lifetime: int, tenso
     log[LOG_SIZE, at], log[LOG_STREAM, at], log[LOG_POOL, at], log[LOG_TENSOR, at] = size, stream, lifetime, tensor
 
 
+@njit_part
+def _mark(r: Array, m: Array, log: Array, more: Array, forward: Any, step: Any, kind: int) -> None:
+    """Does what a hook does."""
+    if kind == PRECISE_BEGIN or kind == PRECISE_END:
+        more[IS_PRECISE] = kind == PRECISE_BEGIN
+    elif kind == FORWARD_BEGIN:
+        if not more[IS_PRECISE]:
+            if more[FORWARD_STARTS] > 0:
+                more[IN_FORWARD] = 1
+            more[FORWARD_STARTS] += 1
+        forward[0][TIK] = 1
+    elif kind == FORWARD_END:
+        more[IN_FORWARD] = 0
+        tables.end(forward)
+    elif kind == STEP_BEGIN:
+        more[IN_STEP] = 1
+        step[0][TIK] = 1
+    elif kind == STEP_END:
+        more[IN_STEP] = 0
+        tables.end(step)
+    elif kind == RELEASE:
+        flush(r, m, log)
+
+
+@njit_part
+def _is_long(more: Array, forward: Any, step: Any, rounded: int, size_number: int, rounded_number: int) -> bool:
+    """Decides how long a tensor will live."""
+    is_long = False
+    step[0][START], step[0][UNTIL] = 0, 0
+    if more[IS_PRECISE]:
+        is_long = True
+    elif more[IN_FORWARD]:
+        found = tables.look_up(forward, size_number, True)
+        is_long = found == NOTHING_YET or (found == FOUND and forward[0][UNTIL] == NEVER)
+    if more[IN_STEP] and not more[IS_PRECISE] and tables.look_up(step, rounded_number, False) == FOUND:
+        is_long = is_long or step[0][UNTIL] == NEVER
+    return is_long and rounded > more[THRESHOLD]
+
+
 @njit
-def run(r: Array, m: Array, log: Array, more: Array, out: Array, life: Array, op: Array, tensor: Array, size: Array, stream: Array,
-        rounded: Array, size_number: Array, rounded_number: Array, rounded_of: Array, num_sizes: int, told: Array, mark_at: Array,
-        mark_kind: Array, keep_log: bool) -> tuple[Array, Array]:  # fmt: skip
-    """Makes all calls.
+def run(r: Array, m: Array, log: Array, more: Array, out: Array, life: Array, forward: Any, step: Any, op: Array, tensor: Array,
+        size: Array, stream: Array, rounded: Array, size_number: Array, rounded_number: Array, rounded_of: Array, told: Array,
+        mark_at: Array, mark_kind: Array, keep_log: bool) -> int:  # fmt: skip
+    """Makes calls from ``r[AT]`` on until the last one, or until the memory of the machine must be larger.
 
     Args:
         r, m, log, more: Registers, memory, log (columns x room) and what ``pools`` keeps, all int64. Segments are always logged.
         out: Results (rows OUT_… x calls).
         life: Of each tensor, nothing yet (rows of NUM_LIFE zeros).
+        forward, step: Tables (``tables.fresh``).
         op, tensor, size, stream: As of the workload.
         rounded, size_number, rounded_number: Of each allocation: bytes of its block, its requested and its rounded size as numbers of
             distinct sizes.
         rounded_of: The rounded size of each such number.
-        num_sizes: How many distinct requested sizes there are.
         told: Of each call, whether the tensor is long-lived (1, 0); empty: the tables predict it.
         mark_at, mark_kind: Before which call a mark stands, in order, and what it says.
         keep_log: Whether blocks are logged too.
 
     Returns:
-        Memory and log, which may have been made larger.
+        The number of calls made so far.
     """
-    forward, step = tables.fresh(num_sizes), tables.fresh(len(rounded_of))
-    is_precise, is_forward, is_step, forward_starts, next_mark = False, False, False, 0, 0
-    for i in range(len(op)):
-        m, log = with_room(r, m, log)
+    i = r[AT]
+    while i < len(op):
+        # A release can cut each free block in three and log each block twice; nothing else needs as much.
+        if r[ROOM] - r[FRESH] < (2 * r[NUM_ROWS] + 64) * ROW or r[LOG_CAPACITY] - r[NUM_LOGGED] < 3 * r[NUM_ROWS] + 64:
+            break
         r[CALL] = i
-        while next_mark < len(mark_at) and mark_at[next_mark] <= i:
-            kind = mark_kind[next_mark]
-            next_mark += 1
-            if kind == PRECISE_BEGIN or kind == PRECISE_END:
-                is_precise = kind == PRECISE_BEGIN
-            elif kind == FORWARD_BEGIN:
-                if not is_precise:
-                    is_forward = is_forward or forward_starts > 0
-                    forward_starts += 1
-                tables.begin(forward)
-            elif kind == FORWARD_END:
-                is_forward = False
-                forward = tables.end(forward)
-            elif kind == STEP_BEGIN:
-                is_step = True
-                tables.begin(step)
-            elif kind == STEP_END:
-                is_step = False
-                step = tables.end(step)
-            elif kind == RELEASE:
-                flush(r, m, log)
-                m, log = with_room(r, m, log)
-            more[IN_FORWARD] = is_forward
+        if more[NEXT_MARK] < len(mark_at) and mark_at[more[NEXT_MARK]] <= i:
+            _mark(r, m, log, more, forward, step, mark_kind[more[NEXT_MARK]])
+            more[NEXT_MARK] += 1
+            continue
         code, t = op[i], tensor[i]
         status, seg, off, block_size, is_long, level = OK, -1, -1, -1, False, -1
         if code == ALLOC:
             if size[i] <= 0 or t < 0:
                 status = SKIPPED
             else:
-                start, until = 0, 0
                 if len(told):
                     is_long = told[i] == 1
                 else:
-                    if is_precise:
-                        is_long = True
-                    elif is_forward:
-                        found, _, end = tables.look_up(forward, size_number[i], True)
-                        is_long = found == NOTHING_YET or (found == FOUND and end == NEVER)
-                    if is_step and not is_precise:
-                        found, start, until = tables.look_up(step, rounded_number[i], False)
-                        is_long = is_long or (found == FOUND and until == NEVER)
-                    is_long = is_long and rounded[i] > more[THRESHOLD]
+                    is_long = _is_long(more, forward, step, rounded[i], size_number[i], rounded_number[i])
                 lifetime = LONG if is_long else DEFAULT
-                level, block = levels.find(r, m, log, more, rounded[i], lifetime, stream[i], start, until, step, rounded_of)
+                level, block = levels.find(r, m, log, more, rounded[i], lifetime, stream[i], step, rounded_of)
                 if block == NONE:
                     status = OUT_OF_MEMORY
                     r[OOMS] += 1
@@ -165,27 +195,28 @@ def run(r: Array, m: Array, log: Array, more: Array, out: Array, life: Array, op
                     if rest >= _SMALLEST_REST if fine else (rounded[i] < r[MAX_SPLIT] and rest > _LARGEST_WASTE):
                         put(r, m, cut(r, m, block, rounded[i]))
                     m[block + STATE], m[block + TENSOR], m[block + REQUESTED], m[block + USES] = LIVE, t, size[i], NONE
-                    life[t, L_BLOCK], life[t, L_FORWARD], life[t, L_STEP] = block, NO_ENTRY, NO_ENTRY
                     seg, off, block_size = m[m[block + RANGE] + NUMBER], m[block + OFF], m[block + SIZE]
                     r[ALLOCATED] += block_size
                     r[REQUESTED_BYTES] += size[i]
                     if keep_log:
                         note(r, m, log, schema.ALLOC, block, size[i], t)
-                    if is_forward:
-                        forward, life[t, L_FORWARD], life[t, L_FORWARD_WINDOW] = tables.record(forward, size_number[i], i)
-                    if is_step:
-                        step, life[t, L_STEP], life[t, L_STEP_WINDOW] = tables.record(step, rounded_number[i], i)
-                    tables.tick(forward)
-                    tables.tick(step)
+                    life[t, L_BLOCK], life[t, L_FORWARD], life[t, L_STEP] = block, NO_ENTRY, NO_ENTRY
+                    life[t, L_FORWARD_WINDOW], life[t, L_STEP_WINDOW] = forward[0][WINDOW], step[0][WINDOW]
+                    if more[IN_FORWARD]:
+                        life[t, L_FORWARD] = tables.record(forward, size_number[i], i)
+                    if more[IN_STEP]:
+                        life[t, L_STEP] = tables.record(step, rounded_number[i], i)
+                    forward[0][TIK] += 1
+                    step[0][TIK] += 1
         elif code == FREE or code == FREE_REQUESTED:
             block = NONE if t < 0 else life[t, L_BLOCK]
             if block == NONE:
                 status = SKIPPED
             else:
                 life[t, L_BLOCK] = NONE
-                if is_step and life[t, L_STEP] != NO_ENTRY:
+                if more[IN_STEP] and life[t, L_STEP] != NO_ENTRY:
                     tables.freed(step, life[t, L_STEP], life[t, L_STEP_WINDOW], i)
-                if is_forward and life[t, L_FORWARD] != NO_ENTRY:
+                if more[IN_FORWARD] and life[t, L_FORWARD] != NO_ENTRY:
                     tables.freed(forward, life[t, L_FORWARD], life[t, L_FORWARD_WINDOW], i)
                 r[ALLOCATED] -= m[block + SIZE]
                 r[REQUESTED_BYTES] -= m[block + REQUESTED]
@@ -211,4 +242,6 @@ def run(r: Array, m: Array, log: Array, more: Array, out: Array, life: Array, op
         out[OUT_RETRIES, i], out[OUT_OOMS, i] = r[RETRIES], r[OOMS]
         out[OUT_DEVICE_ALLOCS, i], out[OUT_DEVICE_FREES, i] = r[DEVICE_ALLOCS], r[DEVICE_FREES]
         out[OUT_LONG, i], out[OUT_LEVEL, i] = is_long, level
-    return m, log
+        i += 1
+    r[AT] = i
+    return i

@@ -27,9 +27,9 @@ SMALL_SEGMENT = 2 * MIB
 LARGE_SEGMENT = 20 * MIB
 LARGE_FROM = 10 * MIB  # requests from here on have a segment of their own size in the default pool too
 PAGE = 2 * MIB
-# Places in ``more``, what this allocator keeps beside the machine's registers. USABLE -1: the device was not asked yet, else this
-# process's bytes and what was left.
-ALR_MAX, USABLE, OPTIMIZE, THRESHOLD, IN_FORWARD, CAPACITY, NUM_MORE = range(7)
+# Places in ``more``, what this allocator keeps beside the machine's registers: settings; USABLE: this process's bytes and what was left
+# when the device was asked last (-1: never); what the marks have said so far, and which is the next one.
+ALR_MAX, OPTIMIZE, THRESHOLD, CAPACITY, USABLE, IN_FORWARD, IN_STEP, IS_PRECISE, FORWARD_STARTS, NEXT_MARK, NUM_MORE = range(11)
 _RULES = Rules(whole_fraction_is_limit=True)
 
 
@@ -65,21 +65,3 @@ def segment_size(size: int, lifetime: int) -> int:
     if lifetime == DEFAULT and size < LARGE_FROM:
         return LARGE_SEGMENT
     return (size + PAGE - 1) // PAGE * PAGE
-
-
-@njit_part
-def with_room(r: Array, m: Array, log: Array) -> tuple[Array, Array]:
-    """Returns memory and log with room for one more call: a release can cut each free block in three, and log each block twice."""
-    need = (2 * r[mem.NUM_ROWS] + 64) * mem.ROW
-    if r[mem.CAPACITY] - r[mem.FRESH] < need:
-        larger = np.zeros(r[mem.FRESH] + 2 * need, np.int64)
-        larger[: len(m)] = m
-        m = larger
-        r[mem.CAPACITY] = len(m)
-    need = 3 * r[mem.NUM_ROWS] + 64
-    if r[mem.LOG_CAPACITY] - r[mem.NUM_LOGGED] < need:
-        wider = np.zeros((log.shape[0], 2 * log.shape[1] + 2 * need), np.int64)
-        wider[:, : log.shape[1]] = log
-        log = wider
-        r[mem.LOG_CAPACITY] = log.shape[1]
-    return m, log

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from memdiag.allocator import workload as w
-from memdiag.allocator.lifecycle import machine, pools
+from memdiag.allocator.lifecycle import machine, pools, tables
 from memdiag.allocator.lifecycle.conf import Settings
-from memdiag.allocator.lifecycle.marks import PRECISE_BEGIN, PRECISE_END, Marks, Windows
+from memdiag.allocator.lifecycle.marks import FORWARD_END, PRECISE_BEGIN, PRECISE_END, STEP_END, Marks, Windows
 from memdiag.allocator.lifecycle.report import Lifecycle
 from memdiag.allocator.machine import memory as mem
-from memdiag.allocator.machine.state import segments
+from memdiag.allocator.machine.state import enlarge, segments
 from memdiag.allocator.result import Replay
 from memdiag.allocator.workload import Workload
 from memdiag.trace.table import Array
@@ -71,10 +71,11 @@ def replay_lifecycle(
     life = np.zeros((max(calls.num_tensors, 1), machine.NUM_LIFE), np.int64)
     op, tensor, size, stream = (column.astype(np.int64) for column in (calls.op, calls.tensor, calls.size, calls.stream))
     numbers = rounded_number[size_number].astype(np.int64)
-    m, entries = machine.run(
-        r, m, entries, more, out, life, op, tensor, size, stream, rounded_of[numbers], size_number.astype(np.int64), numbers, rounded_of,
-        len(sizes), told, calls.marks.at, calls.marks.kind.astype(np.int64), log,
-    )  # fmt: skip
+    forward, step = (tables.fresh(count, *calls.most_in(end)) for count, end in ((len(sizes), FORWARD_END), (len(rounded_of), STEP_END)))
+    columns = (op, tensor, size, stream, rounded_of[numbers], size_number.astype(np.int64), numbers, rounded_of, told)
+    hooked = (calls.marks.at, calls.marks.kind.astype(np.int64))
+    while machine.run(r, m, entries, more, out, life, forward, step, *columns, *hooked, log) < len(op):
+        m, entries = enlarge(r, m, entries)
     bases = segments(r, m)
     entries = entries[:, : r[mem.NUM_LOGGED]]
     first = calls.num_made
@@ -128,6 +129,12 @@ class _Calls:
         died[self.tensor[frees]] = frees  # the first of several is written last
         deaths: Array = np.where(self.op == w.ALLOC, died[self.tensor], count)
         return deaths
+
+    def most_in(self, end: int) -> tuple[int, int]:
+        """Returns how many allocations lie between two marks of a kind at most, and how many there are."""
+        made = np.append(0, np.cumsum(self.op == w.ALLOC))
+        at = np.concatenate(([0], np.minimum(self.marks.at[self.marks.kind == end], len(self.op)), [len(self.op)]))
+        return int(np.diff(made[at]).max(initial=0)), int(made[-1])
 
 
 def _with_start(workload: Workload, marks: Marks) -> _Calls:

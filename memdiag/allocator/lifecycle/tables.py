@@ -4,8 +4,8 @@ A look-up finds the nearest entry of just this size at this place or before it: 
 something new, the oldest first. The original walks its sets; here a window's entries are sorted once, when it ends. Of the remembered
 windows, for each size only those are kept that begin earlier with it than every older one: an older one answers for all others.
 
-Sizes are numbers of distinct sizes here, so that size and place fit one integer: ``size << 32 | start``. A table is a tuple of arrays;
-functions that may have to grow one return the tuple.
+Sizes are numbers of distinct sizes here, so that size and place fit one integer: ``size << 32 | start``. A table is a tuple of arrays made
+before the first call, large enough for all that can come.
 """
 
 from __future__ import annotations
@@ -18,61 +18,51 @@ from memdiag.allocator.lifecycle.pools import LONG, segment_size
 from memdiag.trace.compiled import njit_part
 from memdiag.trace.table import Array
 
+Table = tuple[Array, Array, Array, Array, Array, Array, Array, Array]
+
 NEVER = 1 << 62  # the end of an entry that was not freed within its window
 MISSING, FOUND, NOTHING_YET = range(3)  # what a look-up comes to
 # Places in ``state``: the place that the next allocation has, windows ended, look-ups in this window, whether one met something new,
-# entries recorded in this window, rows in ``old``, rows in ``known``.
-TIK, WINDOW, LOOK_UPS, MET_NEW, NUM_ENTRIES, NUM_OLD, NUM_KNOWN, NUM_STATE = range(8)
+# entries recorded in this window, rows in ``last``, in ``old``, in ``known``, and what the latest look-up found: start and end.
+TIK, WINDOW, LOOK_UPS, MET_NEW, NUM_ENTRIES, NUM_LAST, NUM_OLD, NUM_KNOWN, START, UNTIL, NUM_STATE = range(11)
 # Columns of ``entries``, what this window has recorded: size, start, end, the latest thing that happened to it (number of the call).
 E_SIZE, E_START, E_END, E_LATEST, NUM_ENTRY_FIELDS = range(5)
-# Columns of ``last`` and ``old``, windows that have ended, each in order of size and start: the two as one key, and the end.
+# Columns of ``last`` and ``old``, windows that have ended, each in order of size, start and end: the first two as one key, and the end.
 KEY, END, NUM_COLUMNS = range(3)
 # Columns of ``known``, the stretches of ``old`` that can answer for a size: its rows [FIRST, LAST), and the next stretch for that size.
 K_FIRST, K_LAST, K_NEXT, NUM_KNOWN_FIELDS = range(4)
 _START = (1 << 32) - 1
+_NUM_SCRATCH = 4  # rows of ``scratch``: keys and entries that are being sorted, twice
 
 
-@njit_part
-def roomier(table: Array, rows: int) -> Array:
-    """Returns a copy of a table with at least so many rows, and twice as many as it had."""
-    copy = np.zeros((max(rows, 2 * len(table)), table.shape[1]), np.int64)
-    copy[: len(table)] = table
-    return copy
+def fresh(num_sizes: int, most: int, total: int) -> Table:
+    """Returns a table that knows nothing.
 
+    Args:
+        num_sizes: Distinct sizes.
+        most: Allocations in one window at most.
+        total: Allocations in all windows at most.
 
-@njit_part
-def fresh(num_sizes: int) -> Any:
-    """Returns tables that know nothing: state, entries, last, old, known, and the first and last stretch for each size."""
+    Returns:
+        state, entries, last, old, known, the first and the last stretch for each size, scratch.
+    """
     state = np.zeros(NUM_STATE, np.int64)
     state[TIK] = 1
     return (
-        state, np.zeros((64, NUM_ENTRY_FIELDS), np.int64), np.zeros((0, NUM_COLUMNS), np.int64), np.zeros((64, NUM_COLUMNS), np.int64),
-        np.zeros((64, NUM_KNOWN_FIELDS), np.int64), np.full(num_sizes, -1, np.int64), np.full(num_sizes, -1, np.int64),
+        state, np.empty((most, NUM_ENTRY_FIELDS), np.int64), np.empty((most, NUM_COLUMNS), np.int64),
+        np.empty((total, NUM_COLUMNS), np.int64), np.empty((total, NUM_KNOWN_FIELDS), np.int64), np.full(num_sizes, -1, np.int64),
+        np.full(num_sizes, -1, np.int64), np.empty((_NUM_SCRATCH, most), np.int64),
     )  # fmt: skip
 
 
 @njit_part
-def begin(table: Any) -> None:
-    """A window begins. What an outer window has recorded stays."""
-    table[0][TIK] = 1
-
-
-@njit_part
-def tick(table: Any) -> None:
-    """An allocation was made, wherever."""
-    table[0][TIK] += 1
-
-
-@njit_part
-def record(table: Any, size: int, call: int) -> tuple[Any, int, int]:
-    """Records an allocation in this window; returns the tables, the number of the entry, and the window's."""
-    state, entries, last, old, known, head, tail = table
+def record(table: Any, size: int, call: int) -> int:
+    """Records an allocation in this window; returns the number of the entry."""
+    state, entries = table[0], table[1]
     at = state[NUM_ENTRIES]
-    if at == len(entries):
-        entries = roomier(entries, 64)
     entries[at, E_SIZE], entries[at, E_START], entries[at, E_END], entries[at, E_LATEST] = size, state[TIK], NEVER, call
-    state[NUM_ENTRIES] += 1
-    return (state, entries, last, old, known, head, tail), at, state[WINDOW]
+    state[NUM_ENTRIES] = at + 1
+    return at
 
 
 @njit_part
@@ -84,33 +74,37 @@ def freed(table: Any, entry: int, window: int, call: int) -> None:
 
 
 @njit_part
-def look_up(table: Any, size: int, needs_last: bool) -> tuple[int, int, int]:
-    """Returns FOUND with start and end of the entry that predicts an allocation of a size here, or MISSING.
+def look_up(table: Any, size: int, needs_last: bool) -> int:
+    """Looks for the entry that predicts an allocation of a size here; its start and end stand in ``state`` then.
 
-    With ``needs_last``, NOTHING_YET where the last window recorded nothing; that does not count as a look-up.
+    Returns:
+        FOUND or MISSING; with ``needs_last`` NOTHING_YET where the last window recorded nothing, which does not count as a look-up.
     """
-    state, _, last, old, known, head, _ = table
-    if needs_last and len(last) == 0:
-        return NOTHING_YET, 0, 0
+    state, _, last, old, known, head, _, _ = table
+    state[START], state[UNTIL] = 0, 0
+    if needs_last and state[NUM_LAST] == 0:
+        return NOTHING_YET
     number, tik = state[LOOK_UPS], state[TIK]
-    state[LOOK_UPS] += 1
-    row = nearest(last, 0, len(last), size, tik)
+    state[LOOK_UPS] = number + 1
+    row = _nearest(last, 0, state[NUM_LAST], size, tik)
     if row >= 0:
-        return FOUND, last[row, KEY] & _START, last[row, END]
+        state[START], state[UNTIL] = last[row, KEY] & _START, last[row, END]
+        return FOUND
     stretch = head[size]
     while stretch >= 0:
         first = known[stretch, K_FIRST]
         if old[first, KEY] & _START <= tik:
-            row = nearest(old, first, known[stretch, K_LAST], size, tik)
-            return FOUND, old[row, KEY] & _START, old[row, END]
+            row = _nearest(old, first, known[stretch, K_LAST], size, tik)
+            state[START], state[UNTIL] = old[row, KEY] & _START, old[row, END]
+            return FOUND
         stretch = known[stretch, K_NEXT]
-    if len(last) >= number:
+    if state[NUM_LAST] >= number:
         state[MET_NEW] = 1
-    return MISSING, 0, 0
+    return MISSING
 
 
 @njit_part
-def nearest(rows: Array, first: int, end: int, size: int, tik: int) -> int:
+def _nearest(rows: Array, first: int, end: int, size: int, tik: int) -> int:
     """Returns the row in ``[first, end)`` of the latest entry of a size with a start of at most ``tik``; -1: none."""
     wanted = size << 32 | tik
     a, b = first, end
@@ -126,70 +120,91 @@ def nearest(rows: Array, first: int, end: int, size: int, tik: int) -> int:
 
 
 @njit_part
-def expects(table: Any, segment: int, start: int, until: int, size_of: Array) -> bool:
-    """Whether an entry that begins between two places would have a segment of just these bytes for itself."""
-    state, _, last, old, _, _, _ = table
-    for row in range(len(last) + state[NUM_OLD]):
-        key = last[row, KEY] if row < len(last) else old[row - len(last), KEY]
-        size = size_of[key >> 32]
-        if start < key & _START < until and segment_size(size, LONG) == segment:
+def expects(table: Any, segment: int, size_of: Array) -> bool:
+    """Whether, between start and end of what the latest look-up found, an entry begins that would have such a segment for itself."""
+    state, _, last, old, _, _, _, _ = table
+    start, until, num_last = state[START], state[UNTIL], state[NUM_LAST]
+    for row in range(num_last + state[NUM_OLD]):
+        key = last[row, KEY] if row < num_last else old[row - num_last, KEY]
+        if start < key & _START < until and segment_size(size_of[key >> 32], LONG) == segment:
             return True
     return False
 
 
 @njit_part
-def end(table: Any) -> Any:
-    """A window ends: it is what the next one is predicted from, and is remembered if it met something new; returns the tables."""
-    state, entries, _, old, known, head, tail = table
-    last = in_order(entries, state[NUM_ENTRIES])
+def end(table: Any) -> None:
+    """A window ends: it is what the next one is predicted from, and is remembered if it met something new."""
+    state, entries, last, old, known, head, tail, scratch = table
+    count = _sorted(entries, state[NUM_ENTRIES], scratch)
+    _settle(entries, last, scratch, count, state)
     state[NUM_ENTRIES], state[LOOK_UPS], state[TIK] = 0, 0, 1
     state[WINDOW] += 1
     if state[MET_NEW]:
         state[MET_NEW] = 0
-        at, num = state[NUM_OLD], len(last)
-        if at + num > len(old):
-            old = roomier(old, at + num)
-        if state[NUM_KNOWN] + num > len(known):
-            known = roomier(known, state[NUM_KNOWN] + num)
-        old[at : at + num] = last
-        state[NUM_OLD] += num
-        remember(at, state, old, known, head, tail)
-    return state, entries, last, old, known, head, tail
+        at = state[NUM_OLD]
+        for row in range(state[NUM_LAST]):
+            old[at + row, KEY], old[at + row, END] = last[row, KEY], last[row, END]
+        state[NUM_OLD] = at + state[NUM_LAST]
+        _remember(at, state, old, known, head, tail)
 
 
 @njit_part
-def in_order(entries: Array, count: int) -> Array:
-    """Returns what a window has recorded in order of size, start and end (columns KEY and END), each entry once.
+def _sorted(entries: Array, count: int, scratch: Array) -> int:
+    """Sorts the entries of a window by size and start: runs are merged, pair by pair. Keys and entries stand in ``scratch[0:2]`` then."""
+    for i in range(count):
+        scratch[0, i], scratch[1, i] = entries[i, E_SIZE] << 32 | entries[i, E_START], i
+    source, target, width = 0, 2, 1
+    while width < count:
+        for begin in range(0, count, 2 * width):
+            a, middle, b = begin, min(begin + width, count), min(begin + width, count)
+            stop = min(begin + 2 * width, count)
+            for at in range(begin, stop):
+                if a < middle and (b >= stop or scratch[source, a] <= scratch[source, b]):
+                    scratch[target, at], scratch[target + 1, at] = scratch[source, a], scratch[source + 1, a]
+                    a += 1
+                else:
+                    scratch[target, at], scratch[target + 1, at] = scratch[source, b], scratch[source + 1, b]
+                    b += 1
+        source, target, width = target, source, 2 * width
+    if source != 0:
+        for i in range(count):
+            scratch[0, i], scratch[1, i] = scratch[2, i], scratch[3, i]
+    return count
+
+
+@njit_part
+def _settle(entries: Array, last: Array, scratch: Array, count: int, state: Array) -> None:
+    """Writes sorted entries as the last window, each once, those of one size and start in order of their ends.
 
     Windows within windows can record one size at one start twice. As in a set, they are one entry then while they have the same end:
     the first free takes the end away from both, and a later allocation puts the entry without an end back.
     """
-    raw = np.empty(count, np.int64)
-    for i in range(count):
-        raw[i] = entries[i, E_SIZE] << 32 | entries[i, E_START]
-    order = np.argsort(raw, kind="mergesort")
-    rows = np.empty((count, NUM_COLUMNS), np.int64)
     num, first = 0, 0
     while first < count:
-        key, stop = raw[order[first]], first + 1
-        while stop < count and raw[order[stop]] == key:
-            stop += 1
-        ends = np.sort(entries[order[first:stop], E_END]) if stop > first + 1 else entries[order[first:stop], E_END]
-        latest = order[first]
-        for i in order[first:stop]:
-            if entries[i, E_LATEST] > entries[latest, E_LATEST]:
-                latest = i
-        for i in range(len(ends)):
-            is_again = i > 0 and ends[i] == ends[i - 1]
-            if not is_again and (ends[i] != NEVER or entries[latest, E_END] == NEVER):
-                rows[num, KEY], rows[num, END] = key, ends[i]
+        key, stop, latest = scratch[0, first], first, scratch[1, first]
+        begin = num
+        while stop < count and scratch[0, stop] == key:
+            entry = scratch[1, stop]
+            if entries[entry, E_LATEST] > entries[latest, E_LATEST]:
+                latest = entry
+            until, place = entries[entry, E_END], num
+            while place > begin and last[place - 1, END] > until:
+                place -= 1
+            if until != NEVER and not (place > begin and last[place - 1, END] == until):
+                for row in range(num, place, -1):
+                    last[row, KEY], last[row, END] = last[row - 1, KEY], last[row - 1, END]
+                last[place, KEY], last[place, END] = key, until
                 num += 1
+            stop += 1
+        if entries[latest, E_END] == NEVER:
+            last[num, KEY], last[num, END] = key, NEVER
+            num += 1
         first = stop
-    return rows[:num].copy()
+    state[NUM_LAST] = num
 
 
 @njit_part
-def remember(at: int, state: Array, old: Array, known: Array, head: Array, tail: Array) -> None:
+def _remember(at: int, state: Array, old: Array, known: Array, head: Array, tail: Array) -> None:
     """Makes the rows of ``old`` from ``at`` on answer for their sizes, where no older ones do."""
     row, stop = at, state[NUM_OLD]
     while row < stop:
@@ -199,7 +214,7 @@ def remember(at: int, state: Array, old: Array, known: Array, head: Array, tail:
         before = tail[size]
         if before < 0 or old[row, KEY] < old[known[before, K_FIRST], KEY]:
             stretch = state[NUM_KNOWN]
-            state[NUM_KNOWN] += 1
+            state[NUM_KNOWN] = stretch + 1
             known[stretch, K_FIRST], known[stretch, K_LAST], known[stretch, K_NEXT] = row, following, -1
             if before < 0:
                 head[size] = stretch
