@@ -56,6 +56,15 @@ def record(
     world: Annotated[
         int | None, typer.Option("--world", metavar="N", min=1, help="With --phantom: how many ranks there are.", show_default=False)
     ] = None,
+    values: Annotated[
+        str | None,
+        typer.Option(
+            "--values",
+            metavar="zeros|ones|random|finite",
+            help="With --phantom cuda:…: what results of kernels read as; left out: zeros.",
+            show_default=False,
+        ),
+    ] = None,
     find_max: Annotated[
         str | None,
         typer.Option(
@@ -85,7 +94,7 @@ def record(
     from memdiag.recorder.launch import end_as
 
     settings = _settings(backend or [], steps, every, max_events, names=not no_names)
-    order = Order(tuple(command), settings, output, phantom, as_rank, world)
+    order = Order(tuple(command), settings, output, phantom, as_rank, world, _made_up(values, phantom))
     if find_max is not None:
         from memdiag.cli import find_max as finding
 
@@ -94,6 +103,15 @@ def record(
         raise MemdiagError("--json needs --find-max", "what a run has recorded: memdiag analyze --json")
     done = perform(order, quiet=quiet)
     raise typer.Exit(end_as(done.ended))
+
+
+def _made_up(values: str | None, phantom: str | None) -> dict[str, str]:
+    """Returns the variables that say what computed values read as on a phantom device."""
+    if values is None:
+        return {}
+    if phantom is None:
+        raise MemdiagError("--values needs --phantom", "for example --phantom cuda:h100-80g --values finite")
+    return {"MEMDIAG_PHANTOM_VALUES": values}
 
 
 def _settings(backends: list[str], steps: str | None, every: int, max_events: int, *, names: bool) -> dict[str, Any]:

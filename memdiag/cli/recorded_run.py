@@ -105,7 +105,7 @@ def _environment(order: Order, own: Mapping[str, str]) -> Mapping[str, str]:
     rank = "" if order.as_rank is None else f" as rank {order.as_rank} of {order.world}"
     say(
         f"memdiag: on a phantom {profile.full_name}{rank}, {format_bytes(profile.capacity_bytes)} for PyTorch: nothing is computed, and "
-        "what the device computes reads as zeros"
+        f"what the device computes reads as {environment.get('MEMDIAG_PHANTOM_VALUES') or 'zeros'}"
     )
     return environment
 

@@ -14,6 +14,7 @@ from .installed import Installed
 from .profiles import Profile
 
 SUPPORTED = ((2, 6), (2, 14))
+VALUES = ("zeros",)  # what results of operators can read as
 
 # The preloaded library carries the name of a memory tool of MindStudio, since torch_npu tells its blocks only to that (npu/blocks.c).
 PRELOADED = "libascend_kernel_hook.so"

@@ -16,6 +16,7 @@ from .installed import installed_for
 from .profiles import Profile
 
 VARIABLE = "MEMDIAG_PHANTOM"  # what the device is, for the recorder to write into traces
+VALUES = "MEMDIAG_PHANTOM_VALUES"  # what results of kernels read as
 _STAND_INS = {"cuda": standin, "npu": ascend}
 _SAME_ADDRESSES = 0x0040000  # ADDR_NO_RANDOMIZE of personality(2)
 _WHAT_IT_IS = 0xFFFFFFFF
@@ -40,17 +41,30 @@ def environment_for(
         raise MemdiagError("phantom devices are for Linux", "use a container or a virtual machine")
     if base.get(VARIABLE):
         raise MemdiagError("this command runs on a phantom device already", "use --phantom once, in the outer memdiag record")
+    values = _values(base, profile)
     around = boot.environment(base, as_rank, world)
     kind = _STAND_INS[profile.backend]
     folder = kind.stand_in(installed_for(command, base))
     described = {
-        "device": profile.full_name, "product": profile.product, "as_rank": as_rank, "world": world, "assumptions": assumptions(profile),
+        "device": profile.full_name, "product": profile.product, "as_rank": as_rank, "world": world, "values": values,
+        "assumptions": assumptions(profile),
     }  # fmt: skip
     return {
         **kind.environment(profile, folder, around),
         VARIABLE: json.dumps(described),
         "PYTHONHASHSEED": base.get("PYTHONHASHSEED") or "0",  # sets of names are walked in the same order in every run
     }
+
+
+def _values(base: Mapping[str, str], profile: Profile) -> str:
+    values = base.get(VALUES) or "zeros"
+    known = _STAND_INS[profile.backend].VALUES
+    if values not in known:
+        where = "" if len(known) > 1 else f" on {profile.full_name}"
+        raise MemdiagError(
+            f"--values {values}: results of kernels cannot read as that{where}", f"one of {', '.join(known)}; see docs/phantom.md"
+        )
+    return values
 
 
 def same_addresses_from_now_on() -> bool:
@@ -63,8 +77,8 @@ def same_addresses_from_now_on() -> bool:
     personality = getattr(ctypes.CDLL(None), "personality", None)
     if personality is None:
         return False
-    now = personality(ctypes.c_ulong(_WHAT_IT_IS))
-    return now >= 0 and personality(ctypes.c_ulong(now | _SAME_ADDRESSES)) >= 0
+    now = int(personality(ctypes.c_ulong(_WHAT_IT_IS)))
+    return now >= 0 and int(personality(ctypes.c_ulong(now | _SAME_ADDRESSES))) >= 0
 
 
 def assumptions(profile: Profile) -> list[str]:

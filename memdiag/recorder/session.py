@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import json
 import os
 import signal
 import sys
@@ -20,6 +19,7 @@ from .files import Place, write_json, write_pickle
 from .guard import contained
 from .marks import MARK, NOWHERE, Marks, Position
 from .naming import Naming
+from .phantom_facts import phantom_device
 from .training import Training
 
 FORMAT = 1
@@ -276,7 +276,7 @@ class Session:
             "has_times": backend.has_times,
             "taken_over": getattr(backend, "taken_over", ""),
             "phantom": bool(os.environ.get("MEMDIAG_PHANTOM")),
-            "phantom_device": _phantom_device(),
+            "phantom_device": phantom_device(),
             "ooms": list(self._ooms),
             **facts,
             **self.marks.content(),
@@ -301,15 +301,6 @@ class Session:
 
     def _rank(self) -> int | None:
         return _number("RANK")
-
-
-def _phantom_device() -> dict[str, Any] | None:
-    """What the device is that is not there, and what a trace of it takes for granted, as memdiag's launcher says it."""
-    try:
-        said = json.loads(os.environ.get("MEMDIAG_PHANTOM") or "null")
-    except ValueError:
-        return None
-    return said if isinstance(said, dict) else None
 
 
 def _number(variable: str) -> int | None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from memdiag.findings import Note
 from memdiag.sources.notes import NOTES
+from memdiag.sources.phantom_notes import phantom_notes
 from memdiag.trace import schema
 from memdiag.trace.raw import RawDevice
 from memdiag.trace.recorded import Recorded
@@ -77,7 +78,7 @@ def notes_in(own: Mapping[str, Any], raws: Sequence[RawDevice]) -> list[Note]:
         text = f"{format_count(unseen)} {blocks} freed where the recording does not see it, by another thread or in a gap"
         notes.append(Note("MD902", f"{text}: each ends when something else was put in its place, which is the latest it can have been"))
     if own.get("phantom") is True:
-        notes.append(Note("MD923", "recorded on a device that is not there: sizes and order are real, times and results are not"))
+        notes += phantom_notes(own)
     if isinstance(own.get("simulated"), dict):
         notes.append(Note("MD924", "simulated, not recorded: what a recorded program asked for, under other settings (memdiag simulate)"))
     return notes

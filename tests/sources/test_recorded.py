@@ -80,6 +80,26 @@ def test_a_device_that_is_not_there_is_told(opened):
     assert "MD923" in notes_of(trace)
 
 
+def test_what_is_assumed_of_it_and_what_was_read_back_are_told(opened):
+    places = [{"where": "train.py:7", "count": 3}, {"where": "train.py:9", "count": 1}]
+    device = {
+        "device": "cuda:h200", "assumptions": ["no workspaces"], "values": "ones", "read_backs": {"count": 4, "places": places},
+        "refused": ["cudaMallocManaged of libcudart"],
+    }  # fmt: skip
+    notes = notes_of(opened(phantom=True, phantom_device=device))
+    assert notes["MD926"] == "taken for granted of cuda:h200: no workspaces"
+    assert (
+        "4 values that a kernel would have computed, first at train.py:7 (3 times), train.py:9 (once); these read as ones" in notes["MD927"]
+    )
+    assert "cudaMallocManaged of libcudart" in notes["MD928"]
+
+
+@pytest.mark.parametrize("value", [None, 3, "x", [], [None, 5], {"count": "many"}, {"count": True}, {"count": 0, "places": 7}])
+def test_a_device_described_by_a_stranger_makes_no_such_notes(opened, value):
+    device = {"device": value, "assumptions": value, "read_backs": value, "refused": value}
+    assert not {"MD926", "MD927", "MD928"} & set(notes_of(opened(phantom=True, phantom_device=device)))
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1, True, "2", None, [], 1 << 70])
 def test_numbers_that_are_none_make_no_notes(opened, value):
     assert not {"MD902", "MD921"} & set(notes_of(opened(unknown_frees=value, unseen_frees=value, max_events=value)))

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <algorithm>
+
 namespace phantom {
 namespace {
 
@@ -19,6 +21,16 @@ Addresses addresses(const std::string& word) {
   if (word != "up") fprintf(stderr, "memdiag: MEMDIAG_PHANTOM_ADDRESSES=%s is none of up, first-fit, last-freed, down: up\n", word.c_str());
   return Addresses::kUp;
 }
+
+MadeUp made_up(const std::string& word) {
+  if (word == "ones") return MadeUp::kOnes;
+  if (word == "random") return MadeUp::kRandom;
+  if (word == "finite") return MadeUp::kFinite;
+  if (word != "zeros") fprintf(stderr, "memdiag: MEMDIAG_PHANTOM_VALUES=%s is none of zeros, ones, random, finite: zeros\n", word.c_str());
+  return MadeUp::kZeros;
+}
+
+double share(const std::string& text) { return std::min(std::max(strtod(text.c_str(), nullptr), 0.0), 1.0); }
 
 }  // namespace
 
@@ -44,6 +56,8 @@ Config::Config()
       shared_optin(environment_bytes("MEMDIAG_PHANTOM_SHARED_MEMORY_OPTIN", 232448)),
       threads_per_sm(static_cast<int>(environment_bytes("MEMDIAG_PHANTOM_THREADS_PER_SM", 2048))),
       values_bytes(environment_bytes("MEMDIAG_PHANTOM_VALUES_BYTES", 1ull << 30)),
+      values(made_up(text("MEMDIAG_PHANTOM_VALUES", "zeros"))),
+      selected(share(text("MEMDIAG_PHANTOM_SELECTED", "1"))),
       cudnn_workspace(environment_bytes("MEMDIAG_PHANTOM_CUDNN_WORKSPACE", 0)),
       nccl_bytes(environment_bytes("MEMDIAG_PHANTOM_NCCL_BYTES", 0)),
       granularity(environment_bytes("MEMDIAG_PHANTOM_GRANULARITY", 2ull << 20)),

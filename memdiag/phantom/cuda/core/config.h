@@ -6,6 +6,7 @@
 
 namespace phantom {
 
+enum class MadeUp { kZeros, kOnes, kRandom, kFinite };
 enum class Addresses { kUp, kFirstFit, kLastFreed, kDown };
 
 struct Config {
@@ -18,6 +19,8 @@ struct Config {
   uint64_t shared_optin;       // MEMDIAG_PHANTOM_SHARED_MEMORY_OPTIN
   int threads_per_sm;          // MEMDIAG_PHANTOM_THREADS_PER_SM
   uint64_t values_bytes;       // MEMDIAG_PHANTOM_VALUES_BYTES    how much of what the program wrote is kept (see values.h)
+  MadeUp values;               // MEMDIAG_PHANTOM_VALUES          what else is read back: zeros | ones | random | finite (see made_up.h)
+  double selected;             // MEMDIAG_PHANTOM_SELECTED        how much of a mask is true that was computed, from 0 to 1
   uint64_t cudnn_workspace;    // MEMDIAG_PHANTOM_CUDNN_WORKSPACE what an engine of cuDNN asks for
   uint64_t nccl_bytes;         // MEMDIAG_PHANTOM_NCCL_BYTES      device memory of a communicator
   // How the driver might behave; the tests of the allocator vary these.

@@ -92,6 +92,25 @@ void words_on_stack(void** arguments, const Signature& signature, const Stack& s
   }
 }
 
+// A ReduceOp ends with const void* from; char* to[2]; void *partial, *between_blocks; int* semaphores; int64 first; bool, bool, int num_to.
+// What stands before it depends on the kernel, so that it is looked for by its form. False: not found.
+bool words_of_reduction(void** arguments, const Stack& stack, std::vector<uint64_t>& words) {
+  constexpr size_t kWords = 8;
+  if (!stack.holds(number(arguments[0]))) return false;
+  auto* first = reinterpret_cast<const uint64_t*>(number(arguments[0]) & ~7ull);
+  auto* end = std::min(first + kLargestArgument / 8, reinterpret_cast<const uint64_t*>(stack.end)) - kWords;
+  auto is_none_or_device = [](uint64_t word) { return !word || is_device(word); };
+  for (; first < end; ++first) {
+    uint64_t num_to = first[7] >> 32;
+    if (!is_device(first[0]) || !is_device(first[1]) || num_to < 1 || num_to > 2 || (first[7] & 0xfefe)) continue;
+    if (!is_none_or_device(first[3]) || !is_none_or_device(first[4]) || !is_none_or_device(first[5])) continue;
+    collect(first + 1, first + 1 + num_to, words);
+    collect(first + 3, first + 6, words);
+    return true;
+  }
+  return false;
+}
+
 void words_elsewhere(void** arguments, std::vector<uint64_t>& words) {
   void* places[kMostArguments];
   size_t num_places = read_carefully(number(arguments), places, sizeof places) / sizeof *places;
@@ -127,9 +146,17 @@ void launch(const void* function, void** arguments, Stream stream) {
     memcpy(&value, arguments[1], each);
     return perform(stream, [=] { write_pattern(output, &value, each, static_cast<uint64_t>(count) * each); });
   }
+  Question question = signature->question;
+  if (question != Question::kNone && question != Question::kAll && !is_capturing(stream) && answer(question, arguments)) return;
   if (signature->output >= 0) return touch_on(stream, {*static_cast<uint64_t*>(arguments[signature->output])});
   static thread_local const Stack stack;
   std::vector<uint64_t> words;
+  if (signature->is_reduction && stack.holds(number(arguments)) && words_of_reduction(arguments, stack, words)) {
+    uint64_t output = words.front();
+    touch_on(stream, std::move(words));
+    if (question == Question::kAll && !is_capturing(stream)) answer_all(output);
+    return;
+  }
   if (stack.holds(number(arguments))) words_on_stack(arguments, *signature, stack, words);
   else words_elsewhere(arguments, words);
   std::sort(words.begin(), words.end());

@@ -2,22 +2,39 @@
 
 #include <stdio.h>
 
+#include <algorithm>
 #include <mutex>
-#include <set>
-#include <string>
 
 namespace phantom {
+namespace {
+
+struct Refused {
+  std::mutex mutex;
+  std::vector<std::string> names;
+};
+Refused& all() {
+  static Refused* const all = new Refused;
+  return *all;
+}
+
+}  // namespace
 
 int refuse(const char* library, const char* function, int error) {
-  static std::mutex* const mutex = new std::mutex;
-  static auto* const said = new std::set<std::string>;
-  std::lock_guard<std::mutex> lock(*mutex);
-  if (said->insert(function).second)
-    fprintf(stderr,
-            "memdiag: the phantom device cannot imitate %s of %s; the call fails with error %d. "
-            "If the program can do without, switch off what calls it; else record this on a real device.\n",
-            function, library, error);
+  std::lock_guard<std::mutex> lock(all().mutex);
+  std::string name = std::string(function) + " of " + library;
+  std::vector<std::string>& said = all().names;
+  if (std::find(said.begin(), said.end(), name) != said.end()) return error;
+  said.push_back(name);
+  fprintf(stderr,
+          "memdiag: the phantom device cannot imitate %s; the call fails with error %d. "
+          "If the program can do without, switch off what calls it; else record this on a real device.\n",
+          name.c_str(), error);
   return error;
+}
+
+std::vector<std::string> refused() {
+  std::lock_guard<std::mutex> lock(all().mutex);
+  return all().names;
 }
 
 }  // namespace phantom

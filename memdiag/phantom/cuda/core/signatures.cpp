@@ -8,10 +8,13 @@
 #include "signatures.h"
 
 #include <cxxabi.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <string>
+
+#include "config.h"
 
 namespace phantom {
 namespace {
@@ -20,9 +23,10 @@ namespace {
 constexpr struct { const char* name; int output; } kOutputs[] = {
     {"vectorized_elementwise_kernel<", 2}, {"unrolled_elementwise_kernel<", 2}, {"vectorized_gather_kernel<", 0},
 };
-// Fused optimizers: the first parameter lists the tensors, the others are settings and the scale of the gradients.
-constexpr const char* kWriteFirst[] = {"FusedAdamMathFunctor<", "FusedSgdMathFunctor<", "FusedAdagradMathFunctor<"};
-// With found_inf at zero, as it reads here, a gradient scaler leaves its scale as it is.
+// The first parameter lists the tensors, the others are settings, the scale of gradients, and whether one is infinite: none is.
+constexpr const char* kWriteFirst[] = {"FusedAdamMathFunctor<", "FusedSgdMathFunctor<", "FusedAdagradMathFunctor<",
+                                       "amp_foreach_non_finite_check_and_unscale_cuda_"};
+// With found_inf at zero, as it is here, a gradient scaler leaves its scale as it is but for growing it every 2000 steps.
 constexpr const char* kWriteNothing[] = {"amp_update_scale_cuda_kernel("};
 
 unsigned bytes_of(const std::string& type) {
@@ -82,6 +86,7 @@ Signature read_signature(const char* mangled_name) {
   if (!text) return found;
   std::string name = text;
   free(text);
+  if (config().is_talkative) fprintf(stderr, "memdiag: kernel %s\n", name.c_str());
   for (const char* kernel : kWriteNothing)
     if (holds(name, kernel)) {
       found.is_known = true;
@@ -89,6 +94,8 @@ Signature read_signature(const char* mangled_name) {
     }
   for (const auto& known : kOutputs)
     if (holds(name, known.name)) found.output = known.output;
+  found.is_reduction = holds(name, "reduce_kernel<") && holds(name, "ReduceOp<");
+  if (config().values == MadeUp::kFinite) found.question = question_of(name);
   constexpr const char* fill = "FillFunctor<";
   size_t at = name.find(fill);
   if (found.output == 2 && at != std::string::npos && holds(name, "array<char*, 1ul>")) {

@@ -2,12 +2,16 @@
 #pragma once
 #include <vector>
 
+#include "folding.h"
+
 namespace phantom {
 
 struct Signature {
   bool is_known = false;         // is_written says it of each parameter
   std::vector<bool> is_written;  // it is, or may hold, a pointer to what is not const
   int output = -1;               // the one parameter that begins with a pointer to all that is written
+  bool is_reduction = false;     // the one parameter is a ReduceOp, see kernels.cpp
+  Question question = Question::kNone;
   unsigned fill_bytes = 0;       // parameters: a count, a value of so many bytes, where it goes
 };
 

@@ -10,7 +10,9 @@
 #include <mutex>
 #include <vector>
 
+#include "made_up.h"
 #include "memory.h"
+#include "read_backs.h"
 
 namespace phantom {
 namespace {
@@ -35,7 +37,7 @@ struct Values {
   std::map<uint64_t, uint64_t> blocks;  // begin -> end
   std::deque<std::pair<uint64_t, std::weak_ptr<Bytes>>> large;  // in order of age, with an address in case it is still there
   uint64_t large_bytes = 0;
-  ReadBacks read_backs{};
+  uint64_t forgotten_bytes = 0;
 };
 
 Values& values() {
@@ -70,7 +72,7 @@ void make_room(Values& all) {
     if (!oldest) continue;
     for (auto piece = all.pieces.begin(); piece != all.pieces.end();)
       piece = piece->second.content == oldest ? all.pieces.erase(piece) : std::next(piece);
-    all.read_backs.forgotten_bytes += static_cast<int64_t>(oldest->data.size());
+    all.forgotten_bytes += oldest->data.size();
   }
 }
 
@@ -87,7 +89,7 @@ void keep(Values& all, uint64_t device, const char* data, uint64_t bytes) {
     content->data.assign(data, data + bytes);
   } else {
     if (bytes > config().values_bytes) {
-      all.read_backs.forgotten_bytes += static_cast<int64_t>(bytes);
+      all.forgotten_bytes += bytes;
       return;
     }
     content = std::shared_ptr<Bytes>(new Bytes, [counted](Bytes* gone) {  // under the lock: pieces are only dropped there
@@ -180,16 +182,19 @@ void copy_device(uint64_t to, uint64_t from, uint64_t bytes) {
   for (auto& piece : known) all.pieces[piece.first] = piece.second;
 }
 
-void read_host(void* host, uint64_t device, uint64_t bytes) {
+bool read_known(void* host, uint64_t device, uint64_t bytes, int type) {
   Values& all = values();
   Lock lock(all.mutex);
-  memset(host, 0, bytes);
   uint64_t known = 0;
+  each_known(all, device, device + bytes, [&](uint64_t, const Piece&, uint64_t first, uint64_t last) { known += last - first; });
+  bool is_all = known == bytes;
+  if (!is_all) make_up(host, bytes, type);
   each_known(all, device, device + bytes, [&](uint64_t at, const Piece& piece, uint64_t first, uint64_t last) {
     copy_out(piece, first - at, static_cast<char*>(host) + (first - device), last - first);
-    known += last - first;
   });
-  (known == bytes ? all.read_backs.known : all.read_backs.unknown)++;
+  // who reads chance twice gets the same
+  if (!is_all && config().values == MadeUp::kRandom && bytes <= kSmall) keep(all, device, static_cast<const char*>(host), bytes);
+  return is_all;
 }
 
 bool is_known(uint64_t device, uint64_t bytes) {
@@ -255,7 +260,7 @@ uint64_t block_end(uint64_t device) {
 void copy_any(void* to, const void* from, uint64_t bytes) {
   if (is_device(to) && is_device(from)) copy_device(number(to), number(from), bytes);
   else if (is_device(to)) write_host(number(to), from, bytes);
-  else if (is_device(from)) read_host(to, number(from), bytes);
+  else if (is_device(from)) read_back(to, number(from), bytes);
   else memmove(to, from, bytes);
 }
 
@@ -265,12 +270,10 @@ void set_any(void* to, const void* pattern, unsigned pattern_bytes, uint64_t byt
   for (uint64_t i = 0; i < bytes; i++) target[i] = static_cast<const char*>(pattern)[i % pattern_bytes];
 }
 
-ReadBacks read_backs() {
+uint64_t forgotten_bytes() {
   Values& all = values();
   Lock lock(all.mutex);
-  return all.read_backs;
+  return all.forgotten_bytes;
 }
 
 }  // namespace phantom
-
-extern "C" __attribute__((visibility("default"))) void memdiag_phantom_read_backs(phantom::ReadBacks* result) { *result = phantom::read_backs(); }

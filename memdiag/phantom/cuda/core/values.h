@@ -1,7 +1,7 @@
 // What is known of the bytes on the device.
 //
-// The rule: what the program wrote itself is known, and stays known while nothing that might compute touches it; all else reads as
-// zeros. In detail:
+// The rule: what the program wrote itself is known, and stays known while nothing that might compute touches it; for all else see
+// made_up.h. In detail:
 //
 //   * A copy from the host and a memset make their bytes known; a copy on the device makes them as known as its source.
 //   * A kernel or a library call makes unknown, for each device pointer among its arguments, all from there to the end of the block:
@@ -24,7 +24,7 @@ namespace phantom {
 void write_host(uint64_t device, const void* host, uint64_t bytes);
 void write_pattern(uint64_t device, const void* pattern, unsigned pattern_bytes, uint64_t bytes);
 void copy_device(uint64_t to, uint64_t from, uint64_t bytes);
-void read_host(void* host, uint64_t device, uint64_t bytes);  // zeros where nothing is known
+bool read_known(void* host, uint64_t device, uint64_t bytes, int type = -1);  // made up where nothing is known: then false
 bool is_known(uint64_t device, uint64_t bytes);
 
 void forget(uint64_t device, uint64_t bytes);
@@ -38,7 +38,6 @@ uint64_t block_end(uint64_t device);
 void copy_any(void* to, const void* from, uint64_t bytes);  // between host and device, by where the pointers point
 void set_any(void* to, const void* pattern, unsigned pattern_bytes, uint64_t bytes);
 
-struct ReadBacks { int64_t known, unknown, forgotten_bytes; };
-ReadBacks read_backs();
+uint64_t forgotten_bytes();  // that were known, and of which there were too many to be kept
 
 }  // namespace phantom

@@ -53,7 +53,7 @@ void reduce(uint64_t to, uint64_t from, uint64_t bytes, int type, int operation,
   if (!is_changed) return copy_device(to, from, bytes);
   if (operation != kSum || bytes > kSmall || !num_ranks || !is_known(from, bytes)) return forget(to, bytes);
   std::vector<char> values(bytes);
-  read_host(values.data(), from, bytes);
+  read_known(values.data(), from, bytes);
   if (type == kInt32) multiply<int>(values, num_ranks);
   else if (type == kInt64) multiply<int64_t>(values, num_ranks);
   else if (type == kFloat) multiply<float>(values, num_ranks);

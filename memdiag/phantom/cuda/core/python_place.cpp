@@ -1,0 +1,97 @@
+// Asked of the interpreter itself, whose functions are looked up by name: this library is loaded into processes without Python as well.
+// PyTorch gives the interpreter's lock back before it copies; it is taken for the question, with no lock of ours held.
+#include "python_place.h"
+
+#include <dlfcn.h>
+#include <string.h>
+
+namespace phantom {
+namespace {
+
+struct Object;
+
+struct Python {
+  int (*is_initialized)();
+  int (*is_finalizing)();
+  void* (*own_thread)();
+  int (*ensure)();
+  void (*release)(int);
+  Object* (*frame)();
+  Object* (*back)(Object*);
+  Object* (*code)(Object*);
+  int (*line)(Object*);
+  Object* (*attribute)(Object*, const char*);
+  const char* (*text)(Object*);
+  void (*drop)(Object*);
+  void (*increase)(Object*);
+  void (*clear_error)();
+
+  template <class Function>
+  static void look_up(Function& function, const char* name, bool& has_all) {
+    function = reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
+    has_all = has_all && function;
+  }
+  bool has_all = true;
+
+  Python() {
+    look_up(is_initialized, "Py_IsInitialized", has_all);
+    look_up(own_thread, "PyGILState_GetThisThreadState", has_all);
+    look_up(ensure, "PyGILState_Ensure", has_all);
+    look_up(release, "PyGILState_Release", has_all);
+    look_up(frame, "PyEval_GetFrame", has_all);
+    look_up(back, "PyFrame_GetBack", has_all);
+    look_up(code, "PyFrame_GetCode", has_all);
+    look_up(line, "PyFrame_GetLineNumber", has_all);
+    look_up(attribute, "PyObject_GetAttrString", has_all);
+    look_up(text, "PyUnicode_AsUTF8", has_all);
+    look_up(drop, "Py_DecRef", has_all);
+    look_up(increase, "Py_IncRef", has_all);
+    look_up(clear_error, "PyErr_Clear", has_all);
+    bool may_be_missing = true;
+    look_up(is_finalizing, "Py_IsFinalizing", may_be_missing);
+    if (!is_finalizing) look_up(is_finalizing, "_Py_IsFinalizing", may_be_missing);
+  }
+};
+
+bool is_installed(const char* path) {
+  return strstr(path, "site-packages") || strstr(path, "dist-packages") || strstr(path, "/lib/python3") || *path == '<';
+}
+
+std::string file_of(const Python& python, Object* frame) {
+  std::string found;
+  Object* code = python.code(frame);
+  Object* name = python.attribute(code, "co_filename");
+  if (name) {
+    if (const char* text = python.text(name)) found = text;
+    python.drop(name);
+  }
+  python.drop(code);
+  python.clear_error();
+  return found;
+}
+
+}  // namespace
+
+std::string python_place() {
+  static const Python* const python = new Python;
+  if (!python->has_all || !python->is_initialized() || (python->is_finalizing && python->is_finalizing()) || !python->own_thread()) return "";
+  int state = python->ensure();
+  std::string innermost, own;
+  Object* frame = python->frame();
+  if (frame) python->increase(frame);
+  while (frame) {
+    std::string file = file_of(*python, frame);
+    if (innermost.empty() || !is_installed(file.c_str())) {
+      std::string place = file + ":" + std::to_string(python->line(frame));
+      if (innermost.empty()) innermost = place;
+      if (!is_installed(file.c_str())) own = place;
+    }
+    Object* outer = own.empty() ? python->back(frame) : nullptr;
+    python->drop(frame);
+    frame = outer;
+  }
+  python->release(state);
+  return own.empty() ? innermost : own;
+}
+
+}  // namespace phantom

@@ -1,0 +1,197 @@
+// A copy says how many bytes, not of what. So we stand before the functions of PyTorch through which tensors are read (being preloaded, as
+// in blocks.cpp) and note the tensor until they return:
+//
+//     at::native::copy_(to, from, …)              tensor.cpu(), print, numpy
+//     at::native::_local_scalar_dense_cuda(of)    item(), bool(), float()
+//     at::native::nonzero_out_cuda(of, out)       nonzero(), indexing with a mask: reads back how many there are
+//     at::native::_unique2_cuda(of, …)            unique(): likewise
+//
+// How many elements are not zero is counted where they are known, and else taken to be MEMDIAG_PHANTOM_SELECTED of them (1, all). So are
+// those that are unlike each other.
+#include "read_backs.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "abi.h"
+#include "made_up.h"
+#include "memory.h"
+#include "python_place.h"
+#include "refuse.h"
+#include "values.h"
+
+namespace phantom {
+namespace {
+
+constexpr size_t kMostPlaces = 12;
+constexpr uint64_t kMostCounted = 64 << 20;  // bytes of a mask that are looked at
+
+struct Places {
+  std::mutex mutex;
+  int64_t num_read = 0;
+  std::vector<std::string> in_order;
+  std::map<std::string, int64_t> by_place;
+};
+
+Places& places() {
+  static Places* const all = new Places;
+  return *all;
+}
+
+thread_local const void* t_source = nullptr;  // the tensor that is read
+thread_local int64_t t_count = -1;            // the answer to how many, while PyTorch asks for it
+
+template <class T>
+class During {  // a value that holds until the end of the block
+ public:
+  During(T& place, T value) : place_(place), before_(place) { place = value; }
+  ~During() { place_ = before_; }
+
+ private:
+  T& place_;
+  const T before_;
+};
+
+template <class Function>
+Function in_torch(const char* library, const char* name) {
+  void* handle = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
+  return handle ? reinterpret_cast<Function>(dlsym(handle, name)) : nullptr;
+}
+
+// PyTorch's interface for C, which does not change with its versions.
+struct Questions {
+  template <class Answer>
+  using Question = int (*)(const void*, Answer*);
+  Question<int32_t> type = in_torch<Question<int32_t>>("libtorch_cpu.so", "aoti_torch_get_dtype");
+  Question<int64_t> count = in_torch<Question<int64_t>>("libtorch_cpu.so", "aoti_torch_get_numel");
+  Question<int64_t> storage_bytes = in_torch<Question<int64_t>>("libtorch_cpu.so", "aoti_torch_get_storage_size");
+  Question<void*> data = in_torch<Question<void*>>("libtorch_cpu.so", "aoti_torch_get_data_ptr");
+};
+const Questions& questions() {
+  static const Questions* const all = new Questions;
+  return *all;
+}
+
+template <class Answer>
+Answer ask(Questions::Question<Answer> question, const void* tensor, Answer otherwise) {
+  Answer answer;
+  return question && tensor && question(tensor, &answer) == 0 ? answer : otherwise;
+}
+
+void note_place() {
+  std::string place = python_place();
+  Places& all = places();
+  Lock lock(all.mutex);
+  all.num_read++;
+  if (place.empty()) place = "outside of Python";
+  if (!all.by_place[place]++) all.in_order.push_back(place);
+}
+
+int64_t selected_of(int64_t count) { return static_cast<int64_t>(static_cast<double>(count) * config().selected); }
+
+int64_t count_not_zero(const void* tensor) {
+  int64_t count = ask<int64_t>(questions().count, tensor, -1);
+  if (count <= 0) return count;
+  unsigned each = type_bytes(ask<int32_t>(questions().type, tensor, kAnyType));
+  uint64_t first = number(ask<void*>(questions().data, tensor, nullptr)), bytes = static_cast<uint64_t>(count) * each;
+  // A view with holes has no more elements than fit from here on, which are not all its own: then nothing is counted.
+  bool is_dense = ask<int64_t>(questions().storage_bytes, tensor, -1) == static_cast<int64_t>(bytes);
+  if (!each || !is_dense || bytes > kMostCounted || !is_known(first, bytes)) return selected_of(count);
+  std::vector<char> known(bytes);
+  read_known(known.data(), first, bytes);
+  int64_t found = 0;
+  for (uint64_t at = 0; at < bytes; at += each) found += std::any_of(&known[at], &known[at] + each, [](char one) { return one != 0; });
+  return found;
+}
+
+std::string quoted(const std::string& text) {
+  std::string result = "\"";
+  for (char one : text) {
+    if (one == '"' || one == '\\') result += '\\';
+    if (static_cast<unsigned char>(one) >= ' ') result += one;
+  }
+  return result + "\"";
+}
+
+}  // namespace
+
+void read_back(void* host, uint64_t device, uint64_t bytes) {
+  if (t_count >= 0 && (bytes == 4 || bytes == 8)) {  // how many are not zero
+    memcpy(host, &t_count, bytes);
+    return;
+  }
+  if (read_known(host, device, bytes, ask<int32_t>(questions().type, t_source, kAnyType))) return;
+  note_place();
+}
+
+std::string facts() {
+  std::string result = "{\"read_backs\": {\"count\": ";
+  Places& all = places();
+  Lock lock(all.mutex);
+  result += std::to_string(all.num_read) + ", \"places\": [";
+  for (size_t i = 0; i < std::min(all.in_order.size(), kMostPlaces); i++) {
+    const std::string& place = all.in_order[i];
+    result += std::string(i ? ", " : "") + "{\"where\": " + quoted(place) + ", \"count\": " + std::to_string(all.by_place[place]) + "}";
+  }
+  result += "]}, \"forgotten_bytes\": " + std::to_string(forgotten_bytes()) + ", \"refused\": [";
+  std::vector<std::string> names = refused();
+  for (size_t i = 0; i < names.size(); i++) result += (i ? ", " : "") + quoted(names[i]);
+  return result + "]}";
+}
+
+}  // namespace phantom
+
+using namespace phantom;
+
+// For the recorder: what a trace is to hold about its device, as JSON. The text belongs to the caller's thread until it asks again.
+API const char* memdiag_phantom_facts() {
+  static thread_local std::string t_text;
+  t_text = facts();
+  return t_text.c_str();
+}
+
+struct Scalar {  // c10::Scalar, of which only matters that it is returned in memory
+  ~Scalar() {}
+  char bytes[32];
+};
+
+API void* memdiag_phantom_copy(void* to, const void* from, bool is_non_blocking) __asm__("_ZN2at6native5copy_ERNS_6TensorERKS1_b");
+API void* memdiag_phantom_copy(void* to, const void* from, bool is_non_blocking) {
+  static const auto original = in_torch<void* (*)(void*, const void*, bool)>("libtorch_cpu.so", "_ZN2at6native5copy_ERNS_6TensorERKS1_b");
+  During<const void*> reading(t_source, from);
+  return original(to, from, is_non_blocking);
+}
+
+Scalar memdiag_phantom_scalar(const void* tensor) __asm__("_ZN2at6native24_local_scalar_dense_cudaERKNS_6TensorE");
+__attribute__((visibility("default"))) Scalar memdiag_phantom_scalar(const void* tensor) {
+  static const auto original = in_torch<Scalar (*)(const void*)>("libtorch_cuda.so", "_ZN2at6native24_local_scalar_dense_cudaERKNS_6TensorE");
+  During<const void*> reading(t_source, tensor);
+  return original(tensor);
+}
+
+API void* memdiag_phantom_nonzero(const void* tensor, void* out) __asm__("_ZN2at6native16nonzero_out_cudaERKNS_6TensorERS1_");
+API void* memdiag_phantom_nonzero(const void* tensor, void* out) {
+  static const auto original = in_torch<void* (*)(const void*, void*)>("libtorch_cuda.so", "_ZN2at6native16nonzero_out_cudaERKNS_6TensorERS1_");
+  During<int64_t> counting(t_count, count_not_zero(tensor));
+  return original(tensor, out);
+}
+
+struct ThreeTensors {  // std::tuple<at::Tensor, at::Tensor, at::Tensor>, likewise
+  ~ThreeTensors() {}
+  void* tensors[3];
+};
+
+ThreeTensors memdiag_phantom_unique(const void*, bool, bool, bool) __asm__("_ZN2at6native13_unique2_cudaERKNS_6TensorEbbb");
+__attribute__((visibility("default"))) ThreeTensors memdiag_phantom_unique(const void* tensor, bool is_sorted, bool with_inverse, bool with_counts) {
+  static const auto original = in_torch<ThreeTensors (*)(const void*, bool, bool, bool)>("libtorch_cuda.so", "_ZN2at6native13_unique2_cudaERKNS_6TensorEbbb");
+  During<int64_t> counting(t_count, selected_of(ask<int64_t>(questions().count, tensor, -1)));
+  return original(tensor, is_sorted, with_inverse, with_counts);
+}
