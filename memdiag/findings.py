@@ -172,6 +172,36 @@ class DeviceReport:
 
 
 @dataclass(frozen=True, slots=True)
+class WhatIf:
+    """What a replay of the trace under changed settings gives.
+
+    Attributes:
+        device: Index of the device.
+        change: The line to paste.
+        codes: Findings of which it is a remedy; of several lines in one ("combination") all of theirs.
+        is_combination: All remedies by settings together.
+        peak_reserved_bytes: Predicted.
+        saved_bytes: Recorded reserved peak - predicted one; negative: it would be higher.
+        error_bytes: By how much that may be off: what a replay of the recorded settings is off.
+        num_ooms: Requests that fail; ``recorded_ooms`` is how many did.
+        calibration: How exactly the recorded settings reproduce the recording, in words.
+        repro: The command that shows more.
+    """
+
+    device: int
+    change: str
+    codes: tuple[str, ...]
+    is_combination: bool
+    peak_reserved_bytes: int
+    saved_bytes: int
+    error_bytes: int
+    num_ooms: int
+    recorded_ooms: int
+    calibration: str
+    repro: str
+
+
+@dataclass(frozen=True, slots=True)
 class Source:
     """Where a trace came from and how complete it is."""
 
@@ -196,4 +226,5 @@ class Report:
     findings: tuple[Finding, ...]
     notes: tuple[Note, ...]
     headline: str = ""
+    what_if: tuple[WhatIf, ...] = ()
     schema_version: int = field(default=SCHEMA_VERSION)

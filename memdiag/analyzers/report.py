@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 from memdiag.analyzers.context import Context
 from memdiag.analyzers.devices import describe
 from memdiag.analyzers.headline import headline
-from memdiag.findings import SEVERITIES, Note, Report, Source
+from memdiag.findings import SEVERITIES, Finding, Note, Report, Source, WhatIf
 from memdiag.registry import ANALYZERS, resolve
 from memdiag.trace.annotate import BASES
 from memdiag.trace.model import Trace
@@ -18,7 +20,7 @@ _EVIDENCE_WORDS = {
 }
 
 
-def build_report(trace: Trace, *, at: str | int = "peak", top: int = 10, device: int | None = None) -> Report:
+def build_report(trace: Trace, *, at: str | int = "peak", top: int = 10, device: int | None = None, replay: bool = True) -> Report:
     """Diagnoses a trace.
 
     Args:
@@ -27,6 +29,7 @@ def build_report(trace: Trace, *, at: str | int = "peak", top: int = 10, device:
             known), "oom" (the last out-of-memory event) or the index of an event (-1: before the first).
         top: How many places in the code are listed.
         device: Look at this device only; None: at all.
+        replay: Whether remedies by settings are replayed on the trace, so that their savings are known.
 
     Raises:
         MemdiagError: The device, the event, or an out-of-memory event is not in the trace.
@@ -35,6 +38,7 @@ def build_report(trace: Trace, *, at: str | int = "peak", top: int = 10, device:
     views = list(context.views(trace))
     findings = [finding for target in ANALYZERS.values() for finding in resolve(target).analyze(trace, context)]
     findings.sort(key=lambda finding: (SEVERITIES.index(finding.severity), -finding.weight_bytes, finding.code))
+    findings, what_if, failed = _replayed(trace, context, findings) if replay else (findings, (), ())
     return Report(
         source=Source(
             path=trace.path,
@@ -50,9 +54,22 @@ def build_report(trace: Trace, *, at: str | int = "peak", top: int = 10, device:
         devices=tuple(describe(view, context) for view in views),
         settings=dict(trace.settings),
         findings=tuple(findings),
-        notes=(*trace.notes, *_inferred(trace)),
+        notes=(*trace.notes, *_inferred(trace), *failed),
         headline=headline(trace, context, findings),
+        what_if=what_if,
     )
+
+
+def _replayed(trace: Trace, context: Context, findings: list[Finding]) -> tuple[list[Finding], tuple[WhatIf, ...], tuple[Note, ...]]:
+    """Returns the findings with simulated savings, the replays, and the note that says so if there can be none (MD925)."""
+    from memdiag.analyzers.what_if import replayed  # loads the machine
+
+    try:
+        return *replayed(trace, context, findings), ()
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # a diagnosis without savings is better than none
+        if os.environ.get("MEMDIAG_DEBUG", "") not in {"", "0"}:
+            raise
+        return findings, (), (Note("MD925", f"what remedies would save could not be replayed: {type(error).__name__}: {error}"),)
 
 
 def _inferred(trace: Trace) -> tuple[Note, ...]:

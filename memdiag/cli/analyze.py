@@ -31,6 +31,7 @@ def analyze(
     top: Annotated[int, typer.Option("--top", metavar="N", min=1, help="Rows in each list.")] = 10,
     device: Annotated[int | None, typer.Option("--device", metavar="N", min=0, help="Only this device.", show_default=False)] = None,
     at: Annotated[str, typer.Option("--at", metavar="EVENT|peak|oom", help="The moment to look at in detail.")] = "peak",
+    no_replay: Annotated[bool, typer.Option("--no-replay", help="Do not replay remedies by settings to see what they save.")] = False,
     fail_on: Annotated[
         list[str] | None,
         typer.Option(
@@ -59,7 +60,7 @@ def analyze(
     path = choose_trace(trace)
     if output is not None and is_same(output, path):
         raise MemdiagError(f"--output {output}: this is the trace itself", "name another file")
-    report = _report(path, moment, top, device)
+    report = _report(path, moment, top, device, replay=not no_replay)
 
     from memdiag.registry import RENDERERS, resolve
 
@@ -76,7 +77,7 @@ def _moment(at: str) -> str | int:
     return int(digits)
 
 
-def _report(path: Path, at: str | int, top: int, device: int | None) -> Report:
+def _report(path: Path, at: str | int, top: int, device: int | None, *, replay: bool) -> Report:
     from memdiag.cli.loading import read_trace
     from memdiag.cli.talk import busy
 
@@ -84,7 +85,7 @@ def _report(path: Path, at: str | int, top: int, device: int | None) -> Report:
     with busy(f"diagnosing {trace.num_events:,} events …"):
         from memdiag.analyzers.report import build_report
 
-        return build_report(trace, at=at, top=top, device=device)
+        return build_report(trace, at=at, top=top, device=device, replay=replay)
 
 
 def _over(report: Report, budgets: list[str]) -> list[str]:

@@ -37,6 +37,7 @@ def as_dict(report: Report) -> dict[str, Any]:
         "devices": [_device(device) for device in report.devices],
         "settings": report.settings,
         "findings": [finding_dict(finding) for finding in in_order(report.findings)],
+        "what_if": [asdict(result) for result in report.what_if],
         "notes": [{"code": note.code, "text": note.text} for note in report.notes],
     }
     result: dict[str, Any] = as_json(shown)

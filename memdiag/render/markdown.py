@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from memdiag import __version__
 from memdiag.findings import DeviceReport, Finding, Report
-from memdiag.render import words
+from memdiag.render import what_if, words
 from memdiag.render.bar import stacked_bar
 from memdiag.render.chart import chart
 from memdiag.render.look import PLAIN, Look
@@ -60,6 +60,7 @@ def render(report: Report, look: Look = PLAIN) -> str:
         lines += _finding(finding)
     if not report.findings:
         lines += ["No problem was found.", ""]
+    lines += _what_if(report)
     if report.notes:
         lines += ["### What this file does not tell", ""]
         lines += [f"- {code(note.code)} {escape(note.text)}" for note in report.notes] + [""]
@@ -156,3 +157,16 @@ def _finding(finding: Finding) -> list[str]:
         repro = f": {code(finding.saving.repro)}" if finding.saving.repro else ""
         lines += [f"*Saves* {escape(words.saving_words(finding.saving))}{repro}", ""]
     return lines
+
+
+def _what_if(report: Report) -> list[str]:
+    if not report.what_if:
+        return []
+    cells = ((escape(row.saves), row.peak, row.fate, cell(row.change)) for row in what_if.rows(report))
+    return [
+        f"### {what_if.TITLE}",
+        "",
+        f"{escape(what_if.subtitle(report))}.",
+        "",
+        *table(("reserved peak", "then", "", "with"), cells, (0, 1)),
+    ]

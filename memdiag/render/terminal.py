@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from memdiag.findings import DeviceReport, Evidence, Finding, Fix, Report, Site
-from memdiag.render import words
+from memdiag.render import what_if, words
 from memdiag.render.bar import bar, stacked_bar
 from memdiag.render.chart import chart
 from memdiag.render.look import PLAIN, Look
@@ -44,6 +44,7 @@ def render(report: Report, look: Look = PLAIN) -> str:
         numbers = ", ".join(str(device.device) for device in idle)
         page.text(f"{'Devices' if len(idle) > 1 else 'Device'} {numbers}: idle, nothing was ever held there.", "dim")
     _findings(page, words.in_order(report.findings), several=len(report.devices) > 1)
+    _what_if(page, report)
     _notes(page, report)
     _next(page, report)
     return page.finish()
@@ -249,6 +250,18 @@ def _saving(page: Page, finding: Finding) -> None:
         _labelled(page, "saves", words.saving_words(finding.saving))
         if finding.saving.repro:
             page.paste(plain(finding.saving.repro), indent=16)
+
+
+def _what_if(page: Page, report: Report) -> None:
+    if not report.what_if:
+        return
+    page.title(what_if.TITLE)
+    page.text(plain(f"{what_if.subtitle(report)}."), "dim", indent=2)
+    grid = new_grid("r", "r", "l", "w")
+    grid.add_row(*(Text(title, style="dim") for title in ("reserved peak", "then", "", "with")))
+    for row in what_if.rows(report):
+        grid.add_row(Text(row.saves, style="bold"), row.peak, row.fate, Text(plain(row.change, LONGEST), overflow="fold"))
+    page.add(indented(grid))
 
 
 def _labelled(page: Page, label: str, text: str, style: str = "dim") -> None:

@@ -79,7 +79,7 @@ def fails(monkeypatch):
     """Makes the analysis raise."""
 
     def with_error(error):
-        def report(*_):
+        def report(*_, **__):
             raise error
 
         monkeypatch.setattr(command, "_report", report)
@@ -209,6 +209,6 @@ def test_python_dash_m():
 
 
 def test_json_is_the_only_thing_on_stdout(monkeypatch, samples, capsys):
-    monkeypatch.setattr(command, "_report", lambda *_: samples.rich())
+    monkeypatch.setattr(command, "_report", lambda *_, **__: samples.rich())
     assert main(["analyze", "x.pkl", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["schema_version"] == 1

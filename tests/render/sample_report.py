@@ -19,6 +19,7 @@ from memdiag.findings import (
     Source,
     Timeline,
     Usage,
+    WhatIf,
 )
 from memdiag.units import GIB, MIB
 
@@ -139,6 +140,16 @@ def source(**changes: object) -> Source:
     return Source(**{**values, **changes})  # type: ignore[arg-type]
 
 
+WHAT_IF = (
+    WhatIf(0, "export PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:99", ("MD201",), False, 11 * GIB, -GIB, 0, 2, 1, "exact (9 of 9)", "x"),
+    WhatIf(
+        0, "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", ("MD201",), False, 9 * GIB, GIB, 100 * MIB, 0, 1, "8 of 9 exact",
+        "memdiag simulate trace.pkl --conf expandable_segments:True",
+    ),
+    WhatIf(0, "unset PYTORCH_CUDA_ALLOC_CONF", ("MD201",), True, 10 * GIB, 0, 0, 0, 0, "exact (9 of 9)", ""),
+)  # fmt: skip
+
+
 def rich() -> Report:
     """A report with everything in it."""
     return Report(
@@ -149,6 +160,7 @@ def rich() -> Report:
         (Note("MD902", "The trace does not begin at the start: 2.10 GiB were in use before it."),),
         "Out of memory in backward of step 3: a request of 2.00 GiB failed although 1.75 GiB were free, most of it in pieces of at "
         "most 412 MiB.",
+        WHAT_IF,
     )
 
 
@@ -191,5 +203,6 @@ def hostile() -> Report:
         by_module=(Module(bad, GIB, 0.5, 1),),
     )
     return Report(
-        source(path=bad, backend=bad, torch_version=bad, format=bad), (dev,), {bad: [bad, {bad: bad}]}, (finding,), (Note(bad, bad),), bad
-    )
+        source(path=bad, backend=bad, torch_version=bad, format=bad), (dev,), {bad: [bad, {bad: bad}]}, (finding,), (Note(bad, bad),), bad,
+        (WhatIf(0, "export A=" + bad, (bad,), False, GIB, GIB, 0, 0, 0, bad, bad),),
+    )  # fmt: skip

@@ -18,7 +18,7 @@ PEAK = [*USAGE, "at_event", "at_us", "phase", "step"]
 
 def test_keys_in_order(samples):
     shown = json.loads(render(samples.rich()))
-    assert list(shown) == ["schema_version", "memdiag_version", "source", "devices", "settings", "findings", "notes"]
+    assert list(shown) == ["schema_version", "memdiag_version", "source", "devices", "settings", "findings", "what_if", "notes"]
     assert shown["schema_version"] == 1
     assert list(shown["source"]) == [
         *("path", "format", "backend", "torch_version", "phantom", "num_events", "num_tensors", "complete_from_start", "bases")
@@ -38,6 +38,10 @@ def test_keys_in_order(samples):
     assert list(device["top_sites"][0]) == ["bytes", "num_tensors", "stack", "name", "names"]
     assert list(device["by_module"][0]) == ["name", "bytes", "share", "num_tensors"]
     assert shown["source"]["bases"] == {"phase": "marks", "step": "marks", "category": "marks", "lifetime": "marks"}
+    assert list(shown["what_if"][0]) == [
+        *("device", "change", "codes", "is_combination", "peak_reserved_bytes", "saved_bytes", "error_bytes", "num_ooms"),
+        *("recorded_ooms", "calibration", "repro"),
+    ]
     finding = shown["findings"][0]
     assert list(finding) == ["code", "title", "severity", "device", "evidence", "fixes", "saving"]
     assert list(finding["evidence"][0]) == ["what", "value", "unit", "where"]

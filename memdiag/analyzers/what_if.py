@@ -1,0 +1,131 @@
+"""What the remedies by settings would save: each is replayed on the trace, and all of them together.
+
+A saving is quoted only where a replay of the recorded settings reproduces the recording, with the error that this shows.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from memdiag.analyzers.allocator_settings import NPU_EXCLUDED, AllocatorSettings
+from memdiag.analyzers.context import Context
+from memdiag.analyzers.simulation import Subject
+from memdiag.errors import MemdiagError
+from memdiag.findings import Finding, Saving, WhatIf
+from memdiag.settings.conf import parse_conf
+from memdiag.trace import schema
+from memdiag.trace.model import DeviceTrace, Trace
+
+# Of what is compared, so much must be as recorded; below it the model is not that of the recording.
+_EXACT_ENOUGH = 0.9
+_MOST_EVENTS = 5_000_000  # a replay takes about a second for each two million
+_REPLAYED = ("cuda", "npu")
+
+
+def replayed(trace: Trace, context: Context, findings: Iterable[Finding]) -> tuple[list[Finding], tuple[WhatIf, ...]]:
+    """Returns the findings with simulated savings, and every replay behind them, device by device."""
+    found = list(findings)
+    if trace.backend not in _REPLAYED:
+        return found, ()
+    settings = AllocatorSettings.of(trace)
+    results: list[WhatIf] = []
+    for view in context.views(trace):
+        lines = _lines(settings, [finding for finding in found if finding.device in {None, view.device.device}])
+        if lines and view.device.has_addresses and view.device.num_events <= _MOST_EVENTS:
+            results += _Replays.of(trace, view.device, settings).results(lines)
+    return [_with_saving(finding, results) for finding in found], tuple(results)
+
+
+def _lines(settings: AllocatorSettings, findings: Iterable[Finding]) -> dict[str, tuple[str, ...]]:
+    """Returns the lines that remedies would have people paste, with the codes of their findings."""
+    lines: dict[str, tuple[str, ...]] = {}
+    for finding in findings:
+        for fix in finding.fixes:
+            if fix.kind == "env" and _conf_of(settings, fix.change) is not None:
+                codes = lines.get(fix.change, ())
+                lines[fix.change] = codes if finding.code in codes else (*codes, finding.code)
+    return lines
+
+
+def _conf_of(settings: AllocatorSettings, line: str) -> str | None:
+    """Returns the settings that a line makes; None: it is about something else."""
+    if line == f"unset {settings.variable}":
+        return ""
+    lead = f"export {settings.variable}="
+    return line.removeprefix(lead) if line.startswith(lead) else None
+
+
+@dataclass(frozen=True)
+class _Replays:
+    """Replays of one device."""
+
+    subject: Subject
+    settings: AllocatorSettings
+    path: str
+    recorded_peak: int
+    recorded_ooms: int
+
+    @classmethod
+    def of(cls, trace: Trace, device: DeviceTrace, settings: AllocatorSettings) -> _Replays:
+        peak = max(int(device.usage.reserved.max(initial=-1)), device.start["reserved"])
+        ooms = int(np.count_nonzero(device.events.action == schema.OOM))
+        return cls(Subject.of(trace, device), settings, trace.path, peak, ooms)
+
+    def results(self, lines: dict[str, tuple[str, ...]]) -> Iterator[WhatIf]:
+        """Yields what each line gives, and all of them together."""
+        calibration = self.subject.calibration
+        if self.recorded_peak <= 0 or (calibration.exact_fraction or 0) < _EXACT_ENOUGH or calibration.error_bytes is None:
+            return
+        for line, codes in lines.items():
+            yield from self._result(line, codes, is_combination=False)
+        together = self._together(lines)
+        if together not in lines:
+            every = tuple(dict.fromkeys(code for codes in lines.values() for code in codes))
+            yield from self._result(together, every, is_combination=True)
+
+    def _together(self, lines: Iterable[str]) -> str:
+        """Returns one line with every change; where two contradict each other, the first holds."""
+        changes: dict[str, str | None] = {}
+        for line in lines:
+            keys = parse_conf(_conf_of(self.settings, line) or "")
+            removed = dict.fromkeys(set(self.settings.keys) - set(keys))
+            changed = {key: value for key, value in keys.items() if self.settings.keys.get(key) != value}
+            changes = {**removed, **changed, **changes}
+        if changes.get("expandable_segments") == "True":  # what keeps blocks from being cut is offered in its place, not beside it
+            changes = {key: value for key, value in changes.items() if key not in NPU_EXCLUDED}
+        return self.settings.line(changes)
+
+    def _result(self, line: str, codes: tuple[str, ...], *, is_combination: bool) -> Iterator[WhatIf]:
+        conf = _conf_of(self.settings, line)
+        if conf is None:
+            return
+        found = self.subject.calibration
+        try:
+            replay = self.subject.replay(replace(self.subject.recorded, conf=conf), log=False)
+        except MemdiagError:  # the version that was recorded refuses these settings
+            return
+        peak = int(replay.reserved.max(initial=0))
+        yield WhatIf(
+            device=self.subject.device.device, change=line, codes=codes, is_combination=is_combination, peak_reserved_bytes=peak,
+            saved_bytes=self.recorded_peak - peak, error_bytes=found.error_bytes or 0,
+            num_ooms=int(replay.ooms.max(initial=0)), recorded_ooms=self.recorded_ooms,
+            calibration=f"exact ({found.exact:,} of {found.events:,})" if found.is_exact else f"{found.exact:,} of {found.events:,} exact",
+            repro=f"memdiag simulate {shlex.quote(self.path) if self.path.isprintable() else 'FILE'} --conf {shlex.quote(conf)}",
+        )  # fmt: skip
+
+
+def _with_saving(finding: Finding, results: Iterable[WhatIf]) -> Finding:
+    """Returns a finding with the saving of its best remedy, if one of them saves anything."""
+    mine = [
+        result for result in results
+        if not result.is_combination and finding.code in result.codes and finding.device in {None, result.device}
+    ]  # fmt: skip
+    best = max(mine, key=lambda result: result.saved_bytes, default=None)
+    if best is None or best.saved_bytes <= best.error_bytes:
+        return finding
+    low, high = best.saved_bytes - best.error_bytes, best.saved_bytes + best.error_bytes
+    return replace(finding, saving=Saving(low, best.saved_bytes, high, "simulated", best.repro))
