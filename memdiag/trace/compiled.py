@@ -25,22 +25,37 @@ except ImportError:  # slow, but right
 
 def njit(function: F) -> F:
     """Compiles ``function`` with numba, cached on disk; returns it unchanged where numba is missing."""
-    if numba is None or numba.config.DISABLE_JIT:
-        return function
-    function.__qualname__ = f"{function.__qualname__}_{stamp(function)}"
-    options = {"nogil": True, "boundscheck": os.environ.get("NUMBA_BOUNDSCHECK") == "1"}
-    try:
-        compiled: F = numba.njit(cache=True, **options)(function)
-    except RuntimeError:  # there is no folder that it could be kept in
-        compiled = numba.njit(**options)(function)
-    return compiled
+    return _compile(function, is_kept=True)
 
 
 def njit_part(function: F) -> F:
     """Compiles ``function`` as a part of others that ``njit`` keeps on disk: by itself it is not worth a file."""
+    return _compile(function, is_kept=False)
+
+
+def lean(function: F) -> F:
+    """The same as ``njit`` for a function that makes no array: it need not count who has those that it was given."""
+    return _compile(function, is_kept=True, _nrt=False)
+
+
+def lean_part(function: F) -> F:
+    """The same as ``njit_part`` for a function that makes no array. For a short one the counting takes longer than the work."""
+    return _compile(function, is_kept=False, _nrt=False)
+
+
+def _compile(function: F, *, is_kept: bool, **options: bool) -> F:
     if numba is None or numba.config.DISABLE_JIT:
         return function
-    compiled: F = numba.njit(nogil=True, boundscheck=os.environ.get("NUMBA_BOUNDSCHECK") == "1")(function)
+    options |= {"nogil": True, "boundscheck": os.environ.get("NUMBA_BOUNDSCHECK") == "1"}
+    if is_kept:
+        function.__qualname__ = f"{function.__qualname__}_{stamp(function)}"
+        try:
+            kept: F = numba.njit(cache=True, **options)(function)
+        except RuntimeError:  # there is no folder that it could be kept in
+            pass
+        else:
+            return kept
+    compiled: F = numba.njit(**options)(function)
     return compiled
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from memdiag.allocator.machine.memory import (  # isort: skip
-    ADDRESS, BIRTHS, BORN, CALL, FREE, HOLES, INDEX, IS_LOGGED, KEY, LANE, LOG_ACTION, LOG_CALL, LOG_OFF, LOG_POOL, LOG_SEG, LOG_SIZE,
-    LOG_STREAM, LOG_TENSOR, NEXT, NONE, NUMBER, NUM_LOGGED, OFF, PLACE, POOL, PREV, RANGE, SEARCHES, SIZE, STATE, STREAM, TIE,
+    ADDRESS, BIRTHS, BORN, CALL, FREE, HOLE, HOLES, INDEX, IS_LOGGED, KEY, LANE, LOG_ACTION, LOG_CALL, LOG_OFF, LOG_POOL, LOG_SEG,
+    LOG_SIZE, LOG_STREAM, LOG_TENSOR, NEXT, NONE, NUMBER, NUM_LOGGED, OFF, PLACE, POOL, PREV, RANGE, SEARCHES, SIZE, STATE, STREAM, TIE,
     TIES_BY_BIRTH, drop_row, new_row,
 )  # fmt: skip
-from memdiag.allocator.machine.ordered import insert, remove
-from memdiag.trace.compiled import njit_part
+from memdiag.allocator.machine.ordered import insert, remove, stays
+from memdiag.trace.compiled import lean_part
 from memdiag.trace.table import Array
 
 
-@njit_part
+@lean_part
 def note(r: Array, m: Array, log: Array, action: int, block: int, size: int, tensor: int) -> None:
     """Writes an entry as the allocator would have traced it."""
     if r[IS_LOGGED]:
@@ -24,7 +24,7 @@ def note(r: Array, m: Array, log: Array, action: int, block: int, size: int, ten
         log[LOG_STREAM, at], log[LOG_POOL, at], log[LOG_TENSOR, at] = m[lane + STREAM], m[m[lane + POOL] + INDEX], tensor
 
 
-@njit_part
+@lean_part
 def new_block(r: Array, m: Array, segment: int, off: int, size: int, state: int) -> int:
     """Returns a block in a range, linked to no neighbour and in no set."""
     block = new_row(r, m)
@@ -37,7 +37,7 @@ def new_block(r: Array, m: Array, segment: int, off: int, size: int, state: int)
     return block
 
 
-@njit_part
+@lean_part
 def cut(r: Array, m: Array, block: int, size: int) -> int:
     """Shortens ``block`` to its first ``size`` bytes; returns the rest as a block of its own, in no set."""
     rest = new_block(r, m, m[block + RANGE], m[block + OFF] + size, m[block + SIZE] - size, m[block + STATE])
@@ -49,7 +49,7 @@ def cut(r: Array, m: Array, block: int, size: int) -> int:
     return rest
 
 
-@njit_part
+@lean_part
 def put(r: Array, m: Array, block: int) -> None:
     """Puts an idle block into its set. Returning to the free blocks makes it young again for the garbage collector."""
     segment, lane = m[block + RANGE], m[block + LANE]
@@ -64,27 +64,63 @@ def put(r: Array, m: Array, block: int) -> None:
         insert(m, lane + HOLES, block)
 
 
-@njit_part
-def merge(r: Array, m: Array, block: int) -> None:
-    """Joins ``block``, which is idle and in no set, with its neighbours of the same state, and puts it into its set."""
-    state = m[block + STATE]
+@lean_part
+def resize(r: Array, m: Array, block: int, off: int, size: int, birth: int) -> None:
+    """Changes a free block within its set, as if it had been taken out and put back; it often stays at its place among the others."""
+    m[block + OFF], m[block + SIZE] = off, size
+    tie = birth if r[TIES_BY_BIRTH] else m[m[block + RANGE] + PLACE] + off
+    lane = m[block + LANE]
+    if stays(m, lane, block, size, tie):
+        m[block + KEY], m[block + TIE], m[block + BORN] = size, tie, r[SEARCHES]
+    else:
+        remove(m, block)
+        m[block + TIE] = tie
+        put(r, m, block)
+
+
+@lean_part
+def merge(r: Array, m: Array, block: int) -> int:
+    """Joins ``block``, which is free and in no set, with its free neighbours, and puts it into its set; returns the row that it is now."""
+    before, after = m[block + PREV], m[block + NEXT]
+    off, size = m[block + OFF], m[block + SIZE]
+    if m[after + STATE] == FREE:
+        size += m[after + SIZE]
+        if m[before + STATE] == FREE:
+            remove(m, after)
+            _unlink(r, m, after)
+        else:
+            resize(r, m, after, off, size, m[block + TIE])
+            _unlink(r, m, block)
+            return after
+    if m[before + STATE] == FREE:
+        resize(r, m, before, m[before + OFF], size + m[before + SIZE], m[block + TIE])
+        _unlink(r, m, block)
+        return before
+    put(r, m, block)
+    return block
+
+
+@lean_part
+def merge_hole(r: Array, m: Array, block: int) -> None:
+    """The same for a block that has lost its memory; its row stays."""
     other = m[block + PREV]
-    if m[other + STATE] == state:
+    if m[other + STATE] == HOLE:
         remove(m, other)
         m[block + OFF] = m[other + OFF]
         m[block + SIZE] += m[other + SIZE]
-        beyond = m[other + PREV]
-        m[block + PREV] = beyond
-        if beyond != NONE:
-            m[beyond + NEXT] = block
-        drop_row(r, m, other)
+        _unlink(r, m, other)
     other = m[block + NEXT]
-    if m[other + STATE] == state:
+    if m[other + STATE] == HOLE:
         remove(m, other)
         m[block + SIZE] += m[other + SIZE]
-        beyond = m[other + NEXT]
-        m[block + NEXT] = beyond
-        if beyond != NONE:
-            m[beyond + PREV] = block
-        drop_row(r, m, other)
+        _unlink(r, m, other)
     put(r, m, block)
+
+
+@lean_part
+def _unlink(r: Array, m: Array, block: int) -> None:
+    """Takes a block, which is in no set, out of its row of neighbours."""
+    before, after = m[block + PREV], m[block + NEXT]
+    m[before + NEXT] = after
+    m[after + PREV] = before
+    drop_row(r, m, block)

@@ -6,13 +6,13 @@ from memdiag.allocator.machine.memory import (  # isort: skip
     ADDRESS, A_RANGE, COUNT, DEVICE_ALLOCS, DEVICE_FREES, FREE_BYTES, GIVEN, HELD, IS_BROKEN, IS_PRIVATE, LANE, LENGTH, NEXT_ADDRESS,
     NEXT_PLACE, NUMBER, NUM_BEFORE, NUM_GIVEN, NUM_RANGES, PAGE, PLACE, POOL, RESERVED, STATE, new_row, up,
 )  # fmt: skip
-from memdiag.trace.compiled import njit_part
+from memdiag.trace.compiled import lean_part
 from memdiag.trace.table import Array
 
 GRAIN = 2 << 20
 
 
-@njit_part
+@lean_part
 def charge(r: Array, wanted: int) -> bool:
     """Takes device memory, whole pages of it; False: there is not as much."""
     if wanted > r[FREE_BYTES]:
@@ -21,7 +21,7 @@ def charge(r: Array, wanted: int) -> bool:
     return True
 
 
-@njit_part
+@lean_part
 def obtain(r: Array, m: Array, lane: int, length: int, page: int) -> int:
     """Returns a new range of addresses. They are those that the driver gave while recording, as far as these are known."""
     number = r[NUM_RANGES]
@@ -44,20 +44,20 @@ def obtain(r: Array, m: Array, lane: int, length: int, page: int) -> int:
     return segment
 
 
-@njit_part
+@lean_part
 def gained(r: Array, size: int) -> None:
     """Books memory that the driver gave."""
     r[RESERVED] += size
     r[DEVICE_ALLOCS] += 1
 
 
-@njit_part
+@lean_part
 def taken(size: int, page: int) -> int:
     """Returns the device memory behind ``size`` bytes of a range whose pages have ``page`` bytes (0: it is one piece)."""
     return up(size, GRAIN) if page == 0 else size // page * up(page, GRAIN)
 
 
-@njit_part
+@lean_part
 def lost(r: Array, m: Array, lane: int, size: int, page: int) -> None:
     """Books memory that was given back."""
     r[RESERVED] -= size

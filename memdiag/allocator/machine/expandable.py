@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memdiag.allocator.machine.blocks import cut, merge, new_block, note, put
+from memdiag.allocator.machine.blocks import cut, merge, merge_hole, new_block, note, put
 from memdiag.allocator.machine.driver import charge, gained, lost, obtain, taken
 
 from memdiag.allocator.machine.memory import (  # isort: skip
@@ -11,12 +11,12 @@ from memdiag.allocator.machine.memory import (  # isort: skip
 )  # fmt: skip
 from memdiag.allocator.machine.ordered import remove
 from memdiag.allocator.machine.streams import complete
-from memdiag.trace.compiled import njit_part
+from memdiag.trace.compiled import lean_part
 from memdiag.trace.schema import SEGMENT_MAP, SEGMENT_UNMAP
 from memdiag.trace.table import Array
 
 
-@njit_part
+@lean_part
 def _has_room(m: Array, block: int, size: int) -> bool:
     """Whether idle bytes from ``block`` on, free or without memory, are enough."""
     room = 0
@@ -26,7 +26,7 @@ def _has_room(m: Array, block: int, size: int) -> bool:
     return room >= size
 
 
-@njit_part
+@lean_part
 def grow(r: Array, m: Array, log: Array, lane: int, size: int) -> int:
     """Returns a free block of at least ``size`` bytes, in no set, with new memory at its end; NONE: the driver has not as much.
 
@@ -46,34 +46,34 @@ def grow(r: Array, m: Array, log: Array, lane: int, size: int) -> int:
         length = up(r[DEVICE_BYTES] + r[DEVICE_BYTES] // 8, page)
         found = new_block(r, m, obtain(r, m, lane, length, page), 0, length, HOLE)
         put(r, m, found)
-    if m[found + STATE] == HOLE and not _map(r, m, log, found, min(m[found + SIZE], size)):
-        return NONE
-    while m[found + SIZE] < size:  # what was mapped stays mapped if a later step fails
+    if m[found + STATE] == HOLE:
+        found = _map(r, m, log, found, min(m[found + SIZE], size))
+    while found != NONE and m[found + SIZE] < size:  # what was mapped stays mapped if a later step fails
         following = m[found + NEXT]
-        if following == NONE or not _map(r, m, log, following, min(m[following + SIZE], size - m[found + SIZE])):
+        if following == NONE:
             return NONE
-        found = following  # the block before it became a part of it
-    remove(m, found)
+        found = _map(r, m, log, following, min(m[following + SIZE], size - m[found + SIZE]))
+    if found != NONE:
+        remove(m, found)
     return found
 
 
-@njit_part
-def _map(r: Array, m: Array, log: Array, hole: int, need: int) -> bool:
-    """Puts memory behind the first ``need`` bytes of a hole, in whole pages, all of them or none."""
+@lean_part
+def _map(r: Array, m: Array, log: Array, hole: int, need: int) -> int:
+    """Puts memory behind the first ``need`` bytes of a hole, in whole pages; returns the free block they are in, NONE: no memory."""
     size = up(need, m[m[hole + RANGE] + PAGE])
     if not charge(r, taken(size, m[m[hole + RANGE] + PAGE])):
-        return False
+        return NONE
     remove(m, hole)
     if size < m[hole + SIZE]:
         put(r, m, cut(r, m, hole, size))
     m[hole + STATE] = FREE
     note(r, m, log, SEGMENT_MAP, hole, size, -1)
-    merge(r, m, hole)
     gained(r, size)
-    return True
+    return merge(r, m, hole)
 
 
-@njit_part
+@lean_part
 def unmap(r: Array, m: Array, log: Array, block: int) -> None:
     """Gives back the whole pages within a free block; a part of a page at either end stays, and stays free."""
     segment = m[block + RANGE]
@@ -94,7 +94,7 @@ def unmap(r: Array, m: Array, log: Array, block: int) -> None:
     m[block + STATE] = HOLE
     note(r, m, log, SEGMENT_UNMAP, block, size, -1)
     complete(r, m, m[lane + STREAM])  # unmapping waits for the stream first, so its events are seen as done later
-    merge(r, m, block)
+    merge_hole(r, m, block)
     lost(r, m, lane, size, page)
     if m[block + PREV] == NONE and m[block + NEXT] == NONE:  # nothing is left of the range
         remove(m, block)

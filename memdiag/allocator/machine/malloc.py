@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from memdiag.allocator.machine.blocks import cut, new_block, note, put
+from memdiag.allocator.machine.blocks import cut, new_block, note, put, resize
 from memdiag.allocator.machine.driver import charge, gained, obtain, taken
 from memdiag.allocator.machine.expandable import grow
 
 from memdiag.allocator.machine.memory import (  # isort: skip
     ADDRESS, ALIGNMENT, CALL, COUNT, EXPANDABLE, FREE, FREE_BYTES, GC, HOLE, INDEX, IS_BROKEN, IS_LAZY, IS_LOGGED, IS_PRIVATE, IS_SMALL,
     LANES, LIMIT, LOG_ACTION, LOG_CALL, LOG_OFF, LOG_POOL, LOG_SEG, LOG_SIZE, LOG_STREAM, LOG_TENSOR, MAX_SPLIT, NEXT, NONE, NUM_LOGGED,
-    NUM_STREAMS, OFF, OOMS, OUTSTANDING, POOL, RANGE, REJECT_ABOVE, RESERVED, RETRIES, ROUNDING, SEARCHES, SIZE, STATE, STREAM, SUCC, TIE,
-    TIES_BY_BIRTH, up,
+    NUM_STREAMS, OFF, OOMS, OUTSTANDING, POOL, PREV, RANGE, REJECT_ABOVE, RESERVED, RETRIES, ROUNDING, SEARCHES, SIZE, STATE, STREAM,
+    SUCC, TIE, up,
 )  # fmt: skip
 from memdiag.allocator.machine.ordered import at_least, remove
 from memdiag.allocator.machine.release import collect, flush, is_expandable, release_oversize
 from memdiag.allocator.machine.streams import is_capturing, poll
-from memdiag.trace.compiled import njit_part
+from memdiag.trace.compiled import lean_part
 from memdiag.trace.schema import OOM, SEGMENT_ALLOC
 from memdiag.trace.table import Array
 
@@ -25,7 +25,7 @@ _LARGE_ALIGNED = 2 << 20
 _MOST_EVENTS = 512  # so many may wait before lazy reclaiming looks at them
 
 
-@njit_part
+@lean_part
 def _reach(m: Array, block: int) -> int:
     """Size that a block could grow to in place."""
     following = m[block + NEXT]
@@ -33,9 +33,9 @@ def _reach(m: Array, block: int) -> int:
     return size + m[following + SIZE] if following != NONE and m[following + STATE] == HOLE else size
 
 
-@njit_part
+@lean_part
 def _search(r: Array, m: Array, lane: int, size: int) -> int:
-    """Returns the best free block, taken out of its set; NONE: no block, or the best one is refused."""
+    """Returns the best free block, still in its set; NONE: no block, or the best one is refused."""
     if r[GC] and r[LIMIT] >= 0 and lane < r[LANES] + r[NUM_STREAMS] * 2 * 16:
         r[SEARCHES] += 1  # the collector's clock: it stands still while there is nothing to collect
     block = at_least(m, lane, size)
@@ -54,11 +54,10 @@ def _search(r: Array, m: Array, lane: int, size: int) -> int:
     found = m[block + SIZE]
     if (size < r[MAX_SPLIT] <= found) or (size >= r[MAX_SPLIT] and found >= size + r[ROUNDING]):
         return NONE
-    remove(m, block)
     return block
 
 
-@njit_part
+@lean_part
 def _from_driver(r: Array, m: Array, log: Array, lane: int, size: int, segment_size: int) -> int:
     """Returns a new free block, in no set; NONE: over the limit or the device's memory; REJECTED: refused at once."""
     total = r[RESERVED] + segment_size  # the size of a segment counts even where an expandable one would grow by less
@@ -79,7 +78,7 @@ def _from_driver(r: Array, m: Array, log: Array, lane: int, size: int, segment_s
     return block
 
 
-@njit_part
+@lean_part
 def _by_all_means(r: Array, m: Array, log: Array, lane: int, size: int, segment_size: int) -> int:
     """What follows a search in vain. The free blocks are not searched again, even where a release or a wait has made one that fits."""
     if r[GC] and r[LIMIT] >= 0:
@@ -96,7 +95,7 @@ def _by_all_means(r: Array, m: Array, log: Array, lane: int, size: int, segment_
     return block
 
 
-@njit_part
+@lean_part
 def allocate(r: Array, m: Array, log: Array, lane: int, size: int, segment_size: int, tensor: int) -> int:
     """Returns the block for a request of ``size`` bytes, rounded; NONE: out of memory."""
     if not r[IS_LAZY] or r[OUTSTANDING] > _MOST_EVENTS:
@@ -105,7 +104,8 @@ def allocate(r: Array, m: Array, log: Array, lane: int, size: int, segment_size:
     if block == NONE and r[IS_LAZY]:
         poll(r, m, log)
         block = _search(r, m, lane, size)
-    if block == NONE:
+    is_found = block != NONE
+    if not is_found:
         block = _by_all_means(r, m, log, lane, size, segment_size)
     if block <= NONE:
         if block == NONE:
@@ -123,13 +123,31 @@ def allocate(r: Array, m: Array, log: Array, lane: int, size: int, segment_size:
         address = m[m[block + RANGE] + ADDRESS] + off
         skipped = up(address, r[ALIGNMENT]) - address
         if skipped > 0 and skipped + size <= m[block + SIZE]:
+            if is_found:
+                remove(m, block)
+                is_found = False
             head = block
             block = cut(r, m, head, skipped)
             put(r, m, head)
     spare = m[block + SIZE] - size
     if spare >= 512 if fine else (size < r[MAX_SPLIT] and spare > _SMALL):
-        rest = cut(r, m, block, size)
-        if r[TIES_BY_BIRTH]:  # the block that is cut stays the upper part; the lower one is new
-            m[rest + TIE], m[block + TIE] = m[block + TIE], m[rest + TIE]
-        put(r, m, rest)
+        return _cut_off(r, m, block, size, spare, is_found)
+    if is_found:
+        remove(m, block)
     return block
+
+
+@lean_part
+def _cut_off(r: Array, m: Array, block: int, size: int, spare: int, is_found: bool) -> int:
+    """Hands out the beginning of a block. In the allocator, and here, the block that is cut becomes the rest; what is handed out is new."""
+    off, before = m[block + OFF], m[block + PREV]
+    low = new_block(r, m, m[block + RANGE], off, size, FREE)
+    m[low + PREV], m[low + NEXT] = before, block
+    m[before + NEXT] = low
+    m[block + PREV] = low
+    if is_found:
+        resize(r, m, block, off + size, spare, m[block + TIE])
+    else:
+        m[block + OFF], m[block + SIZE] = off + size, spare
+        put(r, m, block)
+    return low

@@ -8,7 +8,7 @@ them; 0 is no row: what stands there looks like a block in use, so that nothing 
 
 from __future__ import annotations
 
-from memdiag.trace.compiled import njit_part
+from memdiag.trace.compiled import lean_part
 from memdiag.trace.table import Array
 
 ROW = 16
@@ -55,7 +55,7 @@ LOG_COLUMNS = ("action", "call", "seg", "off", "size", "stream", "pool", "tensor
 UNLIMITED = 1 << 62
 
 
-@njit_part
+@lean_part
 def new_row(r: Array, m: Array) -> int:
     """Returns a row that nothing uses: one given back if there is any, so that the memory in use stays small and close together."""
     r[NUM_ROWS] += 1
@@ -70,7 +70,7 @@ def new_row(r: Array, m: Array) -> int:
     return row
 
 
-@njit_part
+@lean_part
 def drop_row(r: Array, m: Array, row: int) -> None:
     """Gives a row back."""
     r[NUM_ROWS] -= 1
@@ -79,7 +79,7 @@ def drop_row(r: Array, m: Array, row: int) -> None:
     r[SPARE] = row
 
 
-@njit_part
+@lean_part
 def up(size: int, unit: int) -> int:
     """Rounds up to a multiple."""
     return (size + unit - 1) // unit * unit

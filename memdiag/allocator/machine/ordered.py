@@ -8,29 +8,29 @@ LEFT is its root, SUCC its first and PRED its last member (the head itself where
 from __future__ import annotations
 
 from memdiag.allocator.machine.memory import KEY, LEFT, NONE, PARENT, PRED, PRIORITY, RIGHT, SUCC, TIE
-from memdiag.trace.compiled import njit_part
+from memdiag.trace.compiled import lean_part
 from memdiag.trace.table import Array
 
 
-@njit_part
+@lean_part
 def insert(m: Array, head: int, row: int) -> None:
     """Adds ``row``, whose KEY and TIE are set."""
     key, tie, priority = m[row + KEY], m[row + TIE], m[row + PRIORITY]
     above, side, x = head, LEFT, m[head + LEFT]
     before, after = head, head
+    # Which way to go is a matter of chance, which processors guess badly: it is worked out as a number, without a branch.
     while x != NONE and m[x + PRIORITY] > priority:
-        above = x
-        if m[x + KEY] < key or (m[x + KEY] == key and m[x + TIE] < tie):
-            before, side = x, RIGHT
-        else:
-            after, side = x, LEFT
+        smaller = (m[x + KEY] < key) | ((m[x + KEY] == key) & (m[x + TIE] < tie))
+        before = x if smaller else before
+        after = after if smaller else x
+        above, side = x, LEFT + smaller
         x = m[x + side]
     m[above + side] = row
     m[row + PARENT] = above
     # What stands below is split in two by the new member: smaller ones hang on its left, larger ones on its right.
     low, low_side, high, high_side = row, LEFT, row, RIGHT
     while x != NONE:
-        if m[x + KEY] < key or (m[x + KEY] == key and m[x + TIE] < tie):
+        if (m[x + KEY] < key) | ((m[x + KEY] == key) & (m[x + TIE] < tie)):
             m[low + low_side] = x
             m[x + PARENT] = low
             before, low, low_side = x, x, RIGHT
@@ -47,7 +47,7 @@ def insert(m: Array, head: int, row: int) -> None:
     m[after + PRED] = row
 
 
-@njit_part
+@lean_part
 def remove(m: Array, row: int) -> None:
     """Takes ``row`` out of the set that it is in."""
     before, after = m[row + PRED], m[row + SUCC]
@@ -72,14 +72,21 @@ def remove(m: Array, row: int) -> None:
         m[rest + PARENT] = above
 
 
-@njit_part
+@lean_part
 def at_least(m: Array, head: int, key: int) -> int:
     """Returns the first member whose KEY is at least ``key``; the head: there is none."""
     found, x = head, m[head + LEFT]
     while x != NONE:
-        if m[x + KEY] < key:
-            x = m[x + RIGHT]
-        else:
-            found = x
-            x = m[x + LEFT]
+        smaller = m[x + KEY] < key
+        found = found if smaller else x
+        x = m[x + LEFT + smaller]
     return found
+
+
+@lean_part
+def stays(m: Array, head: int, row: int, key: int, tie: int) -> bool:
+    """Whether ``row`` could have this KEY and TIE and be where it is in its set."""
+    before, after = m[row + PRED], m[row + SUCC]
+    return (before == head or m[before + KEY] < key or (m[before + KEY] == key and m[before + TIE] < tie)) and (
+        after == head or m[after + KEY] > key or (m[after + KEY] == key and m[after + TIE] > tie)
+    )

@@ -12,31 +12,31 @@ from memdiag.allocator.machine.memory import (  # isort: skip
 )  # fmt: skip
 from memdiag.allocator.machine.ordered import at_least, remove
 from memdiag.allocator.machine.streams import wait
-from memdiag.trace.compiled import njit_part
+from memdiag.trace.compiled import lean_part
 from memdiag.trace.schema import SEGMENT_FREE
 from memdiag.trace.table import Array
 
 
-@njit_part
+@lean_part
 def lane_of(r: Array, pool: int, small: int, stream: int) -> int:
     """Returns the lane of a pool (its number), half and stream."""
     row: int = r[LANES] + ((pool * 2 + small) * r[NUM_STREAMS] + stream) * (LANE_ROWS * ROW)
     return row
 
 
-@njit_part
+@lean_part
 def is_whole(m: Array, block: int) -> bool:
     """Whether a block is a range of its own, not cut."""
     return m[block + PREV] == NONE and m[block + NEXT] == NONE
 
 
-@njit_part
+@lean_part
 def is_expandable(m: Array, block: int) -> bool:
     """Whether a block lies in an expandable segment."""
     return m[m[block + RANGE] + PAGE] != 0
 
 
-@njit_part
+@lean_part
 def _give_back(r: Array, m: Array, log: Array, block: int) -> None:
     """Frees the range that a free block is."""
     if not is_whole(m, block):  # with pages of 1 GiB an oversize block can be the rest of a segment: the driver refuses it
@@ -49,7 +49,7 @@ def _give_back(r: Array, m: Array, log: Array, block: int) -> None:
     drop_row(r, m, block)
 
 
-@njit_part
+@lean_part
 def _release(r: Array, m: Array, log: Array, pool: int, small: int) -> None:
     """Gives back half a pool: whole segments first, then the pages of expandable ones, both in the order of the sets."""
     num_expandable = 0
@@ -75,7 +75,7 @@ def _release(r: Array, m: Array, log: Array, pool: int, small: int) -> None:
             block = following
 
 
-@njit_part
+@lean_part
 def release_pool(r: Array, m: Array, log: Array, index: int) -> None:
     """Gives back what a released private pool holds; without ranges it is gone."""
     pool = r[POOLS] + index * ROW
@@ -88,7 +88,7 @@ def release_pool(r: Array, m: Array, log: Array, index: int) -> None:
             r[IS_BROKEN] = 1
 
 
-@njit_part
+@lean_part
 def flush(r: Array, m: Array, log: Array) -> None:
     """Gives back all that can be: after waiting for all events, both halves of the default pool, then each released private pool."""
     wait(r, m, log, NONE)
@@ -99,7 +99,7 @@ def flush(r: Array, m: Array, log: Array) -> None:
             release_pool(r, m, log, index)
 
 
-@njit_part
+@lean_part
 def release_oversize(r: Array, m: Array, log: Array, lane: int, size: int) -> bool:
     """With a limit on splitting: gives back one segment that is large enough, else the largest ones until they are; whether it was."""
     if not r[SPLIT_IS_LIMITED]:
@@ -119,7 +119,7 @@ def release_oversize(r: Array, m: Array, log: Array, lane: int, size: int) -> bo
     return got >= want
 
 
-@njit_part
+@lean_part
 def collect(r: Array, m: Array, log: Array) -> None:
     """Garbage collection: gives back whole segments of the large default pool that were passed over most often, until few enough are left.
 

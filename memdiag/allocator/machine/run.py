@@ -19,7 +19,7 @@ from memdiag.allocator.workload import (  # isort: skip
     SET_FRACTION, SET_TOTAL, SYNC,
 )  # fmt: skip
 from memdiag.trace import schema
-from memdiag.trace.compiled import njit, njit_part
+from memdiag.trace.compiled import lean, lean_part
 from memdiag.trace.table import Array
 
 # Rows of the result.
@@ -30,7 +30,7 @@ from memdiag.trace.table import Array
 _SMALL = 1 << 20
 
 
-@njit_part
+@lean_part
 def _unuse(m: Array, pool: int) -> None:
     """One user of a private pool less; without any it can be given back."""
     m[pool + USERS] -= 1
@@ -38,7 +38,7 @@ def _unuse(m: Array, pool: int) -> None:
         m[pool + FREEABLE] = 1
 
 
-@njit_part
+@lean_part
 def _begin_pool(r: Array, m: Array, pool: int) -> None:
     """Opens a scope of a private pool. Beginning one again that was released and still holds memory is an assertion."""
     r[NUM_SCOPES] += 1
@@ -49,7 +49,7 @@ def _begin_pool(r: Array, m: Array, pool: int) -> None:
     m[pool + USERS] += 1
 
 
-@njit_part
+@lean_part
 def _release(r: Array, m: Array, log: Array, block: int, recorded: bool) -> None:
     """Takes a block back. ``recorded``: it is free again only when the recording says so."""
     note(r, m, log, schema.FREE_REQUESTED, block, m[block + REQUESTED], m[block + TENSOR])
@@ -69,7 +69,7 @@ def _release(r: Array, m: Array, log: Array, block: int, recorded: bool) -> None
         record_events(r, m, block)
 
 
-@njit
+@lean
 def run(r: Array, m: Array, log: Array, out: Array, where: Array, op: Array, tensor: Array, size: Array, stream: Array, pool: Array,
         rounded: Array, segment_size: Array) -> int:  # fmt: skip
     """Makes calls from ``r[AT]`` on until the last one, or until the memory of the machine must be larger.

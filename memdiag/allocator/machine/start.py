@@ -23,7 +23,7 @@ from memdiag.allocator.machine.release import lane_of
 from memdiag.allocator.machine.streams import start_waiting
 from memdiag.allocator.rules import BY_ADDRESS
 from memdiag.allocator.workload import ALLOC, FREE_REQUESTED, Start, Workload
-from memdiag.trace.compiled import njit, njit_part
+from memdiag.trace.compiled import lean, lean_part
 from memdiag.trace.table import Array
 
 _NEVER_EMPTY = 1 << 40  # ranges of a private pool with expandable segments, whose number no snapshot tells
@@ -134,7 +134,7 @@ def load_start(r: Array, m: Array, where: Array, start: Start, ties: str) -> Arr
     return more
 
 
-@njit_part
+@lean_part
 def _append(r: Array, m: Array, segment: int, last: int, off: int, size: int, state: int) -> int:
     """Adds a block behind ``last``; an idle one goes into its set."""
     block = new_block(r, m, segment, off, size, state)
@@ -146,7 +146,7 @@ def _append(r: Array, m: Array, segment: int, last: int, off: int, size: int, st
     return block
 
 
-@njit
+@lean
 def _load(
     r: Array, m: Array, where: Array, base: Array, length: Array, page: Array, place: Array, pool: Array, small: Array, stream: Array,
     first: Array, piece_off: Array, piece_size: Array, block_segment: Array, block_off: Array, block_size: Array, block_tensor: Array,

@@ -9,12 +9,12 @@ from memdiag.allocator.machine.memory import (  # isort: skip
     NONE, NUM_SCOPES, NUM_STREAMS, OUTSTANDING, OWN_STREAM_COUNTS, PENDING, POOL, PRED, REQUESTED, REQUESTED_BYTES, ROW, SCOPE_IS_CAPTURE,
     SEQUENCE, SIZE, STATE, STREAM, STREAMS, SUCC, TAIL, TENSOR, USED_STREAM, USES, WAITING, drop_row, new_row,
 )  # fmt: skip
-from memdiag.trace.compiled import njit_part
+from memdiag.trace.compiled import lean_part
 from memdiag.trace.schema import FREE_COMPLETED
 from memdiag.trace.table import Array
 
 
-@njit_part
+@lean_part
 def finish(r: Array, m: Array, log: Array, block: int) -> None:
     """Ends a free: the block can be found again."""
     note(r, m, log, FREE_COMPLETED, block, m[block + REQUESTED], m[block + TENSOR])
@@ -24,7 +24,7 @@ def finish(r: Array, m: Array, log: Array, block: int) -> None:
     merge(r, m, block)
 
 
-@njit_part
+@lean_part
 def use(r: Array, m: Array, block: int, stream: int) -> None:
     """Remembers that ``stream`` uses the block. CUDA leaves out the stream that it was allocated on; torch_npu does not."""
     if r[DONE] == AS_RECORDED or (stream == m[m[block + LANE] + STREAM] and not r[OWN_STREAM_COUNTS]):
@@ -40,7 +40,7 @@ def use(r: Array, m: Array, block: int, stream: int) -> None:
         m[x + CAPTURED] = 1
 
 
-@njit_part
+@lean_part
 def record_events(r: Array, m: Array, block: int) -> None:
     """Queues one event on every stream that used the block, as of now."""
     x = m[block + USES]
@@ -60,7 +60,7 @@ def record_events(r: Array, m: Array, block: int) -> None:
         x = following
 
 
-@njit_part
+@lean_part
 def _over(r: Array, m: Array, log: Array, event: int) -> None:
     """Counts an event as done."""
     block = m[event + BLOCK]
@@ -71,13 +71,13 @@ def _over(r: Array, m: Array, log: Array, event: int) -> None:
         finish(r, m, log, block)
 
 
-@njit_part
+@lean_part
 def is_capturing(r: Array) -> bool:
     """Whether the allocator thinks that a graph is being captured: before 2.13 any open scope of a private pool counts as that."""
     return r[SCOPE_IS_CAPTURE] != 0 and r[NUM_SCOPES] > 0
 
 
-@njit_part
+@lean_part
 def _end_capture(r: Array, m: Array, log: Array) -> None:
     """Goes on with what was freed in a capture: uses from within it are the graph's affair, the others get their events now."""
     block, last = NONE, r[DEFERRED]
@@ -104,7 +104,7 @@ def _end_capture(r: Array, m: Array, log: Array) -> None:
         block = following
 
 
-@njit_part
+@lean_part
 def poll(r: Array, m: Array, log: Array) -> None:
     """Looks which events are done: of each stream in order, up to the first that is not. Every request for memory begins with this."""
     if is_capturing(r):
@@ -122,7 +122,7 @@ def poll(r: Array, m: Array, log: Array) -> None:
             event = m[stream + HEAD]
 
 
-@njit_part
+@lean_part
 def wait(r: Array, m: Array, log: Array, pool: int) -> None:
     """Waits for all events (``pool``: only for those of its blocks), and so for the work before them on their streams."""
     if is_capturing(r):  # an assertion: in a capture nothing may be waited for
@@ -158,7 +158,7 @@ def wait(r: Array, m: Array, log: Array, pool: int) -> None:
         block = following
 
 
-@njit_part
+@lean_part
 def start_waiting(r: Array, m: Array, block: int) -> None:
     """Lets a freed block wait for the moment at which the recording has it free."""
     head = r[WAITING]
@@ -169,7 +169,7 @@ def start_waiting(r: Array, m: Array, block: int) -> None:
     m[block + STATE] = PENDING
 
 
-@njit_part
+@lean_part
 def stop_waiting(m: Array, block: int) -> None:
     """Takes a block off that list."""
     before, after = m[block + PRED], m[block + SUCC]
@@ -177,7 +177,7 @@ def stop_waiting(m: Array, block: int) -> None:
     m[after + PRED] = before
 
 
-@njit_part
+@lean_part
 def complete(r: Array, m: Array, stream: int) -> None:
     """Makes all work of a stream (-1: of all) done; the allocator sees that when it looks at its events."""
     for s in range(r[NUM_STREAMS]):
