@@ -82,7 +82,8 @@ class Prediction:
         num_cycles: Calls in which memory was given back to the driver.
         num_undefined: Calls at and after which the real allocator stops at an assertion of its own.
         fits: No request fails.
-        saved_bytes: Recorded reserved peak - this one; None: the recorded one is not known.
+        saved_bytes: Recorded reserved peak - this one; None: the recorded one is not known. Where the trace begins with tensors already
+            there and the settings are others: that of the recorded settings from the same beginning - this one.
         error_bytes: By how much that may be off; None: unknown.
         is_recorded: These are the settings of the recording.
         mallocs_per_step: Ranges obtained from the driver per training step; None: no steps are known.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -91,9 +92,33 @@ class Subject:
         found = self.calibration
         return Scenario(found.policy, found.conf, found.torch_version, self.limits.capacity_bytes, self.limits.fraction)
 
+    @property
+    def is_foreign(self) -> bool:
+        """Whether it was recorded with an allocator that no policy stands for (the CPU's, which keeps nothing back)."""
+        return self.trace.backend not in {"cuda", "hip", "npu", None}
+
+    @cached_property
+    def comparable_peak(self) -> int | None:
+        """Reserved peak that a run which begins anew is held against; None: the recorded one is not known.
+
+        Cached memory that was there before the recording is no merit of other settings to be without: where there was any, the recorded
+        settings are replayed from the same beginning.
+        """
+        recorded = _recorded_peak(self.device, "reserved")
+        if self.is_foreign or recorded is None or not len(self.workload.start.base):
+            return None if self.is_foreign else recorded
+        own = self.recorded
+        anew = self.replayer(
+            self.workload, own.policy, conf=own.conf, torch_version=own.torch_version, capacity=own.capacity_bytes, fraction=own.fraction,
+            log=False, keep_start=False,
+        )  # fmt: skip
+        return min(recorded, int(anew.reserved.max(initial=0)))
+
     def is_recorded(self, scenario: Scenario) -> bool:
         """Whether ``scenario`` has the settings of the recording, whatever the card: then what was there before it is kept as it was."""
         own = self.recorded
+        if self.is_foreign:
+            return False
         policies = [resolve(POLICIES[each.policy]) for each in (own, scenario)]
         if policies[0].BACKEND != policies[1].BACKEND:
             return False
@@ -124,7 +149,7 @@ def predict(subject: Subject, scenario: Scenario, *, with_min_capacity: bool = F
     peaks = {name: _peak(subject, replay, name, kept=kept) for name in ("reserved", "allocated", "requested")}
     failed = np.flatnonzero(replay.status == OUT_OF_MEMORY)
     undefined = int(np.count_nonzero(replay.status == UNDEFINED))
-    recorded_peak = _recorded_peak(subject.device, "reserved")
+    recorded_peak = _recorded_peak(subject.device, "reserved") if kept else subject.comparable_peak
     freed = np.diff(replay.device_frees, prepend=0)
     obtained = int(replay.device_allocs[-1]) if len(replay.device_allocs) else 0
     steps = _num_steps(subject.device)
@@ -149,16 +174,17 @@ def predict(subject: Subject, scenario: Scenario, *, with_min_capacity: bool = F
 
 def report_of(subject: Subject, results: tuple[Prediction, ...], *, with_min_capacity: bool = False) -> PredictionReport:
     """Returns everything that is said of simulations of one recording."""
+    unlimited = any(result.capacity_bytes is None for result in results)
     return PredictionReport(
         path=subject.trace.path, device=subject.device.device, num_events=subject.device.num_events,
-        calibration=calibration_report(subject), recorded=_recorded_run(subject), results=results,
+        calibration=calibration_report(subject, unlimited=unlimited), recorded=_recorded_run(subject), results=results,
         capacity_bytes=subject.limits.capacity_bytes, is_capacity_known=subject.limits.is_known, with_min_capacity=with_min_capacity,
         phantom=subject.trace.phantom,
     )  # fmt: skip
 
 
-def calibration_report(subject: Subject) -> CalibrationReport:
-    """Returns how exactly the recorded settings reproduce the recording, as plain data."""
+def calibration_report(subject: Subject, *, unlimited: bool = True) -> CalibrationReport:
+    """Returns how exactly the recorded settings reproduce the recording; ``unlimited``: no card was named for what is simulated."""
     found = subject.calibration
     first = found.first
     return CalibrationReport(
@@ -166,16 +192,20 @@ def calibration_report(subject: Subject) -> CalibrationReport:
         exact_fraction=found.exact_fraction,
         first_divergence=None if first is None else FirstDivergence(first.event, first.what, first.expected, first.got, first.cause),
         what_if_error_bytes=found.error_bytes, num_requests=found.num_requests or 0, exact_requests=found.exact_requests or 0,
-        torch_version=found.torch_version, notes=tuple(_notes(subject)),
+        torch_version=found.torch_version, notes=tuple(_notes(subject, unlimited=unlimited)),
     )  # fmt: skip
 
 
-def _notes(subject: Subject) -> list[str]:
+def _notes(subject: Subject, *, unlimited: bool) -> list[str]:
     """What had to be assumed."""
     found, limits, device = subject.calibration, subject.limits, subject.device
     notes: list[str] = []
     if subject.trace.format == PLAIN_EVENTS:
         return notes
+    if subject.is_foreign:
+        notes.append(
+            f"recorded with the allocator of {subject.trace.backend}, which no policy stands for: requests and frees are taken from it"
+        )
     if found.exact is not None and not found.is_version_known:
         notes.append(f"the file does not say which version of torch wrote it; the rules of {found.torch_version} fit")
     if found.exact is not None and not found.is_conf_known:
@@ -183,12 +213,15 @@ def _notes(subject: Subject) -> list[str]:
     if limits.num_refused and not limits.is_known and limits.capacity_bytes is not None:
         room = format_bytes(limits.capacity_bytes)
         notes.append(f"how much memory there was is not recorded: from what was refused, {room} for this process")
-    elif limits.capacity_bytes is None:
+    elif limits.capacity_bytes is None and unlimited:
         notes.append("how much memory there was is not recorded, and nothing was refused: taken as unlimited (--capacity sets it)")
     if len(limits.steps):
         notes.append(f"others held up to {format_bytes(int(limits.steps[:, 1].max()))} of the device")
     if device.start["active"] > 0:
-        notes.append("the trace begins with tensors already there; under other settings they are placed first, as if made by address")
+        notes.append(
+            "the trace begins with tensors already there; under other settings they are placed first, and what is saved is told against the"
+            f" recorded settings from the same beginning ({format_bytes(subject.comparable_peak)} at the peak)"
+        )
     return notes
 
 
