@@ -3,15 +3,13 @@
 "Own" is the pool of the lifetime that was decided, "other" the one of the other lifetime. Restrictions on a free block of the first level:
 
 a. not a block that is never cut for a request that is smaller than those, nor one 20 MiB larger than a request that is as large;
-b. a large short-lived request outside of forward does not cut a block of 1.8 GB or more, unless it takes nearly all of it;
+b. a large short-lived request outside of forward does not cut a block of 1.8 GB or k, unless it takes nearly all of it;
 c. a large short-lived request in a forward window takes nothing from the long-lived;
 d. a large long-lived request takes a whole segment of just the size that it would have obtained, or nothing;
 e. a large long-lived request takes nothing from the short-lived.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 from memdiag.allocator.lifecycle import tables
 from memdiag.allocator.lifecycle.pools import (
@@ -61,28 +59,25 @@ _MOST_CANDIDATES = 3
 
 
 @njit_part
-def find(r: Array, m: Array, log: Array, more: Array, size: int, own: int, stream: int, step: Any, rounded_of: Array) -> tuple[int, int]:
-    """Returns the level and a block for a request, in no set and not yet cut; block NONE: out of memory.
-
-    ``step`` is the table of steps, with what it predicts of the request.
-    """
+def find(r: Array, m: Array, log: Array, k: Array, size: int, own: int, stream: int) -> tuple[int, int]:
+    """Returns the level and a block for a request, in no set and not yet cut; block NONE: out of memory."""
     half = SMALL if size <= MOST_SMALL else LARGE
     other = LONG - own
     for lifetime in (own, other):
-        block = _allowed(r, m, more, size, lifetime, own, half, stream, step, rounded_of)
+        block = _allowed(r, m, k, size, lifetime, own, half, stream)
         if block != NONE:
             remove(m, block)
             return REUSE, block
 
     lane, needed = lane_of(r, own, half, stream), segment_size(size, own)
-    block = _new(r, m, log, more, lane, size, needed, False)
+    block = _new(r, m, log, k, lane, size, needed, False)
     if block == NONE and release_oversize(r, m, log, lane, size):
-        block = _new(r, m, log, more, lane, size, needed, False)
+        block = _new(r, m, log, k, lane, size, needed, False)
     if block != NONE:
         return NEW, block
 
     for lifetime in (other, own):
-        if half == LARGE and lifetime == LONG and lifetime == other and more[IN_FORWARD]:
+        if half == LARGE and lifetime == LONG and lifetime == other and k[IN_FORWARD]:
             continue
         block = _any(r, m, lane_of(r, lifetime, half, stream), size)
         if block != NONE:
@@ -95,7 +90,7 @@ def find(r: Array, m: Array, log: Array, more: Array, size: int, own: int, strea
 
     flush(r, m, log)
     r[RETRIES] += 1
-    block = _new(r, m, log, more, lane, size, needed, True)
+    block = _new(r, m, log, k, lane, size, needed, True)
     return (NOWHERE if block == NONE else AGAIN), block
 
 
@@ -117,7 +112,7 @@ def _any(r: Array, m: Array, lane: int, size: int) -> int:
 
 
 @njit_part
-def _is_forbidden(r: Array, m: Array, more: Array, block: int, size: int, lifetime: int, own: int, half: int) -> bool:
+def _is_forbidden(r: Array, m: Array, k: Array, block: int, size: int, lifetime: int, own: int, half: int) -> bool:
     """Whether a restriction forbids a free block at the first level."""
     there = m[block + SIZE]
     if _breaks_a(r, there, size):
@@ -125,15 +120,14 @@ def _is_forbidden(r: Array, m: Array, more: Array, block: int, size: int, lifeti
     if half == SMALL:
         return False
     if own == DEFAULT:
-        if more[IN_FORWARD]:
+        if k[IN_FORWARD]:
             return lifetime == LONG
         return there >= _VERY_LARGE and there - size >= LARGE_SEGMENT
     return lifetime == DEFAULT or there != segment_size(size, own) or not is_whole(m, block)
 
 
 @njit_part
-def _allowed(r: Array, m: Array, more: Array, size: int, lifetime: int, own: int, half: int, stream: int, step: Any,
-             rounded_of: Array) -> int:  # fmt: skip
+def _allowed(r: Array, m: Array, k: Array, size: int, lifetime: int, own: int, half: int, stream: int) -> int:
     """Returns the block of a pool that the first level takes; NONE: there is none.
 
     With ``open_memory_optimize`` up to three blocks are looked at, and only those whose segment is much larger than the request count: as
@@ -141,27 +135,27 @@ def _allowed(r: Array, m: Array, more: Array, size: int, lifetime: int, own: int
     """
     lane = lane_of(r, lifetime, half, stream)
     block = at_least(m, lane, size)
-    if not more[OPTIMIZE]:
-        return NONE if block == lane or _is_forbidden(r, m, more, block, size, lifetime, own, half) else block
+    if not k[OPTIMIZE]:
+        return NONE if block == lane or _is_forbidden(r, m, k, block, size, lifetime, own, half) else block
     for _ in range(_MOST_CANDIDATES):
-        if block == lane or _is_forbidden(r, m, more, block, size, lifetime, own, half):
+        if block == lane or _is_forbidden(r, m, k, block, size, lifetime, own, half):
             return NONE
         whole = m[m[block + RANGE] + LENGTH]
         if whole < size + _MUCH_LARGER:
             return NONE
-        if not tables.expects(step, whole, rounded_of):
+        if not tables.expects(k, tables.STEP, whole):
             return block
         block = m[block + SUCC]
     return NONE
 
 
 @njit_part
-def _new(r: Array, m: Array, log: Array, more: Array, lane: int, size: int, needed: int, retry: bool) -> int:
+def _new(r: Array, m: Array, log: Array, k: Array, lane: int, size: int, needed: int, retry: bool) -> int:
     """Returns a new free block, in no set; NONE: the device, or a limit, has none. Each real attempt looks at what the device has left."""
     total = r[RESERVED] + needed
-    if not retry and more[USABLE] >= 0 and total + _PREJUDGED > more[USABLE]:
+    if not retry and k[USABLE] >= 0 and total + _PREJUDGED > k[USABLE]:
         return NONE
-    if (r[LIMIT] >= 0 and total > r[LIMIT]) or total > more[ALR_MAX]:
+    if (r[LIMIT] >= 0 and total > r[LIMIT]) or total > k[ALR_MAX]:
         return NONE
     if r[EXPANDABLE]:
         block = grow(r, m, log, lane, size)
@@ -172,5 +166,5 @@ def _new(r: Array, m: Array, log: Array, more: Array, lane: int, size: int, need
     else:
         block = NONE
     if r[FREE_BYTES] < UNLIMITED // 2:  # a device without bounds has nothing that could be known
-        more[USABLE] = r[RESERVED] + max(r[FREE_BYTES], 0)
+        k[USABLE] = r[RESERVED] + max(r[FREE_BYTES], 0)
     return block

@@ -5,8 +5,6 @@ Lifetimes are decided by ``tables`` from what earlier windows have shown, or tol
 
 from __future__ import annotations
 
-from typing import Any
-
 from memdiag.allocator.lifecycle import levels, tables
 from memdiag.allocator.lifecycle.marks import (
     FORWARD_BEGIN,
@@ -28,7 +26,7 @@ from memdiag.allocator.lifecycle.pools import (
     NEXT_MARK,
     THRESHOLD,
 )  # fmt: skip
-from memdiag.allocator.lifecycle.tables import FOUND, NEVER, NOTHING_YET, START, TIK, UNTIL, WINDOW
+from memdiag.allocator.lifecycle.tables import FORWARD, FOUND, NEVER, NOTHING_YET, START, STEP, TIK, UNTIL, WINDOW
 from memdiag.allocator.machine.blocks import cut, merge, note, put
 from memdiag.allocator.machine.memory import (
     ALLOCATED,
@@ -102,59 +100,58 @@ def _note_oom(r: Array, log: Array, size: int, stream: int, lifetime: int, tenso
 
 
 @njit_part
-def _mark(r: Array, m: Array, log: Array, more: Array, forward: Any, step: Any, kind: int) -> None:
+def _mark(r: Array, m: Array, log: Array, k: Array, kind: int) -> None:
     """Does what a hook does."""
     if kind == PRECISE_BEGIN or kind == PRECISE_END:
-        more[IS_PRECISE] = kind == PRECISE_BEGIN
+        k[IS_PRECISE] = kind == PRECISE_BEGIN
     elif kind == FORWARD_BEGIN:
-        if not more[IS_PRECISE]:
-            if more[FORWARD_STARTS] > 0:
-                more[IN_FORWARD] = 1
-            more[FORWARD_STARTS] += 1
-        forward[0][TIK] = 1
+        if not k[IS_PRECISE]:
+            if k[FORWARD_STARTS] > 0:
+                k[IN_FORWARD] = 1
+            k[FORWARD_STARTS] += 1
+        k[FORWARD + TIK] = 1
     elif kind == FORWARD_END:
-        more[IN_FORWARD] = 0
-        tables.end(forward)
+        k[IN_FORWARD] = 0
+        tables.end(k, FORWARD)
     elif kind == STEP_BEGIN:
-        more[IN_STEP] = 1
-        step[0][TIK] = 1
+        k[IN_STEP] = 1
+        k[STEP + TIK] = 1
     elif kind == STEP_END:
-        more[IN_STEP] = 0
-        tables.end(step)
+        k[IN_STEP] = 0
+        tables.end(k, STEP)
     elif kind == RELEASE:
         flush(r, m, log)
 
 
 @njit_part
-def _is_long(more: Array, forward: Any, step: Any, rounded: int, size_number: int, rounded_number: int) -> bool:
+def _is_long(k: Array, rounded: int, size_number: int, rounded_number: int) -> bool:
     """Decides how long a tensor will live."""
     is_long = False
-    step[0][START], step[0][UNTIL] = 0, 0
-    if more[IS_PRECISE]:
+    k[STEP + START], k[STEP + UNTIL] = 0, 0
+    if k[IS_PRECISE]:
         is_long = True
-    elif more[IN_FORWARD]:
-        found = tables.look_up(forward, size_number, True)
-        is_long = found == NOTHING_YET or (found == FOUND and forward[0][UNTIL] == NEVER)
-    if more[IN_STEP] and not more[IS_PRECISE] and tables.look_up(step, rounded_number, False) == FOUND:
-        is_long = is_long or step[0][UNTIL] == NEVER
-    return is_long and rounded > more[THRESHOLD]
+    elif k[IN_FORWARD]:
+        found = tables.look_up(k, FORWARD, size_number, True)
+        is_long = found == NOTHING_YET or (found == FOUND and k[FORWARD + UNTIL] == NEVER)
+    if k[IN_STEP] and not k[IS_PRECISE] and tables.look_up(k, STEP, rounded_number, False) == FOUND:
+        is_long = is_long or k[STEP + UNTIL] == NEVER
+    return is_long and rounded > k[THRESHOLD]
 
 
 @njit
-def run(r: Array, m: Array, log: Array, more: Array, out: Array, life: Array, forward: Any, step: Any, op: Array, tensor: Array,
-        size: Array, stream: Array, rounded: Array, size_number: Array, rounded_number: Array, rounded_of: Array, told: Array,
-        mark_at: Array, mark_kind: Array, keep_log: bool) -> int:  # fmt: skip
+def run(r: Array, m: Array, log: Array, k: Array, out: Array, life: Array, op: Array, tensor: Array, size: Array, stream: Array,
+        rounded: Array, size_number: Array, rounded_number: Array, told: Array, mark_at: Array, mark_kind: Array,
+        keep_log: bool) -> int:  # fmt: skip
     """Makes calls from ``r[AT]`` on until the last one, or until the memory of the machine must be larger.
 
     Args:
-        r, m, log, more: Registers, memory, log (columns x room) and what ``pools`` keeps, all int64. Segments are always logged.
+        r, m, log: Registers, memory and log (columns x room), all int64. Segments are always logged.
+        k: What the pools keep, and the tables (``tables.fresh``).
         out: Results (rows OUT_… x calls).
         life: Of each tensor, nothing yet (rows of NUM_LIFE zeros).
-        forward, step: Tables (``tables.fresh``).
         op, tensor, size, stream: As of the workload.
         rounded, size_number, rounded_number: Of each allocation: bytes of its block, its requested and its rounded size as numbers of
             distinct sizes.
-        rounded_of: The rounded size of each such number.
         told: Of each call, whether the tensor is long-lived (1, 0); empty: the tables predict it.
         mark_at, mark_kind: Before which call a mark stands, in order, and what it says.
         keep_log: Whether blocks are logged too.
@@ -168,9 +165,9 @@ def run(r: Array, m: Array, log: Array, more: Array, out: Array, life: Array, fo
         if r[ROOM] - r[FRESH] < (2 * r[NUM_ROWS] + 64) * ROW or r[LOG_CAPACITY] - r[NUM_LOGGED] < 3 * r[NUM_ROWS] + 64:
             break
         r[CALL] = i
-        if more[NEXT_MARK] < len(mark_at) and mark_at[more[NEXT_MARK]] <= i:
-            _mark(r, m, log, more, forward, step, mark_kind[more[NEXT_MARK]])
-            more[NEXT_MARK] += 1
+        if k[NEXT_MARK] < len(mark_at) and mark_at[k[NEXT_MARK]] <= i:
+            _mark(r, m, log, k, mark_kind[k[NEXT_MARK]])
+            k[NEXT_MARK] += 1
             continue
         code, t = op[i], tensor[i]
         status, seg, off, block_size, is_long, level = OK, -1, -1, -1, False, -1
@@ -181,9 +178,9 @@ def run(r: Array, m: Array, log: Array, more: Array, out: Array, life: Array, fo
                 if len(told):
                     is_long = told[i] == 1
                 else:
-                    is_long = _is_long(more, forward, step, rounded[i], size_number[i], rounded_number[i])
+                    is_long = _is_long(k, rounded[i], size_number[i], rounded_number[i])
                 lifetime = LONG if is_long else DEFAULT
-                level, block = levels.find(r, m, log, more, rounded[i], lifetime, stream[i], step, rounded_of)
+                level, block = levels.find(r, m, log, k, rounded[i], lifetime, stream[i])
                 if block == NONE:
                     status = OUT_OF_MEMORY
                     r[OOMS] += 1
@@ -201,23 +198,23 @@ def run(r: Array, m: Array, log: Array, more: Array, out: Array, life: Array, fo
                     if keep_log:
                         note(r, m, log, schema.ALLOC, block, size[i], t)
                     life[t, L_BLOCK], life[t, L_FORWARD], life[t, L_STEP] = block, NO_ENTRY, NO_ENTRY
-                    life[t, L_FORWARD_WINDOW], life[t, L_STEP_WINDOW] = forward[0][WINDOW], step[0][WINDOW]
-                    if more[IN_FORWARD]:
-                        life[t, L_FORWARD] = tables.record(forward, size_number[i], i)
-                    if more[IN_STEP]:
-                        life[t, L_STEP] = tables.record(step, rounded_number[i], i)
-                    forward[0][TIK] += 1
-                    step[0][TIK] += 1
+                    life[t, L_FORWARD_WINDOW], life[t, L_STEP_WINDOW] = k[FORWARD + WINDOW], k[STEP + WINDOW]
+                    if k[IN_FORWARD]:
+                        life[t, L_FORWARD] = tables.record(k, FORWARD, size_number[i], i)
+                    if k[IN_STEP]:
+                        life[t, L_STEP] = tables.record(k, STEP, rounded_number[i], i)
+                    k[FORWARD + TIK] += 1
+                    k[STEP + TIK] += 1
         elif code == FREE or code == FREE_REQUESTED:
             block = NONE if t < 0 else life[t, L_BLOCK]
             if block == NONE:
                 status = SKIPPED
             else:
                 life[t, L_BLOCK] = NONE
-                if more[IN_STEP] and life[t, L_STEP] != NO_ENTRY:
-                    tables.freed(step, life[t, L_STEP], life[t, L_STEP_WINDOW], i)
-                if more[IN_FORWARD] and life[t, L_FORWARD] != NO_ENTRY:
-                    tables.freed(forward, life[t, L_FORWARD], life[t, L_FORWARD_WINDOW], i)
+                if k[IN_STEP] and life[t, L_STEP] != NO_ENTRY:
+                    tables.freed(k, STEP, life[t, L_STEP], life[t, L_STEP_WINDOW], i)
+                if k[IN_FORWARD] and life[t, L_FORWARD] != NO_ENTRY:
+                    tables.freed(k, FORWARD, life[t, L_FORWARD], life[t, L_FORWARD_WINDOW], i)
                 r[ALLOCATED] -= m[block + SIZE]
                 r[REQUESTED_BYTES] -= m[block + REQUESTED]
                 if keep_log:
@@ -228,15 +225,15 @@ def run(r: Array, m: Array, log: Array, more: Array, out: Array, life: Array, fo
         elif code == EMPTY_CACHE:
             flush(r, m, log)
         elif code == SET_FRACTION:
-            if more[CAPACITY] >= 0:
-                r[LIMIT] = int(size[i] / _NANO * more[CAPACITY])
+            if k[CAPACITY] >= 0:
+                r[LIMIT] = int(size[i] / _NANO * k[CAPACITY])
         elif code == EXTERNAL:
             r[FREE_BYTES] += r[OTHERS] - size[i]
             r[OTHERS] = size[i]
         elif code == SET_TOTAL:
-            if more[CAPACITY] >= 0:
+            if k[CAPACITY] >= 0:
                 r[FREE_BYTES] += size[i] - r[DEVICE_BYTES]
-            r[DEVICE_BYTES], more[CAPACITY] = size[i], size[i]
+            r[DEVICE_BYTES], k[CAPACITY] = size[i], size[i]
         out[OUT_STATUS, i], out[OUT_SEG, i], out[OUT_OFF, i], out[OUT_BLOCK, i] = status, seg, off, block_size
         out[OUT_RESERVED, i], out[OUT_ALLOCATED, i], out[OUT_REQUESTED, i] = r[RESERVED], r[ALLOCATED], r[REQUESTED_BYTES]
         out[OUT_RETRIES, i], out[OUT_OOMS, i] = r[RETRIES], r[OOMS]

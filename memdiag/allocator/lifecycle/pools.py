@@ -27,25 +27,25 @@ SMALL_SEGMENT = 2 * MIB
 LARGE_SEGMENT = 20 * MIB
 LARGE_FROM = 10 * MIB  # requests from here on have a segment of their own size in the default pool too
 PAGE = 2 * MIB
-# Places in ``more``, what this allocator keeps beside the machine's registers: settings; USABLE: this process's bytes and what was left
-# when the device was asked last (-1: never); what the marks have said so far, and which is the next one.
-ALR_MAX, OPTIMIZE, THRESHOLD, CAPACITY, USABLE, IN_FORWARD, IN_STEP, IS_PRECISE, FORWARD_STARTS, NEXT_MARK, NUM_MORE = range(11)
+# The first places of ``k`` (``tables``), what this allocator keeps beside the machine's registers: settings; USABLE: this process's bytes
+# and what was left when the device was asked last (-1: never); what the marks have said so far, and which is the next one.
+ALR_MAX, OPTIMIZE, THRESHOLD, CAPACITY, USABLE, IN_FORWARD, IN_STEP, IS_PRECISE, FORWARD_STARTS, NEXT_MARK, NUM_KEPT = range(11)
 _RULES = Rules(whole_fraction_is_limit=True)
 
 
 def empty(settings: Settings, capacity: int | None, fraction: float | None, num_streams: int) -> tuple[Array, Array, Array]:
-    """Returns registers, memory and ``more`` of an allocator that holds nothing."""
+    """Returns registers, memory and the first places of ``k`` of an allocator that holds nothing."""
     max_split = None if settings.max_split_bytes >= NO_LIMIT else settings.max_split_bytes
     conf = Conf(expandable=settings.expandable, max_split=max_split, fraction=fraction)
     r, m = new_state(conf, _RULES, capacity, num_streams, NUM_LIFETIMES, mem.BY_NEXT_CALL, np.empty(0, np.int64))
     long = int(r[mem.POOLS]) + LONG * mem.ROW
     m[long + mem.IS_PRIVATE] = 0  # to the machine, the second pool is one that counts nothing, ...
     m[long + mem.KNOWN], m[long + mem.COUNT], m[long + mem.FREEABLE] = 1, 1, 1  # ... and gives back what is cached with the first one
-    more = np.zeros(NUM_MORE, np.int64)
-    more[[ALR_MAX, USABLE]] = settings.alr_max_bytes, -1
-    more[[OPTIMIZE, THRESHOLD]] = settings.optimizes, int(min(settings.threshold_bytes, float(NO_LIMIT)))
-    more[CAPACITY] = -1 if capacity is None else capacity
-    return r, m, more
+    kept = np.zeros(NUM_KEPT, np.int64)
+    kept[[ALR_MAX, USABLE]] = settings.alr_max_bytes, -1
+    kept[[OPTIMIZE, THRESHOLD]] = settings.optimizes, int(min(settings.threshold_bytes, float(NO_LIMIT)))
+    kept[CAPACITY] = -1 if capacity is None else capacity
+    return r, m, kept
 
 
 def of_segments(r: Array, m: Array) -> Array:

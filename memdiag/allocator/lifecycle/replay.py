@@ -63,18 +63,19 @@ def replay_lifecycle(
     told = (deaths >= windows.ends).astype(np.int64) if is_oracle else np.empty(0, np.int64)
     sizes, size_number = np.unique(np.where(calls.op == w.ALLOC, calls.size, 0), return_inverse=True)
     rounded_of, rounded_number = np.unique(-(-sizes // pools.GRAIN) * pools.GRAIN, return_inverse=True)
-    r, m, more = pools.empty(settings, capacity, fraction, max(len(workload.streams), 1))
+    r, m, kept = pools.empty(settings, capacity, fraction, max(len(workload.streams), 1))
     limit = int(r[mem.LIMIT])
-    entries = np.zeros((len(mem.LOG_COLUMNS), 4 * len(calls.op) if log else 64), np.int64)
+    entries = np.zeros((len(mem.LOG_COLUMNS), 4 * len(calls.op) if log else 4096), np.int64)
     r[mem.IS_LOGGED], r[mem.LOG_CAPACITY] = 1, entries.shape[1]
     out = np.empty((machine.NUM_OUT, len(calls.op)), np.int64)
     life = np.zeros((max(calls.num_tensors, 1), machine.NUM_LIFE), np.int64)
     op, tensor, size, stream = (column.astype(np.int64) for column in (calls.op, calls.tensor, calls.size, calls.stream))
     numbers = rounded_number[size_number].astype(np.int64)
-    forward, step = (tables.fresh(count, *calls.most_in(end)) for count, end in ((len(sizes), FORWARD_END), (len(rounded_of), STEP_END)))
-    columns = (op, tensor, size, stream, rounded_of[numbers], size_number.astype(np.int64), numbers, rounded_of, told)
+    made = np.append(0, np.cumsum(calls.op == w.ALLOC))
+    k = tables.fresh(kept, (sizes, rounded_of), (calls.most_in(made, FORWARD_END), calls.most_in(made, STEP_END)), int(made[-1]))
+    columns = (op, tensor, size, stream, rounded_of[numbers], size_number.astype(np.int64), numbers, told)
     hooked = (calls.marks.at, calls.marks.kind.astype(np.int64))
-    while machine.run(r, m, entries, more, out, life, forward, step, *columns, *hooked, log) < len(op):
+    while machine.run(r, m, entries, k, out, life, *columns, *hooked, log) < len(op):
         m, entries = enlarge(r, m, entries)
     bases = segments(r, m)
     entries = entries[:, : r[mem.NUM_LOGGED]]
@@ -130,11 +131,10 @@ class _Calls:
         deaths: Array = np.where(self.op == w.ALLOC, died[self.tensor], count)
         return deaths
 
-    def most_in(self, end: int) -> tuple[int, int]:
-        """Returns how many allocations lie between two marks of a kind at most, and how many there are."""
-        made = np.append(0, np.cumsum(self.op == w.ALLOC))
+    def most_in(self, made: Array, end: int) -> int:
+        """Returns how many allocations lie between two marks of a kind at most, given how many there are before each call."""
         at = np.concatenate(([0], np.minimum(self.marks.at[self.marks.kind == end], len(self.op)), [len(self.op)]))
-        return int(np.diff(made[at]).max(initial=0)), int(made[-1])
+        return int(np.diff(made[at]).max(initial=0))
 
 
 def _with_start(workload: Workload, marks: Marks) -> _Calls:

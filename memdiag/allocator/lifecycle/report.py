@@ -86,9 +86,9 @@ class Lifecycle:
         """Gathers it from what the machine gave. The first ``first`` calls made what was there at the start."""
         made = np.flatnonzero((out[machine.OUT_STATUS] == OK) & (out[machine.OUT_SEG] >= 0))
         seg = out[machine.OUT_SEG, made]
-        gained = np.isin(log[mem.LOG_ACTION], (schema.SEGMENT_ALLOC, schema.SEGMENT_MAP))
-        changes = log[:, gained | np.isin(log[mem.LOG_ACTION], (schema.SEGMENT_FREE, schema.SEGMENT_UNMAP))]
-        gained = np.isin(changes[mem.LOG_ACTION], (schema.SEGMENT_ALLOC, schema.SEGMENT_MAP))
+        action = log[mem.LOG_ACTION]
+        changes = log[:, (action >= schema.SEGMENT_ALLOC) & (action <= schema.SEGMENT_UNMAP)]
+        gained = (changes[mem.LOG_ACTION] == schema.SEGMENT_ALLOC) | (changes[mem.LOG_ACTION] == schema.SEGMENT_MAP)
         opened = np.full(len(segment_pool), -1, np.int64)
         first_change = np.flatnonzero(gained)[::-1]
         opened[changes[mem.LOG_SEG, first_change]] = changes[mem.LOG_CALL, first_change]  # the first of several is written last
