@@ -1,0 +1,62 @@
+"""Checks a placement the slow and independent way: whatever made it, two buffers that live at one moment must not share a byte.
+
+A sweep over time keeps the live buffers by offset in a plain list; it shares nothing with the planner but the meaning of the columns.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+
+import numpy as np
+
+from memdiag.trace.table import Array
+
+
+def problems(
+    offsets: Array, size: Array, lower: Array, upper: Array, *, align: int = 1, height: int | None = None, limit: int = 10
+) -> list[str]:
+    """Returns what is wrong with a placement, in words; empty: nothing.
+
+    Args:
+        offsets, size, lower, upper: Of each buffer, in bytes; it lives in [lower, upper). Where that is empty or the size 0, only the
+            alignment and the sign of its offset matter.
+        align: Every offset is a multiple of it.
+        height: No buffer ends above it; None: not checked.
+        limit: Stop after so many.
+    """
+    if not len(offsets) == len(size) == len(lower) == len(upper):
+        return [f"{len(offsets)} offsets for {len(size)} buffers"]
+    found = [f"buffer {row} lies below 0" for row in np.flatnonzero(offsets < 0)[:limit].tolist()]
+    crooked = np.flatnonzero(offsets % align != 0)[:limit].tolist()
+    found += [f"buffer {row} at {offsets[row]} is not aligned to {align}" for row in crooked]
+    if height is not None:
+        above = np.flatnonzero(offsets + size > height)[:limit].tolist()
+        found += [f"buffer {row} ends at {offsets[row] + size[row]}, above the height {height}" for row in above]
+    if len(found) < limit:
+        found += _overlaps(offsets, size, lower, upper, limit - len(found))
+    return found[:limit]
+
+
+def _overlaps(offsets: Array, size: Array, lower: Array, upper: Array, limit: int) -> list[str]:
+    """Pairs that share a byte at some moment, at most ``limit``."""
+    exists = np.flatnonzero((size > 0) & (lower < upper))
+    # deaths go before births of the same moment
+    moments = sorted([(t, 1, row) for t, row in zip(lower[exists].tolist(), exists.tolist(), strict=True)]
+                     + [(t, 0, row) for t, row in zip(upper[exists].tolist(), exists.tolist(), strict=True)])  # fmt: skip
+    place, length = offsets.tolist(), size.tolist()
+    live: list[tuple[int, int]] = []  # offset and row
+    found: list[str] = []
+    for time, is_birth, row in moments:
+        key = (place[row], row)
+        at = bisect_left(live, key)
+        if not is_birth:
+            del live[at]
+            continue
+        # the live ones do not overlap each other, once those found are left out: only the two beside it can overlap it
+        for beside in live[max(at - 1, 0) : at + 1]:
+            if beside[0] < place[row] + length[row] and place[row] < beside[0] + length[beside[1]]:
+                found.append(f"buffers {beside[1]} and {row} share bytes at {time}")
+                if len(found) == limit:
+                    return found
+        insort(live, key)
+    return found
