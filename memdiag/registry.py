@@ -59,6 +59,12 @@ SIMULATE_RENDERERS: dict[str, str] = {
     "json": "memdiag.render.simulate_json:render",
 }
 
+# What ``memdiag tune`` found.
+TUNE_RENDERERS: dict[str, str] = {
+    "terminal": "memdiag.render.tune:render",
+    "json": "memdiag.render.tune_json:render",
+}
+
 # What ``memdiag conf`` found, and the table of all settings.
 CONF_RENDERERS: dict[str, str] = {
     "terminal": "memdiag.render.conf:render",

@@ -1,0 +1,128 @@
+"""What ``memdiag tune`` shows: plain data for renderers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from memdiag.allocator.prediction import CalibrationReport
+from memdiag.findings import SCHEMA_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What a choice of settings does to all traces.
+
+    Attributes:
+        num_failing: Traces in which a request fails.
+        num_ooms: Requests that fail, over all traces.
+        peaks: Reserved peak of each trace, bytes.
+        num_retries, device_allocs, device_frees: Over all traces.
+    """
+
+    num_failing: int
+    num_ooms: int
+    peaks: tuple[int, ...]
+    num_retries: int
+    device_allocs: int
+    device_frees: int
+
+    @property
+    def peak(self) -> int:
+        """Reserved peak of the trace that needs most."""
+        return max(self.peaks, default=0)
+
+    @property
+    def num_driver_calls(self) -> int:
+        """Ranges obtained and given back."""
+        return self.device_allocs + self.device_frees
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """What is to be small."""
+        return self.num_failing, self.num_ooms, self.peak, self.num_retries, self.num_driver_calls
+
+    def dominates(self, other: Score) -> bool:
+        """Whether it is as good in everything and better in something."""
+        return self.axes != other.axes and all(mine <= theirs for mine, theirs in zip(self.axes, other.axes, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """One choice: its settings text (without what is kept), what it does, and what it saves of the recorded peak (None: not known)."""
+
+    conf: str
+    score: Score
+    saved_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """What one setting of the recommended line is good for: the same line without it."""
+
+    setting: str
+    without_peak_bytes: int
+    without_retries: int
+    without_driver_calls: int
+    without_fits: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Recommended:
+    """What to set.
+
+    Attributes:
+        conf: The settings text, with all that was set and is kept.
+        line: To paste into a shell.
+        tried: What it does.
+        reasons: Why each of its settings is there.
+        caveats: What to know before.
+    """
+
+    conf: str
+    line: str
+    tried: Tried
+    reasons: tuple[Reason, ...]
+    caveats: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TunedTrace:
+    """One trace: where it is, how exactly the model reproduces it, its recorded peak, and the card that was assumed."""
+
+    path: str
+    device: int
+    torch_version: str
+    calibration: CalibrationReport
+    recorded_conf: str
+    recorded_peak_bytes: int | None
+    capacity_bytes: int | None
+    num_calls: int
+
+
+@dataclass(frozen=True, slots=True)
+class TuneReport:
+    """The whole of it.
+
+    Attributes:
+        baseline: The recorded settings, simulated.
+        front: What nothing else beats in everything, the smallest peak first.
+        recommended: None where nothing is worth setting.
+        verdict: Why, in a sentence.
+        error_bytes: By how much a peak may be off; None: unknown.
+        num_choices: Different settings looked at; num_cut_short: those given up after a part of the trace.
+        seconds: How long the search took, calibration not included.
+        is_complete: False: the time was over first.
+    """
+
+    traces: tuple[TunedTrace, ...]
+    baseline: Tried
+    front: tuple[Tried, ...]
+    recommended: Recommended | None
+    verdict: str
+    error_bytes: int | None
+    num_choices: int
+    num_cut_short: int
+    seconds: float
+    is_complete: bool
+    phantom: bool = False
+    schema_version: int = field(default=SCHEMA_VERSION)

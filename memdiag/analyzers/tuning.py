@@ -1,0 +1,229 @@
+"""Which allocator settings one or several recordings would have needed least memory with: ``memdiag tune``.
+
+Calibration goes first, for each trace. Nothing is recommended that gains no more than the model may be off by, nor what the recorded
+version does not know.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from memdiag.allocator.result import OUT_OF_MEMORY, UNDEFINED, Replay
+from memdiag.allocator.space import GC, GRID, Choice, Space
+from memdiag.allocator.tune import Found, Progress, merit, search, without_ballast
+from memdiag.allocator.tuned import Reason, Recommended, Score, Tried, TunedTrace, TuneReport
+from memdiag.allocator.workload import Workload
+from memdiag.analyzers.allocator_settings import AllocatorSettings
+from memdiag.analyzers.simulation import Scenario, Subject, calibration_report
+from memdiag.errors import MemdiagError
+from memdiag.registry import POLICIES, resolve
+from memdiag.settings.conf import parse_conf
+from memdiag.units import MIB, format_bytes, plural
+
+_PART_AT_MOST = 0.8  # of the calls: else the first part is hardly cheaper than the whole
+_NUM_FRONT = 12
+_LEAST_GAIN = 2 * MIB  # a device page: less is nothing
+CAVEATS: dict[str, str] = {
+    "expandable_segments": "expandable_segments must be set before the first allocation; some versions fail with CUDA IPC, CUDA graphs or "
+    "MemPools of their own, and on NPU driver and CANN must support virtual memory",
+    "max_split_size_mb": "max_split_size_mb keeps smaller requests out of large free blocks: runs of other shapes may need more",
+    "max_non_split_rounding_mb": "max_non_split_rounding_mb lets a large request take a block that is larger by as much",
+    "garbage_collection_threshold": "garbage_collection_threshold gives memory back while the program runs: steps may get slower",
+    "large_segment_size_mb": "large_segment_size_mb decides how much is asked of the driver at once: smaller ones mean more calls",
+    "roundup_power2_divisions": "roundup_power2_divisions rounds requests up: it pays where sizes vary from step to step",
+    "segment_size_mb": "segment_size_mb is deprecated: large_segment_size_mb takes its place in torch_npu 2.11 and later",
+    "page_size": "page_size:1g needs CANN 8.1.RC1 and driver 25.0.RC1 or later, and pages of 1 GiB set aside; it is ignored otherwise",
+    "base_addr_aligned_kb": "base_addr_aligned_kb:0 lets large tensors begin anywhere: some operators are slower then",
+    "multi_stream_lazy_reclaim": "multi_stream_lazy_reclaim looks at events late: blocks used on several streams come back later",
+}
+
+
+@dataclass(frozen=True)
+class _Member:
+    """One trace of several: what is replayed, with its first part, and what of its settings stays."""
+
+    subject: Subject
+    settings: AllocatorSettings
+    scenario: Scenario
+    first: Workload | None
+    fixed: str
+    recorded: Choice
+
+    @classmethod
+    def of(cls, subject: Subject, capacity: int | None) -> _Member:
+        own = subject.recorded
+        scenario = own
+        if capacity is not None:
+            limit = subject.limits.limit_bytes
+            scenario = replace(own, capacity_bytes=capacity, fraction=None if limit is None else min(limit / capacity, 1.0))
+        keys = parse_conf(own.conf)
+        fixed = ",".join(f"{key}:{value}" for key, value in keys.items() if key not in GRID)
+        recorded = {key: value for key, value in keys.items() if key in GRID and value != "False"}
+        return cls(subject, AllocatorSettings.of(subject.trace), scenario, None, fixed, recorded)
+
+    @property
+    def has_limit(self) -> bool:
+        share = parse_conf(self.fixed).get("per_process_memory_fraction", "1")
+        return self.scenario.fraction is not None or (self.scenario.capacity_bytes is not None and float(share) < 1)
+
+    def with_first_part(self, replay: Replay) -> _Member:
+        """Returns it with its calls up to the peak of a replay."""
+        work = self.subject.workload
+        end = int(np.argmax(replay.reserved)) + 1 if len(replay.reserved) else 0
+        if not 0 < end < _PART_AT_MOST * len(work.op):
+            return self
+        columns = {name: getattr(work, name)[:end] for name in ("op", "tensor", "size", "stream", "pool", "row")}
+        return replace(self, first=replace(work, **columns))
+
+    def replay(self, scenario: Scenario, *, is_part: bool) -> Replay:
+        subject = self.subject
+        if is_part and self.first is not None:
+            subject = replace(subject, workload=self.first)
+        return subject.replay(scenario, log=False)
+
+    def peak(self, scenario: Scenario, replay: Replay) -> int:
+        device = self.subject.device
+        held = device.start["reserved"] if self.subject.is_recorded(scenario) and device.has_addresses else 0
+        return max(int(replay.reserved.max(initial=0)), held, 0)
+
+
+def _score(members: list[_Member], scenarios: list[Scenario], *, is_part: bool) -> Score:
+    failing, ooms, retries, allocs, frees = 0, 0, 0, 0, 0
+    peaks = []
+    for member, scenario in zip(members, scenarios, strict=True):
+        replay = member.replay(scenario, is_part=is_part)
+        failed = int(np.count_nonzero(replay.status == OUT_OF_MEMORY)) + int((replay.status == UNDEFINED).any())
+        failing += bool(failed)
+        ooms += failed
+        peaks.append(member.peak(scenario, replay))
+        if len(replay.retries):
+            retries += int(replay.retries[-1])
+            allocs += int(replay.device_allocs[-1])
+            frees += int(replay.device_frees[-1])
+    return Score(failing, ooms, tuple(peaks), retries, allocs, frees)
+
+
+def tune(
+    subjects: list[Subject], *, capacity: int | None = None, seconds: float = 60.0, most: int = 400, progress: Progress | None = None
+) -> TuneReport:
+    """Searches one line of settings for all of ``subjects``.
+
+    Args:
+        subjects: Recordings of one backend, made ready for simulation.
+        capacity: Bytes of the card; None: as recorded.
+        seconds: Time for the search.
+        most: How many choices to look at.
+        progress: Called with choices tried, of so many.
+
+    Raises:
+        MemdiagError: The recordings are of several backends.
+    """
+    begin = time.monotonic()
+    backends = {resolve(POLICIES[subject.recorded.policy]).BACKEND for subject in subjects}
+    if len(backends) > 1:
+        raise MemdiagError("these traces are of CUDA and of NPU devices: no setting is for both", "tune them one backend at a time")
+    members = [_Member.of(subject, capacity) for subject in subjects]
+    space = Space(
+        backends.pop(), tuple(member.scenario.torch_version for member in members), tuple(member.fixed for member in members),
+        all(member.has_limit for member in members),
+    )  # fmt: skip
+    own = [member.scenario for member in members]
+    baseline = _score(members, own, is_part=False)
+    members = [member.with_first_part(member.replay(scenario, is_part=False)) for member, scenario in zip(members, own, strict=True)]
+
+    def evaluate(choice: Choice, is_part: bool) -> Score:
+        scenarios = [replace(scenario, conf=space.text(choice, k)) for k, scenario in enumerate(own)]
+        return _score(members, scenarios, is_part=is_part)
+
+    is_cheap = any(member.first is not None for member in members)
+    found = search(
+        space, members[0].recorded, baseline, evaluate if is_cheap else lambda choice, part: Score(0, 0, (), 0, 0, 0) if part
+        else evaluate(choice, False), most=most, seconds=seconds, progress=progress,
+    )  # fmt: skip
+    return _report(members, space, found, baseline, evaluate, time.monotonic() - begin)
+
+
+def _report(
+    members: list[_Member], space: Space, found: Found, baseline: Score, evaluate: Callable[[Choice, bool], Score], seconds: float
+) -> TuneReport:
+    recorded_peaks = [_recorded_peak(member) for member in members]
+    known = [peak for peak in recorded_peaks if peak is not None]
+    before = max(known) if len(known) == len(members) else baseline.peak
+    errors = [member.subject.calibration.error_bytes for member in members]
+    error = max((each for each in errors if each is not None), default=None) if None not in errors else None
+
+    def tried(choice: Choice, score: Score) -> Tried:
+        return Tried(space.text(choice), score, before - score.peak)
+
+    recommended, verdict = None, "nothing that was tried does better than the recorded settings"
+    if found.scores:
+        choice, score = without_ballast(space, found, baseline, evaluate)
+        worth, verdict = _verdict(baseline, choice, score, before, error)
+        if worth:
+            recommended = _recommended(members, space, choice, score, tried(choice, score), evaluate)
+    front = [tried(choice, score) for choice, score in found.front()[:_NUM_FRONT]]
+    return TuneReport(
+        traces=tuple(_trace(member, peak) for member, peak in zip(members, recorded_peaks, strict=True)),
+        baseline=Tried(members[0].scenario.conf, baseline, before - baseline.peak), front=tuple(front), recommended=recommended,
+        verdict=verdict, error_bytes=error, num_choices=len(found.scores) + found.num_cut_short, num_cut_short=found.num_cut_short,
+        seconds=seconds, is_complete=found.is_complete, phantom=any(member.subject.trace.phantom for member in members),
+    )  # fmt: skip
+
+
+def _recorded_peak(member: _Member) -> int | None:
+    device = member.subject.device
+    highest = max(int(device.usage.reserved.max(initial=-1)), device.start["reserved"])
+    return highest if highest >= 0 else None
+
+
+def _trace(member: _Member, peak: int | None) -> TunedTrace:
+    subject, scenario = member.subject, member.scenario
+    return TunedTrace(
+        subject.trace.path, subject.device.device, scenario.torch_version, calibration_report(subject), subject.recorded.conf, peak,
+        scenario.capacity_bytes, len(subject.workload.op),
+    )  # fmt: skip
+
+
+def _verdict(baseline: Score, choice: Choice, score: Score, before: int, error: int | None) -> tuple[bool, str]:
+    """Returns whether a choice is worth setting, and why (not)."""
+    off = error or 0
+    if (score.num_failing, score.num_ooms) < (baseline.num_failing, baseline.num_ooms):
+        if score.num_failing:
+            return True, f"{plural(score.num_ooms, 'request')} would still fail, fewer than under the recorded settings"
+        return True, "it fits, where the recorded settings run out of memory"
+    saved = before - score.peak
+    if merit(score, baseline, choice) >= merit(baseline, baseline, {}):
+        return False, "nothing that was tried does better than the recorded settings"
+    if saved > max(off, _LEAST_GAIN):
+        return True, f"the reserved peak falls by {format_bytes(saved)}" + (f", give or take {format_bytes(off)}" if off else "")
+    if score.num_retries < baseline.num_retries and saved >= -off:
+        return True, f"{plural(baseline.num_retries - score.num_retries, 'retry', 'retries')} less, each of which stops the device"
+    if off and saved > 0:
+        return False, f"the most that was found to gain, {format_bytes(saved)}, is within the error of the model, {format_bytes(off)}"
+    return False, "nothing that was tried gains anything that counts"
+
+
+def _recommended(
+    members: list[_Member], space: Space, choice: Choice, score: Score, tried: Tried, evaluate: Callable[[Choice, bool], Score]
+) -> Recommended:
+    reasons = []
+    for key, value in choice.items():
+        shorter = {other: its for other, its in choice.items() if other != key}
+        if space.numbers(shorter) is None:  # another one needs it
+            shorter = {other: its for other, its in shorter.items() if space.numbers({other: its}) is not None}
+        other = evaluate(shorter, False)
+        reasons.append(Reason(f"{key}:{value}", other.peak, other.num_retries, other.num_driver_calls, not other.num_failing))
+    settings = members[0].settings
+    line = settings.line({key: choice.get(key) for key in GRID})
+    caveats = [CAVEATS[key] for key in choice]
+    if GC in choice:
+        caveats.append("garbage collection needs the memory fraction of this run to be set")
+    if any(member.subject.calibration.exact is None for member in members):
+        caveats.append("the model could not be compared with a recording of addresses: try the line before relying on it")
+    if len(members) == 1 and score.num_failing == 0:
+        caveats.append("found on one trace: a run of other shapes or another length may want another line")
+    return Recommended(line.partition("=")[2], line, tried, tuple(reasons), tuple(caveats))

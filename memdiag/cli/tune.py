@@ -1,0 +1,125 @@
+"""``memdiag tune``: recordings in; the allocator settings that they would have needed least memory with out."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Self
+
+import typer
+
+from memdiag.errors import MemdiagError
+
+if TYPE_CHECKING:
+    from memdiag.analyzers.simulation import Subject
+
+_BAR = 20
+_PAUSE = 0.1
+_SECONDS = 60.0
+
+
+def tune(
+    traces: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="TRACE…",
+            help="Trace files or run directories (all their ranks): one line for all. Left out: the newest run here.",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    capacity: Annotated[
+        str | None,
+        typer.Option("--capacity", metavar="SIZE", help="Memory of the card, as 64GiB; left out: as recorded.", show_default=False),
+    ] = None,
+    budget: Annotated[float, typer.Option("--budget-seconds", metavar="N", min=0.0, help="Time for the search.")] = _SECONDS,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts (docs/tune.md).")] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write the result there; .json chooses the form.", show_default=False),
+    ] = None,
+) -> None:
+    """Search the allocator settings with which a recorded run needs least memory, by replaying it under hundreds of them.
+
+    Shows what cannot be bettered both in memory and in calls of the driver, and the line to paste, with what each part of it is good for.
+    Several traces, as the ranks of a job, get one line for all.
+
+    Exit code: 0 done (also where nothing is worth setting), 2 it could not be done.
+    """
+    from memdiag.cli.emit import emit, form_of
+    from memdiag.units import parse_bytes
+
+    form = form_of(as_json=as_json, as_md=False, output=output)
+    size = parse_bytes(capacity) if capacity is not None else None
+    if size is not None and size <= 0:
+        raise MemdiagError(f"--capacity {capacity}: no device has so much memory", "for example --capacity 64GiB")
+    subjects = [_subject(path) for path in _files(traces or [])]
+
+    from memdiag.analyzers.tuning import tune as search
+
+    with _Bar() as bar:
+        report = search(subjects, capacity=size, seconds=budget, progress=bar)
+
+    from memdiag.registry import TUNE_RENDERERS, resolve
+
+    render = resolve(TUNE_RENDERERS["json" if form == "json" else "terminal"])
+    emit(lambda look: render(report, look), output)
+
+
+def _files(given: list[Path]) -> list[Path]:
+    """Returns the traces: every rank of a run directory, else the file, or the newest run here."""
+    from memdiag.cli.choose import choose_trace
+
+    if not given:
+        return [choose_trace(None)]
+    files: list[Path] = []
+    for path in given:
+        ranks = sorted(path.glob("rank*.pkl"), key=lambda file: (len(file.name), file.name)) if path.is_dir() else []
+        files += ranks or [choose_trace(path)]
+    return files
+
+
+def _subject(path: Path) -> Subject:
+    """Reads a trace and calibrates the device of it that held most.
+
+    Raises:
+        MemdiagError: There is nothing in it to replay.
+    """
+    from memdiag.cli.loading import read_trace
+    from memdiag.cli.talk import busy
+
+    trace = read_trace(path)
+    usable = [device for device in trace.devices if len(device.tensors) and device.num_events]
+    if not usable:
+        raise MemdiagError(f"{path} has no allocations to replay", "record the run from its beginning: memdiag record -- python train.py")
+    chosen = max(usable, key=lambda device: max(int(device.usage.reserved.max()), int(device.usage.allocated.max())))
+    with busy(f"comparing the model with {path} …"):
+        from memdiag.analyzers.simulation import Subject
+
+        return Subject.of(trace, chosen)
+
+
+class _Bar:
+    """How far the search is, on a terminal: a line on stderr that goes away again. Anywhere else nothing is shown."""
+
+    def __init__(self) -> None:
+        self._on = sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self._next = time.monotonic() + _PAUSE
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._on:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+    def __call__(self, done: int, most: int) -> None:
+        now = time.monotonic()
+        if self._on and now >= self._next:
+            self._next = now + _PAUSE
+            filled = ("#" * round(min(done / most, 1.0) * _BAR)).ljust(_BAR, ".")
+            sys.stderr.write(f"\r\x1b[K[{filled}] {done} settings of at most {most}")
+            sys.stderr.flush()

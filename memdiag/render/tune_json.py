@@ -1,0 +1,95 @@
+"""The result of a search for settings, for programs: keys, order and units as in docs/tune.md, ``schema_version`` 1."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from memdiag import __version__
+from memdiag.allocator.tuned import Recommended, Tried, TunedTrace, TuneReport
+from memdiag.render.json import as_json
+from memdiag.render.look import PLAIN, Look
+
+
+def render(report: TuneReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers are called alike
+    """Returns the report as one JSON object, indented, with a newline at its end. ``look`` is not used."""
+    return json.dumps(as_dict(report), indent=2, allow_nan=False) + "\n"
+
+
+def as_dict(report: TuneReport) -> dict[str, Any]:
+    """Returns the report as ``memdiag tune --json`` shows it."""
+    best = report.recommended
+    shown = {
+        "schema_version": report.schema_version,
+        "memdiag_version": __version__,
+        "traces": [_trace(trace) for trace in report.traces],
+        "baseline": _tried(report.baseline),
+        "recommended": None if best is None else _recommended(best),
+        "verdict": report.verdict,
+        "error_bytes": report.error_bytes,
+        "front": [_tried(tried) for tried in report.front],
+        "search": {
+            "num_settings": report.num_choices,
+            "num_cut_short": report.num_cut_short,
+            "seconds": round(report.seconds, 3),
+            "is_complete": report.is_complete,
+        },
+    }
+    result: dict[str, Any] = as_json(shown)
+    return result
+
+
+def _trace(trace: TunedTrace) -> dict[str, Any]:
+    found = trace.calibration
+    return {
+        "path": trace.path,
+        "device": trace.device,
+        "torch_version": trace.torch_version,
+        "calibration": {
+            "events": found.events,
+            "exact": found.exact,
+            "exact_fraction": found.exact_fraction,
+            "what_if_error_bytes": found.what_if_error_bytes,
+        },
+        "recorded_conf": trace.recorded_conf,
+        "recorded_peak_reserved_bytes": trace.recorded_peak_bytes,
+        "capacity_bytes": trace.capacity_bytes,
+        "num_calls": trace.num_calls,
+    }
+
+
+def _tried(tried: Tried) -> dict[str, Any]:
+    score = tried.score
+    return {
+        "conf": tried.conf,
+        "fits": not score.num_failing,
+        "num_failing_traces": score.num_failing,
+        "num_ooms": score.num_ooms,
+        "peak_reserved_bytes": score.peak,
+        "peaks_reserved_bytes": list(score.peaks),
+        "saved_bytes": tried.saved_bytes,
+        "num_retries": score.num_retries,
+        "device_allocs": score.device_allocs,
+        "device_frees": score.device_frees,
+    }
+
+
+def _recommended(best: Recommended) -> dict[str, Any]:
+    return {
+        **_tried(best.tried),
+        "conf": best.conf,
+        "line": best.line,
+        "why": [
+            {
+                "setting": reason.setting,
+                "without": {
+                    "peak_reserved_bytes": reason.without_peak_bytes,
+                    "num_retries": reason.without_retries,
+                    "num_driver_calls": reason.without_driver_calls,
+                    "fits": reason.without_fits,
+                },
+            }
+            for reason in best.reasons
+        ],
+        "caveats": list(best.caveats),
+    }
