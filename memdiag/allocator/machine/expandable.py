@@ -82,14 +82,14 @@ def unmap(r: Array, m: Array, log: Array, block: int) -> None:
     if start >= end:
         return
     remove(m, block)
-    if end < end_off:
-        put(r, m, cut(r, m, block, end - off))
     if start > off:
         head = block
         block = cut(r, m, head, start - off)
         if r[TIES_BY_BIRTH]:  # here the block that is cut stays the upper part, too
             m[head + TIE], m[block + TIE] = m[block + TIE], m[head + TIE]
         put(r, m, head)
+    if end < end_off:
+        put(r, m, cut(r, m, block, end - start))
     size, lane = m[block + SIZE], m[block + LANE]
     m[block + STATE] = HOLE
     note(r, m, log, SEGMENT_UNMAP, block, size, -1)
