@@ -20,6 +20,7 @@ from memdiag.allocator.recorded_settings import RecordedSettings, recorded_setti
 from memdiag.allocator.result import Replay
 from memdiag.allocator.workload import Workload
 from memdiag.trace.model import DeviceTrace, Trace
+from memdiag.trace.table import Array
 
 # Steps that are replayed at once after a difference; twice as many after each stretch without one.
 _FIRST_STRETCH = 256
@@ -43,6 +44,7 @@ class Calibration:
         num_differences: How many there are.
         error_bytes: Largest difference of reserved bytes over the whole trace between recording and a replay of it all. None: unknown.
         peak_error_bytes: Replayed reserved peak - recorded one.
+        bases: Addresses of the ranges that the driver gave while it was recorded, in order.
         limits: The room that the allocator had.
     """
 
@@ -60,6 +62,7 @@ class Calibration:
     num_differences: int = 0
     error_bytes: int | None = None
     peak_error_bytes: int | None = None
+    bases: Array | None = None
 
     @property
     def events(self) -> int:
@@ -159,6 +162,7 @@ def _one_version(found: Calibration, workload: Workload, recorded: Recorded, rep
     return replace(
         found, num_requests=int(totals[0]), exact_requests=int(totals[1]), num_segment_events=int(totals[2]),
         exact_segment_events=int(totals[3]), first=first, num_differences=differences, error_bytes=error, peak_error_bytes=peak_error,
+        bases=recorded.bases,
     )  # fmt: skip
 
 

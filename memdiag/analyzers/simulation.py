@@ -7,7 +7,7 @@ shows.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -66,6 +66,8 @@ class Subject:
         workload: What was asked for.
         limits: The room that the allocator had.
         calibration: How exactly its own settings reproduce it.
+        replayer: What replays a workload.
+        hooks: What policies that go by what the program was doing have told of that, kept for the next replay.
     """
 
     trace: Trace
@@ -74,6 +76,7 @@ class Subject:
     limits: Limits
     calibration: Calibration
     replayer: Replayer
+    hooks: dict[str, object] = field(default_factory=dict, compare=False)
 
     @classmethod
     def of(cls, trace: Trace, device: DeviceTrace, replayer: Replayer | None = None) -> Subject:
@@ -129,10 +132,20 @@ class Subject:
         return confs[0] == confs[1]
 
     def replay(self, scenario: Scenario, *, log: bool) -> Replay:
-        """Replays ``scenario``."""
+        """Replays ``scenario``; the driver gives the addresses that it gave, as long as it is asked for the same."""
+        how = resolve(POLICIES[scenario.policy])
+        if hasattr(how, "marks"):
+            if scenario.policy not in self.hooks:
+                self.hooks[scenario.policy] = how.marks(self.trace, self.device, self.workload)
+            replay: Replay = how.replay(
+                self.workload, self.hooks[scenario.policy], conf=scenario.conf, torch_version=scenario.torch_version,
+                capacity=scenario.capacity_bytes, fraction=scenario.fraction, log=log,
+            )  # fmt: skip
+            return replay
         return self.replayer(
             self.workload, scenario.policy, conf=scenario.conf, torch_version=scenario.torch_version, capacity=scenario.capacity_bytes,
             fraction=scenario.fraction, log=log, keep_start=self.is_recorded(scenario),
+            bases=self.calibration.bases if scenario == self.recorded else None,
         )  # fmt: skip
 
     def as_trace(self, scenario: Scenario, replay: Replay) -> Simulated:

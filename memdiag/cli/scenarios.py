@@ -88,8 +88,10 @@ class Wanted:
         own = subject.recorded
         capacity = self.capacity if self.capacity is not None else own.capacity_bytes
         fraction = self.fraction
-        if fraction is None and subject.limits.limit_bytes is not None and capacity is not None:
-            fraction = min(subject.limits.limit_bytes / capacity, 1.0)  # the process may hold what it could when it was recorded
+        if fraction is None:
+            fraction = own.fraction
+            if self.capacity is not None and subject.limits.limit_bytes is not None:  # the process may hold what it could then
+                fraction = min(subject.limits.limit_bytes / self.capacity, 1.0)
         return [
             Scenario(
                 policy,
@@ -140,6 +142,8 @@ def _for_policy(conf: str, policy: str, version: str) -> str:
     how = resolve(POLICIES[policy])
     table = known(how.BACKEND, parse_version(version) or newest(how.BACKEND))
     keys = {key: value for key, value in parse_conf(conf).items() if key in table}
+    if hasattr(how, "adopted"):
+        keys = how.adopted(keys)
     expandable = parse_conf(how.with_own(conf)).get("expandable_segments") == "True"
     if how.BACKEND == "npu" and expandable:
         keys = {key: value for key, value in keys.items() if key not in EXCLUDED_BY_EXPANDABLE}
