@@ -38,6 +38,9 @@ POLICIES: dict[str, str] = {
     "expandable": "memdiag.allocator.policies.expandable",
     "npu": "memdiag.allocator.policies.npu",
     "npu-expandable": "memdiag.allocator.policies.npu_expandable",
+    "lifecycle": "memdiag.allocator.policies.lifecycle",
+    "lifecycle-stack": "memdiag.allocator.policies.lifecycle_stack",
+    "lifetime-oracle": "memdiag.allocator.policies.lifetime_oracle",
 }
 
 RENDERERS: dict[str, str] = {

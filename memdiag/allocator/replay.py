@@ -54,6 +54,8 @@ def replay(
     if policy not in POLICIES:
         raise MemdiagError(f"there is no policy {policy}", f"choose from {', '.join(POLICIES)}")
     how = resolve(POLICIES[policy])
+    if hasattr(how, "marks"):
+        raise MemdiagError(f"policy {policy} goes by what the program was doing, which a workload does not tell", "memdiag simulate knows")
     rules = rules_for(how.BACKEND, torch_version)
     numbers = Conf.parse(how.with_own(conf), how.BACKEND, torch_version)
     before = 0

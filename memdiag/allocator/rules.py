@@ -48,6 +48,7 @@ _NPU_2_1 = Rules(pad=32, own_stream_counts=True)
 RULES: dict[str, tuple[tuple[Version, Rules], ...]] = {
     "cuda": (((2, 0), _CUDA_2_0), ((2, 6), _CUDA_2_6), ((2, 9), _CUDA_2_9), ((2, 12), _CUDA_2_12), ((2, 13), _CUDA_2_13)),
     "npu": (((2, 1), _NPU_2_1),),
+    "mindspeed": (((1, 11), Rules(whole_fraction_is_limit=True)),),
 }
 DEFAULT_VERSION: Version = (2, 13)
 

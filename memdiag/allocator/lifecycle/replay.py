@@ -39,8 +39,10 @@ def replay_lifecycle(
     *,
     fraction: float | None = None,
     alr_max_bytes: int | None = None,
+    torch_version: str = "",
     log: bool = False,
     is_oracle: bool = False,
+    policy: str = "",
 ) -> LifecycleReplay:
     """Replays ``workload`` through the four pools.
 
@@ -51,8 +53,10 @@ def replay_lifecycle(
         capacity: Bytes of the device; None: unlimited (then the look at what is left never holds back new memory).
         fraction: Share of the device that the process may have.
         alr_max_bytes: The variable ALR_MAX.
+        torch_version: Said in the result; the rules are the same in all.
         log: Whether the allocator's entries are kept.
         is_oracle: Lifetimes are not predicted but known: a tensor is long-lived if it survives its window.
+        policy: Name in the result; "": "lifecycle" or "lifetime-oracle".
 
     Raises:
         MemdiagError: ``conf`` is not one that the allocator starts with.
@@ -87,9 +91,9 @@ def replay_lifecycle(
         return counts
 
     return LifecycleReplay(
-        policy="lifetime-oracle" if is_oracle else "lifecycle",
+        policy=policy or ("lifetime-oracle" if is_oracle else "lifecycle"),
         conf=conf,
-        torch_version="",
+        torch_version=torch_version,
         capacity_bytes=capacity,
         limit_bytes=limit if limit >= 0 else None,
         status=out[machine.OUT_STATUS, first:].astype(np.int8),

@@ -1,0 +1,50 @@
+"""MindSpeed's memory fragmentation feature: long-lived and short-lived tensors in pools of their own, hooks around every layer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from memdiag.allocator.conf import Conf
+from memdiag.allocator.lifecycle.hooks import marks_of
+from memdiag.allocator.lifecycle.marks import Marks
+from memdiag.allocator.lifecycle.pools import GRAIN, LARGE_FROM, LARGE_SEGMENT, MOST_SMALL, PAGE, SMALL_SEGMENT
+from memdiag.allocator.lifecycle.replay import LifecycleReplay, replay_lifecycle
+from memdiag.allocator.rules import Rules
+from memdiag.allocator.workload import Workload
+from memdiag.settings.parsers import smallest_split
+from memdiag.trace.model import DeviceTrace, Trace
+from memdiag.trace.table import Array
+
+BACKEND = "mindspeed"
+
+
+def with_own(text: str) -> str:
+    """Returns the settings as they are."""
+    return text
+
+
+def adopted(keys: Mapping[str, str]) -> dict[str, str]:
+    """Returns which of the settings of a recording go with this policy: it excludes expandable segments, and takes no smaller limits."""
+    limit = keys.get("max_split_size_mb", "")
+    fits = limit.isdigit() and int(limit) >= smallest_split(BACKEND, (2, 1))
+    return {"max_split_size_mb": limit} if fits else {}
+
+
+def columns(sizes: Array, conf: Conf, rules: Rules) -> tuple[Array, Array]:  # noqa: ARG001 - all policies are called alike
+    """Returns, for requests of ``sizes`` bytes (int64): bytes of the block, and of a segment of the short-lived (int64)."""
+    rounded = np.maximum(-(-sizes // GRAIN), 1) * GRAIN
+    large = np.where(rounded < LARGE_FROM, LARGE_SEGMENT, -(-rounded // PAGE) * PAGE)
+    return rounded, np.where(rounded <= MOST_SMALL, SMALL_SEGMENT, large)
+
+
+def marks(trace: Trace, device: DeviceTrace, workload: Workload) -> Marks:
+    """Returns when the hooks would run."""
+    return marks_of(trace, device, workload, "layer")
+
+
+def replay(workload: Workload, hooked: Marks, **how: Any) -> LifecycleReplay:
+    """Replays a workload whose hooks run at ``hooked``."""
+    return replay_lifecycle(workload, hooked, policy="lifecycle", **how)
