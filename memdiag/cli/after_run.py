@@ -67,6 +67,7 @@ def finish(folder: RunFolder, manifest: dict[str, Any], ended: Ended) -> Run:
     marker = Path(folder.path, ".python")
     any_python = marker.exists()
     marker.unlink(missing_ok=True)
+    _take_claims_away(folder.path)
     versions = {name: value for name in ("torch_version", "python_version") if (value := _first(processes, name))}
     manifest.update({
         "status": "ended", "end": time.time(), "seconds": ended.seconds, "exit_status": ended.exit_code,
@@ -76,6 +77,15 @@ def finish(folder: RunFolder, manifest: dict[str, Any], ended: Ended) -> Run:
     })  # fmt: skip
     run_folder.write_manifest(folder, manifest)
     return Run(folder, tuple(recorded), tuple(processes), single, tuple(nested), any_python)
+
+
+def _take_claims_away(folder: str) -> None:
+    """Removes the marks by which processes have shared out the ranks among themselves."""
+    from memdiag.recorder.files import CLAIM
+
+    for path in Path(folder).glob(CLAIM.format("*")):
+        with contextlib.suppress(OSError):
+            path.unlink()
 
 
 def _presence(folder: str) -> tuple[list[dict[str, Any]], list[str]]:

@@ -11,6 +11,7 @@ from typing import Any
 from .guard import warn
 
 PROTOCOL = 4  # what PyTorch's own viewer reads
+CLAIM = ".rank{}.pid"
 _numbers = itertools.count()
 _failures: list[str] = []
 
@@ -74,10 +75,10 @@ class Place:
         return self._path
 
     def _claim(self, number: int) -> bool:
-        """Takes a number, once and for all processes."""
+        """Takes a number, once and for all processes; ``memdiag record`` takes the marks away at the end, but processes may begin later."""
         try:
-            with open(os.path.join(self._folder, f".rank{number}.pid"), "x") as file:
+            with open(os.path.join(self._folder, CLAIM.format(number)), "x") as file:
                 file.write(str(os.getpid()))
         except FileExistsError:
             return False
-        return True
+        return not os.path.exists(os.path.join(self._folder, f"rank{number}.pkl"))

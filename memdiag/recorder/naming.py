@@ -69,6 +69,11 @@ class Naming:
         for tensor in _tensors(args, _MOST_INPUTS):
             self._see(tensor, INPUT, "input of " + type(module).__name__, mark)
 
+    def begin(self, mark: int) -> None:
+        """Looks at everything anew: recording begins in the midst of the training."""
+        self._optimizers.clear()
+        self.look(mark)
+
     def look(self, mark: int) -> None:
         """Looks at the parameters and buffers of all models, wherever they are now."""
         for reference in list(self._roots.values()):

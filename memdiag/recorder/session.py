@@ -17,7 +17,7 @@ from .backends.cuda import Cuda
 from .backends.npu import Npu
 from .files import Place, write_json, write_pickle
 from .guard import contained
-from .marks import MARK, NOWHERE, Marks, Position
+from .marks import MARK, NOWHERE, OUTSIDE, PHASE, Marks, Position
 from .naming import Naming
 from .phantom_facts import phantom_device
 from .training import Training
@@ -117,6 +117,8 @@ class Session:
         self.backends.append(backend)
         if self.config.first_step <= self.training.steps:
             self._start(backend)
+        elif hasattr(backend, "wait"):
+            backend.wait()
 
     def _start(self, backend: Any) -> None:
         backend.start(self.config.max_events)
@@ -131,7 +133,7 @@ class Session:
         if hasattr(backend, "when_idle"):
             backend.when_idle = self._catch_up
         if hasattr(backend, "follow"):
-            backend.follow(lambda: self.write("stopped by the program"))
+            backend.follow(lambda: self.write("ended by the program"))
 
     def _position(self) -> Position:
         return self._main.position() if self._main is not None else NOWHERE
@@ -173,6 +175,7 @@ class Session:
         if not self._on and steps == config.first_step:
             for backend in self.backends:
                 self._start(backend)
+            self.naming.begin(self.marks.add(PHASE, OUTSIDE))
         if config.last_step is not None and steps == config.last_step and self._on:
             self.naming.look(len(self.marks) - 1)
             self.write("window")
@@ -255,6 +258,9 @@ class Session:
         content = backend.snapshot()
         if content is None or (not any(content.get("device_traces") or ()) and not content.get("segments")):
             return
+        known = self._written.get(backend.name)
+        if getattr(backend, "taken_over", "") and known is not None and backend.num_events(content) < known["events"]:
+            return  # the program has thrown the history away: what there was stays
         path = self._place.path(self._rank())
         first = next(iter(self._written), backend.name)
         if first != backend.name:
@@ -272,7 +278,7 @@ class Session:
             "reason": reason,
             "steps": self.training.steps,
             "window": [self.config.first_step, self.config.last_step],
-            "max_events": self.config.max_events,
+            "max_events": getattr(backend, "max_events", self.config.max_events),
             "has_times": backend.has_times,
             "taken_over": getattr(backend, "taken_over", ""),
             "phantom": bool(os.environ.get("MEMDIAG_PHANTOM")),
@@ -282,8 +288,7 @@ class Session:
             **self.marks.content(),
         }
         if write_pickle(path, content):
-            events = sum(len(trace) for trace in content.get("device_traces") or ())
-            self._written[backend.name] = {"path": path, "events": events, "reason": reason}
+            self._written[backend.name] = {"path": path, "events": backend.num_events(content), "reason": reason}
 
     def _write_status(self, reason: str) -> None:
         if self.config.file:  # a file by itself: what lies beside it is the user's

@@ -4,7 +4,8 @@ torch is no dependency of memdiag, so it is in another Python, or in none. Tests
 
 * cpu: the Python of the tests if it has torch, else the one that MEMDIAG_TEST_TORCH_PYTHON names;
 * cuda, npu: the command that MEMDIAG_TEST_CUDA_PYTHON or MEMDIAG_TEST_NPU_PYTHON names: a Python on a machine with the device, or a
-  script that starts one on a stand-in for the runtime (set FAKE_CUDA_BLAS=1 as well, so that matrix products do nothing there).
+  script that starts one on a stand-in for the runtime (set FAKE_CUDA_BLAS=1 as well, so that matrix products do nothing there);
+* npu, where none is named: the Python of .venv-npu, which make test makes, on memdiag's own phantom NPU.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ import numpy as np
 import pytest
 
 import memdiag
+from memdiag.phantom import launch as phantom
+from memdiag.phantom import profiles
 from memdiag.recorder.config import Config
 from memdiag.recorder.launch import environment_for
 from memdiag.trace import schema
@@ -32,6 +35,7 @@ from memdiag.trace.model import DeviceTrace, Trace
 
 PROGRAMS = Path(__file__).parent / "programs"
 DEVICES = ("cpu", "cuda", "npu")
+PHANTOM_NPU = Path(__file__).parents[2] / ".venv-npu" / "bin" / "python"
 _LEFT_OUT = ("MEMDIAG", "PYTHON", "RANK", "WORLD_SIZE", "LOCAL_", "TORCHELASTIC")
 
 
@@ -39,6 +43,8 @@ def python_with_torch(device: str = "cpu") -> list[str]:
     """Returns the command of a Python that can use a device with torch; empty: there is none."""
     name = {"cpu": "MEMDIAG_TEST_TORCH_PYTHON"}.get(device, f"MEMDIAG_TEST_{device.upper()}_PYTHON")
     named = shlex.split(os.environ.get(name, ""))
+    if not named and device == "npu" and PHANTOM_NPU.exists():
+        return [str(PHANTOM_NPU)]
     if not named and device == "cpu" and importlib.util.find_spec("torch") is not None:
         return [sys.executable]
     return named
@@ -102,6 +108,8 @@ class Recorder:
         out = place / "truth.json"
         base = {name: value for name, value in os.environ.items() if not name.startswith(_LEFT_OUT)}
         base.update({"PYTHONDONTWRITEBYTECODE": "1", **(env or {})})
+        if self.python == [str(PHANTOM_NPU)]:
+            base = phantom.environment_for(profiles.choose("npu:910b-64g"), self.python, base)
         config = Config(str(place / "run"), **{"backends": (self.device,), **(settings or {})})
         command = [str(PROGRAMS / words[0]) if words[0].endswith(".py") else words[0], *words[1:]]
         done = subprocess.run(

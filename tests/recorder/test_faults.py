@@ -15,6 +15,11 @@ import memdiag
 WAYS = {"end": 5, "abort": -signal.SIGABRT}
 
 
+def printed_by_the_profiler(run):
+    """Returns the ends of the lines that PyTorch's profiler prints: before them stand times and process numbers."""
+    return [line.rpartition("] ")[2] for line in run.done.stderr.splitlines() if line.startswith(("USDT", "STAGE", "INFO"))]
+
+
 @pytest.mark.parametrize(
     "way",
     ["end", "abort", "fork", "processes-fork", "processes-spawn", "loader-fork", "loader-spawn", "patched", "annotated", "profiled"],
@@ -27,6 +32,7 @@ def test_the_program_is_as_without(cpu, way):
     assert with_us.done.stdout == without.done.stdout
     ours = [line for line in with_us.done.stderr.splitlines() if line.startswith("memdiag:")]
     assert len(ours) == (way in {"annotated", "profiled"}), ours
+    assert printed_by_the_profiler(with_us) == printed_by_the_profiler(without)
     number = 3 if way == "processes-spawn" else 1
     assert sorted(path.name for path in with_us.folder.glob("rank*.pkl")) == [f"rank{rank}.pkl" for rank in range(number)]
     for rank in range(number):

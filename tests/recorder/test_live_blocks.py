@@ -6,7 +6,7 @@ import json
 import pickle
 import random
 
-from memdiag.recorder.backends.cpu import Cpu
+from memdiag.recorder.backends.cpu_history import CpuHistory
 from memdiag.recorder.backends.live_blocks import LiveBlocks
 
 
@@ -44,18 +44,19 @@ def test_blocks_against_the_plain_way():
 
 
 def test_a_block_ends_when_another_takes_its_place():
-    cpu = Cpu()
+    history = CpuHistory()
+    history.keep(100)
     for time_us, addr, size in [(1, 1000, 500), (2, 2000, 100), (3, 1400, 700), (4, 2000, -100), (5, 1400, -700)]:
-        cpu._add(time_us, addr, size, [])
-    told = [(entry["action"], entry["addr"], entry["size"], entry["time_us"]) for entry in cpu._entries]
+        history.add(time_us, addr, size, [])
+    told = [(entry["action"], entry["addr"], entry["size"], entry["time_us"]) for entry in history._entries]
     assert told[2:] == [
         ("free_requested", 1000, 500, 3), ("free_completed", 1000, 500, 3),
         ("free_requested", 2000, 100, 3), ("free_completed", 2000, 100, 3),
         ("alloc", 1400, 700, 3),
         ("free_requested", 1400, 700, 5), ("free_completed", 1400, 700, 5),
     ]  # fmt: skip
-    assert (cpu.unseen_frees, cpu.unknown_frees) == (2, 1)
-    assert cpu.facts()["counts"][0] == {"allocs": 3, "frees": 3, "retries": -1, "ooms": -1}
+    assert (history.unseen_frees, history.unknown_frees) == (2, 1)
+    assert (history.allocs, history.frees) == (3, 3)
 
 
 def test_what_another_thread_frees(cpu):

@@ -2,9 +2,7 @@
 
 The profiler runs with everything else turned off: no operators or annotations are recorded (its scope is one that nothing enters),
 only memory events, and Python calls for their stacks. What it cannot see: memory that is not PyTorch's (NumPy, the interpreter,
-oneDNN's scratch), what other threads of the program allocate, and what happens while the program runs a profiler itself. Other threads
-also free what this one has allocated: a gloo thread holds the buffers of its collective, and often the last reference to them. Such a
-block counts as freed when the next allocation takes a byte of it, which is the latest it can have been.
+oneDNN's scratch), what other threads of the program allocate, and what happens while the program runs a profiler itself.
 
 An operator or annotation that a profiler has seen begin must not end while the next one runs: PyTorch writes its end to where its
 beginning was kept, which has been freed with the first profiler. Ours sees none; after one of the program's own we wait.
@@ -18,18 +16,17 @@ import sys
 import threading
 import time
 import weakref
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from ..compiling import Compiling
 from ..guard import contained, warn
 from ..imports import Imports
 from ..marks import NOWHERE, Position
-from .live_blocks import LiveBlocks
+from .cpu_history import CpuHistory
+from .silence import Silence
 
 _HARVEST_SECONDS = 2.0  # how often the profiler's events are taken over: they take 100 bytes and more each
-_Frames = list[dict[str, Any]]
 
 
 class Cpu:
@@ -40,17 +37,13 @@ class Cpu:
 
     def __init__(self) -> None:
         self.is_active = False
-        self.unknown_frees = 0  # of what was there before
-        self.unseen_frees = 0  # known only since the memory was handed out again
         self.paused_seconds = 0.0
         self._torch: Any = None
         self._running = False
-        self._entries: Any = deque()
-        self._live = LiveBlocks()
-        self._allocs = 0
-        self._frees = 0
+        self._is_waiting = False  # for its window of steps
+        self._history = CpuHistory()
+        self._silence: Any = None
         self._last = 0.0
-        self._frames: dict[tuple[str, int, str], dict[str, Any]] = {}
         self._replaced: list[tuple[str, Any, Any]] = []
         self._paused_at: float | None = None
         self._theirs = False  # the program runs a profiler itself
@@ -80,11 +73,30 @@ class Cpu:
         self._torch = torch
         started(self)
 
+    def wait(self) -> None:
+        """Follows what is live until ``start``, without stacks: of what is freed then PyTorch must know the size, or it prints a line."""
+        self._reasons += 1
+        self._stacks = False
+        self._install()
+        self._is_waiting = True
+
     def start(self, max_events: int) -> None:
         """Starts recording."""
-        self._entries = deque(maxlen=max_events)
+        if self._is_waiting:
+            self._is_waiting = False
+            if self._running:
+                self._turn_over()  # what was before is not kept
+            self._history.keep(max_events)
+            self.is_active = True
+            self._lighten(-1)
+            return
+        self._history.keep(max_events)
         self.is_active = True
+        self._install()
+
+    def _install(self) -> None:
         self._thread = threading.get_ident()
+        self._silence = Silence(self._torch)
         self._give_way()
         self._imports.install()
         self._compiling.install()
@@ -95,7 +107,7 @@ class Cpu:
         self._imports.remove()
         self._compiling.remove()
         self._pause()
-        self.is_active = False
+        self.is_active = self._is_waiting = False
         profiler = self._torch.autograd.profiler
         for name, mine, original in self._replaced:
             if getattr(profiler, name, None) is mine:
@@ -113,11 +125,11 @@ class Cpu:
         """Returns what could not be seen."""
         return {
             "capacity_bytes": {},
-            "counts": {0: {"allocs": self._allocs, "frees": self._frees, "retries": -1, "ooms": -1}},
+            "counts": {0: {"allocs": self._history.allocs, "frees": self._history.frees, "retries": -1, "ooms": -1}},
             "fraction": None,
             "settings": {},
-            "unknown_frees": self.unknown_frees,
-            "unseen_frees": self.unseen_frees,
+            "unknown_frees": self._history.unknown_frees,
+            "unseen_frees": self._history.unseen_frees,
             "paused_seconds": self.paused_seconds,
         }
 
@@ -128,19 +140,13 @@ class Cpu:
         from torch._C._profiler import ProfilerConfig, ProfilerState, RecordScope, _ExperimentalConfig
         from torch.autograd import ProfilerActivity
 
-        level = os.environ.get("KINETO_LOG_LEVEL")
-        os.environ["KINETO_LOG_LEVEL"] = "99"  # or every start would print a line
-        try:
-            # Stacks come from Python's one place for a profile function: where the program uses it (cProfile), it stays the program's.
-            stacks = self._stacks and sys.getprofile() is None
-            config = ProfilerConfig(ProfilerState.KINETO, False, True, stacks, False, False, _ExperimentalConfig())
+        # Stacks come from Python's one place for a profile function: where the program uses it (cProfile), it stays the program's.
+        stacks = self._stacks and sys.getprofile() is None
+        config = ProfilerConfig(ProfilerState.KINETO, False, True, stacks, False, False, _ExperimentalConfig())
+        with self._silence.kept():
             _prepare_profiler(config, {ProfilerActivity.CPU})
+        with self._silence.kept():
             _enable_profiler(config, {ProfilerActivity.CPU}, {RecordScope.STATIC_RUNTIME_MODEL})
-        finally:
-            if level is None:
-                del os.environ["KINETO_LOG_LEVEL"]
-            else:
-                os.environ["KINETO_LOG_LEVEL"] = level
         self._running = True
         self._last = time.monotonic()
 
@@ -149,14 +155,15 @@ class Cpu:
             return
         from torch._C._autograd import _disable_profiler
 
+        self.is_busy = True  # from before it stands still: a signal's handler would find nothing to take over
         self._running = False
-        self.is_busy = True
         theirs = sys.getprofile()
         try:
-            done = _disable_profiler()
+            with self._silence.kept():
+                done = _disable_profiler()
             if hasattr(theirs, "enable"):  # a cProfile begun since: our stop has taken its place away
                 theirs.enable()  # type: ignore[union-attr]
-            self._take(done.experimental_event_tree())
+            self._history.take(done.experimental_event_tree())
         finally:
             self.is_busy = False
 
@@ -234,7 +241,7 @@ class Cpu:
 
         def back() -> None:
             self._theirs = False
-            if self.is_active and self._paused_at is not None:
+            if self._paused_at is not None:
                 self._annotations = self._annotated()
                 self._resume()
 
@@ -249,95 +256,17 @@ class Cpu:
                 setattr(profiler, name, mine)
                 self._replaced.append((name, mine, original))
 
-    # ----------------------------------------------------------------------------------------------------------- events
-
-    def _take(self, tree: Any) -> None:
-        """Appends the allocations in the profiler's tree of events, in order of time."""
-        found: list[tuple[int, int, int, int, Any]] = []
-        todo: list[tuple[Any, Any]] = [(event, None) for event in reversed(list(tree))]
-        while todo:
-            event, outer = todo.pop()
-            kind = event.tag.name
-            if kind == "Allocation":
-                fields = event.extra_fields
-                if str(fields.device.type if hasattr(fields.device, "type") else fields.device) == "cpu" and fields.ptr:
-                    found.append((event.start_time_ns, len(found), int(fields.ptr), int(fields.alloc_size), outer))
-                continue
-            if kind in {"PyCall", "PyCCall"}:
-                outer = (event, outer)  # most calls allocate nothing: their frames are never asked for
-            todo.extend((child, outer) for child in reversed(event.children))
-        found.sort()  # those of several threads by time, those of one moment as they came
-        lists: dict[int, _Frames] = {}
-        for time_ns, _, addr, size, link in found:
-            frames = lists.get(id(link))
-            if frames is None:
-                frames = lists[id(link)] = [self._frame(call.extra_fields.caller) for call in _unfold(link)]
-            self._add(time_ns // 1000, addr, size, frames)
-
-    def _frame(self, caller: Any) -> dict[str, Any]:
-        try:
-            key = (caller.file_name, caller.line_number, caller.function_name)
-        except UnicodeDecodeError:  # the profiler keeps a pointer to names, and the code that had them is gone
-            key = ("??", 0, "??")
-        frame = self._frames.get(key)
-        if frame is None:
-            frame = self._frames[key] = {"filename": _absolute(key[0]), "line": key[1], "name": key[2]}
-        return frame
-
-    def _add(self, time_us: int, addr: int, size: int, frames: _Frames) -> None:
-        if size > 0:
-            for other, bytes_there in self._live.take(addr, size, frames):  # freed by another thread, or while nothing was recorded
-                self.unseen_frees += 1
-                self._append_free(time_us, other, bytes_there, [])
-            self._allocs += 1
-            self._entries.append({"action": "alloc", **_entry(time_us, addr, size, frames)})
-        elif self._live.give_back(addr):
-            self._append_free(time_us, addr, -size, frames)
-        else:
-            self.unknown_frees += 1
-
-    def _append_free(self, time_us: int, addr: int, size: int, frames: _Frames) -> None:
-        self._frees += 1
-        entry = _entry(time_us, addr, size, frames)
-        self._entries.append({"action": "free_requested", **entry})
-        self._entries.append({"action": "free_completed", **entry})
-
     def snapshot(self) -> dict[str, Any] | None:
-        """Returns the history in the format of PyTorch's snapshots; each allocation is a segment of one block."""
+        """Returns the history as a snapshot; None: nothing was recorded."""
         if not self.is_active:
             return None
         if self._running:
             self._turn_over()
-        segments = [_segment(addr, size, frames) for addr, size, frames in self._live]
-        trace = _with_segments(self._entries)
-        return {"segments": segments, "device_traces": [trace], "allocator_settings": {}, "external_annotations": []}
+        return self._history.content()
 
-
-def _entry(time_us: int, addr: int, size: int, frames: _Frames) -> dict[str, Any]:
-    return {"addr": addr, "size": size, "stream": 0, "time_us": time_us, "frames": frames}
-
-
-def _with_segments(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Returns entries with each block's segment: viewers that replay them want every block in a segment that was made before."""
-    result = []
-    for entry in entries:
-        if entry["action"] == "alloc":
-            result.append({**entry, "action": "segment_alloc"})
-        result.append(entry)
-        if entry["action"] == "free_completed":
-            result.append({**entry, "action": "segment_free"})
-    return result
-
-
-def _absolute(filename: str) -> str:
-    """Returns the whole path of a file: the profiler leaves out what sys.path has before it."""
-    if os.path.isabs(filename) or filename.startswith("<"):
-        return filename
-    for folder in sys.path:
-        path = os.path.join(os.path.abspath(folder), filename)
-        if os.path.exists(path):
-            return path
-    return filename
+    def num_events(self, content: dict[str, Any]) -> int:  # noqa: ARG002 - other backends count what is in it
+        """Returns how many events a snapshot has: without the segments around blocks, which stand there for viewers only."""
+        return len(self._history)
 
 
 def _around(original: Callable[..., Any], before: Callable[[], None] | None, after: Callable[[], None] | None) -> Callable[..., Any]:
@@ -350,20 +279,3 @@ def _around(original: Callable[..., Any], before: Callable[[], None] | None, aft
         return result
 
     return wrapped
-
-
-def _unfold(link: Any) -> list[Any]:
-    """Returns the calls of a chain, innermost first."""
-    calls = []
-    while link is not None:
-        calls.append(link[0])
-        link = link[1]
-    return calls
-
-
-def _segment(addr: int, size: int, frames: _Frames) -> dict[str, Any]:
-    block = {"address": addr, "size": size, "requested_size": size, "state": "active_allocated", "frames": frames}
-    return {
-        "device": 0, "address": addr, "total_size": size, "allocated_size": size, "active_size": size, "requested_size": size,
-        "stream": 0, "segment_type": "large", "segment_pool_id": (0, 0), "is_expandable": False, "frames": frames, "blocks": [block],
-    }  # fmt: skip

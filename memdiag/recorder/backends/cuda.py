@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -21,16 +23,20 @@ class Cuda:
 
     def __init__(self) -> None:
         self.is_active = False
-        self.taken_over = ""  # what the program itself did to the history
+        self.taken_over = ""  # what the program itself did to the history: "changed" its settings, "stopped" or "restarted" it
+        self.max_events = 0
         self._torch: Any = None
         self._stats: Any = None
-        self._max_events = 0
         self._busy = False
+        self._theirs = 0  # entries of the history that the program itself has begun
+        self._before_end: Callable[[], None] = lambda: None
+        self._release: Callable[[], None] = lambda: None
 
     def watch(self, torch: Any, started: Callable[[Any], None]) -> None:
         """Waits until the program initialises CUDA: starting the history would do that, and break programs that fork."""
         self._torch = torch
         if torch.backends.cuda.is_built():
+            self._follow()
             torch.cuda._lazy_call(contained(lambda: started(self)))
 
     @property
@@ -41,14 +47,20 @@ class Cuda:
         """Starts the history."""
         if not self._can_record():
             return
-        self._max_events = max_events
+        self.max_events = min(max_events, self._theirs or max_events)
+        if self._theirs:  # the program has begun before us
+            self.taken_over = "changed"
+        else:
+            self._record(max_events)
+        self._stats = self._memory.memory_stats_as_nested_dict
+        self.is_active = True
+
+    def _record(self, max_events: int) -> None:
         self._busy = True
         try:
             self._memory._record_memory_history(enabled="all", context="all", stacks=_STACKS, max_entries=max_events)
         finally:
             self._busy = False
-        self._stats = self._memory.memory_stats_as_nested_dict
-        self.is_active = True
 
     def _can_record(self) -> bool:
         backend = getattr(self._torch.cuda.memory, "get_allocator_backend", lambda: "native")()
@@ -57,17 +69,28 @@ class Cuda:
         return backend == "native"
 
     def follow(self, before_end: Callable[[], None]) -> None:
-        """Notices when the program itself starts or stops the history; calls ``before_end`` before it is lost."""
+        """Has ``before_end`` called before the program itself does something by which the history so far is lost."""
+        self._before_end = before_end
+
+    def _follow(self) -> None:
+        """Notices when the program itself starts, changes or stops the history, also with the call that initialises the device."""
         memory = self._memory
         original = memory._record_memory_history
+        # Where nothing can be said of what was recorded before, it is lost with every call.
+        settings = inspect.signature(getattr(memory, "_record_memory_history_impl", original)).parameters
+        keeps = "clear_history" in settings
 
         def record_memory_history(enabled: Any = "all", *args: Any, **kwargs: Any) -> Any:
-            if self.is_active and not self._busy:
-                self.taken_over = "stopped" if not enabled else "restarted"
-                if not enabled or kwargs.get("clear_history"):
-                    contained(before_end)()
-                warn(f"the program itself {self.taken_over} the history of {self.name}; its settings are left as they are")
-            return original(enabled, *args, **kwargs)
+            if self._busy:
+                return original(enabled, *args, **kwargs)
+            if self.is_active:
+                self._taken_over("stopped" if not enabled else "changed" if keeps and not kwargs.get("clear_history") else "restarted")
+            result = original(enabled, *args, **kwargs)
+            if self.is_active and enabled:  # perhaps begun within this very call, and changed at the end of it
+                self.taken_over = self.taken_over or "changed"
+                self.max_events = min(self.max_events, kwargs.get("max_entries", self.max_events))
+            self._theirs = kwargs.get("max_entries", sys.maxsize) if enabled == "all" else 0
+            return result
 
         for attribute in ("__doc__", "__name__", "__qualname__", "__module__", "__signature__"):
             if hasattr(original, attribute):
@@ -75,11 +98,15 @@ class Cuda:
         memory._record_memory_history = record_memory_history
         self._release = lambda: setattr(memory, "_record_memory_history", original)
 
+    def _taken_over(self, how: str) -> None:
+        self.taken_over = how if how != "changed" else self.taken_over or how
+        if how != "changed":
+            contained(self._before_end)()
+            warn(f"the program itself {how} the history of {self.name}; its settings are left as they are")
+
     def stop(self) -> None:
         """Stops the history, unless the program itself has taken it over."""
-        release = getattr(self, "_release", None)
-        if release is not None:
-            release()
+        self._release()
         if self.is_active and not self.taken_over:
             self._memory._record_memory_history(enabled=None)
         self.is_active = False
@@ -100,6 +127,10 @@ class Cuda:
             return None
         content: dict[str, Any] = self._memory._snapshot()
         return content
+
+    def num_events(self, content: dict[str, Any]) -> int:
+        """Returns how many events a snapshot has."""
+        return sum(len(trace) for trace in content.get("device_traces") or ())
 
     def facts(self) -> dict[str, Any]:
         """Returns capacity and counters of each device in use."""

@@ -19,6 +19,7 @@ class Npu(Cuda):
     def watch(self, torch: Any, started: Callable[[Any], None]) -> None:
         """Waits until the program initialises the NPU. ``torch`` must have torch_npu in it already."""
         self._torch = torch
+        self._follow()
         torch.npu._lazy_call(contained(lambda: started(self)))
 
     @property

@@ -30,7 +30,8 @@ torch.set_num_threads(1)
 torch.manual_seed(3)
 random.seed(3)
 torch.backends.cudnn.enabled = False  # a stand-in has none
-torch.backends.cuda.enable_cudnn_sdp(False)
+if hasattr(torch.backends.cuda, "enable_cudnn_sdp"):
+    torch.backends.cuda.enable_cudnn_sdp(False)
 if options.device == "npu":
     import torch_npu  # noqa: F401
 

@@ -1,0 +1,145 @@
+"""The history of the CPU allocator, made of the events of PyTorch's profiler, in the format of PyTorch's snapshots.
+
+Other threads free what the recorded one has allocated, which the profiler does not see: a gloo thread holds the buffers of its
+collective, and often the last reference to them. Such a block counts as freed when the next allocation takes a byte of it, which is the
+latest it can have been.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+from .live_blocks import LiveBlocks
+
+_Frames = list[dict[str, Any]]
+
+
+class CpuHistory:
+    """What was allocated and freed, and what is live.
+
+    Attributes:
+        allocs, frees: How many since entries are kept.
+        unknown_frees: Of blocks whose allocation was not seen; left out.
+        unseen_frees: Known only since the memory was handed out again.
+    """
+
+    def __init__(self) -> None:
+        self.allocs = self.frees = self.unknown_frees = self.unseen_frees = 0
+        self._entries: Any = deque(maxlen=0)
+        self._live = LiveBlocks()
+        self._frames: dict[tuple[str, int, str], dict[str, Any]] = {}
+
+    def __len__(self) -> int:
+        """Returns how many entries are kept."""
+        return len(self._entries)
+
+    def keep(self, most: int) -> None:
+        """Keeps entries from here on, the last so many. What is live is known from before."""
+        self._entries = deque(maxlen=most)
+        self.allocs = self.frees = self.unknown_frees = self.unseen_frees = 0
+
+    def take(self, tree: Any) -> None:
+        """Appends the allocations in the profiler's tree of events, in order of time."""
+        found: list[tuple[int, int, int, int, Any]] = []
+        todo: list[tuple[Any, Any]] = [(event, None) for event in reversed(list(tree))]
+        while todo:
+            event, outer = todo.pop()
+            kind = event.tag.name
+            if kind == "Allocation":
+                fields = event.extra_fields
+                if str(fields.device.type if hasattr(fields.device, "type") else fields.device) == "cpu" and fields.ptr:
+                    found.append((event.start_time_ns, len(found), int(fields.ptr), int(fields.alloc_size), outer))
+                continue
+            if kind in {"PyCall", "PyCCall"}:
+                outer = (event, outer)  # most calls allocate nothing: their frames are never asked for
+            todo.extend((child, outer) for child in reversed(event.children))
+        found.sort()  # those of several threads by time, those of one moment as they came
+        lists: dict[int, _Frames] = {}
+        for time_ns, _, addr, size, link in found:
+            frames = lists.get(id(link))
+            if frames is None:
+                frames = lists[id(link)] = [self._frame(call.extra_fields.caller) for call in _unfold(link)]
+            self.add(time_ns // 1000, addr, size, frames)
+
+    def add(self, time_us: int, addr: int, size: int, frames: _Frames) -> None:
+        """Appends an allocation, or with a negative size a free."""
+        if size > 0:
+            for other, bytes_there in self._live.take(addr, size, frames):
+                self.unseen_frees += 1
+                self._append_free(time_us, other, bytes_there, [])
+            self.allocs += 1
+            self._entries.append({"action": "alloc", **_entry(time_us, addr, size, frames)})
+        elif self._live.give_back(addr):
+            self._append_free(time_us, addr, -size, frames)
+        else:
+            self.unknown_frees += 1
+
+    def _append_free(self, time_us: int, addr: int, size: int, frames: _Frames) -> None:
+        self.frees += 1
+        entry = _entry(time_us, addr, size, frames)
+        self._entries.append({"action": "free_requested", **entry})
+        self._entries.append({"action": "free_completed", **entry})
+
+    def _frame(self, caller: Any) -> dict[str, Any]:
+        try:
+            key = (caller.file_name, caller.line_number, caller.function_name)
+        except UnicodeDecodeError:  # the profiler keeps a pointer to names, and the code that had them is gone
+            key = ("??", 0, "??")
+        frame = self._frames.get(key)
+        if frame is None:
+            frame = self._frames[key] = {"filename": _absolute(key[0]), "line": key[1], "name": key[2]}
+        return frame
+
+    def content(self) -> dict[str, Any]:
+        """Returns a snapshot; each allocation is a segment of one block."""
+        segments = [_segment(addr, size, frames) for addr, size, frames in self._live]
+        trace = _with_segments(self._entries)
+        return {"segments": segments, "device_traces": [trace], "allocator_settings": {}, "external_annotations": []}
+
+
+def _entry(time_us: int, addr: int, size: int, frames: _Frames) -> dict[str, Any]:
+    return {"addr": addr, "size": size, "stream": 0, "time_us": time_us, "frames": frames}
+
+
+def _with_segments(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns entries with each block's segment: viewers that replay them want every block in a segment that was made before."""
+    result = []
+    for entry in entries:
+        if entry["action"] == "alloc":
+            result.append({**entry, "action": "segment_alloc"})
+        result.append(entry)
+        if entry["action"] == "free_completed":
+            result.append({**entry, "action": "segment_free"})
+    return result
+
+
+def _absolute(filename: str) -> str:
+    """Returns the whole path of a file: the profiler leaves out what sys.path has before it."""
+    if os.path.isabs(filename) or filename.startswith("<"):
+        return filename
+    for folder in sys.path:
+        path = os.path.join(os.path.abspath(folder), filename)
+        if os.path.exists(path):
+            return path
+    return filename
+
+
+def _unfold(link: Any) -> list[Any]:
+    """Returns the calls of a chain, innermost first."""
+    calls = []
+    while link is not None:
+        calls.append(link[0])
+        link = link[1]
+    return calls
+
+
+def _segment(addr: int, size: int, frames: _Frames) -> dict[str, Any]:
+    block = {"address": addr, "size": size, "requested_size": size, "state": "active_allocated", "frames": frames}
+    return {
+        "device": 0, "address": addr, "total_size": size, "allocated_size": size, "active_size": size, "requested_size": size,
+        "stream": 0, "segment_type": "large", "segment_pool_id": (0, 0), "is_expandable": False, "frames": frames, "blocks": [block],
+    }  # fmt: skip

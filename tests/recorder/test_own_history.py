@@ -1,0 +1,29 @@
+"""Programs that start, stop and clear the allocator's history themselves: they get theirs, and what was recorded before is not lost."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("way", "steps", "has_gap"),
+    [("start", 4, False), ("dump", 4, False), ("stop", 2, True), ("window", 4, True), ("clear", 2, True)],
+)
+def test_own_history(accelerator, way, steps, has_gap):
+    """``stop`` and ``clear`` come after two steps, ``window`` stops after four and records one more, which is less than there was."""
+    if (way, accelerator.device) == ("clear", "npu"):
+        pytest.skip("the history of an NPU cannot be cleared")
+    file = str(accelerator.folder / "own.pickle")
+    with_us = accelerator("own_history.py", accelerator.device, way, file)
+    without = accelerator("own_history.py", accelerator.device, way, file, recorded=False)
+    assert with_us.done.stdout == without.done.stdout
+    told = [line for line in with_us.done.stderr.splitlines() if line.startswith("memdiag:")]
+    assert all("the program itself" in line for line in told)
+    assert bool(told) == has_gap
+    assert set(np.unique(with_us.device.events.step).tolist()) == set(range(-1, steps))
+    assert ("MD922" in {note.code for note in with_us.trace.notes}) == has_gap
+    own = pickle.loads(with_us.path().read_bytes())["memdiag"]
+    assert own["max_events"] == (2_000_000 if way in {"dump", "clear"} else 50_000)
