@@ -7,6 +7,7 @@ the last moment of life, not the first one after it. A header may be absent: the
 from __future__ import annotations
 
 import csv
+from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 
@@ -68,14 +69,64 @@ def read(path: Path) -> Trace:
         return build_partial(path, FORMAT, None, [raw], hint=_HINT, complete=True, notes=notes)
 
 
+@dataclass(frozen=True)
+class Lifespans:
+    """The rows of a list as they stand in the file, in its order.
+
+    Attributes:
+        ids: Names of the tensors, as written; numbers from 0 where the file gives none.
+        lower, upper: As written (int64).
+        size: Bytes (int64).
+        is_last: ``upper`` is the last moment of life (the older form), not the first after it.
+    """
+
+    ids: tuple[str, ...]
+    lower: Array
+    upper: Array
+    size: Array
+    is_last: bool
+
+
+def read_rows(path: Path) -> Lifespans:
+    """Reads a list of lifetimes without making a trace of it: every row is there, and its times are those of the file.
+
+    Raises:
+        RefusedFile: It is damaged, empty, or a number in it cannot be.
+    """
+    with guard(path, _WHAT, _HINT):
+        lower, after, size = _columns(path)
+        with open_text(path) as text:
+            rows = (row for row in csv.reader(text) if any(cell.strip() for cell in row))
+            first = next(rows)
+            header = [cell.strip().lower() for cell in first]
+            is_last = _has_header(header) and _named(header)[1] == "end"
+            place = header.index("id") if "id" in header else None if _has_header(header) else 0
+            body = rows if _has_header(header) else chain([first], rows)
+            ids = tuple(str(k) if place is None else row[place].strip() for k, row in enumerate(body))
+        if len(ids) != len(size):
+            raise ValueError(f"{len(size)} rows of numbers, {len(ids)} names")
+        wrong = np.flatnonzero((size < 0) | (size > MOST_BYTES) | (after < lower) | (abs(lower) > _MOST_TIME) | (abs(after) > _MOST_TIME))
+        if len(wrong):
+            raise ValueError(f"tensor {ids[wrong[0]]} has {size[wrong[0]]} bytes from {lower[wrong[0]]} until {after[wrong[0]]}")
+    return Lifespans(ids, lower, after - is_last, size, is_last)
+
+
+def _named(header: list[str]) -> list[str | None]:
+    """The names by which a header gives lower, upper and size; None: it does not."""
+    return [next((name for name in names if name in header), None) for names in (_LOWER, _UPPER, _SIZE)]
+
+
+def _has_header(header: list[str]) -> bool:
+    return None not in _named(header)
+
+
 def _columns(path: Path) -> tuple[Array, Array, Array]:
     """Returns lower, upper (exclusive) and size of each row."""
     most_rows = Budget(path).left // _BYTES_PER_ROW
     with open_text(path) as text:
         first = text.readline(_LONGEST_LINE)
         header = [cell.strip().lower() for cell in next(csv.reader([first]), [])]
-        named = [next((name for name in names if name in header), None) for names in (_LOWER, _UPPER, _SIZE)]
-        with_header = None not in named
+        named, with_header = _named(header), _has_header(header)
         places = [header.index(name) for name in named if name] if with_header else [1, 2, 3]
         row = next((line for line in text if line.strip()), "") if with_header else first
         if not row.strip():
