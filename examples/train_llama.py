@@ -3,8 +3,8 @@
     memdiag record --phantom npu:910b-64g -- python examples/train_llama.py
     memdiag record --phantom npu:910b-64g --find-max batch=1..16 -- python examples/train_llama.py --batch {batch}
 
-Every batch is as long as its longest text, so lengths vary from batch to batch; gradients are collected over two batches a step. The default
-batch is a little too large for 64 GB, which shows in the second step.
+Every batch is as long as its longest text, so lengths vary from batch to batch; gradients are collected over two batches a step. The
+default batch is a little too large for 64 GB, which shows in the second step.
 """
 
 import argparse

@@ -61,7 +61,7 @@ def record(
         typer.Option(
             "--values",
             metavar="zeros|ones|random|finite",
-            help="With --phantom cuda:…: what results of kernels read as; left out: zeros.",
+            help="With --phantom: what results of kernels read as; left out: zeros.",
             show_default=False,
         ),
     ] = None,

@@ -14,7 +14,7 @@ from .installed import Installed
 from .profiles import Profile
 
 SUPPORTED = ((2, 6), (2, 14))
-VALUES = ("zeros",)  # what results of operators can read as
+VALUES = ("zeros", "ones", "random", "finite")  # what results of operators can read as
 
 # The preloaded library carries the name of a memory tool of MindStudio, since torch_npu tells its blocks only to that (npu/blocks.c).
 PRELOADED = "libascend_kernel_hook.so"
@@ -70,7 +70,7 @@ def _compile(compiler: build.Compiler, libraries: list[Path], folder: Path) -> N
     sources = sorted(_SOURCES.glob("*.c"))
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         objects = list(pool.map(lambda source: _object(compiler, source, folder), [generated, *sources]))
-    compiler.run([*_FLAGS, f"-Wl,-soname,{_MAIN}", "-o", folder / _MAIN, *objects])
+    compiler.run([*_FLAGS, f"-Wl,-soname,{_MAIN}", "-o", folder / _MAIN, *objects, "-ldl"])
     empty = folder / "empty.c"
     empty.write_text("typedef int empty;\n", encoding="utf-8")
     for name in _EMPTY:
@@ -132,7 +132,7 @@ ASSUMPTIONS = (
     "operators take no scratch memory, where those of a device may ask for some",
     "HCCL's buffers are counted as documented, 2 x HCCL_BUFFSIZE (200 MB) for each communicator; other memory of the driver is not",
     "all work on the device is done at once: a block used on several streams is free again as soon as it is freed",
-    "results of operators read as zeros; outputs whose size depends on data are as large as they can be",
+    "results of operators read as zeros, unless --values says otherwise; outputs whose size depends on data are as large as they can be",
     "every rank of a group has the data of this one",
     "operators are queued as with TASK_QUEUE_ENABLE=0, unless it is set, so that runs are repeatable",
 )

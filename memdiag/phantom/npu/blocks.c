@@ -1,7 +1,8 @@
 /* What torch_npu tells tools about its blocks: that is how the bytes of a freed block disappear.
  *
  * The caching allocator gives memory out again without a word to the driver. But where the library of this name is preloaded, it tells
- * a tool of each block through libms_tools_ext (the interface of MindStudio's memory tools). A block that is handed out is cleared.
+ * a tool of each block through libms_tools_ext (the interface of MindStudio's memory tools). A block that is handed out is cleared, and what it
+ * holds is not known.
  */
 #include "phantom.h"
 
@@ -37,7 +38,7 @@ EXPORT void mstxMemRegionsRegister(void *domain, const blocks_t *given) {
   (void)domain;
   if (!given || given->count != 1 || !given->blocks) return; /* it tells one at a time */
   const block_t *block = given->blocks;
-  if (is_device_address(block->pointer)) clear_bytes((void *)block->pointer, block->bytes);
+  if (is_device_address(block->pointer)) hand_out((void *)block->pointer, block->bytes);
 }
 EXPORT void mstxMemRegionsUnregister(void *domain, const void *given) { (void)domain, (void)given; }
 

@@ -14,7 +14,9 @@
 
 enum { SMALL = 1 << 20 }; /* copies up to this size steer programs: they are always kept */
 
-static uint64_t kept;
+static uint64_t kept, forgotten;
+
+uint64_t forgotten_bytes(void) { return forgotten; }
 
 static uint64_t index_of(const range_t *range, uint64_t address) { return (address - range->start) / GRANULE; }
 static int is_written(const range_t *range, uint64_t index) { return range->written[index / 64] >> (index % 64) & 1; }
@@ -66,7 +68,10 @@ static int is_too_much(uint64_t bytes) {
 }
 
 static void write_bytes(range_t *range, uint64_t at, const unsigned char *from, uint64_t bytes) {
-  if (is_too_much(bytes)) {
+  int is_dropped = is_too_much(bytes);
+  set_known(range, at, bytes, !is_dropped);
+  if (is_dropped) {
+    forgotten += bytes;
     clear(range, at, bytes);
     return;
   }
@@ -82,6 +87,19 @@ static void write_bytes(range_t *range, uint64_t at, const unsigned char *from, 
   }
 }
 
+/* Returns whether anything of it was made up. */
+static int fill_in(const range_t *range, uint64_t at, unsigned char *to, uint64_t bytes) {
+  int is_made_up = 0;
+  while (bytes) {
+    int is_known;
+    uint64_t length = alike(range, at, bytes, &is_known);
+    if (!is_known) make_up(to, length, type_at(range, at));
+    is_made_up |= !is_known;
+    at += length, to += length, bytes -= length;
+  }
+  return is_made_up;
+}
+
 static void read_bytes(const range_t *range, uint64_t at, unsigned char *to, uint64_t bytes) {
   while (bytes) {
     uint64_t length = piece(at, bytes);
@@ -94,6 +112,7 @@ static void read_bytes(const range_t *range, uint64_t at, unsigned char *to, uin
 static void copy_bytes(range_t *to_range, uint64_t to, const range_t *from_range, uint64_t from, uint64_t bytes) {
   unsigned char *between = malloc(GRANULE);
   int is_dropped = -1;
+  uint64_t first = to, source = from, all = bytes;
   while (bytes) {
     uint64_t length = piece(from, bytes);
     if (is_dropped < 0 && is_written(from_range, index_of(from_range, from))) is_dropped = is_too_much(bytes);
@@ -106,6 +125,11 @@ static void copy_bytes(range_t *to_range, uint64_t to, const range_t *from_range
     to += length, from += length, bytes -= length;
   }
   free(between);
+  for (uint64_t done = 0, length; done < all; done += length) {
+    int is_known;
+    length = alike(from_range, source + done, all - done, &is_known);
+    set_known(to_range, first + done, length, is_known && is_dropped != 1);
+  }
 }
 
 /* The live range that holds all of some bytes; *failed is set where they are device memory, but not that. */
@@ -123,41 +147,60 @@ static range_t *whole(const void *pointer, uint64_t bytes, int *failed) {
 int move_bytes(void *to, const void *from, uint64_t bytes) {
   if (!bytes || to == from) return OK;
   if (!to || !from) return BAD_ARGUMENT;
-  int failed = OK;
+  int failed = OK, is_made_up = 0;
   lock_ranges();
   range_t *there = whole(to, bytes, &failed), *here = whole(from, bytes, &failed);
   if (!failed) {
-    if (there && here) copy_bytes(there, (uint64_t)to, here, (uint64_t)from, bytes);
-    else if (there && there->has_pages) write_bytes(there, (uint64_t)to, from, bytes);
-    else if (here) read_bytes(here, (uint64_t)from, to, bytes);
-    else if (!there) memmove(to, from, bytes);
+    if (there && here) {
+      copy_bytes(there, (uint64_t)to, here, (uint64_t)from, bytes);
+    } else if (there && there->has_pages) {
+      write_bytes(there, (uint64_t)to, from, bytes);
+    } else if (here) {
+      read_bytes(here, (uint64_t)from, to, bytes);
+      is_made_up = fill_in(here, (uint64_t)from, to, bytes);
+    } else if (!there) {
+      memmove(to, from, bytes);
+    }
   }
   unlock_ranges();
+  if (is_made_up) note_read_back();
   return failed;
 }
 
-int is_all_zeros(const void *at, uint64_t bytes) {
-  int failed = OK, found = 0;
+contents_t contents_of(const void *at, uint64_t bytes) {
+  int failed = OK, found = 0, is_known = 0, is_even = 0;
   lock_ranges();
   const range_t *range = whole(at, bytes, &failed);
-  uint64_t first = range ? index_of(range, (uint64_t)at) : 0, behind = range && bytes ? index_of(range, (uint64_t)at + bytes - 1) + 1 : 0;
-  for (uint64_t i = first; i < behind && !found; i++) {
-    if (!(i % 64) && !range->written[i / 64]) i += 63;
-    else found = is_written(range, i);
+  if (range && bytes) {
+    is_even = alike(range, (uint64_t)at, bytes, &is_known) == bytes;
+    uint64_t behind = index_of(range, (uint64_t)at + bytes - 1) + 1;
+    for (uint64_t i = index_of(range, (uint64_t)at); i < behind && !found; i++) {
+      if (!(i % 64) && !range->written[i / 64]) i += 63;
+      else found = is_written(range, i);
+    }
   }
   unlock_ranges();
-  return range && !found;
+  return !is_even || found ? ANYTHING : is_known ? KNOWN_ZEROS : UNTOUCHED;
 }
 
-int clear_bytes(void *at, uint64_t bytes) {
+static int empty_bytes(void *at, uint64_t bytes, int is_known, int is_block) {
   int failed = OK;
   lock_ranges();
   range_t *range = whole(at, bytes, &failed);
-  if (range) clear(range, (uint64_t)at, bytes);
-  else if (!failed && bytes) memset(at, 0, bytes);
+  if (range) {
+    clear(range, (uint64_t)at, bytes);
+    set_known(range, (uint64_t)at, bytes, is_known);
+    if (is_block) begin_block(range, (uint64_t)at, bytes);
+  } else if (!failed && bytes) {
+    memset(at, 0, bytes);
+  }
   unlock_ranges();
   return failed;
 }
+
+int clear_bytes(void *at, uint64_t bytes) { return empty_bytes(at, bytes, 0, 0); }
+int set_zeros(void *at, uint64_t bytes) { return empty_bytes(at, bytes, 1, 0); }
+void hand_out(void *at, uint64_t bytes) { empty_bytes(at, bytes, 0, 1); }
 
 int fill_bytes(void *at, const void *pattern, int width, uint64_t count) {
   unsigned char some[GRANULE];
@@ -165,7 +208,8 @@ int fill_bytes(void *at, const void *pattern, int width, uint64_t count) {
   lock_ranges();
   int is_dropped = is_too_much(count * (uint64_t)width);
   unlock_ranges();
-  if (is_dropped || is_zero(pattern, (uint64_t)width)) return clear_bytes(at, count * (uint64_t)width);
+  if (is_zero(pattern, (uint64_t)width)) return set_zeros(at, count * (uint64_t)width);
+  if (is_dropped) return clear_bytes(at, count * (uint64_t)width);
   for (uint64_t i = 0; i < each && i < count; i++) memcpy(some + i * (uint64_t)width, pattern, (size_t)width);
   for (uint64_t done = 0; done < count; done += each) {
     uint64_t now = count - done < each ? count - done : each;

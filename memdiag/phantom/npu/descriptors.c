@@ -91,6 +91,7 @@ EXPORT void *aclCreateTensor(const int64_t *shape, uint64_t dims, int type, cons
     tensor->dim[i] = (uint64_t)shape[i];
     tensor->stride[i] = strides ? strides[i] : 0;
   }
+  note_type(data, type);
   return object;
 }
 EXPORT int aclGetViewShape(const void *handle, int64_t **shape, uint64_t *dims) {
@@ -98,6 +99,7 @@ EXPORT int aclGetViewShape(const void *handle, int64_t **shape, uint64_t *dims) 
   if (!tensor) return BAD_ARGUMENT;
   *shape = malloc(sizeof **shape * (tensor->dims + 1)); /* the caller frees it */
   memcpy(*shape, tensor->dim, sizeof **shape * tensor->dims);
+  if (tensor->dims && settings()->selected < 1) **shape = (int64_t)((double)**shape * settings()->selected);
   *dims = tensor->dims;
   return OK;
 }

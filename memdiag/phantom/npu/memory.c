@@ -86,15 +86,46 @@ EXPORT int aclrtGetMemUsageInfo(int device, void *modules, size_t room, size_t *
   return OK;
 }
 
+/* Host memory that is pinned: PyTorch asks of any pointer whether it is. There are few, since PyTorch keeps them for the next time. */
+static struct pinned {
+  char *start;
+  size_t length;
+  struct pinned *next;
+} *pinned;
+
+static int is_pinned(const void *pointer) {
+  pthread_mutex_lock(&lock);
+  int found = 0;
+  for (struct pinned *one = pinned; one && !found; one = one->next) found = (size_t)((const char *)pointer - one->start) < one->length;
+  pthread_mutex_unlock(&lock);
+  return found;
+}
+
 EXPORT int aclrtMallocHost(void **out, size_t size) {
-  *out = aligned_alloc(64, round_up(size ? size : 1, 64));
-  return *out ? OK : OUT_OF_MEMORY;
+  size_t length = round_up(size ? size : 1, 64);
+  *out = aligned_alloc(64, length);
+  if (!*out) return OUT_OF_MEMORY;
+  struct pinned *one = malloc(sizeof *one);
+  pthread_mutex_lock(&lock);
+  *one = (struct pinned){*out, length, pinned};
+  pinned = one;
+  pthread_mutex_unlock(&lock);
+  return OK;
 }
 EXPORT int aclrtMallocHostWithCfg(void **out, uint64_t size, void *options) {
   (void)options;
   return aclrtMallocHost(out, size);
 }
 EXPORT int aclrtFreeHost(void *pointer) {
+  pthread_mutex_lock(&lock);
+  for (struct pinned **link = &pinned; *link; link = &(*link)->next) {
+    struct pinned *one = *link;
+    if (one->start != pointer) continue;
+    *link = one->next;
+    free(one);
+    break;
+  }
+  pthread_mutex_unlock(&lock);
   free(pointer);
   return OK;
 }
@@ -114,7 +145,7 @@ typedef struct {
 
 EXPORT int aclrtPointerGetAttributes(const void *pointer, attributes_t *attributes) {
   memset(attributes, 0, sizeof *attributes);
-  attributes->kind = 2;
+  attributes->kind = is_pinned(pointer) ? 0 : 2;
   lock_ranges();
   range_t *range = find_range((uint64_t)pointer);
   if (range) {

@@ -159,6 +159,31 @@ EXPORT int aclnnInplaceOneGetWorkspaceSize(const void *to, uint64_t *size, job_t
 }
 EXPORT int aclnnInplaceOne(void *workspace, uint64_t size, job_t *job, void *stream) { return run(workspace, size, job, stream); }
 
+EXPORT int aclnnInplaceZeroGetWorkspaceSize(const void *to, uint64_t *size, job_t **executor) {
+  scalar_t zero = {.type = 9};
+  *size = 0;
+  return plan_fill(to, &zero, executor);
+}
+EXPORT int aclnnInplaceZero(void *workspace, uint64_t size, job_t *job, void *stream) { return run(workspace, size, job, stream); }
+
+/* ---- with values=finite: whether numbers are finite, and whether all of some answers are yes */
+
+static int plan_yes(const void *to, uint64_t *size, job_t **executor) {
+  scalar_t yes = {.type = 9, .value = {1}};
+  *size = 0;
+  return settings()->values == FINITE ? plan_fill(to, &yes, executor) : OK;
+}
+EXPORT int aclnnIsFiniteGetWorkspaceSize(const void *of, const void *to, uint64_t *size, job_t **executor) {
+  (void)of;
+  return plan_yes(to, size, executor);
+}
+EXPORT int aclnnIsFinite(void *workspace, uint64_t size, job_t *job, void *stream) { return run(workspace, size, job, stream); }
+EXPORT int aclnnAllGetWorkspaceSize(const void *of, const void *dims, int keeps, const void *to, uint64_t *size, job_t **executor) {
+  (void)of, (void)dims, (void)keeps;
+  return plan_yes(to, size, executor);
+}
+EXPORT int aclnnAll(void *workspace, uint64_t size, job_t *job, void *stream) { return run(workspace, size, job, stream); }
+
 /* Padding: the sides are filled, the tensor is copied between them. Collectives of lists of tensors do it. */
 EXPORT int aclnnConstantPadNdGetWorkspaceSize(const void *from, const void *sides, const scalar_t *scalar, const void *to, uint64_t *size,
                                               job_t **executor) {

@@ -23,10 +23,15 @@ enum { MOST_DEVICES = 64 };
 
 static inline uint64_t round_up(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
 
+/* What results of operators read as; docs/phantom.md says it in words. */
+typedef enum { ZEROS, ONES, RANDOM, FINITE } values_t;
+
 /* settings.c: what the device is, from MEMDIAG_PHANTOM_NPU_*. */
 typedef struct {
   int devices;
   uint64_t total, context, kept, hccl_buffers;
+  double selected; /* of what could be selected by data (nonzero, masks): the share that is taken to be */
+  values_t values;
   int cube_cores, vector_cores;
   const char *soc, *cann, *driver;
 } settings_t;
@@ -47,7 +52,8 @@ uint64_t free_memory(int device);
 typedef struct range {
   uint64_t start, length, charge;
   int device, is_reserved, has_pages;
-  uint64_t *written; /* one bit for each GRANULE: whether anything but zeros may be there */
+  uint64_t *written;    /* one bit for each GRANULE: whether anything but zeros may be there */
+  unsigned char *known; /* see known.c */
 } range_t;
 #define GRANULE (64 * KIB)
 void lock_ranges(void);
@@ -60,9 +66,34 @@ int is_device_address(const void *pointer);                                     
 /* contents.c: what device memory holds. Bytes that nobody wrote are zero. */
 int move_bytes(void *to, const void *from, uint64_t bytes); /* either side may be the host; BAD_ARGUMENT: freed device memory */
 int fill_bytes(void *at, const void *pattern, int width, uint64_t count);
-int clear_bytes(void *at, uint64_t bytes);
-int is_all_zeros(const void *at, uint64_t bytes); /* device memory where nothing but zeros was written; 0: perhaps not */
+int clear_bytes(void *at, uint64_t bytes); /* what is there from now on is not known */
+void hand_out(void *at, uint64_t bytes);   /* the same, for a block that begins there */
+uint64_t forgotten_bytes(void);            /* that were written, and of which there were too many to be kept */
+typedef enum { UNTOUCHED, KNOWN_ZEROS, ANYTHING } contents_t; /* nothing was put there; zeros all over; perhaps neither */
+contents_t contents_of(const void *at, uint64_t bytes);
+int set_zeros(void *at, uint64_t bytes); /* known ones */
 void forget_range(range_t *range); /* locked; as its pages are unmapped */
+
+/* known.c: which bytes hold what the program put there; locked. */
+void make_known(range_t *range);
+void drop_known(range_t *range);
+void set_known(range_t *range, uint64_t at, uint64_t bytes, int is_known);
+uint64_t alike(const range_t *range, uint64_t at, uint64_t bytes, int *is_known); /* how many from there on are as known as the first */
+void begin_block(range_t *range, uint64_t at, uint64_t bytes);
+int type_at(const range_t *range, uint64_t at);  /* of the tensor that the byte is a part of; -1: not known */
+void note_type(const void *data, int type);      /* a tensor begins there; takes the lock itself */
+
+/* made_up.c: what is read where nothing is known. */
+void make_up(void *to, uint64_t bytes, int type);
+
+/* read_backs.c: a copy to the host held bytes that were made up; notes from where in the program. */
+void note_read_back(void);
+
+/* python_place.c: "train.py:17" of the calling thread, into `text`; empty where it runs no Python. */
+void python_place(char *text, size_t room);
+
+/* refuse.c: the names of functions that were refused, with commas, each in quotes. */
+size_t refused_names(char *text, size_t room);
 
 /* descriptors.c */
 typedef struct tensor {

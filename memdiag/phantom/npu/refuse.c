@@ -23,4 +23,12 @@ int refuse(const char *function, const char *library) {
   return NOT_SUPPORTED;
 }
 
+size_t refused_names(char *text, size_t room) {
+  size_t at = 0;
+  pthread_mutex_lock(&lock);
+  for (int i = 0; i < count && at + strlen(said[i]) + 8 < room; i++) at += (size_t)sprintf(text + at, "%s\"%s\"", i ? ", " : "", said[i]);
+  pthread_mutex_unlock(&lock);
+  return at;
+}
+
 EXPORT const char *aclGetRecentErrMsg(void) { return recent; }

@@ -27,6 +27,15 @@ static int devices(void) {
   return count > MOST_DEVICES ? MOST_DEVICES : (int)count;
 }
 
+static values_t values(void) {
+  static const char *const names[] = {"zeros", "ones", "random", "finite"};
+  const char *given = text("MEMDIAG_PHANTOM_VALUES", names[ZEROS]);
+  for (int i = ZEROS; i <= FINITE; i++) {
+    if (!strcmp(given, names[i])) return (values_t)i;
+  }
+  return ZEROS; /* the launcher has checked it */
+}
+
 static void read_once(void) {
   chosen.devices = devices();
   chosen.total = number("MEMDIAG_PHANTOM_NPU_TOTAL", (uint64_t)64 << 30);
@@ -35,6 +44,8 @@ static void read_once(void) {
   chosen.kept = number("MEMDIAG_PHANTOM_DATA", memory / 4);
   /* HCCL keeps two buffers for each communicator, 200 MB each unless told otherwise. */
   chosen.hccl_buffers = 2 * number("HCCL_BUFFSIZE", 200) * MIB;
+  chosen.values = values();
+  chosen.selected = strtod(text("MEMDIAG_PHANTOM_SELECTED", "1"), NULL);
   chosen.cube_cores = (int)number("MEMDIAG_PHANTOM_NPU_CUBE_CORES", 20);
   chosen.vector_cores = (int)number("MEMDIAG_PHANTOM_NPU_VECTOR_CORES", 40);
   chosen.soc = text("MEMDIAG_PHANTOM_NPU_SOC", "Ascend910B3");

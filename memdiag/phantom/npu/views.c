@@ -50,11 +50,9 @@ static void clear_lines(const tensor_t *tensor) {
   for (uint64_t i = 0; i < tensor->dim[0]; i++, line.offset += tensor->stride[0]) clear_lines(&line);
 }
 
-static int holds_zeros(const tensor_t *tensor) { return is_all_zeros(start_of(tensor), span(tensor)); }
-
 void clear_tensor(const tensor_t *tensor) {
   if (!tensor || !type_size(tensor->type) || !is_device_address(tensor->data) || !num_elements(tensor)) return;
-  if (!holds_zeros(tensor)) clear_lines(tensor);
+  if (contents_of(start_of(tensor), span(tensor)) != UNTOUCHED) clear_lines(tensor);
 }
 
 /* Whether a copy of `to`'s shape can be done: lines of elements that lie together in both, not too many. */
@@ -83,8 +81,12 @@ int copy_tensor(const tensor_t *to, const tensor_t *from) {
   if (is_alike && is_contiguous(to) && is_contiguous(from)) {
     return move_bytes(start_of(to), start_of(from), num_elements(to) * (uint64_t)type_size(to->type));
   }
-  if (is_alike && to->dims == from->dims && !holds_zeros(from) && is_short(to, from)) return copy_lines(start_of(to), start_of(from), to, from, 0);
-  clear_tensor(to); /* nothing but zeros, or a conversion: what that would hold is not worked out */
+  contents_t contents = is_alike && num_elements(to) ? contents_of(start_of(from), span(from)) : UNTOUCHED;
+  if (contents == KNOWN_ZEROS && is_contiguous(to)) return set_zeros(start_of(to), span(to));
+  if (contents != UNTOUCHED && to->dims == from->dims && is_short(to, from)) {
+    return copy_lines(start_of(to), start_of(from), to, from, 0);
+  }
+  clear_tensor(to); /* results of operators, or a conversion: what that would hold is not worked out */
   return OK;
 }
 

@@ -1,0 +1,33 @@
+"""What the tests of the phantom NPU share: a Python with torch_npu, and programs that run in it on the device.
+
+The Python is that of .venv-npu, which make test makes, or the one that MEMDIAG_TEST_NPU_PYTHON names.
+"""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from memdiag.phantom import launch
+from memdiag.phantom.profiles import choose
+
+_MADE = Path(__file__).parents[2] / ".venv-npu" / "bin" / "python"
+PYTHON = os.environ.get("MEMDIAG_TEST_NPU_PYTHON") or (str(_MADE) if _MADE.exists() else "")
+PROGRAMS = Path(__file__).with_name("programs")
+
+needs_npu = pytest.mark.skipif(not PYTHON, reason="there is no Python with torch_npu: neither .venv-npu nor MEMDIAG_TEST_NPU_PYTHON")
+
+
+def on_phantom(device, *words, cwd=None, **more):
+    """Runs the Python with these words on a phantom device; returns the completed process."""
+    command = [PYTHON, *map(str, words)]
+    environment = launch.environment_for(choose(device), command, {**os.environ, **more})
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=cwd)
+
+
+def said(done):
+    """Returns the JSON objects that a program printed, one a line; it must have ended well."""
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
