@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from memdiag.allocator.lifecycle.told import LifetimePools
 from memdiag.findings import SCHEMA_VERSION, Fragmentation
 
 
@@ -88,6 +89,7 @@ class Prediction:
         is_recorded: These are the settings of the recording.
         mallocs_per_step: Ranges obtained from the driver per training step; None: no steps are known.
         min_capacity_bytes: Smallest card on which it runs; None: not asked for, or none.
+        lifetimes: What pools by lifetime came to; None: the policy has none.
     """
 
     policy: str
@@ -111,6 +113,7 @@ class Prediction:
     is_recorded: bool = False
     mallocs_per_step: float | None = None
     min_capacity_bytes: int | None = None
+    lifetimes: LifetimePools | None = None
 
 
 @dataclass(frozen=True, slots=True)

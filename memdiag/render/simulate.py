@@ -8,6 +8,7 @@ from memdiag.allocator.prediction import CalibrationReport, FirstOom, Prediction
 from memdiag.findings import Fragmentation
 from memdiag.render.lightpage import Cell, LightPage
 from memdiag.render.look import PLAIN, Look
+from memdiag.render.simulate_lifetimes import lifetimes
 from memdiag.render.split import PARTS
 from memdiag.render.text import plain
 from memdiag.units import format_bytes, format_count, plural
@@ -26,6 +27,9 @@ def render(report: PredictionReport, look: Look = PLAIN) -> str:
     for first in range(0, len(report.results), COLUMNS):
         page.gap()
         _table(page, report, first)
+    for number, result in enumerate(report.results):
+        if result.lifetimes is not None:
+            lifetimes(page, name_of(number), result.lifetimes)
     _failures(page, report)
     _words(page, report)
     return page.finish()

@@ -65,6 +65,8 @@ def _result(result: Prediction, *, with_min_capacity: bool) -> dict[str, Any]:
         "device_allocs_per_step": result.mallocs_per_step,
         "num_undefined": result.num_undefined,
     }
+    if result.lifetimes is not None:
+        shown["lifetimes"] = {**asdict(result.lifetimes), "bases": dict(result.lifetimes.bases)}
     if with_min_capacity:
         shown["min_capacity_bytes"] = result.min_capacity_bytes
     return shown

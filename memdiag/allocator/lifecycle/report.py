@@ -8,40 +8,13 @@ import numpy as np
 
 from memdiag.allocator.lifecycle import machine, pools
 from memdiag.allocator.lifecycle.marks import Marks, Windows
+from memdiag.allocator.lifecycle.told import LifetimePools, Misfiled, PoolState
 from memdiag.allocator.machine import memory as mem
 from memdiag.allocator.result import OK
 from memdiag.trace import schema
 from memdiag.trace.table import Array
 
 WINDOWS: tuple[str, ...] = ("outside", "precise", "forward", "step")
-
-
-@dataclass(frozen=True)
-class PoolState:
-    """One pool at one moment: its name, segments, and bytes held, handed out, and handed out to tensors that outlive their window."""
-
-    pool: str
-    num_segments: int
-    reserved_bytes: int
-    used_bytes: int
-    surviving_bytes: int
-
-
-@dataclass(frozen=True)
-class Misfiled:
-    """Tensors in the wrong pool.
-
-    Attributes:
-        num, num_bytes: Over the whole replay; bytes of blocks.
-        peak_bytes: Of those that were live at the peak of reserved bytes.
-        cost_bytes: What they cost at that peak. Thought long: bytes of segments obtained for them that lie idle. Thought short: free bytes
-            in segments of the short-lived that a survivor keeps.
-    """
-
-    num: int
-    num_bytes: int
-    peak_bytes: int
-    cost_bytes: int
 
 
 @dataclass(frozen=True)
@@ -114,10 +87,17 @@ class Lifecycle:
             peak_call=int(np.argmax(reserved)) - (1 if first else 0) if len(reserved) else -1,
         )
 
-    @property
-    def predicted_long_bytes(self) -> int:
-        """Bytes of blocks whose tensors were decided to be long-lived, over the whole replay."""
-        return int(self.block[self.thought_long].sum())
+    def told(self) -> LifetimePools:
+        """Returns how it went, as plain data."""
+        return LifetimePools(
+            hooks=self.marks.hooks,
+            bases=self.marks.bases,
+            num_bytes=int(self.block.sum()),
+            thought_long_bytes=int(self.block[self.thought_long].sum()),
+            thought_long_wrongly=self.thought_long_wrongly(),
+            thought_short_wrongly=self.thought_short_wrongly(),
+            pools=self.pools(),
+        )
 
     def live(self, call: int) -> Array:
         """Returns which tensors are live after a call (bool); -1: at the start."""

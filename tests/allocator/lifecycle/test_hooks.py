@@ -1,0 +1,179 @@
+"""When the hooks would run is found in recordings with marks, with stacks only, and with neither."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from memdiag.allocator.from_trace import workload_of
+from memdiag.allocator.lifecycle.hooks import marks_of
+from memdiag.allocator.lifecycle.marks import KINDS, Marks, Windows
+from memdiag.allocator.lifecycle.module_calls import edges_of_layers, edges_of_stacks
+from memdiag.errors import MemdiagError
+from memdiag.sources.torch_snapshot import read
+from memdiag.trace.recorded import Recorded
+
+sys.path.insert(0, str(Path(__file__).parent))
+from lifecycle_program import Program
+
+GPT = Path(__file__).parents[3] / "examples" / "gpt-train.pickle"  # 6 layers, 6 steps, two of them of two micro-batches
+NONE = dict.fromkeys(("setup", "forward", "step", "optimizer"), "none")
+
+
+def found(path: Path, hooks: str = "layer", **changes: object) -> tuple[Marks, Counter[str]]:
+    trace = replace(read(path), **changes)
+    device = trace.devices[0]
+    marks = marks_of(trace, device, workload_of(trace, device), hooks)
+    return marks, Counter(KINDS[kind] for kind in marks.kind.tolist())
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda", "npu"])
+def test_a_recording_by_memdiag_tells_all(goldens: Path, kind: str) -> None:
+    (path,) = goldens.glob(f"{kind}-*-recorded/snapshot.pickle")
+    marks, count = found(path)
+    assert set(marks.bases.values()) == {"marks"}
+    assert count["step_begin"] == count["step_end"] == 3
+    assert count["forward_begin"] == count["forward_end"] == 1 + 12  # the empty window after set-up, four layers, three steps
+    assert count["precise_begin"] == count["precise_end"] == 2
+    assert count["release"] == 1
+
+
+@pytest.mark.parametrize("hooks", ["layer", "stack"])
+@pytest.mark.parametrize("kind", ["cuda", "npu"])
+def test_stacks_and_marks_see_the_same_calls(goldens: Path, kind: str, hooks: str) -> None:
+    (path,) = goldens.glob(f"{kind}-*-recorded/snapshot.pickle")
+    (by_marks, _), (by_stacks, _) = found(path, hooks), found(path, hooks, recorded=None)
+    assert by_stacks.bases["forward"] == "stacks"
+    assert (by_stacks.kind == by_marks.kind).all()
+    assert abs(by_stacks.at - by_marks.at).max() <= 1  # frees on the way out of a layer: stacks do not tell whose they are
+
+
+def test_stacks_show_loops_over_layers() -> None:
+    marks, count = found(GPT)
+    assert marks.bases["forward"] == "stacks"
+    assert count["forward_begin"] == 1 + 8 * 6
+    assert count["step_begin"] == 6
+    _, of_stacks = found(GPT, "stack")
+    assert of_stacks["forward_begin"] == 1 + 8
+
+
+def test_marks_are_in_order_and_stand_between_calls() -> None:
+    for hooks in ("layer", "stack"):
+        marks, _ = found(GPT, hooks)
+        assert (np.diff(marks.at) >= 0).all()
+        trace = read(GPT)
+        num_calls = len(workload_of(trace, trace.devices[0]).op)
+        assert marks.at.min() >= 0
+        assert marks.at.max() <= num_calls
+
+
+def test_without_stacks_whole_passes(goldens: Path) -> None:
+    (path,) = goldens.glob("cuda-*-recorded/snapshot.pickle")
+    device = read(path).devices[0]
+    silent = replace(device, events=device.events.replace(stack=np.full(device.num_events, -1, np.int32)))
+    marks, count = found(path, recorded=None, devices=(silent,))
+    assert marks.bases["forward"] == "phases (marks)"
+    assert count["forward_begin"] == 1 + 6
+
+
+def test_without_anything_nothing(goldens: Path) -> None:
+    (path,) = goldens.glob("cuda-*-recorded/snapshot.pickle")
+    device = read(path).devices[0]
+    nowhere = np.full(device.num_events, -1, np.int32)
+    silent = replace(device, events=device.events.replace(stack=nowhere, step=nowhere, phase=np.zeros(device.num_events, np.int8)))
+    marks, count = found(path, recorded=None, devices=(silent,), bases={})
+    assert marks.bases == NONE
+    assert count == {"forward_begin": 1, "forward_end": 1}
+
+
+def test_a_trace_from_the_midst_has_no_set_up_and_no_first_optimizer_step(goldens: Path) -> None:
+    (path,) = goldens.glob("cuda-2.13.0-late/snapshot.pickle")
+    marks, count = found(path)
+    assert (marks.bases["setup"], marks.bases["optimizer"]) == ("none", "none")
+    assert count["precise_begin"] == count["release"] == 0
+    assert count["forward_begin"] >= 1
+    assert marks.at[0] == 0  # the empty window that let the next one count is over
+
+
+def test_there_are_two_kinds_of_hooks() -> None:
+    with pytest.raises(MemdiagError, match="no hooks of the kind module"):
+        found(GPT, "module")
+
+
+# ---- module marks
+
+
+class _Device:
+    num_events = 100
+
+
+class _Marks(Recorded):
+    """Marks placed by hand: (event, path; "" for none)."""
+
+    def place(self, device: object, columns: dict[str, np.ndarray]) -> np.ndarray:  # noqa: ARG002
+        return columns["time_ns"]
+
+
+def recorded(*marks: tuple[int, str]) -> Recorded:
+    names = tuple(dict.fromkeys(path for _, path in marks if path))
+    modules = {
+        "time_ns": np.array([at for at, _ in marks], np.int64),
+        "name": np.array([names.index(path) if path else -1 for _, path in marks], np.int64),
+    }
+    return _Marks(names, {}, modules, {}, {})
+
+
+def edges(found: list[tuple[int, bool]]) -> str:
+    return " ".join(f"{'(' if begins else ')'}{at}" for at, begins in found)
+
+
+DECODER = recorded(
+    (1, "GPT"), (2, "decoder"), (3, "decoder.layers.0"), (4, "decoder.layers.0.mlp"), (5, "decoder.layers.0"), (6, "decoder"),
+    (7, "decoder.layers.1"), (8, "decoder"), (9, "GPT"), (10, ""),
+)  # fmt: skip
+LIST = recorded((1, "GPT"), (2, "h.0"), (3, "GPT"), (4, "h.1"), (5, "GPT"), (6, "head"), (7, "GPT"), (8, ""), (9, "GPT"), (10, "h.0"))
+
+
+def test_layers_are_parts_of_lists() -> None:
+    assert edges(edges_of_layers(DECODER, _Device())) == "(3 )6 (7 )8"
+    assert edges(edges_of_layers(LIST, _Device())) == "(2 )3 (4 )5 (10 )100"
+
+
+def test_experts_are_calls_within_calls() -> None:
+    experts = recorded((1, "layers.0"), (2, "layers.0.experts.3.up"), (3, "layers.0.experts"), (4, "layers.0.experts.5"), (6, "layers.1"))
+    assert edges(edges_of_layers(experts, _Device())) == "(1 (2 )3 (4 )6 )6 (6 )100"
+
+
+def test_a_stack_is_the_owner_of_a_list() -> None:
+    assert edges(edges_of_stacks(DECODER, _Device())) == "(2 )9"
+    assert edges(edges_of_stacks(LIST, _Device())) == "(2 )5 (10 )100"
+
+
+def test_a_layer_computed_again_is_a_call_of_its_own() -> None:
+    again = recorded((1, "layers.0"), (2, "GPT"), (3, ""), (5, "layers.0"), (6, ""), (7, "layers.0"), (8, ""))
+    assert edges(edges_of_layers(again, _Device())) == "(1 )2 (5 )6 (7 )8"
+    assert edges(edges_of_stacks(again, _Device())) == "(1 )2 (5 )6 (7 )8"
+
+
+# ---- the state of every call
+
+
+def test_windows_of_calls() -> None:
+    program = Program().mark("precise_begin").alloc(0, 1).mark("precise_end", "forward_begin", "forward_end").alloc(1, 1)
+    program.mark("step_begin", "forward_begin").alloc(2, 1).mark("forward_end").alloc(3, 1).mark("step_end").alloc(4, 1)
+    windows = Windows.of(program.hooks, 5)
+    assert windows.precise.tolist() == [True, False, False, False, False]
+    assert windows.forward.tolist() == [False, False, True, False, False]
+    assert windows.step.tolist() == [False, False, True, True, False]
+    assert windows.ends.tolist() == [1, 4, 3, 4, 5]
+
+
+def test_no_marks() -> None:
+    assert Marks.none().bases == NONE
+    windows = Windows.of(Marks.none(), 3)
+    assert windows.ends.tolist() == [3, 3, 3]
