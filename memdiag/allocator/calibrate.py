@@ -16,7 +16,7 @@ from memdiag.allocator.comparing import Comparison, Recorded, compare
 from memdiag.allocator.fitting import fit_limit
 from memdiag.allocator.from_trace import described, resumed
 from memdiag.allocator.limits import Limits
-from memdiag.allocator.recorded_settings import RecordedSettings, recorded_settings
+from memdiag.allocator.recorded_settings import RecordedSettings, Shares, recorded_settings
 from memdiag.allocator.result import Replay
 from memdiag.allocator.workload import Workload
 from memdiag.trace.model import DeviceTrace, Trace
@@ -92,8 +92,24 @@ def calibrate(trace: Trace, device: DeviceTrace, replayer: Replayer | None = Non
         trace, device: The recording.
         replayer: In place of ``memdiag.allocator.replay.replay``.
     """
+    return described_best(trace, device, replayer)[1]
+
+
+def described_best(trace: Trace, device: DeviceTrace, replayer: Replayer | None = None) -> tuple[Workload, Calibration]:
+    """Returns what was asked for on ``device``, and the calibration.
+
+    Whether releases were garbage collection is not recorded. Where the settings allow for it, both are tried; what fits better is taken.
+    """
     workload, limits = described(trace, device)
-    return calibrate_workload(trace, device, workload, limits, replayer)
+    found = calibrate_workload(trace, device, workload, limits, replayer)
+    if found.is_exact or not device.has_addresses or not Shares.of(trace, device).threshold:
+        return workload, found
+    for collects in (False, True):
+        other, limits = described(trace, device, collects=collects)
+        tried = calibrate_workload(trace, device, other, limits, replayer)
+        if (tried.exact_fraction or 0.0) > (found.exact_fraction or 0.0):
+            workload, found = other, tried
+    return workload, found
 
 
 def calibrate_workload(

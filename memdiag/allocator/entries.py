@@ -7,7 +7,7 @@ were asked for: an ``empty_cache``. Where a request follows, only what it did ne
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -52,11 +52,18 @@ class Failures:
     shares: Shares
 
 
-def calls_of_entries(trace: Trace, device: DeviceTrace, handles: Array, pools: tuple[tuple[int, int], ...]) -> tuple[Calls, Failures]:
-    """Returns the calls that left the entries of a recording, and the requests among them that were refused."""
+def calls_of_entries(
+    trace: Trace, device: DeviceTrace, handles: Array, pools: tuple[tuple[int, int], ...], *, collects: bool | None = None
+) -> tuple[Calls, Failures]:
+    """Returns the calls that left the entries of a recording, and the requests among them that were refused.
+
+    ``collects`` says whether there is garbage collection, which needs more than its setting: a limit of the process. None: as it looks.
+    """
     events, tensors = device.events, device.tensors
     parts = _Parts.of(device)
     settings = Shares.of(trace, device)
+    if not (_collects(trace, device, parts, settings) if collects is None else collects):
+        settings = replace(settings, threshold=0.0)
     retried = _retried(trace, device, parts, settings.threshold)
     calls = Calls(handles)
 
@@ -95,6 +102,17 @@ def calls_of_entries(trace: Trace, device: DeviceTrace, handles: Array, pools: t
     np.maximum.at(last_use, np.concatenate((pool, pool_of_oom)), np.concatenate((made, ooms)))
     _add_releases(calls, device, parts, retried, pools, last_use)
     return calls, _failures(device, parts, retried, trace.layout, settings)
+
+
+def _collects(trace: Trace, device: DeviceTrace, parts: _Parts, shares: Shares) -> bool:
+    """Whether garbage was collected, as far as it looks: memory was given back for a request, and not all that could have been."""
+    if not shares.threshold or shares.fraction is not None:
+        return bool(shares.threshold)
+    if trace.layout.max_split is not None:  # blocks of that size are given back one by one, too
+        return False
+    own = np.flatnonzero(_retried(trace, device, parts, shares.threshold) & (device.events.action == schema.ALLOC))
+    releases = np.flatnonzero(np.isin(device.events.action, _RELEASES))
+    return bool(len(own)) and bool((device.usage.cache[releases[np.searchsorted(releases, own) - 1]] > 0).any())
 
 
 def _add_pools(calls: Calls, device: DeviceTrace, made: Array, pool: Array, pool_of: Array) -> None:

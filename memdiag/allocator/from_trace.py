@@ -40,15 +40,18 @@ def workload_of(trace: Trace, device: DeviceTrace) -> Workload:
     return described(trace, device)[0]
 
 
-def described(trace: Trace, device: DeviceTrace) -> tuple[Workload, Limits]:
-    """Returns the workload, and what is known of the room that the allocator had."""
+def described(trace: Trace, device: DeviceTrace, *, collects: bool | None = None) -> tuple[Workload, Limits]:
+    """Returns the workload, and what is known of the room that the allocator had.
+
+    ``collects`` says whether there is garbage collection; None: as it looks.
+    """
     handles = _streams(device)
     if trace.format == PLAIN_EVENTS:
         return _plain(trace, device, handles), Limits(device.capacity_bytes, device.capacity_bytes is not None)
     if not device.has_addresses:
         return _lifetimes(device, handles), Limits(device.capacity_bytes, device.capacity_bytes is not None)
     pools = _pools(device)
-    calls, failures = calls_of_entries(trace, device, handles, pools)
+    calls, failures = calls_of_entries(trace, device, handles, pools, collects=collects)
     limits = limits_of(device, failures)
     calls = calls.with_external(limits.steps)
     workload = calls.workload(

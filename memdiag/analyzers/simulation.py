@@ -13,9 +13,10 @@ from functools import cached_property
 import numpy as np
 
 from memdiag.allocator.as_trace import Simulated, as_trace
-from memdiag.allocator.calibrate import Calibration, calibrate_workload
+from memdiag.allocator.calibrate import Calibration, described_best
 from memdiag.allocator.conf import Conf
-from memdiag.allocator.from_trace import PLAIN_EVENTS, described
+from memdiag.allocator.from_trace import PLAIN_EVENTS
+from memdiag.allocator.lifecycle.replay import LifecycleReplay
 from memdiag.allocator.limits import Limits
 from memdiag.allocator.prediction import CalibrationReport, FirstDivergence, FirstOom, Prediction, PredictionReport, RecordedRun
 from memdiag.allocator.recorded_settings import DEFAULT_VERSION, recorded_settings
@@ -85,8 +86,7 @@ class Subject:
             from memdiag.allocator.replay import replay
 
             replayer = replay
-        workload, limits = described(trace, device)
-        calibration = calibrate_workload(trace, device, workload, limits, replayer)
+        workload, calibration = described_best(trace, device, replayer)
         return cls(trace, device, workload, calibration.limits, calibration, replayer)
 
     @property
@@ -181,6 +181,7 @@ def predict(subject: Subject, scenario: Scenario, *, with_min_capacity: bool = F
         num_cycles=int(np.count_nonzero(freed > 0)), num_undefined=undefined,
         error_bytes=subject.calibration.error_bytes if recorded_peak is not None else None, is_recorded=kept,
         mallocs_per_step=obtained / steps if steps else None, min_capacity_bytes=smallest,
+        lifetimes=replay.lifecycle.told() if isinstance(replay, LifecycleReplay) and replay.lifecycle is not None else None,
     )  # fmt: skip
     return prediction, replay, simulated
 
