@@ -37,7 +37,8 @@ GRID: dict[str, tuple[str, ...]] = {
 _NPU_ONLY = {SEGMENT, ALIGNED, PAGES, LAZY}
 # What is refined by going half way to the next value of the grid, with what it must be a multiple of.
 _STEPS: dict[str, int] = {MAX_SPLIT: 1, ROUNDING: 1, LARGE: 2, SEGMENT: 2}
-_LOWEST, _HIGHEST = 12, 4096
+_LOWEST = 12
+_HIGHEST = {MAX_SPLIT: 4096, ROUNDING: 1024, LARGE: 512, SEGMENT: 512}
 _NEEDS = {ROUNDING: MAX_SPLIT, SEGMENT: EXPANDABLE, ALIGNED: EXPANDABLE}
 # torch_npu refuses the pair; on CUDA the second does next to nothing beside the first.
 _EXCLUDES = ((EXPANDABLE, MAX_SPLIT), (EXPANDABLE, GC), (LARGE, SEGMENT))
@@ -122,7 +123,7 @@ def _beside(key: str, value: str) -> Iterator[str]:
     elif key in _STEPS:
         for factor in (0.75, 0.875, 1.125, 1.5):
             moved = round(int(value) * factor / _STEPS[key]) * _STEPS[key]
-            if _LOWEST <= moved <= _HIGHEST:
+            if _LOWEST <= moved <= _HIGHEST[key]:
                 yield str(int(moved))
     elif value in GRID[key]:
         at = GRID[key].index(value)

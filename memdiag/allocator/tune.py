@@ -24,6 +24,7 @@ SETTING_PRICE = 0.002
 _NUM_BEST = 4  # choices whose neighbours are tried in each round
 _MOST_ROUNDS = 6
 _BATCH = 16
+_TRIAL, _LEAST_CUT = 48, 0.35  # after so many choices, the share that must have been cut short
 
 Evaluate = Callable[[Choice, bool], Score]  # a choice, up to the peak only
 Progress = Callable[[int, int], None]  # choices tried, of so many
@@ -115,11 +116,16 @@ class _Search:
 
     def score(self, choice: Choice) -> Score | None:
         known = list(self.found.scores.values())
-        if known:
+        if known and self.is_part_worth:
             part = self.evaluate(choice, True)
             if any(score.dominates(part) for score in known):
                 return None
         return self.evaluate(choice, False)
+
+    @property
+    def is_part_worth(self) -> bool:
+        """Whether looking at the first part alone spares more than it takes, as far as it was tried."""
+        return len(self.seen) < _TRIAL or self.found.num_cut_short > _LEAST_CUT * len(self.seen)
 
     @property
     def is_over(self) -> bool:

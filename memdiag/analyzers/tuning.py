@@ -16,7 +16,7 @@ from memdiag.allocator.result import OUT_OF_MEMORY, UNDEFINED, Replay
 from memdiag.allocator.space import GC, GRID, Choice, Space
 from memdiag.allocator.tune import Found, Progress, merit, search, without_ballast
 from memdiag.allocator.tuned import Reason, Recommended, Score, Tried, TunedTrace, TuneReport
-from memdiag.allocator.workload import Workload
+from memdiag.allocator.workload import ALLOC, Workload
 from memdiag.analyzers.allocator_settings import AllocatorSettings
 from memdiag.analyzers.simulation import Scenario, Subject, calibration_report
 from memdiag.errors import MemdiagError
@@ -24,9 +24,9 @@ from memdiag.registry import POLICIES, resolve
 from memdiag.settings.conf import parse_conf
 from memdiag.units import MIB, format_bytes, plural
 
-_PART_AT_MOST = 0.8  # of the calls: else the first part is hardly cheaper than the whole
+_PART_AT_MOST = 0.35  # of the calls: else the first part is hardly cheaper than the whole
 _NUM_FRONT = 12
-_LEAST_GAIN = 2 * MIB  # a device page: less is nothing
+_LEAST_GAIN, _LEAST_SHARE = 2 * MIB, 0.002  # a device page, and of the peak: less is nothing
 CAVEATS: dict[str, str] = {
     "expandable_segments": "expandable_segments must be set before the first allocation; some versions fail with CUDA IPC, CUDA graphs or "
     "MemPools of their own, and on NPU driver and CANN must support virtual memory",
@@ -80,15 +80,21 @@ class _Member:
         return replace(self, first=replace(work, **columns))
 
     def replay(self, scenario: Scenario, *, is_part: bool) -> Replay:
-        subject = self.subject
-        if is_part and self.first is not None:
-            subject = replace(subject, workload=self.first)
-        return subject.replay(scenario, log=False)
+        """Replays a scenario, or its first part.
 
-    def peak(self, scenario: Scenario, replay: Replay) -> int:
-        device = self.subject.device
-        held = device.start["reserved"] if self.subject.is_recorded(scenario) and device.has_addresses else 0
-        return max(int(replay.reserved.max(initial=0)), held, 0)
+        What was there before the first event is placed anew, also under the recorded settings: the cache that it came with would count
+        against them only.
+        """
+        work = self.subject.workload if self.first is None or not is_part else self.first
+        return self.subject.replayer(
+            work, scenario.policy, conf=scenario.conf, torch_version=scenario.torch_version, capacity=scenario.capacity_bytes,
+            fraction=scenario.fraction, log=False, keep_start=False,
+        )  # fmt: skip
+
+    @property
+    def begins_late(self) -> bool:
+        """Whether tensors were there before the first event."""
+        return bool(len(self.subject.workload.start.block_off))
 
 
 def _score(members: list[_Member], scenarios: list[Scenario], *, is_part: bool) -> Score:
@@ -99,7 +105,7 @@ def _score(members: list[_Member], scenarios: list[Scenario], *, is_part: bool) 
         failed = int(np.count_nonzero(replay.status == OUT_OF_MEMORY)) + int((replay.status == UNDEFINED).any())
         failing += bool(failed)
         ooms += failed
-        peaks.append(member.peak(scenario, replay))
+        peaks.append(int(replay.reserved.max(initial=0)))
         if len(replay.retries):
             retries += int(replay.retries[-1])
             allocs += int(replay.device_allocs[-1])
@@ -123,6 +129,11 @@ def tune(
         MemdiagError: The recordings are of several backends.
     """
     begin = time.monotonic()
+    for subject in subjects:
+        if not (subject.workload.op == ALLOC).any():
+            raise MemdiagError(
+                f"{subject.trace.path} has no allocations to replay", "record the run from its beginning: memdiag record -- python train.py"
+            )
     backends = {resolve(POLICIES[subject.recorded.policy]).BACKEND for subject in subjects}
     if len(backends) > 1:
         raise MemdiagError("these traces are of CUDA and of NPU devices: no setting is for both", "tune them one backend at a time")
@@ -152,7 +163,7 @@ def _report(
 ) -> TuneReport:
     recorded_peaks = [_recorded_peak(member) for member in members]
     known = [peak for peak in recorded_peaks if peak is not None]
-    before = max(known) if len(known) == len(members) else baseline.peak
+    before = max(known) if len(known) == len(members) and not any(member.begins_late for member in members) else baseline.peak
     errors = [member.subject.calibration.error_bytes for member in members]
     error = max((each for each in errors if each is not None), default=None) if None not in errors else None
 
@@ -196,15 +207,20 @@ def _verdict(baseline: Score, choice: Choice, score: Score, before: int, error: 
             return True, f"{plural(score.num_ooms, 'request')} would still fail, fewer than under the recorded settings"
         return True, "it fits, where the recorded settings run out of memory"
     saved = before - score.peak
+    nothing = "nothing that was tried does better than the recorded settings"
     if merit(score, baseline, choice) >= merit(baseline, baseline, {}):
-        return False, "nothing that was tried does better than the recorded settings"
-    if saved > max(off, _LEAST_GAIN):
-        return True, f"the reserved peak falls by {format_bytes(saved)}" + (f", give or take {format_bytes(off)}" if off else "")
+        return False, nothing
+    gains = []
+    if saved > max(off, _LEAST_GAIN, _LEAST_SHARE * before):
+        gains.append(f"the reserved peak falls by {format_bytes(saved)}" + (f", give or take {format_bytes(off)}" if off else ""))
     if score.num_retries < baseline.num_retries and saved >= -off:
-        return True, f"{plural(baseline.num_retries - score.num_retries, 'retry', 'retries')} less, each of which stops the device"
-    if off and saved > 0:
+        fewer = plural(baseline.num_retries - score.num_retries, "retry", "retries")
+        gains.append(f"{fewer} less, each of which gives back all cached memory and stops the device")
+    if gains:
+        return True, "; ".join(gains)
+    if 0 < saved <= off:
         return False, f"the most that was found to gain, {format_bytes(saved)}, is within the error of the model, {format_bytes(off)}"
-    return False, "nothing that was tried gains anything that counts"
+    return False, nothing
 
 
 def _recommended(
@@ -224,6 +240,8 @@ def _recommended(
         caveats.append("garbage collection needs the memory fraction of this run to be set")
     if any(member.subject.calibration.exact is None for member in members):
         caveats.append("the model could not be compared with a recording of addresses: try the line before relying on it")
+    if any(member.begins_late for member in members):
+        caveats.append("the trace begins with tensors already there: what they would have needed is a guess")
     if len(members) == 1 and score.num_failing == 0:
         caveats.append("found on one trace: a run of other shapes or another length may want another line")
     return Recommended(line.partition("=")[2], line, tried, tuple(reasons), tuple(caveats))

@@ -1,0 +1,116 @@
+"""``memdiag tune`` on recordings: calibrated first, one line for all ranks, nothing within the error, nothing that the version lacks."""
+
+import json
+import shutil
+
+import pytest
+
+from memdiag.allocator.prediction import CalibrationReport
+from memdiag.allocator.tuned import Reason, Recommended, Score, Tried, TunedTrace, TuneReport
+from memdiag.cli.main import main
+from memdiag.render.tune import render
+
+
+@pytest.fixture
+def tuned(capsys):
+    def run(*arguments):
+        assert main(["tune", "--json", *map(str, arguments)]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    return run
+
+
+def test_a_run_that_failed_fits(tuned, goldens):
+    found = tuned(goldens / "cuda-2.13.0-oom" / "snapshot.pickle")
+    assert found["traces"][0]["calibration"]["exact_fraction"] == 1.0
+    assert not found["baseline"]["fits"]
+    best = found["recommended"]
+    assert best["fits"]
+    assert best["line"].startswith("export PYTORCH_CUDA_ALLOC_CONF=")
+    assert best["conf"] in best["line"]
+    assert best["why"]
+    assert all(each["fits"] for each in found["front"])
+    peaks = [each["peak_reserved_bytes"] for each in found["front"]]
+    assert peaks == sorted(peaks)
+
+
+def test_what_simulate_says_of_the_line_is_what_tune_says(tuned, goldens, capsys):
+    file = goldens / "cuda-2.13.0-train" / "snapshot.pickle"
+    best = tuned(file)["recommended"]
+    assert main(["simulate", "--json", str(file), "--conf", best["conf"]]) == 0
+    result = json.loads(capsys.readouterr().out)["results"][0]
+    assert [result[key] for key in ("peak_reserved_bytes", "num_retries", "device_allocs", "saved_bytes")] == [
+        best[key] for key in ("peak_reserved_bytes", "num_retries", "device_allocs", "saved_bytes")
+    ]
+
+
+def test_an_npu_gets_its_own_variable_and_keys(tuned, goldens):
+    found = tuned(goldens / "npu-2.13.0-train" / "snapshot.pickle")
+    for each in found["front"]:
+        assert not ("expandable_segments" in each["conf"] and "max_split_size_mb" in each["conf"])
+    if found["recommended"]:
+        assert "PYTORCH_NPU_ALLOC_CONF=" in found["recommended"]["line"]
+
+
+def test_one_line_for_all_ranks(tuned, goldens, tmp_path):
+    for rank, name in enumerate(("cuda-2.13.0-oom", "cuda-2.13.0-train")):
+        shutil.copy(goldens / name / "snapshot.pickle", tmp_path / f"rank{rank}.pkl")
+    found = tuned(tmp_path)
+    assert [trace["path"].rpartition("/")[2] for trace in found["traces"]] == ["rank0.pkl", "rank1.pkl"]
+    assert all(len(each["peaks_reserved_bytes"]) == 2 for each in found["front"])
+    assert found["recommended"]["fits"]
+
+
+def test_backends_are_not_mixed(goldens, capsys):
+    files = [goldens / name / "snapshot.pickle" for name in ("cuda-2.13.0-train", "npu-2.13.0-train")]
+    assert main(["tune", *map(str, files)]) == 2
+    assert "no setting is for both" in capsys.readouterr().err
+
+
+def test_what_was_there_before_counts_the_same_for_all(tuned, goldens):
+    found = tuned(goldens / "cuda-2.13.0-late" / "snapshot.pickle")
+    assert found["baseline"]["peak_reserved_bytes"] >= max(each["peak_reserved_bytes"] for each in found["front"][:1])
+    if found["recommended"]:
+        assert any("already there" in caveat for caveat in found["recommended"]["caveats"])
+
+
+def test_a_smaller_card(tuned, goldens):
+    found = tuned(goldens / "cuda-2.13.0-train" / "snapshot.pickle", "--capacity", "1GiB")
+    assert found["traces"][0]["capacity_bytes"] == 1 << 30
+
+
+def test_without_allocations_it_says_so(goldens, capsys):
+    assert main(["tune", str(goldens / "cuda-2.13.0-state-only" / "snapshot.pickle")]) == 2
+    assert "no allocations to replay" in capsys.readouterr().err
+
+
+def test_a_text_report(goldens, capsys):
+    assert main(["tune", str(goldens / "cuda-2.13.0-oom" / "snapshot.pickle"), "--budget-seconds", "30"]) == 0
+    said = capsys.readouterr().out
+    for words in ("CALIBRATED", "exact: 70 of 70", "SET", "export PYTORCH_CUDA_ALLOC_CONF=", "recorded", "driver calls"):
+        assert words in said
+
+
+def test_keeping_is_an_answer():
+    calibration = CalibrationReport(100, 90, 0.9, None, 5 << 20)
+    trace = TunedTrace("a.pkl", 0, "2.13", calibration, "", 100 << 20, None, 10)
+    tried = Tried("", Score(0, 0, (100 << 20,), 0, 5, 0), 0)
+    report = TuneReport((trace,), tried, (tried,), None, "nothing that was tried does better", 5 << 20, 3, 0, 0.1, is_complete=False)
+    said = render(report)
+    assert "KEEP" in said
+    assert "off by 5.00 MiB at most" in said
+    assert "--budget-seconds" in said
+
+
+def test_reasons_are_told():
+    calibration = CalibrationReport(1, None, None, None, None)
+    trace = TunedTrace("a.npz", 0, "2.13", calibration, "", None, None, 10)
+    score = Score(0, 0, (50 << 20,), 0, 5, 0)
+    best = Tried("x:1,y:2", score, 50 << 20)
+    reasons = (Reason("x:1", 60 << 20, 2, 9, True), Reason("y:2", 60 << 20, 0, 5, False))
+    recommended = Recommended("x:1,y:2", "export V=x:1,y:2", best, reasons, ("mind this",))
+    report = TuneReport((trace, trace), best, (best,), recommended, "it pays", None, 3, 0, 0.1, is_complete=True)
+    said = " ".join(render(report).split())
+    more = "10.00 MiB higher, 2 retries more, 4 driver calls more"
+    for words in ("NOT CALIBRATED", more, "it would not fit", "mind this", "Peaks of the"):
+        assert words in said
