@@ -5,6 +5,7 @@ A saving is quoted only where a replay of the recorded settings reproduces the r
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -36,7 +37,8 @@ def replayed(trace: Trace, context: Context, findings: Iterable[Finding]) -> tup
     for view in context.views(trace):
         lines = _lines(settings, [finding for finding in found if finding.device in {None, view.device.device}])
         if lines and view.device.has_addresses and view.device.num_events <= _MOST_EVENTS:
-            results += _Replays.of(trace, view.device, settings).results(lines)
+            with contextlib.suppress(MemdiagError):  # the file claims settings that its allocator would refuse
+                results += _Replays.of(trace, view.device, settings).results(lines)
     return [_with_saving(finding, results) for finding in found], tuple(results)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +13,14 @@ from memdiag.units import format_bytes, plural
 if TYPE_CHECKING:
     from memdiag.allocator.calibrate import Calibration
     from memdiag.allocator.result import Replay
-    from memdiag.allocator.workload import Workload
+    from memdiag.analyzers.simulation import Subject
     from memdiag.cli.after_run import Run
     from memdiag.cli.recorded_run import Done
     from memdiag.cli.rerun import RecordedRun
     from memdiag.trace.model import DeviceTrace, Trace
 
 RESULT = "try.json"
+_SEARCH_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -28,17 +29,12 @@ class Predicted:
 
     Attributes:
         path: Its trace.
-        trace, device: What was recorded.
-        workload: What it asked for.
-        calibration: How far a replay of the recorded settings is what was recorded.
+        subject: What was recorded, with how far a replay of the recorded settings is that.
         replay: The replay under the settings to try.
     """
 
     path: Path
-    trace: Trace
-    device: DeviceTrace
-    workload: Workload
-    calibration: Calibration
+    subject: Subject
     replay: Replay
 
 
@@ -99,10 +95,8 @@ def predict(run: RecordedRun, conf: str | None) -> Prediction:
     Raises:
         MemdiagError: There is nothing to replay, or the settings are refused.
     """
-    from memdiag.allocator.calibrate import calibrate_workload
-    from memdiag.allocator.from_trace import described
-    from memdiag.allocator.replay import replay
     from memdiag.analyzers.allocator_settings import AllocatorSettings
+    from memdiag.analyzers.simulation import Subject
     from memdiag.cli.loading import read_trace
 
     if not run.traces:
@@ -114,19 +108,24 @@ def predict(run: RecordedRun, conf: str | None) -> Prediction:
             f"{loaded[0][0].name} was recorded on {loaded[0][1].backend or 'an unknown device'}, whose allocator has no settings to try",
             "try a run on a CUDA or NPU device, or record on one that is not there: memdiag record --phantom …",
         )
-    chosen = _best() if conf is None else conf
-    ranks = []
     with busy("predicting …"):
-        for path, trace in loaded:
-            device = max(trace.devices, key=lambda device: device.num_events)
-            workload, limits = described(trace, device)
-            calibration = calibrate_workload(trace, device, workload, limits)
-            predicted = replay(
-                workload, calibration.policy, conf=chosen, torch_version=calibration.torch_version, capacity=limits.capacity_bytes,
-                keep_start=chosen == calibration.conf,
-            )  # fmt: skip
-            ranks.append(Predicted(path, trace, device, workload, calibration, predicted))
+        subjects = [Subject.of(trace, max(trace.devices, key=lambda device: device.num_events)) for _, trace in loaded]
+    chosen = _best(subjects) if conf is None else conf
+    replays = [subject.replay(replace(subject.recorded, conf=chosen), log=False) for subject in subjects]
+    ranks = [Predicted(path, subject, made) for path, subject, made in zip(run.traces, subjects, replays, strict=True)]
     return Prediction(settings.variable, chosen, tuple(ranks))
+
+
+def _best(subjects: list[Subject]) -> str:
+    """Returns the settings that ``memdiag tune`` recommends."""
+    from memdiag.analyzers.tuning import tune
+
+    with busy("looking for better settings …"):
+        found = tune(subjects, seconds=_SEARCH_SECONDS)
+    if found.recommended is None:
+        raise MemdiagError(f"no better settings to try: {found.verdict}", "memdiag try --conf 'k:v,…' tries those that you name")
+    say(f"memdiag: recommended for this run: {found.recommended.conf} ({found.verdict})")
+    return found.recommended.conf
 
 
 def say_prediction(run: RecordedRun, prediction: Prediction) -> None:
@@ -137,11 +136,11 @@ def say_prediction(run: RecordedRun, prediction: Prediction) -> None:
     say(f"  with       {prediction.variable}={prediction.conf or '(nothing set)'}")
     for rank in prediction.ranks:
         lead = f"{rank.path.name}: " if len(prediction.ranks) > 1 else ""
-        usage = rank.device.usage.reserved
+        usage = rank.subject.device.usage.reserved
         peak, failed = int(rank.replay.reserved.max(initial=0)), int(rank.replay.ooms.max(initial=0))
         fails = "no request fails" if not failed else f"{plural(failed, 'request')} would fail"
         say(f"  predicted  {lead}peak {format_bytes(peak)} reserved instead of {format_bytes(int(usage.max(initial=0)))}; {fails}")
-        say(f"             {lead}{calibrated(rank.calibration)}")
+        say(f"             {lead}{calibrated(rank.subject.calibration)}")
 
 
 def calibrated(calibration: Calibration) -> str:
@@ -169,10 +168,10 @@ def _compare(rank: Predicted, trace: Trace) -> Compared:
     from memdiag.allocator.workload import ALLOC
     from memdiag.trace import schema
 
-    device = next((each for each in trace.devices if each.device == rank.device.device), trace.devices[0])
+    device = next((each for each in trace.devices if each.device == rank.subject.device.device), trace.devices[0])
     workload, _ = described(trace, device)
-    end, end_now = shared_calls(rank.workload, workload, len(rank.device.tensors), rank.trace.layout)
-    row = int(rank.workload.row[end - 1]) + 1 if end else 0
+    end, end_now = shared_calls(rank.subject.workload, workload, len(rank.subject.device.tensors), rank.subject.trace.layout)
+    row = int(rank.subject.workload.row[end - 1]) + 1 if end else 0
     row_now = int(workload.row[end_now - 1]) + 1 if end_now else 0
 
     def ooms(device: DeviceTrace, until: int) -> int:
@@ -180,18 +179,18 @@ def _compare(rank: Predicted, trace: Trace) -> Compared:
 
     return Compared(
         name=rank.path.name,
-        num_allocations=int((rank.workload.op[:end] == ALLOC).sum()),
-        num_recorded=int((rank.workload.op == ALLOC).sum()),
+        num_allocations=int((rank.subject.workload.op[:end] == ALLOC).sum()),
+        num_recorded=int((rank.subject.workload.op == ALLOC).sum()),
         num_now=int((workload.op == ALLOC).sum()),
-        recorded=int(rank.device.usage.reserved[:row].max(initial=0)),
+        recorded=int(rank.subject.device.usage.reserved[:row].max(initial=0)),
         predicted=int(rank.replay.reserved[:end].max(initial=0)),
         now=int(device.usage.reserved[:row_now].max(initial=0)),
-        ooms_recorded=ooms(rank.device, row),
+        ooms_recorded=ooms(rank.subject.device, row),
         ooms_predicted=int(rank.replay.ooms[:end].max(initial=0)),
         ooms_now=ooms(device, row_now),
         now_whole=int(device.usage.reserved.max(initial=0)),
         ooms_whole=ooms(device, device.num_events),
-        calibrated=calibrated(rank.calibration),
+        calibrated=calibrated(rank.subject.calibration),
     )
 
 
@@ -232,7 +231,3 @@ def _say_one(each: Compared) -> None:
     if each.num_now > each.num_allocations:
         failed = f", {plural(each.ooms_whole, 'request')} failed" if each.ooms_whole else ""
         say(f"  after them the new run made {each.num_now - each.num_allocations:,} more: peak {format_bytes(each.now_whole)}{failed}")
-
-
-def _best() -> str:
-    raise MemdiagError("no settings to try", "give them: memdiag try --conf 'expandable_segments:True'")

@@ -25,6 +25,7 @@ import traceback
 from collections.abc import Callable, Iterable
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1])]
@@ -101,15 +102,33 @@ class Session:
         from memdiag.render.look import Look
 
         try:
-            report = build_report(trace)  # type: ignore[arg-type]
+            report = build_report(trace, replay=False)  # type: ignore[arg-type]
         except MemdiagError:
             return
+        self._replay(trace)
         for name, target in RENDERERS.items():
             text = resolve(target)(report, Look(width=80))
             if name == "json":
                 json.loads(text)
             if any(ord(character) < 32 and character != "\n" for character in text):
                 raise ControlCharacter(f"{name}: {next(c for c in text if ord(c) < 32 and c != chr(10))!r} of the file reaches the reader")
+
+    def _replay(self, trace: Any) -> None:
+        """Replays what was recorded, and under settings that place every block elsewhere."""
+        from memdiag.analyzers.simulation import Scenario, Subject
+        from memdiag.errors import MemdiagError
+
+        for device in trace.devices:
+            try:
+                subject = Subject.of(trace, device)
+            except MemdiagError:
+                continue
+            for policy in ("caching", "npu"):
+                for conf in ("expandable_segments:True", "roundup_power2_divisions:4"):
+                    try:
+                        subject.replay(Scenario(policy, conf, "2.13", 8 << 30), log=True)
+                    except MemdiagError:
+                        continue
 
     def _found(self, data: bytes, error: Exception) -> str:
         frames = [f for f in traceback.extract_tb(error.__traceback__) if "memdiag" in f.filename or "fuzz" in f.filename]
