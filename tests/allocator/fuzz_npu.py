@@ -22,11 +22,11 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent))
 
 from programs import Program, npu_program
-from real_npu import Done, Worker
+from real_npu import RAISED, Done, Worker
 from rows import COUNTERS
 
 from memdiag.allocator.replay import replay
-from memdiag.allocator.result import Replay
+from memdiag.allocator.result import UNDEFINED, Replay
 from memdiag.trace.schema import ACTION_CODES
 
 # Streams are ordered by where their objects lie, which changes from run to run.
@@ -47,16 +47,20 @@ def bases_of(found: Replay, addr: np.ndarray) -> np.ndarray:
 def difference(program: Program, truth: Done) -> str:
     """Replays one program and compares; "" where nothing differs."""
     found = replay(program.workload(), policy(program), conf=program.conf, capacity=program.total, log=True)
+    raised = np.flatnonzero(truth.status == RAISED)
+    end = int(raised[0]) if len(raised) else len(truth.status)
+    if len(raised) and (found.status[end:] != UNDEFINED).any():
+        return f"call {end} {program.calls[end]}: the real allocator raised, the machine went on"
     bases = bases_of(found, truth.addr)
     addr = np.where(found.seg >= 0, bases[found.seg] + found.off, -1)
     for name, ours, theirs in (("status", found.status, truth.status), ("addr", addr, truth.addr)):
-        if len(at := np.flatnonzero(ours != theirs)):
+        if len(at := np.flatnonzero(ours[:end] != theirs[:end])):
             return f"call {at[0]} {program.calls[at[0]]}: {name} is {int(ours[at[0]])}, should be {int(theirs[at[0]])}"
     for k, name in enumerate(COUNTERS):
         ours, theirs = getattr(found, name)[truth.checked], truth.values[:, k]
-        if len(at := np.flatnonzero((ours != theirs) & (theirs >= 0))):
+        if len(at := np.flatnonzero((ours != theirs) & (theirs >= 0) & (truth.checked < end))):
             return f"call {truth.checked[at[0]]}: {name} is {int(ours[at[0]])}, should be {int(theirs[at[0]])}"
-    return log_differs(found, truth, bases)
+    return "" if len(raised) else log_differs(found, truth, bases)
 
 
 def log_differs(found: Replay, truth: Done, bases: np.ndarray) -> str:
@@ -117,6 +121,7 @@ def main() -> int:
                     tally["allocations"] += int((truth.addr >= 0).sum())
                     tally["out of memory"] += int((truth.status == 1).sum())
                     tally["log entries"] += len(truth.log)
+                    tally["ended undefined"] += bool((truth.status == RAISED).any())
                 seed += 1
             worker.close()
         print(f"{time.monotonic() - begin:.0f} s", dict(tally), file=sys.stderr, flush=True)

@@ -13,6 +13,7 @@ import torch
 import torch_npu
 
 CHECK_EVERY = 40
+RAISED = 3
 ACTIONS = ("alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "segment_map", "segment_unmap", "snapshot", "oom")
 COUNTERS = (
     "reserved_bytes.all.current", "allocated_bytes.all.current", "active_bytes.all.current", "requested_bytes.all.current",
@@ -57,6 +58,9 @@ def run(path: str) -> None:
                 del made
             except torch.OutOfMemoryError:
                 status[i] = 1
+            except RuntimeError:  # it gave the driver what the driver refuses: nothing after that is known
+                status[i:] = RAISED
+                break
         elif op == 1:
             status[i] = 0 if live.pop(tensor, None) is not None else 2
         elif op == 2:

@@ -15,6 +15,7 @@ import numpy as np
 from programs import Program
 
 OPS = ("alloc", "free", "empty_cache", "record_stream")
+RAISED = 3
 NEVER = 1_000_000_000  # queries until an event is through
 
 
@@ -23,7 +24,7 @@ class Done:
     """What it did.
 
     Attributes:
-        status, addr: Of each call (0 ok, 1 out of memory, 2 skipped; -1: no address).
+        status, addr: Of each call (0 ok, 1 out of memory, 2 skipped, 3 it raised, or had raised before; -1: no address).
         checked, values: Calls after which the counters were read (one row each, in the order of ``rows.COUNTERS``; -1: not known).
         log: Its own entries: action, address, size.
     """

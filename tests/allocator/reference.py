@@ -194,12 +194,12 @@ class Reference(Freeing):
         if first >= last:
             return
         since = segment.pool.num_searches
-        if last < block.off + block.size:
-            segment.cut(block, last - block.off).free_since = since
         if first > block.off:
             block.free_since = since
             head, block = block, segment.cut(block, first - block.off)
             head.made, block.made = block.made, head.made
+        if last < block.off + block.size:
+            segment.cut(block, last - block.off).free_since = since
         size, block.mapped = block.size, False
         self.note("segment_unmap", block, size)
         self.wait_for_stream(segment.stream)
