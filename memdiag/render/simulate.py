@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from memdiag.allocator.prediction import CalibrationReport, FirstOom, Prediction, PredictionReport, RecordedRun
 from memdiag.findings import Fragmentation
-from memdiag.render.lightpage import Cell, LightPage
+from memdiag.render.lightpage import Cell, LightPage, cells
 from memdiag.render.look import PLAIN, Look
 from memdiag.render.simulate_lifetimes import lifetimes
 from memdiag.render.split import PARTS
@@ -14,7 +14,6 @@ from memdiag.render.text import plain
 from memdiag.units import format_bytes, format_count, plural
 
 LONGEST = 200  # characters of settings
-COLUMNS = 4  # simulated runs beside each other; more go below
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _NOTHING = "-"
 
@@ -24,9 +23,7 @@ def render(report: PredictionReport, look: Look = PLAIN) -> str:
     page = LightPage(look)
     _calibration(page, report)
     _legend(page, report)
-    for first in range(0, len(report.results), COLUMNS):
-        page.gap()
-        _table(page, report, first)
+    _tables(page, report)
     for number, result in enumerate(report.results):
         if result.lifetimes is not None:
             lifetimes(page, name_of(number), result.lifetimes)
@@ -100,8 +97,25 @@ def _settings(policy: str, conf: str | None) -> str:
 Value = Callable[[Prediction], str]
 
 
-def _table(page: LightPage, report: PredictionReport, first: int) -> None:
-    results = report.results[first : first + COLUMNS]
+def _tables(page: LightPage, report: PredictionReport) -> None:
+    """Adds the runs beside each other, as many as there is room for; more go below."""
+    first = 0
+    while first < len(report.results):
+        count = len(report.results) - first
+        while count > 1 and _width(_rows(report, first, count)) > page.width:
+            count -= 1
+        page.gap()
+        page.grid("l" + "r" * (count + 1), _rows(report, first, count))
+        first += count
+
+
+def _width(rows: list[list[Cell]]) -> int:
+    columns = [max(cells(cell if isinstance(cell, str) else cell[0]) for cell in column) for column in zip(*rows, strict=True)]
+    return 2 + sum(columns) + 2 * (len(columns) - 1)
+
+
+def _rows(report: PredictionReport, first: int, count: int) -> list[list[Cell]]:
+    results = report.results[first : first + count]
     recorded = report.recorded
     rows: list[list[Cell]] = [["", ("recorded", "bold"), *((name_of(first + n), "bold cyan") for n in range(len(results)))]]
 
@@ -110,6 +124,8 @@ def _table(page: LightPage, report: PredictionReport, first: int) -> None:
 
     add("peak reserved", _bytes(recorded.peak_reserved_bytes), lambda r: format_bytes(r.peak_reserved_bytes), "bold")
     add("saved", "", _saved)
+    if any(result.error_bytes for result in results):
+        add("  give or take", "", lambda r: _NOTHING if r.saved_bytes is None else format_bytes(r.error_bytes))
     requested = [_requested(recorded.peak_reserved_bytes, recorded.fragmentation)]
     requested += [_requested(result.peak_reserved_bytes, result.fragmentation) for result in results]
     rows.append(["  of that: asked for", *map(_bytes, requested)])
@@ -126,7 +142,7 @@ def _table(page: LightPage, report: PredictionReport, first: int) -> None:
     add("runs", _ran(recorded), _runs)
     if report.with_min_capacity:
         add("smallest card", "", lambda r: _bytes(r.min_capacity_bytes))
-    page.grid("l" + "r" * (len(results) + 1), rows)
+    return rows
 
 
 def _bytes(value: int | None) -> str:
@@ -144,8 +160,7 @@ def _rate(value: float | None) -> str:
 def _saved(result: Prediction) -> str:
     if result.saved_bytes is None:
         return _NOTHING
-    said = format_bytes(result.saved_bytes) if result.saved_bytes >= 0 else f"{format_bytes(-result.saved_bytes)} more"
-    return f"{said} ± {format_bytes(result.error_bytes)}" if result.error_bytes else said
+    return format_bytes(result.saved_bytes) if result.saved_bytes >= 0 else f"{format_bytes(-result.saved_bytes)} more"
 
 
 def _requested(reserved: int | None, split: Fragmentation) -> int | None:
