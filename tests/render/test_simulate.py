@@ -79,10 +79,9 @@ def test_what_is_not_known_is_a_dash():
 def test_a_failure_says_what_was_asked_for_and_what_it_lacked():
     first = FirstOom(1204, 512 * MIB, "layers.3.mlp (gelu)", "train.py:35 forward", 900 * MIB, 800 * MIB, GIB, 388 * MIB, 3 * MIB)
     text = " ".join(shown(report(prediction(first_oom=first, num_ooms=3, fits=False))).split())
-    assert (
-        "A runs out of memory at event 1,204: 512.00 MiB are asked for (layers.3.mlp (gelu) · train.py:35 forward) while 900.00 MiB are"
-        " held of 1.00 GiB; the driver has 388.00 MiB too little, and the largest free block has 3.00 MiB. After it, 2 more requests would fail."
-    ) in text
+    assert "A runs out of memory at event 1,204: 512.00 MiB are asked for (layers.3.mlp (gelu) · train.py:35 forward) while" in text
+    assert "while 900.00 MiB are held of 1.00 GiB; the driver has 388.00 MiB too little, and the largest free block has 3.00 MiB." in text
+    assert "After it, 2 more requests would fail." in text
 
 
 def test_the_smallest_card_has_a_row_if_asked_for():
