@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from lifecycle_reference import LONG, MIB, NO_LIMIT, Allocator, OutOfMemory, Settings
+from lifecycle_reference import MIB, NO_LIMIT, Allocator, OutOfMemory, Settings
+from lifecycle_tables import LONG
 
 from memdiag.allocator import workload as w
 from memdiag.allocator.lifecycle.marks import KINDS, Marks
@@ -59,6 +60,8 @@ def conf_of(settings: Settings) -> str:
         parts.append(f"max_split_size_mb:{settings.max_split // MIB}")
     if settings.default_lc_threshold:
         parts.append(f"default_lc_threshold:{settings.default_lc_threshold}")
+    if settings.expandable:
+        parts.append("expandable_segments:True")
     if settings.memory_optimize:
         parts.append("open_memory_optimize:true")
     return ",".join(parts)

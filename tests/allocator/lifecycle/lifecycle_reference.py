@@ -1,23 +1,25 @@
 """MindSpeed's lifetime-segregated allocator in plain objects, line by line: what the compiled one is held against.
 
-As slow as it is simple: tables are sets that are walked, pools are lists that are searched, a segment is the list of blocks that covers
-it. Nothing is shared with the package but the numbers of calls and marks, so that one mistake cannot be made on both sides.
+As slow as it is simple: pools are lists that are searched, a segment is the list of blocks that covers it, tables
+(``lifecycle_tables``) are sets that are walked. Nothing is shared with the package but the numbers of calls and marks, so that one
+mistake cannot be made on both sides.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from lifecycle_tables import DEFAULT, LONG, Life, Lifetimes
+
 MIB = 1 << 20
 NO_LIMIT = 1 << 62
-NEVER = 1 << 62  # the end of what is not freed in its window
-DEFAULT, LONG = "default", "long"
 GRAIN, SMALL = 512, MIB
 SMALL_SEGMENT, LARGE_SEGMENT, LARGE_FROM, PAGE = 2 * MIB, 20 * MIB, 10 * MIB, 2 * MIB
 VERY_LARGE = 1_800_000_000  # blocks that small and temporary work does not nibble at
 PREJUDGED = 200 * MIB
 MUCH_LARGER = 1_395_864_371  # of a segment, by which it exceeds a request
 MOST_CANDIDATES = 3
+UNKNOWN_DEVICE = 1 << 40  # what address space is reserved for where the device is not known
 
 
 class OutOfMemory(Exception):
@@ -26,127 +28,6 @@ class OutOfMemory(Exception):
 
 def up(number: int, unit: int) -> int:
     return (number + unit - 1) // unit * unit
-
-
-# ---------------------------------------------------------------------------------------------------------------- lifetimes
-
-
-class Table:
-    """What one kind of window (forward, or step) learns: entries (start, end, size) of this pass, the last one, and new branches."""
-
-    def __init__(self) -> None:
-        self.tik = 1
-        self.count = 0
-        self.entries: set[tuple[int, int, int]] = set()
-        self.last: set[tuple[int, int, int]] = set()
-        self.history: list[set[tuple[int, int, int]]] = []
-        self.look_ups = 0
-        self.met_unknown = False
-
-    def look_up(self, size: int) -> tuple[int, int] | None:
-        """Start and end of the nearest entry of this size at this place or before it."""
-        number = self.look_ups
-        self.look_ups += 1
-        for table in [self.last, *self.history]:
-            for start, end, of in sorted(table, reverse=True):
-                if start <= self.tik and of == size:
-                    return start, end
-        if len(self.last) >= number:
-            self.met_unknown = True
-        return None
-
-    def end(self) -> None:
-        self.look_ups = 0
-        self.tik = 1
-        self.count += 1
-        if self.met_unknown:
-            self.history.append(self.entries)
-            self.met_unknown = False
-        self.last, self.entries = self.entries, set()
-
-    def freed(self, start: int, size: int) -> None:
-        self.entries.discard((start, NEVER, size))
-        self.entries.add((start, self.tik, size))
-
-
-@dataclass(eq=False)
-class Life:
-    """What is remembered of a tensor: where its entries stand."""
-
-    requested: int
-    rounded: int
-    forward: tuple[int, int] | None = None  # start, and the number of the window
-    step: tuple[int, int] | None = None
-
-
-class Lifetimes:
-    """Decides how long a tensor will live."""
-
-    def __init__(self, threshold: float = 0.0) -> None:
-        self.threshold = threshold
-        self.precise = False
-        self.in_forward = False
-        self.forward_starts = 0
-        self.in_step = False
-        self.forward = Table()
-        self.step = Table()
-        self.predicted: tuple[int, int] | None = None  # what the step tables said of the latest request
-
-    def mark(self, kind: str) -> None:
-        if kind == "precise_begin":
-            self.precise = True
-        elif kind == "precise_end":
-            self.precise = False
-        elif kind == "forward_begin":
-            if not self.precise:
-                if self.forward_starts != 0:
-                    self.in_forward = True
-                self.forward_starts += 1
-            self.forward.tik = 1
-        elif kind == "forward_end":
-            self.in_forward = False
-            self.forward.end()
-        elif kind == "step_begin":
-            self.in_step = True
-            self.step.tik = 1
-        elif kind == "step_end":
-            self.in_step = False
-            self.step.end()
-
-    def decide(self, requested: int, rounded: int) -> str:
-        self.predicted = None
-        if self.precise:
-            lifetime = LONG
-        elif not self.in_forward:
-            lifetime = DEFAULT
-        elif not self.forward.last:
-            lifetime = LONG
-        else:
-            found = self.forward.look_up(requested)
-            lifetime = LONG if found is not None and found[1] == NEVER else DEFAULT
-        if not self.precise and self.in_step:
-            self.predicted = self.step.look_up(rounded)
-            if self.predicted is not None and self.predicted[1] == NEVER:
-                lifetime = LONG
-        return DEFAULT if rounded <= self.threshold else lifetime
-
-    def allocated(self, requested: int, rounded: int) -> Life:
-        life = Life(requested, rounded)
-        if self.in_forward:
-            life.forward = (self.forward.tik, self.forward.count)
-            self.forward.entries.add((self.forward.tik, NEVER, requested))
-        if self.in_step:
-            life.step = (self.step.tik, self.step.count)
-            self.step.entries.add((self.step.tik, NEVER, rounded))
-        self.forward.tik += 1
-        self.step.tik += 1
-        return life
-
-    def freed(self, life: Life) -> None:
-        if life.step is not None and self.in_step and life.step[1] == self.step.count:
-            self.step.freed(life.step[0], life.rounded)
-        if life.forward is not None and self.in_forward and life.forward[1] == self.forward.count:
-            self.forward.freed(life.forward[0], life.requested)
 
 
 # ---------------------------------------------------------------------------------------------------------------- what is held
@@ -159,6 +40,7 @@ class Block:
     size: int
     used: bool = False
     requested: int = 0
+    mapped: bool = True  # of an expandable segment: there is memory behind it
 
     @property
     def whole(self) -> bool:
@@ -171,7 +53,23 @@ class Segment:
     size: int
     pool: tuple[str, str]  # default or long, small or large
     stream: int
+    page: int = 0  # in which an expandable segment grows; 0: it is none
     blocks: list[Block] = field(default_factory=list)
+
+    def join(self, block: Block) -> None:
+        """Makes a block one with its idle neighbours of the same kind."""
+        at = self.blocks.index(block)
+        if at + 1 < len(self.blocks) and not self.blocks[at + 1].used and self.blocks[at + 1].mapped == block.mapped:
+            block.size += self.blocks.pop(at + 1).size
+        if at > 0 and not self.blocks[at - 1].used and self.blocks[at - 1].mapped == block.mapped:
+            self.blocks[at - 1].size += self.blocks.pop(at).size
+
+    def cut(self, block: Block, size: int) -> Block:
+        """Shortens a block; returns the rest."""
+        rest = Block(self, block.off + size, block.size - size, mapped=block.mapped)
+        self.blocks.insert(self.blocks.index(block) + 1, rest)
+        block.size = size
+        return rest
 
 
 @dataclass
@@ -181,6 +79,7 @@ class Settings:
     memory_optimize: bool = False
     alr_max: int = NO_LIMIT
     fraction: float | None = None
+    expandable: bool = False
 
 
 class Allocator:
@@ -229,16 +128,14 @@ class Allocator:
         self.allocated -= block.size
         self.requested -= block.requested
         block.used = False
-        blocks = block.segment.blocks
-        at = blocks.index(block)
-        if at + 1 < len(blocks) and not blocks[at + 1].used:
-            block.size += blocks.pop(at + 1).size
-        if at > 0 and not blocks[at - 1].used:
-            blocks[at - 1].size += blocks.pop(at).size
+        block.segment.join(block)
 
     def empty_cache(self) -> None:
         for segment in list(self.segments):
-            if all(not block.used for block in segment.blocks):
+            if segment.page:
+                for block in [block for block in segment.blocks if block.mapped and not block.used]:
+                    self._unmap(block)
+            elif all(not block.used for block in segment.blocks):
                 self._release(segment)
 
     # ---- the levels
@@ -257,9 +154,9 @@ class Allocator:
                 return block
 
         self.path = "P2"
-        block = self._new(own_pool, segment_size, stream)
+        block = self._new(own_pool, size, segment_size, stream)
         if block is None and self.settings.max_split != NO_LIMIT and self._release_oversize(own_pool, size, stream):
-            block = self._new(own_pool, segment_size, stream)
+            block = self._new(own_pool, size, segment_size, stream)
         if block is not None:
             return block
 
@@ -282,7 +179,7 @@ class Allocator:
         self.path = "P5"
         self.empty_cache()
         self.retries += 1
-        return self._new(own_pool, segment_size, stream, retry=True)
+        return self._new(own_pool, size, segment_size, stream, retry=True)
 
     def _plain(self, size: int, pool: tuple[str, str], own: tuple[str, str], stream: int, segment_size: int) -> Block | None:
         candidate = next(iter(self._candidates(size, pool, stream)), None)
@@ -321,7 +218,7 @@ class Allocator:
             for segment in self.segments
             if segment.pool == pool and segment.stream == stream
             for block in segment.blocks
-            if not block.used and block.size >= size
+            if not block.used and block.mapped and block.size >= size
         ]
         return sorted(free, key=lambda block: (block.size, block.segment.number, block.off))
 
@@ -353,40 +250,108 @@ class Allocator:
             return LARGE_SEGMENT
         return up(size, PAGE)
 
-    def _new(self, pool: tuple[str, str], size: int, stream: int, *, retry: bool = False) -> Block | None:
-        if not retry and self.usable_total is not None and self.reserved + size + PREJUDGED > self.usable_total:
+    def _new(self, pool: tuple[str, str], size: int, segment_size: int, stream: int, *, retry: bool = False) -> Block | None:
+        if not retry and self.usable_total is not None and self.reserved + segment_size + PREJUDGED > self.usable_total:
             return None
-        if self.reserved + size > self.limit:
+        if self.reserved + segment_size > min(self.limit, self.settings.alr_max):
             return None
-        if self.reserved + size > self.settings.alr_max:
-            return None
-        fits = self.capacity is None or self.reserved + size <= self.capacity - self.external
-        if fits:
-            self.reserved += size
-            self.device_allocs += 1
+        if self.settings.expandable:
+            block = self._grow(pool, size, stream)
+        elif self._take(segment_size):
+            segment = self._segment(pool, stream, segment_size)
+            block = segment.blocks[0]
+        else:
+            block = None
         if self.capacity is not None:
             self.usable_total = self.reserved + max(0, self.capacity - self.external - self.reserved)
-        if not fits:
-            return None
-        segment = Segment(self.num_segments, size, pool, stream)
+        return block
+
+    def _take(self, size: int) -> bool:
+        """Obtains memory from the device; whether it has as much."""
+        if self.capacity is not None and self.reserved + size > self.capacity - self.external:
+            return False
+        self.reserved += size
+        self.device_allocs += 1
+        return True
+
+    def _segment(self, pool: tuple[str, str], stream: int, size: int, page: int = 0) -> Segment:
+        segment = Segment(self.num_segments, size, pool, stream, page)
         self.num_segments += 1
-        segment.blocks.append(Block(segment, 0, size))
+        segment.blocks.append(Block(segment, 0, size, mapped=not page))
         self.segments.append(segment)
-        return segment.blocks[0]
+        return segment
+
+    # ---- expandable segments
+
+    def _grow(self, pool: tuple[str, str], size: int, stream: int) -> Block | None:
+        """The lowest place with so many idle bytes in a row that begin with a hole, or with the free block right before one."""
+        mine = [segment for segment in self.segments if segment.page and (segment.pool, segment.stream) == (pool, stream)]
+        block = next((found for segment in mine for found in self._places(segment) if self._room(found) >= size), None)
+        if block is None:
+            page = SMALL_SEGMENT if pool[1] == "small" else LARGE_SEGMENT
+            device = UNKNOWN_DEVICE if self.capacity is None else self.capacity
+            block = self._segment(pool, stream, up(device + device // 8, page), page).blocks[0]
+        segment, begin = block.segment, block.off
+        while not block.mapped or block.size < size:
+            hole = block if not block.mapped else segment.blocks[segment.blocks.index(block) + 1]
+            missing = size if not block.mapped else size - block.size
+            bytes_ = up(min(missing, hole.size), segment.page)
+            if not self._take(bytes_):
+                return None
+            if bytes_ < hole.size:
+                segment.cut(hole, bytes_)
+            hole.mapped = True
+            segment.join(hole)
+            block = next(each for each in segment.blocks if each.off <= begin < each.off + each.size)
+            begin = block.off
+        return block
+
+    @staticmethod
+    def _places(segment: Segment) -> list[Block]:
+        blocks = segment.blocks
+        holes = [at for at, block in enumerate(blocks) if not block.mapped]
+        return [blocks[at - 1] if at > 0 and not blocks[at - 1].used else blocks[at] for at in holes]
+
+    @staticmethod
+    def _room(block: Block) -> int:
+        room = 0
+        for each in block.segment.blocks[block.segment.blocks.index(block) :]:
+            if each.used:
+                break
+            room += each.size
+        return room
+
+    def _unmap(self, block: Block) -> None:
+        """Gives back the whole pages of a free block."""
+        segment, page = block.segment, block.segment.page
+        begin, end = up(block.off, page), (block.off + block.size) // page * page
+        if begin >= end:
+            return
+        if end < block.off + block.size:
+            segment.cut(block, end - block.off)
+        if begin > block.off:
+            block = segment.cut(block, begin - block.off)
+        block.mapped = False
+        self.reserved -= block.size
+        self.device_frees += 1
+        segment.join(block)
+        if len(segment.blocks) == 1:  # nothing is left of it
+            self.segments.remove(segment)
 
     def _release_oversize(self, pool: tuple[str, str], size: int, stream: int) -> bool:
         limit = self.settings.max_split
         wanted = max(size, limit)
         candidates = self._candidates(wanted, pool, stream)
-        if candidates:
+        if candidates and not candidates[0].segment.page:
             self._release(candidates[0].segment)
             return True
         freed = 0
         for block in reversed(self._candidates(limit, pool, stream)):
             if freed >= wanted:
                 break
-            freed += block.size
-            self._release(block.segment)
+            if not block.segment.page:
+                freed += block.size
+                self._release(block.segment)
         return freed >= wanted
 
     def _release(self, segment: Segment) -> None:
@@ -396,11 +361,9 @@ class Allocator:
 
     def _cut(self, block: Block, size: int) -> None:
         rest = block.size - size
-        if block.segment.pool[1] == "small":
-            cut = rest >= GRAIN
+        if block.segment.pool[1] == "small" or self.settings.expandable:
+            worth = rest >= GRAIN
         else:
-            cut = size < self.settings.max_split and rest > SMALL
-        if cut:
-            blocks = block.segment.blocks
-            blocks.insert(blocks.index(block) + 1, Block(block.segment, block.off + size, rest))
-            block.size = size
+            worth = size < self.settings.max_split and rest > SMALL
+        if worth:
+            block.segment.cut(block, size)
