@@ -41,5 +41,9 @@ fi
 say "Why: memdiag analyze $out/trace.pkl"
 "$memdiag" analyze "$out/trace.pkl"
 reports
-say "What would have fitted: memdiag record --find-max batch=4..8"
+say "Which settings would have been better: memdiag tune $out/trace.pkl"
+"$memdiag" tune "$out/trace.pkl"
+say "Do they keep the promise: memdiag try $out/trace.pkl"
+"$memdiag" try "$out/trace.pkl"
+say "And without another setting, how large a batch: memdiag record --find-max batch=4..8"
 "$memdiag" record --phantom $device --find-max batch=4..8 --output "$out/fits" -- "$npu" "$here/train_llama.py" --batch '{batch}' --steps 3

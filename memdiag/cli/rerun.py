@@ -105,5 +105,5 @@ def again(run: RecordedRun, changes: Mapping[str, str], output: str | None) -> O
     recorded = {name: value for name, value in dict(run.manifest.get("environment") or {}).items() if name not in _SET_BY_LAUNCHERS}
     return Order(
         run.command, settings, output or str(run.folder.parent), phantom.get("device"), phantom.get("as_rank"), phantom.get("world"),
-        {**recorded, **changes},
+        {**recorded, **changes}, has_short_name=False,
     )  # fmt: skip
