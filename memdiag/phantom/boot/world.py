@@ -36,6 +36,7 @@ def begin() -> None:
         sys.meta_path.insert(0, _After({
             "torch.distributed.rendezvous": _replace_stores,
             "torch.distributed.distributed_c10d": _replace_talk,
+            "torch.distributed.pipelining.stage": _replace_votes,
         }))  # fmt: skip
 
 
@@ -146,6 +147,12 @@ def made_up(key: str) -> bytes:
     return b"0"
 
 
+def recv_object_list(object_list: list[Any], src: int | None = None, *_: Any, **__: Any) -> int:
+    """Refuses: nothing comes, and nobody can know what, since the sender is not doing the same as this rank."""
+    text = f"the phantom world cannot make up the objects that rank {src} would have sent to this one ({len(object_list)})"
+    raise RuntimeError(f"{text}; give this rank what it needs by itself (of a PipelineStage: input_args=… and output_args=…)")
+
+
 def _replace_talk(c10d: Any) -> None:
     def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> None:  # noqa: ARG001
         for rank in range(len(object_list)):
@@ -162,7 +169,7 @@ def _replace_talk(c10d: Any) -> None:
         if inputs:
             output[0] = inputs[c10d.get_rank(group)]
 
-    for function in (all_gather_object, gather_object, broadcast_object_list, scatter_object_list):
+    for function in (all_gather_object, gather_object, broadcast_object_list, scatter_object_list, recv_object_list):
         if hasattr(c10d, function.__name__):
             setattr(c10d, function.__name__, function)
     c10d._store_based_barrier = lambda *_, **__: None
@@ -180,3 +187,17 @@ def _replace_talk(c10d: Any) -> None:
         return original(group_size, group_rank, ranks, text if ":" in text else c10d.Backend(text), *rest, **named)
 
     c10d._new_process_group_helper = new_group
+
+
+def _replace_votes(stages: Any) -> None:
+    """Stages of a pipeline vote on whether all know the shapes of what they are sent; here the others vote as this one does."""
+    stage = stages.PipelineStage
+    if not hasattr(stage, "_warmup_forward_vote") or not hasattr(stages, "InferenceMode"):
+        return  # versions of PyTorch without a vote
+
+    def vote(self: Any, has_backward: bool, received_acc: Any = None) -> Any:  # noqa: ARG001
+        is_known = not stages.InferenceMode.needs_dynamic(self._user_meta, has_backward)
+        return stages.torch.tensor([int(is_known)], dtype=stages.torch.int32, device=self.device)
+
+    stage._warmup_forward_vote = vote
+    stage._warmup_backward_result = lambda _, received_result=None: received_result
