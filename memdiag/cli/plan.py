@@ -165,7 +165,7 @@ def _from_trace(path: Path, device: int | None) -> _Given:
         device=chosen.device,
         before=int((tensors.alloc_at < 0).sum()),
         after=int((tensors.free_completed_at >= chosen.num_events).sum()),
-        recorded=reserved if reserved > 0 else None,
+        recorded=reserved if reserved >= int(chosen.usage.requested.max(initial=0)) else None,  # some files contradict themselves
     )
 
 

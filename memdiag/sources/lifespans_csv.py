@@ -31,6 +31,7 @@ FORMAT = "lifespans-csv"
 _WHAT = "a list of lifetimes"
 _HINT = "give lines of id,lower,upper,size: whole numbers, a tensor living from lower until just before upper"
 _LOWER, _UPPER, _SIZE = ("lower", "begin", "start"), ("upper", "end"), ("size",)
+_ID = ("id", "buffer", "name")
 _MOST_TIME = 1 << 62
 _LONGEST_LINE = 64 * 1024
 _BYTES_PER_ROW = 48  # while the table grows
@@ -100,7 +101,7 @@ def read_rows(path: Path) -> Lifespans:
             first = next(rows)
             header = [cell.strip().lower() for cell in first]
             is_last = _has_header(header) and _named(header)[1] == "end"
-            place = header.index("id") if "id" in header else None if _has_header(header) else 0
+            place = next((header.index(name) for name in _ID if name in header), None) if _has_header(header) else 0
             body = rows if _has_header(header) else chain([first], rows)
             ids = tuple(str(k) if place is None else row[place].strip() for k, row in enumerate(body))
         if len(ids) != len(size):

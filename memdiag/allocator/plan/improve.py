@@ -45,6 +45,10 @@ def solve(part: Part, target: int, effort: Effort, seed: int, *, only_target: bo
         yield Answer(offsets, part.bound, "stacked", part.bound, exhausted=True)
         return
     target = max(target, part.bound)
+    _take(answer, Outcome(*online(part.first, part.last, part.size, tightest=False)), "online")
+    yield answer  # whatever the time: something must be found
+    if answer.height <= target or effort.is_over:
+        return
     orders = all_orders(part)
     for name, attempts in _quick(part, orders):
         for k, outcome in enumerate(effort.run(attempts, target)):
@@ -69,14 +73,15 @@ def _take(answer: Answer, outcome: Outcome, method: str) -> bool:
 def _quick(part: Part, orders: dict[str, Array]) -> Iterator[tuple[list[str], list[Attempt]]]:
     """Attempts by rules of thumb, in waves."""
 
-    def in_time(tightest: bool, _: Array) -> Outcome:  # never stopped: something must be found
-        return Outcome(*online(part.first, part.last, part.size, tightest=tightest))
+    def in_time(stop: Array) -> Outcome:
+        offsets, height = online(part.first, part.last, part.size, tightest=True, stop=stop)
+        return Outcome(offsets, height) if height >= 0 else Outcome()
 
     def in_order(order: Array, stop: Array) -> Outcome:
         offsets, height = first_fit(order, part.first, part.last, part.size, stop)
         return Outcome(offsets, height) if height >= 0 else Outcome()
 
-    yield ["online", "online"], [partial(in_time, False), partial(in_time, True)]
+    yield ["online"], [in_time]
     if len(part.members) > ONE_PASS:
         return
     names = [name for name in orders if len(part.members) <= MANY or name in FEW_ORDERS]
@@ -112,8 +117,9 @@ def _search(part: Part, target: int, effort: Effort, seed: int, answer: Answer, 
         return Outcome(impossible=ended == canonical.IMPOSSIBLE)
 
     middle, idle, tried, wave = 0.5, 0, 0, 0
+    ruled_out = False
     while answer.height > target and not effort.is_over:
-        for_target = wave < (len(orders) + WAVE - 1) // WAVE or wave % between
+        for_target = not ruled_out and (wave < (len(orders) + WAVE - 1) // WAVE or wave % between != 0)
         aim = target if for_target else target + int((answer.height - target) * middle)
         limit = _limit(n, wave)
         attempts: list[Attempt] = []
@@ -123,11 +129,13 @@ def _search(part: Part, target: int, effort: Effort, seed: int, answer: Answer, 
             tried += 1
         outcomes = effort.run(attempts, aim)
         gained = [_take(answer, outcome, "search") for outcome in outcomes]
-        if any(outcome.impossible for outcome in outcomes):
+        ruled_out = any(outcome.impossible for outcome in outcomes)
+        if ruled_out:  # then halve what is left between
+            middle = 0.5
             answer.bound = max(answer.bound, aim + 1)
             target = max(target, answer.bound)
         idle = 0 if any(gained) else idle + 1
-        if not for_target:
+        if not for_target and not ruled_out:
             middle = max(middle / 2, 1 / 16) if any(gained) else (1 + middle) / 2
         wave += 1
         effort.say(f"{wave * WAVE} searches")

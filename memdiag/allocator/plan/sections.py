@@ -33,7 +33,7 @@ def split(size: Array, lower: Array, upper: Array) -> list[Part]:
         lower, upper: Lifetimes, ``lower < upper`` (int64).
     """
     parts: list[Part] = []
-    todo = [(np.arange(len(size)), 0)]
+    todo = [(np.arange(len(size)), 0)] if len(size) else []
     while todo:
         members, base = todo.pop()
         for group in _components(members, lower, upper):
