@@ -30,7 +30,7 @@ def problems(
     crooked = np.flatnonzero(offsets % align != 0)[:limit].tolist()
     found += [f"buffer {row} at {offsets[row]} is not aligned to {align}" for row in crooked]
     if height is not None:
-        above = np.flatnonzero(offsets + size > height)[:limit].tolist()
+        above = np.flatnonzero((offsets + size > height) & (lower < upper))[:limit].tolist()
         found += [f"buffer {row} ends at {offsets[row] + size[row]}, above the height {height}" for row in above]
     if len(found) < limit:
         found += _overlaps(offsets, size, lower, upper, limit - len(found))
