@@ -50,7 +50,8 @@ class Space:
 
     Attributes:
         backend: "cuda" or "npu".
-        versions: Of all traces that one setting is to serve.
+        versions: Of each trace that one setting is to serve.
+        possible: Versions that these traces may be of, where files do not say: each must know a key.
         fixed: Per trace, settings that stay as they are: "key:value,…".
         has_limit: Each process has a limit below its device: without one there is no garbage collection.
     """
@@ -59,11 +60,12 @@ class Space:
     versions: tuple[str, ...]
     fixed: tuple[str, ...]
     has_limit: bool
+    possible: tuple[str, ...] = ()
 
     @property
     def keys(self) -> tuple[str, ...]:
         """The keys that every version knows and that can have an effect."""
-        tables = [known(self.backend, parse_version(version) or newest(self.backend)) for version in self.versions]
+        tables = [known(self.backend, parse_version(version) or newest(self.backend)) for version in (*self.versions, *self.possible)]
         return tuple(
             key for key in GRID
             if all(key in table for table in tables) and (key != GC or self.has_limit) and (key not in _NPU_ONLY or self.backend == "npu")

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from memdiag.allocator.from_trace import PLAIN_EVENTS
+from memdiag.allocator.recorded_settings import recorded_settings
 from memdiag.allocator.result import OUT_OF_MEMORY, UNDEFINED, Replay
 from memdiag.allocator.space import GC, GRID, Choice, Space
 from memdiag.allocator.tune import Found, Progress, merit, search, without_ballast
@@ -92,6 +94,12 @@ class _Member:
         )  # fmt: skip
 
     @property
+    def possible_versions(self) -> tuple[str, ...]:
+        """Versions that it may have been recorded with."""
+        subject = self.subject
+        return () if subject.trace.format == PLAIN_EVENTS else recorded_settings(subject.trace, subject.device).versions
+
+    @property
     def begins_late(self) -> bool:
         """Whether tensors were there before the first event."""
         return bool(len(self.subject.workload.start.block_off))
@@ -140,7 +148,7 @@ def tune(
     members = [_Member.of(subject, capacity) for subject in subjects]
     space = Space(
         backends.pop(), tuple(member.scenario.torch_version for member in members), tuple(member.fixed for member in members),
-        all(member.has_limit for member in members),
+        all(member.has_limit for member in members), tuple(version for member in members for version in member.possible_versions),
     )  # fmt: skip
     own = [member.scenario for member in members]
     baseline = _score(members, own, is_part=False)
@@ -240,6 +248,8 @@ def _recommended(
         caveats.append("garbage collection needs the memory fraction of this run to be set")
     if any(member.subject.calibration.exact is None for member in members):
         caveats.append("the model could not be compared with a recording of addresses: try the line before relying on it")
+    if not all(member.subject.calibration.is_version_known for member in members):
+        caveats.append("the file does not say which version wrote it: `memdiag conf` tells which versions know these settings")
     if any(member.begins_late for member in members):
         caveats.append("the trace begins with tensors already there: what they would have needed is a guess")
     if len(members) == 1 and score.num_failing == 0:

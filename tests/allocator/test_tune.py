@@ -36,6 +36,7 @@ def test_versions_that_do_not_know_a_key_do_not_get_it():
     assert "large_segment_size_mb" in space().keys
     assert "large_segment_size_mb" not in space(versions=("2.13", "2.6")).keys
     assert space(versions=("2.6",)).numbers({"large_segment_size_mb": "32"}) is None
+    assert "large_segment_size_mb" not in Space("cuda", ("2.13",), ("",), False, ("2.13", "2.10")).keys
     assert "base_addr_aligned_kb" not in space().keys
     assert "base_addr_aligned_kb" in space("npu").keys
 
