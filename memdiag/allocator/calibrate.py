@@ -19,11 +19,13 @@ from memdiag.allocator.limits import Limits
 from memdiag.allocator.recorded_settings import RecordedSettings, Shares, recorded_settings
 from memdiag.allocator.result import Replay
 from memdiag.allocator.workload import Workload
+from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.table import Array
 
 # Steps that are replayed at once after a difference; twice as many after each stretch without one.
 _FIRST_STRETCH = 256
+_MOST_ASKED = 16  # calls of empty_cache that do not look like any, and are told one by one
 # With so many differences the model is not that of the recording: what is left is counted from single replays of longer stretches.
 _MOST_DIFFERENCES = 2000
 
@@ -98,17 +100,27 @@ def calibrate(trace: Trace, device: DeviceTrace, replayer: Replayer | None = Non
 def described_best(trace: Trace, device: DeviceTrace, replayer: Replayer | None = None) -> tuple[Workload, Calibration]:
     """Returns what was asked for on ``device``, and the calibration.
 
-    Whether releases were garbage collection is not recorded. Where the settings allow for it, both are tried; what fits better is taken.
+    Why memory was given back is not always told: by a request that was refused, by garbage collection, by the program. Where a replay
+    differs on that, it is tried the other way; what fits better is taken.
     """
     workload, limits = described(trace, device)
     found = calibrate_workload(trace, device, workload, limits, replayer)
-    if found.is_exact or not device.has_addresses or not Shares.of(trace, device).threshold:
+    if found.is_exact or not device.has_addresses:
         return workload, found
-    for collects in (False, True):
-        other, limits = described(trace, device, collects=collects)
-        tried = calibrate_workload(trace, device, other, limits, replayer)
-        if (tried.exact_fraction or 0.0) > (found.exact_fraction or 0.0):
-            workload, found = other, tried
+    ways: tuple[bool | None, ...] = (None, False, True) if Shares.of(trace, device).threshold else (None,)
+    for collects in ways:
+        asked_for: tuple[int, ...] = ()
+        first = found.first
+        while len(asked_for) <= _MOST_ASKED:
+            if asked_for or collects is not None:
+                other, limits = described(trace, device, collects=collects, asked_for=asked_for)
+                tried = calibrate_workload(trace, device, other, limits, replayer)
+                first = tried.first
+                if (tried.exact_fraction or 0.0) > (found.exact_fraction or 0.0):
+                    workload, found = other, tried
+            if first is None or not first.lacks_release or first.event in asked_for or device.events.action[first.event] != schema.ALLOC:
+                break
+            asked_for = (*asked_for, first.event)
     return workload, found
 
 

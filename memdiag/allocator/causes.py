@@ -27,6 +27,7 @@ class Divergence:
         what: "address", "segments" or "failure".
         expected, got: In words.
         cause: Probable cause, in words.
+        lacks_release: Memory was given back in the recording, and is not in the replay.
     """
 
     event: int
@@ -34,13 +35,15 @@ class Divergence:
     expected: str
     got: str
     cause: str
+    lacks_release: bool = False
 
 
 def divergence(device: DeviceTrace, workload: Workload, replay: Replay, seen: Comparison) -> Divergence:
     """Describes the difference in ``seen``."""
     assert seen.bad is not None  # noqa: S101 - else there is nothing to describe
     what, expected, got = _words(device, seen)
-    return Divergence(seen.bad, what, expected, got, _cause(device, workload, replay, seen))
+    lacks = any(action in (schema.SEGMENT_FREE, schema.SEGMENT_UNMAP) for action, _, _ in seen.missing)
+    return Divergence(seen.bad, what, expected, got, _cause(device, workload, replay, seen), lacks)
 
 
 def _words(device: DeviceTrace, seen: Comparison) -> tuple[str, str, str]:
@@ -76,6 +79,8 @@ def _cause(device: DeviceTrace, workload: Workload, replay: Replay, seen: Compar
         (_kinds_differ(device), "expandable segments were switched on or off at run time"),
         (_in_private_pool(device, event), "a private pool (CUDA graphs, MemPool): its checkpoints are restored without entries"),
         (_vanished(device, event), "blocks before it were freed without an entry, or their entries are lost"),
+        (_has_new_segment_beside_room(replay, seen),
+         "a private pool that is gone at the end (CUDA graphs, MemPool): before torch 2.13 entries do not name their pool"),
         (_is_elsewhere(device, seen), "which addresses an expandable segment had reserved before the trace is not recorded"),
         (_collects(replay.conf, seen), "garbage_collection_threshold: how long blocks were idle, and the limit, are not recorded"),
         (_is_tie(device, workload, seen), "two free blocks of one size: which of them is taken depends on their age, or on the version"),
@@ -107,6 +112,13 @@ def _kinds_differ(device: DeviceTrace) -> bool:
 def _in_private_pool(device: DeviceTrace, event: int) -> bool:
     group = int(device.events.group[event])
     return group >= 0 and bool(device.groups.pool_major[group] or device.groups.pool_minor[group])
+
+
+def _has_new_segment_beside_room(replay: Replay, seen: Comparison) -> bool:
+    """Whether a segment was obtained though free memory would have done, in a version that does not say whose it was."""
+    opens = [action in (schema.SEGMENT_ALLOC, schema.SEGMENT_MAP) for action, _, _ in seen.missing]
+    version = tuple(int(part) for part in replay.torch_version.split(".")[:2] if part.isdigit())
+    return bool(opens) and all(opens) and not seen.extra and version < (2, 13)
 
 
 def _vanished(device: DeviceTrace, event: int) -> bool:

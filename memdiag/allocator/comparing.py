@@ -55,20 +55,36 @@ class Recorded:
 
 
 def _is_new_range(device: DeviceTrace, at: Array) -> Array:
-    """Whether each opening is of a new range of addresses: any cudaMalloc, and the first pages of a pool that holds none."""
+    """Whether each opening is of a new range of addresses: any cudaMalloc, and pages that no range of their pool reaches to.
+
+    The pages of a range are mapped from its beginning on, so that new ones lie within or right behind those ever mapped.
+    """
     events, regions = device.events, device.regions
     is_new: Array = events.action[at] == schema.SEGMENT_ALLOC
-    maps = np.flatnonzero(~is_new)
-    if not len(maps):
+    if is_new.all():
         return is_new
     pieces = np.flatnonzero(regions.expandable)
-    group, opened, closed = regions.group[pieces], regions.opened_at[pieces], regions.closed_at[pieces]
-    for number in np.unique(group):
-        mine = group == number
-        births, deaths = np.sort(opened[mine]), np.sort(closed[mine])
-        of_group = np.isin(at[maps], opened[mine])
-        held = np.searchsorted(births, at[maps], side="left") - np.searchsorted(deaths, at[maps], side="left")
-        is_new[maps[of_group & (held == 0)]] = True
+    before = pieces[regions.opened_at[pieces] < 0]
+    ranges: dict[int, list[list[int]]] = {}  # of each group: first address, last end, bytes mapped
+    for row in before[np.argsort(regions.start[before], kind="stable")].tolist():
+        group, start, size = int(regions.group[row]), int(regions.start[row]), int(regions.size[row])
+        known = ranges.setdefault(group, [[start, start, 0]])[0]
+        known[1], known[2] = start + size, known[2] + size
+    group_of = {int(event): int(group) for event, group in zip(regions.opened_at[pieces], regions.group[pieces], strict=True)}
+    group_of |= {int(event): int(group) for event, group in zip(regions.closed_at[pieces], regions.group[pieces], strict=True)}
+    number = {event: place for place, event in enumerate(at.tolist())}
+    for event in np.flatnonzero(np.isin(events.action, (schema.SEGMENT_MAP, schema.SEGMENT_UNMAP))).tolist():
+        start, size = int(events.addr[event]), int(events.size[event])
+        own = ranges.setdefault(group_of.get(event, -1), [])
+        inside = next((each for each in own if each[0] <= start <= each[1] and each[2] > 0), None)
+        if events.action[event] == schema.SEGMENT_UNMAP:
+            if inside is not None:
+                inside[2] -= size
+        elif inside is None:
+            is_new[number[event]] = True
+            own.append([start, start + size, size])
+        else:
+            inside[1], inside[2] = max(inside[1], start + size), inside[2] + size
     return is_new
 
 

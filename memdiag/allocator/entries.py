@@ -7,6 +7,7 @@ were asked for: an ``empty_cache``. Where a request follows, only what it did ne
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -53,11 +54,18 @@ class Failures:
 
 
 def calls_of_entries(
-    trace: Trace, device: DeviceTrace, handles: Array, pools: tuple[tuple[int, int], ...], *, collects: bool | None = None
+    trace: Trace,
+    device: DeviceTrace,
+    handles: Array,
+    pools: tuple[tuple[int, int], ...],
+    *,
+    collects: bool | None = None,
+    asked_for: Collection[int] = (),
 ) -> tuple[Calls, Failures]:
     """Returns the calls that left the entries of a recording, and the requests among them that were refused.
 
     ``collects`` says whether there is garbage collection, which needs more than its setting: a limit of the process. None: as it looks.
+    ``asked_for`` are requests that are known not to have given memory back themselves: an ``empty_cache`` stood right before them.
     """
     events, tensors = device.events, device.tensors
     parts = _Parts.of(device)
@@ -65,6 +73,7 @@ def calls_of_entries(
     if not (_collects(trace, device, parts, settings) if collects is None else collects):
         settings = replace(settings, threshold=0.0)
     retried = _retried(trace, device, parts, settings.threshold)
+    retried[list(asked_for)] = False
     calls = Calls(handles)
 
     made = np.flatnonzero((events.action == schema.ALLOC) & (events.tensor >= 0))
@@ -192,7 +201,8 @@ def _retried(trace: Trace, device: DeviceTrace, parts: _Parts, threshold: float)
     row = np.minimum(np.searchsorted(references.at_event, doubtful), max(len(references) - 1, 0))
     known = len(references) > 0
     fitted = (references.at_event[row] == doubtful) & (references.largest_free[row] >= references.size[row]) if known else False
-    fitted &= layout.max_split is None  # otherwise large blocks may have been of no use to it
+    if layout.max_split is not None and known:  # larger blocks may have been of no use to it
+        fitted &= references.largest_free[row] < layout.max_split
     failed = events.action[doubtful] == schema.OOM
     rounded = np.where(failed, events.size[doubtful], layout.round(events.size[doubtful]))
     need = _reserved_before(device, parts.begins[doubtful]) + _segment_bytes(layout, rounded)

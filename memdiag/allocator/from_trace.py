@@ -8,6 +8,7 @@ made first.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 import numpy as np
@@ -40,10 +41,12 @@ def workload_of(trace: Trace, device: DeviceTrace) -> Workload:
     return described(trace, device)[0]
 
 
-def described(trace: Trace, device: DeviceTrace, *, collects: bool | None = None) -> tuple[Workload, Limits]:
+def described(
+    trace: Trace, device: DeviceTrace, *, collects: bool | None = None, asked_for: Collection[int] = ()
+) -> tuple[Workload, Limits]:
     """Returns the workload, and what is known of the room that the allocator had.
 
-    ``collects`` says whether there is garbage collection; None: as it looks.
+    ``collects`` and ``asked_for`` say what the entries alone do not (see ``calls_of_entries``).
     """
     handles = _streams(device)
     if trace.format == PLAIN_EVENTS:
@@ -51,7 +54,7 @@ def described(trace: Trace, device: DeviceTrace, *, collects: bool | None = None
     if not device.has_addresses:
         return _lifetimes(device, handles), Limits(device.capacity_bytes, device.capacity_bytes is not None)
     pools = _pools(device)
-    calls, failures = calls_of_entries(trace, device, handles, pools, collects=collects)
+    calls, failures = calls_of_entries(trace, device, handles, pools, collects=collects, asked_for=asked_for)
     limits = limits_of(device, failures)
     calls = calls.with_external(limits.steps)
     workload = calls.workload(
