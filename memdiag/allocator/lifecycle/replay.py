@@ -105,7 +105,7 @@ def replay_lifecycle(
         active=out[machine.OUT_ALLOCATED, first:],
         requested=out[machine.OUT_REQUESTED, first:],
         retries=counted(machine.OUT_RETRIES),
-        ooms=counted(machine.OUT_OOMS),
+        ooms=out[machine.OUT_OOMS, first:].astype(np.int32),  # the start may not fit
         device_allocs=counted(machine.OUT_DEVICE_ALLOCS),
         device_frees=counted(machine.OUT_DEVICE_FREES),
         bases=bases,
@@ -169,8 +169,8 @@ def _with_start(workload: Workload, marks: Marks) -> _Calls:
 
 
 def _log(entries: Array, first: int) -> dict[str, Array]:
-    """Returns the entries from call ``first`` on as columns. All are of the default pool, as the device knows pools."""
-    columns = dict(zip(mem.LOG_COLUMNS, entries[:, entries[mem.LOG_CALL] >= first], strict=True))
-    columns["call"] = columns["call"] - first
+    """Returns the entries as columns, those of what was there at the start as of call -1. All are of the device's default pool."""
+    columns = dict(zip(mem.LOG_COLUMNS, entries, strict=True))
+    columns["call"] = np.maximum(columns["call"] - first, -1)
     columns["pool"] = np.zeros(len(columns["pool"]), np.int64)
     return columns

@@ -92,7 +92,8 @@ def test_what_was_there_at_the_start_is_made_first_as_long_lived() -> None:
     assert found.allocated.tolist() == [9 * MIB + 512, 3 * MIB + 512, 3 * MIB]  # 1 MiB is not cut off
     assert found.device_allocs.tolist() == [1, 1, 1]
     assert found.log is not None
-    assert found.log["call"].min() == 0
+    assert found.log["call"].tolist() == [-1, -1, -1, -1, 0, 0, 1, 1, 2, 2]
+    assert checked(workload, found, keep_start=False) == ()
     assert found.seg[0] == 2
     assert found.lifecycle is not None
     assert [state.reserved_bytes for state in found.lifecycle.pools(-1)] == [0, 0, 6 * MIB, 2 * MIB]
