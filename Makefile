@@ -10,6 +10,10 @@ BIN := .venv/bin
 NPU := .venv-npu/bin/python
 OUT := memdiag-report
 FUZZ_SECONDS ?= 10
+# A virtual environment with a CUDA build of torch, for test-cuda and gpu-check. === takes it where a build for the CPU is preferred.
+CUDA_VENV ?= .venv-cuda
+CUDA_TORCH ?= torch===2.13.0
+CUDA_PYTHON = $(abspath $(CUDA_VENV))/bin/python
 # What the demo and the tests of the recorder record. TORCH= installs none: those tests are then skipped.
 TORCH ?= torch==2.13.0
 # The first Python on the PATH that is new enough. Set PYTHON=… to choose another.
@@ -18,10 +22,10 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 p
 	if $$p -c '$(FITS)' >/dev/null 2>&1; then echo $$p; break; fi; done)
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input
 
-.PHONY: help demo test lint types contracts check bench fuzz readme clean distclean
+.PHONY: help demo test lint types contracts check bench fuzz test-cuda gpu-check readme clean distclean
 
 help: ## show this list
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1|/' | column -t -s '|'
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1|/' | column -t -s '|'
 
 demo: .venv/.core .venv-npu/.torch_npu ## a training runs out of memory on an NPU that is not there: why, and what would have fitted
 	@examples/demo.sh $(BIN)/python $(NPU) $(OUT)
@@ -49,15 +53,29 @@ bench: .venv/.core ## time memdiag on a big snapshot: SNAPSHOT=big.pickle [BENCH
 fuzz: .venv/.dev ## fuzz every reader for a few seconds (FUZZ_SECONDS=10 each)
 	@$(BIN)/python tests/fuzz/run.py --seconds $(FUZZ_SECONDS)
 
+test-cuda: .venv/.dev $(CUDA_VENV)/.torch ## the tests of phantom CUDA devices, with a CUDA build of torch in .venv-cuda (5 GB; no GPU needed)
+	@MEMDIAG_TEST_CUDA_PYTHON=$(CUDA_PYTHON) $(BIN)/python -m pytest tests/phantom $(ARGS)
+
+gpu-check: .venv/.core ## with a GPU: the same scripts on the card and on its phantom, sizes and peaks compared
+	@test -e /dev/nvidiactl || test -e /dev/dxg || { echo "error: no GPU was found: nothing was compared" >&2; \
+		echo "hint: run make gpu-check on a machine with an NVIDIA GPU and its driver" >&2; exit 2; }
+	@$(MAKE) $(CUDA_VENV)/.torch
+	@$(BIN)/python bench/gpu_check.py --python $(CUDA_PYTHON) $(ARGS)
+
 readme: .venv/.core ## write the diagnosis in README.md anew
 	@$(BIN)/python docs/readme_excerpt.py
+
+$(CUDA_VENV)/.torch:
+	@$(PYTHON) -m venv $(CUDA_VENV) && echo "installing $(CUDA_TORCH) into $(CUDA_VENV)" >&2
+	@$(CUDA_PYTHON) -m pip install --quiet --disable-pip-version-check --no-input '$(CUDA_TORCH)' numpy transformers
+	@touch $@
 
 clean: ## remove reports, caches and builds
 	@rm -rf $(OUT) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find memdiag tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
 
-distclean: clean ## the same, and .venv and .venv-npu
-	@rm -rf .venv .venv-npu
+distclean: clean ## the same, and .venv, .venv-npu and .venv-cuda
+	@rm -rf .venv .venv-npu $(CUDA_VENV)
 
 # ------------------------------------------------------------------------------------------------------------ installation
 # A stamp says what .venv holds. One retry: registries and networks hiccup.

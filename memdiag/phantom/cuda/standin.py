@@ -126,7 +126,7 @@ def stand_in(installed: Installed) -> Path:
 
 def make(torch: Torch, compiler: build.Compiler, folder: Path) -> None:
     """Compiles all libraries into ``folder``."""
-    table = tomllib.loads(_TABLE.read_text(encoding="utf-8"))["library"]
+    table = [entry for entry in _table() if not (entry.get("missing") and torch.toolkit(_soname(entry, torch)))]
     flags = [*_FLAGS, *_definitions(torch), "-I", str(_HERE)]
     jobs: dict[Path, Path] = {}
     for entry in table:
@@ -144,6 +144,11 @@ def make(torch: Torch, compiler: build.Compiler, folder: Path) -> None:
         if path.suffix in {".o", ".cpp", ".map"}:
             path.unlink()
     (folder / "libcuda.so").symlink_to("libcuda.so.1")  # Triton links with it under this name
+
+
+def _table() -> list[dict[str, Any]]:
+    table: list[dict[str, Any]] = tomllib.loads(_TABLE.read_text(encoding="utf-8"))["library"]
+    return table
 
 
 def _definitions(torch: Torch) -> list[str]:
@@ -196,7 +201,7 @@ def environment(profile: Profile, folder: Path, base: Mapping[str, str]) -> dict
 
     Nothing below it can reach a real GPU: all ways to one lead through libcuda.so.1 and libnvidia-ml.so.1, which are there already.
     """
-    table = tomllib.loads(_TABLE.read_text(encoding="utf-8"))["library"]
+    table = _table()
     there = {path.name.partition(".so")[0]: path for path in sorted(folder.glob("lib*.so.*"))}
     preloads = [str(there[entry["library"]]) for entry in table if entry["library"] in there]
     others = [entry for entry in base.get("LD_PRELOAD", "").replace(" ", ":").split(":") if entry]

@@ -1,0 +1,189 @@
+"""Runs programs of other people's packages on a phantom CUDA device, each twice, and writes reports/phantom-programs.md.
+
+    python bench/phantom_programs.py --python VENV/bin/python [--only llama] [--device cuda:h100-80g]
+
+VENV has a CUDA build of torch and the packages of PACKAGES; none is installed here. Each program is recorded with ``memdiag record``. In
+the table: the peaks of the device it ran on, the seconds of the whole process, and whether both runs asked the allocator for the same, in
+the same order, at the same addresses. What cannot be imitated shows the first line of what it said.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import memdiag
+from memdiag.units import format_bytes
+
+HERE = Path(__file__).parent
+REPORTS = HERE.parent / "reports"
+PACKAGES = ("torch", "transformers", "accelerate", "diffusers", "timm", "torchvision", "lightning", "megatron-core", "torchao", "triton")
+TEXT = ("llama", "mistral", "qwen2", "qwen3", "mixtral", "gpt2", "bert", "vit", "whisper")
+TRAINED = ("llama", "gpt2", "bert", "vit")
+NETS = ("resnet50", "convnext_tiny", "vit_small_patch16_224", "efficientnet_b0")
+PARALLEL = ("ddp", "zero", "fsdp1", "fsdp2", "tensor", "pipeline")
+LIMIT = 300
+
+
+@dataclass(frozen=True)
+class Case:
+    """One program: its name in the table, its file and arguments, which rank of how many it is to be."""
+
+    name: str
+    words: str
+    rank: int | None = None
+    world: int | None = None
+
+
+@dataclass
+class Row:
+    """What came of it."""
+
+    name: str
+    works: bool
+    num_events: int = 0
+    allocated_bytes: int = 0
+    reserved_bytes: int = 0
+    seconds: float = 0.0
+    is_repeated: bool = False
+    said: str = ""
+    hashes: list[str] = field(default_factory=list)
+
+
+def cases() -> list[Case]:
+    """All programs, in the order of the table."""
+    found = [Case(f"transformers {name}, plain loop", f"huggingface.py {name} plain") for name in TEXT]
+    found += [Case(f"transformers {name}, checkpointing", f"huggingface.py {name} checkpointing") for name in ("llama", "gpt2")]
+    found += [Case(f"transformers {name}, Trainer and accelerate", f"huggingface.py {name} trainer") for name in TRAINED]
+    found += [
+        Case("transformers llama, Trainer, rank 3 of 8", "huggingface.py llama trainer", 3, 8),
+        Case("transformers llama, generate", "nets.py generate"),
+        Case("diffusers UNet2DConditionModel", "nets.py unet"),
+        Case("torchvision deeplabv3_resnet50", "nets.py deeplab"),
+        Case("lightning, 16-mixed", "nets.py lightning"),
+    ]
+    found += [Case(f"timm {name}", f"nets.py timm:{name}") for name in NETS]
+    found += [Case(f"torchao {name}", f"nets.py torchao:{name}") for name in ("AdamW8bit", "AdamW4bit", "AdamWFp8")]
+    found += [Case(f"torch.compile, {mode}", f"nets.py compile:{mode}") for mode in ("default", "reduce-overhead", "max-autotune")]
+    found += [Case(f"torch {kind}, rank 3 of 8", f"parallel.py {kind}", 3, 8) for kind in PARALLEL]
+    sharded = "megatron_core.py --tp 8 --pp 4 --micro 8 --layers 32 --batch 4 --distributed-optimizer"
+    experts = "megatron_core.py --tp 1 --ep 8 --experts 8 --layers 4 --length 2048"
+    found += [
+        Case("megatron-core Llama2-7B, TP 8, rank 0 of 8", "megatron_core.py --tp 8 --layers 32 --batch 4", 0, 8),
+        Case("megatron-core Llama2-7B, TP 2 PP 4, rank 7 of 8", "megatron_core.py --tp 2 --pp 4 --micro 8 --layers 32", 7, 8),
+        Case("megatron-core, 8 experts, EP 8, padded to capacity, rank 5 of 8", f"{experts} --capacity 1", 5, 8),
+        Case("megatron-core, 8 experts, EP 8, no token dropped, rank 5 of 8", experts, 5, 8),
+        Case("megatron-core Llama2-7B, TP 8 PP 4, distributed optimizer, rank 517 of 1,024", sharded, 517, 1024),
+    ]
+    return found
+
+
+def record(case: Case, python: str, device: str, folder: Path) -> tuple[int, float, str]:
+    """Records a program into ``folder``; returns its exit status, seconds, and what it said on stderr."""
+    ranks = ("--as-rank", str(case.rank), "--world", str(case.world)) if case.rank is not None else ()
+    command = [sys.executable, "-m", "memdiag", "record", "--quiet", "--phantom", device, *ranks, "-o", str(folder), "--"]
+    began = time.monotonic()
+    environment = {**os.environ, "CUDA_DEVICE_MAX_CONNECTIONS": "1", "HF_HUB_OFFLINE": "1"}
+    script, *arguments = case.words.split()
+    try:
+        done = subprocess.run(
+            [*command, python, str(HERE / "programs" / script), *arguments], cwd=folder.parent, env=environment,
+            capture_output=True, text=True, timeout=LIMIT, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return 124, float(LIMIT), f"not done after {LIMIT} s"
+    return done.returncode, time.monotonic() - began, done.stderr
+
+
+def entries(folder: Path) -> list[tuple[object, ...]]:
+    """What the allocator did in a recording of ours, in order."""
+    with next(iter(sorted(folder.glob("rank*.pkl")))).open("rb") as file:
+        traces = pickle.load(file)["device_traces"]  # written a moment ago, by memdiag
+    return [(entry["action"], entry["size"], entry["addr"], entry.get("stream")) for trace in traces for entry in trace]
+
+
+def why(said: str) -> str:
+    """The line of a program's stderr that says most."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    ours = [line for line in lines if line.startswith("memdiag: the phantom")]
+    errors = [line for line in lines if "Error" in line or "error:" in line]
+    return (ours or errors[-1:] or lines[-1:] or ["nothing was said"])[0][:200]
+
+
+def measure(case: Case, python: str, device: str, runs: int) -> Row:
+    """Runs a program some times."""
+    row = Row(case.name, works=False)
+    for number in range(runs):
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = Path(scratch) / "run"
+            status, seconds, said = record(case, python, device, folder)
+            row.seconds = seconds if not number else min(row.seconds, seconds)
+            if status:
+                row.said = why(said)
+                return row
+            events = entries(folder)
+            row.hashes.append(hashlib.sha256(repr(events).encode()).hexdigest())
+            if number:
+                continue
+            trace = memdiag.load(next(iter(sorted(folder.glob("rank*.pkl")))))
+            found = max(trace.devices, key=lambda one: one.usage["reserved"].max(initial=0))
+            row.num_events = len(events)
+            row.allocated_bytes, row.reserved_bytes = (int(found.usage[name].max(initial=0)) for name in ("allocated", "reserved"))
+            row.said = "; ".join(line for line in said.splitlines() if line.startswith("memdiag: the phantom"))[:300]
+    row.works, row.is_repeated = True, len(set(row.hashes)) == 1
+    return row
+
+
+def table(rows: Sequence[Row]) -> str:
+    """The rows as markdown."""
+    lines = ["| program | works | events | peak allocated | peak reserved | time | twice the same |", "|---|---|--:|--:|--:|--:|---|"]
+    for row in rows:
+        if row.works:
+            figures = f"{row.num_events:,} | {format_bytes(row.allocated_bytes)} | {format_bytes(row.reserved_bytes)} | {row.seconds:.0f} s"
+            lines.append(
+                f"| {row.name} | yes{', but: ' + row.said if row.said else ''} | {figures} | {'yes' if row.is_repeated else 'no'} |"
+            )
+        else:
+            lines.append(f"| {row.name} | no: {row.said.replace('|', '/')} | | | | {row.seconds:.0f} s | |")
+    return "\n".join(lines)
+
+
+def versions(python: str) -> str:
+    """The packages of the Python that runs the programs."""
+    ask = f"from importlib.metadata import version\nfor name in {PACKAGES!r}:\n try: print(name, version(name))\n except Exception: pass"
+    return ", ".join(subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True).stdout.split("\n")[:-1])
+
+
+def main() -> None:
+    """Runs what is asked for and writes the report."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--python", required=True)
+    parser.add_argument("--device", default="cuda:h100-80g")
+    parser.add_argument("--only", default="", help="programs whose name holds this; then no report is written")
+    parser.add_argument("--runs", type=int, default=2)
+    given = parser.parse_args()
+    rows = []
+    for case in cases():
+        if given.only in case.name:
+            rows.append(measure(case, given.python, given.device, given.runs))
+            print(table(rows[-1:]).splitlines()[-1], flush=True)
+    if given.only:
+        return
+    head = (REPORTS / "phantom-programs.md").read_text(encoding="utf-8").partition("<!-- table -->")[0]
+    about = f"\n{versions(given.python)}; {given.device}; {os.cpu_count()} processor cores.\n\n"
+    (REPORTS / "phantom-programs.md").write_text(f"{head}<!-- table -->\n{about}{table(rows)}\n", encoding="utf-8")
+    (REPORTS / "phantom-programs.json").write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
