@@ -16,13 +16,14 @@ from memdiag.allocator.plan import canonical
 from memdiag.allocator.plan.effort import WAVE, Attempt, Effort, Outcome
 from memdiag.allocator.plan.firstfit import ONE_PASS, first_fit, online
 from memdiag.allocator.plan.model import Answer, Part
-from memdiag.allocator.plan.orders import all_orders, mixed
+from memdiag.allocator.plan.orders import ORDERS, all_orders, mixed
 from memdiag.allocator.plan.sections import contention
 from memdiag.trace.table import Array
 
 MANY = 20_000  # buffers from which on not every order is tried with first fit
 FEW_ORDERS = ("crowd, span", "area, span", "size", "span, area")
 MOST_TO_SEARCH = 70_000  # a step looks at all that is not yet placed
+PLAIN_WAVES = -(-len(ORDERS) // WAVE)
 LONELY = 16  # of so many waves one is for a height above the target, where only the target counts
 PATIENCE = 24  # waves without a gain, once it is within NEAR of the bound
 NEAR = 1.002
@@ -119,7 +120,7 @@ def _search(part: Part, target: int, effort: Effort, seed: int, answer: Answer, 
     middle, idle, tried, wave = 0.5, 0, 0, 0
     ruled_out = False
     while answer.height > target and not effort.is_over:
-        for_target = not ruled_out and (wave < (len(orders) + WAVE - 1) // WAVE or wave % between != 0)
+        for_target = not ruled_out and (wave < PLAIN_WAVES or wave % between != 0)
         aim = target if for_target else target + int((answer.height - target) * middle)
         limit = _limit(n, wave)
         attempts: list[Attempt] = []
@@ -145,11 +146,12 @@ def _search(part: Part, target: int, effort: Effort, seed: int, answer: Answer, 
 
 
 def _limit(n: int, wave: int) -> int:
-    """Steps of each search of a wave: mostly few, now and then more (Luby's sequence)."""
+    """Steps of each search of a wave: mostly few, now and then more (Luby's sequence); plain orders are worth more than chance."""
     k = wave + 1
     while k & (k + 1):
         k -= (1 << (k.bit_length() - 1)) - 1
-    return (n + 1_000) * 2 * ((k + 1) // 2) if n < 5_000 else 2 * n * ((k + 1) // 2)
+    worth = max((k + 1) // 2, 4 if wave < PLAIN_WAVES else 1)
+    return (n + 1_000) * 2 * worth if n < 5_000 else 2 * n * ((k + 1) // 2)
 
 
 def warm() -> None:
