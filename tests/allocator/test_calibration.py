@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memdiag.allocator.calibrate import calibrate
+from memdiag.allocator.calibrate import calibrate, described_best
+from memdiag.allocator.comparing import Recorded
 from memdiag.allocator.from_trace import described
 from memdiag.allocator.replay import replay
 from memdiag.allocator.workload import ALLOC, EMPTY_CACHE
@@ -154,3 +155,30 @@ def test_a_trace_without_addresses_is_not_calibrated(tmp_path):
     trace = load(file)
     found = calibrate(trace, trace.devices[0])
     assert (found.exact, found.exact_fraction, found.error_bytes, found.is_exact) == (None, None, None, False)
+
+
+def test_a_call_of_empty_cache_that_looks_like_a_retry_is_told_by_what_the_replay_lacks():
+    """A block of 40 MiB is free when all is given back and a request of 39 MiB gets a new segment: no retry would have come to that."""
+    a, b, c = (1 << 40, (1 << 40) + 256 * MIB, (1 << 40) + 512 * MIB)
+    entries = [
+        ("segment_alloc", a, 100 * MIB), ("alloc", a, 100 * MIB), ("segment_alloc", b, 40 * MIB), ("alloc", b, 40 * MIB),
+        ("free_requested", a, 100 * MIB), ("free_completed", a, 100 * MIB), ("free_requested", b, 40 * MIB),
+        ("free_completed", b, 40 * MIB), ("segment_free", b, 40 * MIB), ("segment_free", a, 100 * MIB), ("segment_alloc", c, 40 * MIB), ("alloc", c, 39 * MIB),
+    ]  # fmt: skip
+    settings = {"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:64", "max_split_size": 64 * MIB}
+    trace, device = device_of(entries)
+    trace = replace(trace, settings=settings, layout=replace(trace.layout, max_split=64 * MIB))
+    workload, found = described_best(trace, device)
+    assert found.is_exact
+    assert np.count_nonzero(workload.op == EMPTY_CACHE) == 1
+    assert found.limits.capacity_bytes is None
+
+
+def test_a_second_range_of_addresses_beside_a_full_one_is_seen():
+    """Pages far behind those mapped so far are of a range of their own."""
+    trace, device = device_of([
+        ("segment_map", 1 << 40, 20 * MIB), ("alloc", 1 << 40, 20 * MIB), ("segment_map", (1 << 40) + 20 * MIB, 20 * MIB),
+        ("alloc", (1 << 40) + 20 * MIB, 20 * MIB), ("segment_map", 1 << 41, 40 * MIB), ("alloc", 1 << 41, 40 * MIB),
+    ])  # fmt: skip
+    workload, _ = described(trace, device)
+    assert Recorded.of(workload, device).bases.tolist() == [1 << 40, 1 << 41]
