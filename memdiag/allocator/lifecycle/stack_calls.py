@@ -49,14 +49,12 @@ def edges_of(stacks: Stacks, device: DeviceTrace, *, layers: bool) -> list[Edge]
         layers: Calls of each layer; False: from the first layer to the last of each call of the stack of layers.
     """
     moments, again = _walk(stacks, device)
-    of_depth: Counter[int] = Counter()
-    for (depth, _), count in again.items():
-        of_depth[depth] += count
-    if not of_depth or max(of_depth.values()) < _LEAST_CALLS:
+    loops = {place: count for place, count in again.items() if count >= _LEAST_CALLS}
+    if not loops:
         return []
-    most = max(of_depth.values())
-    loop = min(depth for depth, count in of_depth.items() if 2 * count >= most)
-    sites = {site for depth, site in again if depth == loop}
+    most = max(loops.values())
+    loop = min(depth for (depth, _), count in loops.items() if 2 * count >= most)
+    sites = {site for depth, site in loops if depth == loop}
     calls: list[list[int]] = []  # first event of each, and the event after it; depth of what was entered since the one before
     is_open, entered = False, 0
     for moment in moments:

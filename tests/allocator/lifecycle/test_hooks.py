@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,9 +15,11 @@ from memdiag.allocator.from_trace import workload_of
 from memdiag.allocator.lifecycle.hooks import marks_of
 from memdiag.allocator.lifecycle.marks import KINDS, Marks, Windows
 from memdiag.allocator.lifecycle.module_calls import edges_of_layers, edges_of_stacks
+from memdiag.allocator.lifecycle.stack_calls import edges_of
 from memdiag.errors import MemdiagError
 from memdiag.sources.torch_snapshot import read
 from memdiag.trace.recorded import Recorded
+from memdiag.trace.stacks import Frame, Stacks
 
 sys.path.insert(0, str(Path(__file__).parent))
 from lifecycle_program import Program
@@ -158,6 +161,37 @@ def test_a_layer_computed_again_is_a_call_of_its_own() -> None:
     again = recorded((1, "layers.0"), (2, "GPT"), (3, ""), (5, "layers.0"), (6, ""), (7, "layers.0"), (8, ""))
     assert edges(edges_of_layers(again, _Device())) == "(1 )2 (5 )6 (7 )8"
     assert edges(edges_of_stacks(again, _Device())) == "(1 )2 (5 )6 (7 )8"
+
+
+# ---- stacks
+
+
+def seen(*lines: tuple[int, ...]) -> str:
+    """Calls of layers and of the stack that allocations show, each given by the lines of its functions ``forward``, the outermost first."""
+    stacks, number = Stacks.from_lists([[Frame("model.py", line, "forward") for line in reversed(chain)] for chain in lines])
+    columns = {"action": np.zeros(len(lines), np.int8), "stack": number, "phase": np.zeros(len(lines), np.int8)}
+    device = SimpleNamespace(events=SimpleNamespace(**columns), num_events=len(lines))
+    return " / ".join(edges(edges_of(stacks, device, layers=layers)) for layers in (True, False))
+
+
+def test_a_line_that_calls_again_from_the_beginning_is_a_loop() -> None:
+    layer = [(7, 1), (7, 2), (7, 3)]
+    assert seen((5,), *layer * 4, (9,)) == "(1 )4 (4 )7 (7 )10 (10 )13 / (1 )13"
+    assert seen((5,), *layer * 4, (9,), (5,), *layer * 2, (9,)) == "(1 )4 (4 )7 (7 )10 (10 )13 (15 )18 (18 )21 / (1 )13 (15 )21"
+
+
+def test_loops_within_a_layer_go_back_not_as_far() -> None:
+    layer = [(7, 1), (7, 3), (7, 4), (7, 3), (7, 4)]
+    assert seen((5,), *layer * 4) == "(1 )6 (6 )11 (11 )16 (16 )21 / (1 )21"
+
+
+def test_two_calls_on_one_line_are_no_layers() -> None:
+    layer = [(7, 1, 50), (7, 1, 20), (7, 1, 21), (7, 2, 50), (7, 2, 30)]  # attention(norm(x)), then mlp(norm(x))
+    assert seen((5,), *layer * 5) == "(1 )6 (6 )11 (11 )16 (16 )21 (21 )26 / (1 )26"
+
+
+def test_without_a_loop_nothing_is_guessed() -> None:
+    assert seen((5,), (7, 1), (8, 1), (9, 1), (5,), (7, 1)) == " / "
 
 
 # ---- the state of every call
