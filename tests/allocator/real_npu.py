@@ -70,7 +70,5 @@ class Worker:
         return result
 
     def close(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait()
+        self.process.communicate()
         self.errors.close()

@@ -1,0 +1,32 @@
+"""A few random programs through the machine and the real allocators, where these are at hand (see real_cuda.py and real_npu.py)."""
+
+import os
+import random
+from collections import Counter
+from pathlib import Path
+
+import fuzz_cuda
+import fuzz_npu
+import pytest
+from programs import cuda_program, npu_program
+from real_npu import Worker
+
+CUDA, NPU = os.environ.get("MEMDIAG_REAL_CUDA"), os.environ.get("MEMDIAG_REAL_NPU")
+
+
+@pytest.mark.skipif(not CUDA, reason="MEMDIAG_REAL_CUDA names no folder with PyTorch's allocator on a stand-in device")
+@pytest.mark.parametrize("seed", range(10))
+def test_cuda(seed):
+    program = cuda_program(random.Random(seed), 400)  # noqa: S311 - a program, no secret
+    assert fuzz_cuda.difference(program, Path(CUDA), "2.13", "bump", Counter()) == ""
+
+
+@pytest.mark.skipif(not NPU, reason="MEMDIAG_REAL_NPU names no folder with torch_npu's allocator on a stand-in runtime")
+def test_npu(tmp_path):
+    worker = Worker(Path(NPU), 600 << 20, "now", tmp_path)
+    for seed in range(10):
+        program = npu_program(random.Random(seed), 400, total=600 << 20, done="now")  # noqa: S311 - a program, no secret
+        truth = worker.run(program)
+        assert truth is not None
+        assert fuzz_npu.difference(program, truth) == ""
+    worker.close()
