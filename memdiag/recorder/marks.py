@@ -101,8 +101,19 @@ class Marks:
             if missing > 0:
                 self._modules[column].extend(array("q", [-1]) * missing)
 
+    def _even_out(self) -> None:
+        """Drops what a ctrl-C has left half written: what follows it would stand beside the wrong times."""
+        times, names, *places = self._modules.values()
+        for columns in ([*self._marks.values(), self._before], [times, names]):
+            length = min(map(len, columns))
+            for column in columns:
+                del column[length:]
+        for column in places:  # as a rule shorter: most have none
+            del column[len(names) :]
+
     def trim(self) -> None:
         """Drops the oldest half of the module marks if there are too many; of what was seen of short-lived tensors as well."""
+        self._even_out()
         length = len(self._modules["name"])
         if length > _MOST_MODULE_MARKS:
             self._pad(length)
@@ -168,6 +179,7 @@ class Marks:
 
     def content(self) -> dict[str, Any]:
         """Returns everything as builtin containers: each column is bytes of little-endian int64."""
+        self._even_out()
         self._pad(len(self._modules["name"]))
         for group in self._groups:
             self._settle(group)

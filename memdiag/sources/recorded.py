@@ -70,6 +70,10 @@ def notes_in(own: Mapping[str, Any], raws: Sequence[RawDevice]) -> list[Note]:
     if isinstance(paused, int | float) and 0 < paused < _MOST_SECONDS:
         text = f"for {format_us(round(paused * 1e6))} the program ran a profiler of its own, and there can be only one"
         notes.append(Note("MD922", f"the recording has a gap: {text}"))
+    lost = own.get("lost_seconds")
+    if isinstance(lost, int | float) and 0 < lost < _MOST_SECONDS:
+        text = f"PyTorch's profiler has lost what it recorded in {format_us(round(lost * 1e6))}"
+        notes.append(Note("MD922", f"the recording has a gap: {text}"))
     if unknown := _whole(own.get("unknown_frees")):
         text = f"{plural(unknown, 'free')} of memory whose allocation was not recorded"
         notes.append(Note("MD902", f"{text}, left out: it was there before, or other threads made it"))

@@ -110,7 +110,7 @@ class Recorder:
         base.update({"PYTHONDONTWRITEBYTECODE": "1", **(env or {})})
         if self.python == [str(PHANTOM_NPU)]:
             base = phantom.environment_for(profiles.choose("npu:910b-64g"), self.python, base)
-        config = Config(str(place / "run"), **{"backends": (self.device,), **(settings or {})})
+        config = Config(**{"folder": str(place / "run"), "backends": (self.device,), **(settings or {})})
         command = [str(PROGRAMS / words[0]) if words[0].endswith(".py") else words[0], *words[1:]]
         done = subprocess.run(
             [*self.python, *(word.replace("{out}", str(out)) for word in command)], cwd=place, capture_output=True, text=True,

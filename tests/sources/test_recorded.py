@@ -70,6 +70,7 @@ def test_a_window_of_steps_is_named(opened, window, said):
 def test_gaps_are_told(opened):
     assert "itself restarted the history" in notes_of(opened(taken_over="restarted"))["MD922"]
     assert "for 2.5 s the program ran a profiler" in notes_of(opened(paused_seconds=2.5))["MD922"]
+    assert "has lost what it recorded in 1.5 s" in notes_of(opened(lost_seconds=1.5))["MD922"]
     assert "3 frees of memory whose allocation was not recorded" in notes_of(opened(unknown_frees=3))["MD902"]
     assert "2 blocks were freed where the recording does not see it" in notes_of(opened(unseen_frees=2))["MD902"]
 
@@ -104,7 +105,7 @@ def test_a_device_described_by_a_stranger_makes_no_such_notes(opened, value):
 def test_numbers_that_are_none_make_no_notes(opened, value):
     assert not {"MD902", "MD921"} & set(notes_of(opened(unknown_frees=value, unseen_frees=value, max_events=value)))
     if value is not True:
-        assert "MD922" not in notes_of(opened(paused_seconds=value, taken_over=value))
+        assert "MD922" not in notes_of(opened(paused_seconds=value, lost_seconds=value, taken_over=value))
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from typing import Any
 from ..compiling import Compiling
 from ..guard import contained, warn
 from ..imports import Imports
+from ..interrupts import held
 from ..marks import NOWHERE, Position
 from .cpu_history import CpuHistory
 from .silence import Silence
@@ -49,6 +50,8 @@ class Cpu:
         self._theirs = False  # the program runs a profiler itself
         self._annotations: list[Any] = []  # weakly: those that it may have seen begin
         self._stacks = True
+        self._loses_stacks = False  # has lost events for their sake
+        self.lost_seconds = 0.0
         self._reasons = 0  # not to record stacks
         self._compiled = False  # since the last step
         self._thread = 0  # that is recorded
@@ -131,6 +134,7 @@ class Cpu:
             "unknown_frees": self._history.unknown_frees,
             "unseen_frees": self._history.unseen_frees,
             "paused_seconds": self.paused_seconds,
+            "lost_seconds": self.lost_seconds,
         }
 
     # --------------------------------------------------------------------------------------------------------- profiler
@@ -155,17 +159,29 @@ class Cpu:
             return
         from torch._C._autograd import _disable_profiler
 
-        self.is_busy = True  # from before it stands still: a signal's handler would find nothing to take over
-        self._running = False
-        theirs = sys.getprofile()
+        with held():
+            self.is_busy = True  # from before it stands still: a signal's handler would find nothing to take over
+            self._running = False
+            theirs = sys.getprofile()
+            try:
+                with self._silence.kept():
+                    done = _disable_profiler()
+                if hasattr(theirs, "enable"):  # a cProfile begun since: our stop has taken its place away
+                    theirs.enable()  # type: ignore[union-attr]
+                self._history.take(self._tree(done))
+            finally:
+                self.is_busy = False
+
+    def _tree(self, done: Any) -> Any:
+        """Returns the profiler's events; none where it has lost them, as that of torch 2.1 does over calls that it saw no beginning of."""
         try:
-            with self._silence.kept():
-                done = _disable_profiler()
-            if hasattr(theirs, "enable"):  # a cProfile begun since: our stop has taken its place away
-                theirs.enable()  # type: ignore[union-attr]
-            self._history.take(done.experimental_event_tree())
-        finally:
-            self.is_busy = False
+            return done.experimental_event_tree()
+        except RuntimeError as error:
+            self.lost_seconds += time.monotonic() - self._last
+            self._loses_stacks = True
+            self._stacks = False
+            warn(f"PyTorch's profiler has lost what it had recorded ({str(error).split(',', 1)[0]}): from here on without Python stacks")
+            return ()
 
     def _lighten(self, change: int) -> None:
         """Records allocations without their Python stacks as long as something large is imported or compiled."""
@@ -181,7 +197,7 @@ class Cpu:
         self._lighten(1)
 
     def _adjust(self) -> None:
-        wanted = not self._reasons and not self._compiled
+        wanted = not self._reasons and not self._compiled and not self._loses_stacks
         if self._stacks != wanted and not self.is_in_backward():
             self._stacks = wanted
             if self._running:

@@ -1,10 +1,12 @@
 """A training so small that starting it is most of its work, and one fault each: small.py WAY [STEPS]."""
 
+import contextlib
 import functools
 import gc
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -55,6 +57,22 @@ def full():
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (64, resource.RLIM_INFINITY))
     print(train(5))
+
+
+def filled():
+    """The disk is full from here on."""
+    print(train(2))
+    with open(os.path.join(os.environ["DISK"], "filling"), "wb", buffering=0) as file, contextlib.suppress(OSError):
+        while file.write(bytes(1024)):
+            pass
+    print(train(3))
+
+
+def locked():
+    """The disk cannot be written to from here on, as after an error of its own."""
+    print(train(2))
+    print(subprocess.run(["mount", "-o", "remount,ro", os.environ["DISK"]], check=False).returncode)  # noqa: S607 - wherever it is
+    print(train(3))
 
 
 def end():
@@ -181,6 +199,35 @@ def pestered():
     stop.set()
     if "FOLDER" in os.environ:
         other.join()
+
+
+def interrupted():
+    """Interrupted at forty moments, and goes on."""
+    armed = False
+
+    def interrupt():
+        for pause in range(40):
+            time.sleep(0.001 * pause)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    def handle(*_):
+        nonlocal armed
+        if armed:
+            armed = False
+            raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, handle)
+    other = threading.Thread(target=interrupt)
+    other.start()
+    while other.is_alive():
+        try:
+            armed = True
+            train(1)
+            armed = False
+        except KeyboardInterrupt:
+            pass
+    other.join()
+    print(train(number) is not None)
 
 
 model, optimizer = make()

@@ -1,0 +1,73 @@
+"""Ctrl-C in the midst of the recorder's own work: it is done first, and the program is interrupted then."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+import memdiag
+from memdiag.recorder.interrupts import held
+from memdiag.recorder.marks import NOWHERE, PHASE, Marks
+
+
+def interrupted_twice(done):
+    with held():
+        os.kill(os.getpid(), signal.SIGINT)
+        with held():
+            os.kill(os.getpid(), signal.SIGINT)
+            done.append("inside")
+        done.append("outside")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_the_interrupt_comes_at_the_end():
+    done = []
+    before = signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            interrupted_twice(done)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert done == ["inside", "outside"]
+
+
+@pytest.mark.parametrize("handler", [signal.SIG_IGN, signal.SIG_DFL])
+def test_what_is_ignored_stays_ignored(handler):
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        with held():
+            assert signal.getsignal(signal.SIGINT) is handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_a_mark_half_written_is_dropped():
+    marks = Marks(lambda: NOWHERE)
+    add_time, add_name = marks.module_appenders()
+    for number in range(3):
+        add_time(number)
+        add_name(number)
+    marks.place_module((0, 5, 5))
+    add_time(99)  # and then ctrl-C
+    marks.add(PHASE, 1)
+    marks._marks["time_ns"].append(7)
+    marks.trim()
+    add_time(3)
+    add_name(3)
+    marks.add(PHASE, 2)
+    content = marks.content()
+    assert {len(column) for column in content["modules"].values()} == {4 * 8}
+    assert {len(column) for column in content["marks"].values()} == {2 * 8}
+    assert content["modules"]["time_ns"] == content["modules"]["name"]
+
+
+def test_a_program_that_goes_on_after_each_interrupt(cpu):
+    run = cpu("small.py", "interrupted", settings={"every": 1})
+    assert run.done.stdout == "True\n"
+    assert "memdiag:" not in run.done.stderr
+    trace = memdiag.load(run.path())
+    assert trace.devices[0].events.step.max() >= 2
