@@ -14,8 +14,8 @@ from memdiag.allocator.machine.run import (  # isort: skip
 from memdiag.allocator.machine.start import load_start, with_start_allocated
 from memdiag.allocator.machine.state import enlarge, limits, new_state, segments
 from memdiag.allocator.result import Replay
-from memdiag.allocator.rules import rules_for
-from memdiag.allocator.workload import ALLOC, POOL_BEGIN, POOL_END, SET_FRACTION, Workload
+from memdiag.allocator.rules import Rules, rules_for
+from memdiag.allocator.workload import ALLOC, POOL_BEGIN, POOL_END, SET_FRACTION, SET_TOTAL, Workload
 from memdiag.errors import MemdiagError
 from memdiag.registry import POLICIES, resolve
 from memdiag.trace.table import Array
@@ -65,8 +65,12 @@ def replay(
         before = len(workload.op) - num_calls
     rounded, segment_size = how.columns(workload.size, numbers, rules)
     size = workload.size.astype(np.int64)
-    for i in np.flatnonzero(workload.op == SET_FRACTION).tolist():
-        size[i], rounded[i] = limits(size[i] / 1e9, numbers, capacity, rules)
+    total = capacity
+    for i in np.flatnonzero((workload.op == SET_FRACTION) | (workload.op == SET_TOTAL)).tolist():
+        if workload.op[i] == SET_FRACTION:
+            size[i], rounded[i] = limits(size[i] / 1e9, numbers, total, rules)
+        elif rules.capacity_is_asked and capacity is not None:
+            total = int(size[i])
 
     num_calls = len(workload.op)
     given = np.empty(0, np.int64) if bases is None else bases.astype(np.int64)
@@ -80,7 +84,8 @@ def replay(
     r[mem.IS_LOGGED], r[mem.LOG_CAPACITY] = log, entries.shape[1]
     out = np.empty((NUM_OUT, num_calls), np.int64)
     columns = [
-        column.astype(np.int64) for column in (workload.op, workload.tensor, size, workload.stream, _pools(workload), rounded, segment_size)
+        column.astype(np.int64)
+        for column in (workload.op, workload.tensor, size, workload.stream, _pools(workload, rules), rounded, segment_size)
     ]
     limit = int(r[mem.LIMIT])
     while run(r, m, entries, out, where, *columns) < num_calls:
@@ -99,8 +104,8 @@ def _from_call(before: int, out: Array, entries: Array) -> tuple[Array, Array]:
     return out[:, before:], entries
 
 
-def _pools(workload: Workload) -> Array:
-    """The pool of every request: as recorded, else that of the innermost scope that is open for its stream, else the default pool."""
+def _pools(workload: Workload, rules: Rules) -> Array:
+    """The pool of every request: as recorded, else that of the scope that is open for its stream, else the default pool."""
     pool = workload.pool.copy()
     unknown = (workload.op == ALLOC) & (pool < 0)
     marks = np.flatnonzero((workload.op == POOL_BEGIN) | (workload.op == POOL_END)).tolist()
@@ -113,7 +118,7 @@ def _pools(workload: Workload) -> Array:
             last = next((k for k in reversed(range(len(scopes))) if scopes[k][0] == which), None)
             if last is not None:
                 del scopes[last]
-        for which, stream in scopes:
+        for which, stream in reversed(scopes) if rules.outermost_scope else scopes:  # the last to be written counts
             rows = unknown[at:end] & ((workload.stream[at:end] == stream) | (stream < 0))
             pool[at:end][rows] = which
     return np.where((workload.op == ALLOC) & (pool < 0), 0, pool)

@@ -22,9 +22,13 @@ class Rules:
         ties: Which of two equal free blocks is taken: the one at the lower address; the one whose block was made first; the one whose
             segment was made first, then the lower address.
         whole_fraction_is_limit: A memory fraction of 1 is a limit; otherwise it is none, and there is no garbage collection either.
+        capacity_is_asked: A memory fraction is of what the device has when it is set; otherwise of what it had at the start.
+        outermost_scope: Of several open scopes of private pools that take a stream the one opened first counts; otherwise the last.
         scope_is_capture: While a scope of a private pool is open, the allocator thinks that a graph is captured: no events are looked
             at, frees that would need some are put off, and nothing is released to try again.
-        expandable_is_collected: Garbage collection and the release of oversize blocks take expandable segments for ordinary ones.
+        expandable_is_collected: Garbage collection and the release of oversize blocks take expandable segments for ordinary ones,
+            and then stop at an assertion.
+        one_division_is_exact: Requests for which roundup_power2_divisions says 1 are not rounded at all; otherwise as without it.
         rounding_follows_segment: max_non_split_rounding_mb is large_segment_size_mb where it is not set, otherwise 20.
         own_stream_counts: A block recorded on the stream that it was allocated on waits for that stream.
     """
@@ -32,21 +36,39 @@ class Rules:
     pad: int = 0
     ties: str = BY_ADDRESS
     whole_fraction_is_limit: bool = False
+    capacity_is_asked: bool = False
+    outermost_scope: bool = False
     scope_is_capture: bool = False
     expandable_is_collected: bool = False
+    one_division_is_exact: bool = False
     rounding_follows_segment: bool = True
     own_stream_counts: bool = False
 
 
-_CUDA_2_0 = Rules(whole_fraction_is_limit=True, scope_is_capture=True, expandable_is_collected=True)
-_CUDA_2_6 = replace(_CUDA_2_0, expandable_is_collected=False)
-_CUDA_2_9 = replace(_CUDA_2_6, whole_fraction_is_limit=False)
+_CUDA_2_0 = Rules(
+    whole_fraction_is_limit=True,
+    capacity_is_asked=True,
+    outermost_scope=True,
+    scope_is_capture=True,
+    expandable_is_collected=True,
+    one_division_is_exact=True,
+)
+_CUDA_2_4 = replace(_CUDA_2_0, one_division_is_exact=False)
+_CUDA_2_6 = replace(_CUDA_2_4, expandable_is_collected=False)
+_CUDA_2_9 = replace(_CUDA_2_6, whole_fraction_is_limit=False, capacity_is_asked=False, outermost_scope=False)
 _CUDA_2_12 = replace(_CUDA_2_9, ties=BY_BIRTH)
 _CUDA_2_13 = replace(_CUDA_2_12, ties=BY_SEGMENT, scope_is_capture=False)
 _NPU_2_1 = Rules(pad=32, own_stream_counts=True)
 
 RULES: dict[str, tuple[tuple[Version, Rules], ...]] = {
-    "cuda": (((2, 0), _CUDA_2_0), ((2, 6), _CUDA_2_6), ((2, 9), _CUDA_2_9), ((2, 12), _CUDA_2_12), ((2, 13), _CUDA_2_13)),
+    "cuda": (
+        ((2, 0), _CUDA_2_0),
+        ((2, 4), _CUDA_2_4),
+        ((2, 6), _CUDA_2_6),
+        ((2, 9), _CUDA_2_9),
+        ((2, 12), _CUDA_2_12),
+        ((2, 13), _CUDA_2_13),
+    ),
     "npu": (((2, 1), _NPU_2_1),),
     "mindspeed": (((1, 11), Rules(whole_fraction_is_limit=True)),),
 }

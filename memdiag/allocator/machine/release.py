@@ -7,7 +7,7 @@ from memdiag.allocator.machine.driver import lost
 from memdiag.allocator.machine.expandable import unmap
 
 from memdiag.allocator.machine.memory import (  # isort: skip
-    BAR, BORN, COUNT, EXPANDABLE_AGES, FREEABLE, HELD, IS_BROKEN, KNOWN, LANE, LANES, LANE_ROWS, MAX_SPLIT, NEXT, NONE, NUM_POOLS,
+    BAR, BORN, COUNT, TAKES_EXPANDABLE, FREEABLE, HELD, IS_BROKEN, KNOWN, LANE, LANES, LANE_ROWS, MAX_SPLIT, NEXT, NONE, NUM_POOLS,
     NUM_STREAMS, PAGE, POOL, POOLS, PRED, PREV, RANGE, RESERVED, ROW, SEARCHES, SIZE, SPLIT_IS_LIMITED, SUCC, drop_row,
 )  # fmt: skip
 from memdiag.allocator.machine.ordered import at_least, remove
@@ -38,7 +38,10 @@ def is_expandable(m: Array, block: int) -> bool:
 
 @lean_part
 def _give_back(r: Array, m: Array, log: Array, block: int) -> None:
-    """Frees the range that a free block is."""
+    """Frees the range that a free block is. One of an expandable segment is none: that is an assertion of the allocator's."""
+    if is_expandable(m, block):
+        r[IS_BROKEN] = 1
+        return
     if not is_whole(m, block):  # with pages of 1 GiB an oversize block can be the rest of a segment: the driver refuses it
         r[IS_BROKEN] = 1
         return
@@ -106,13 +109,13 @@ def release_oversize(r: Array, m: Array, log: Array, lane: int, size: int) -> bo
         return False
     want, got = max(size, r[MAX_SPLIT]), 0
     block = at_least(m, lane, want)
-    if block != lane and not is_expandable(m, block):
+    if block != lane and (r[TAKES_EXPANDABLE] or not is_expandable(m, block)):
         _give_back(r, m, log, block)
         return True
     block = m[lane + PRED]
     while block != lane and got < want and m[block + SIZE] >= r[MAX_SPLIT] and not r[IS_BROKEN]:
         following = m[block + PRED]
-        if not is_expandable(m, block):
+        if r[TAKES_EXPANDABLE] or not is_expandable(m, block):
             got += m[block + SIZE]
             _give_back(r, m, log, block)
         block = following
@@ -147,7 +150,7 @@ def collect(r: Array, m: Array, log: Array) -> None:
             while block != lane:
                 following = m[block + SUCC]
                 age = r[SEARCHES] - m[block + BORN]
-                if is_whole(m, block) and (r[EXPANDABLE_AGES] or not is_expandable(m, block)) and age >= average:
+                if is_whole(m, block) and (r[TAKES_EXPANDABLE] or not is_expandable(m, block)) and age >= average:
                     freed, got, ages, count = True, got + m[block + SIZE], ages - age, count - 1
                     _give_back(r, m, log, block)
                 block = following

@@ -6,7 +6,7 @@ import numpy as np
 
 from memdiag.allocator.conf import Conf
 from memdiag.allocator.rules import Rules
-from memdiag.trace.layout import SMALL_LIMIT, SMALL_SEGMENT, Layout
+from memdiag.trace.layout import MIN_BLOCK, SMALL_LIMIT, SMALL_SEGMENT, Layout
 from memdiag.trace.table import Array
 from memdiag.units import MIB
 
@@ -23,6 +23,9 @@ def with_own(text: str) -> str:
 def columns(sizes: Array, conf: Conf, rules: Rules) -> tuple[Array, Array]:
     """Returns, for requests of ``sizes`` bytes (int64): bytes of the block, and of the segment where the driver is needed (int64)."""
     rounded = Layout(pad=rules.pad, divisions=conf.divisions).round(sizes)
+    if rules.one_division_is_exact and 1 in conf.divisions:
+        entry = np.clip(np.frexp(np.maximum(sizes, 1).astype(np.float64))[1] - 21, 0, len(conf.divisions) - 1)
+        rounded = np.where((np.asarray(conf.divisions)[entry] == 1) & (sizes > MIN_BLOCK), sizes, rounded)
     big = -(-rounded // GRAIN) * GRAIN
     segment = np.where(rounded <= SMALL_LIMIT, SMALL_SEGMENT, np.where(rounded < BIG, conf.large_segment, big))
     return rounded, segment
