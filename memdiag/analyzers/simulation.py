@@ -105,17 +105,21 @@ class Subject:
         """Reserved peak that a run which begins anew is held against; None: the recorded one is not known.
 
         Cached memory that was there before the recording is no merit of other settings to be without: where there was any, the recorded
-        settings are replayed from the same beginning.
+        settings are replayed from the same beginning. So they are where the trace does not say what lay where: what was reserved then may
+        have been for what it does not show.
         """
         recorded = _recorded_peak(self.device, "reserved")
-        if self.is_foreign or recorded is None or not len(self.workload.start.base):
-            return None if self.is_foreign else recorded
+        if self.is_foreign or recorded is None:
+            return None
+        if self.device.has_addresses and not len(self.workload.start.base):
+            return recorded
         own = self.recorded
         anew = self.replayer(
             self.workload, own.policy, conf=own.conf, torch_version=own.torch_version, capacity=own.capacity_bytes, fraction=own.fraction,
             log=False, keep_start=False,
         )  # fmt: skip
-        return min(recorded, int(anew.reserved.max(initial=0)))
+        peak = int(anew.reserved.max(initial=0))
+        return min(recorded, peak) if self.device.has_addresses else peak
 
     def is_recorded(self, scenario: Scenario) -> bool:
         """Whether ``scenario`` has the settings of the recording, whatever the card: then what was there before it is kept as it was."""
@@ -162,7 +166,9 @@ def predict(subject: Subject, scenario: Scenario, *, with_min_capacity: bool = F
     peaks = {name: _peak(subject, replay, name, kept=kept) for name in ("reserved", "allocated", "requested")}
     failed = np.flatnonzero(replay.status == OUT_OF_MEMORY)
     undefined = int(np.count_nonzero(replay.status == UNDEFINED))
-    recorded_peak = _recorded_peak(subject.device, "reserved") if kept else subject.comparable_peak
+    recorded_peak = subject.comparable_peak
+    if kept:
+        recorded_peak = _recorded_peak(subject.device, "reserved") if subject.device.has_addresses else None
     freed = np.diff(replay.device_frees, prepend=0)
     obtained = int(replay.device_allocs[-1]) if len(replay.device_allocs) else 0
     steps = _num_steps(subject.device)
@@ -231,7 +237,11 @@ def _notes(subject: Subject, *, unlimited: bool) -> list[str]:
         notes.append("how much memory there was is not recorded, and nothing was refused: taken as unlimited (--capacity sets it)")
     if len(limits.steps):
         notes.append(f"others held up to {format_bytes(int(limits.steps[:, 1].max()))} of the device")
-    if device.start["active"] > 0:
+    if found.exact is None and subject.comparable_peak is not None:
+        notes.append(
+            f"what is saved is told against the recorded settings, simulated ({format_bytes(subject.comparable_peak)} at the peak)"
+        )
+    if device.start["active"] > 0 and device.has_addresses:
         notes.append(
             "the trace begins with tensors already there; under other settings they are placed first, and what is saved is told against the"
             f" recorded settings from the same beginning ({format_bytes(subject.comparable_peak)} at the peak)"

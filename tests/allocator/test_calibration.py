@@ -163,7 +163,8 @@ def test_a_call_of_empty_cache_that_looks_like_a_retry_is_told_by_what_the_repla
     entries = [
         ("segment_alloc", a, 100 * MIB), ("alloc", a, 100 * MIB), ("segment_alloc", b, 40 * MIB), ("alloc", b, 40 * MIB),
         ("free_requested", a, 100 * MIB), ("free_completed", a, 100 * MIB), ("free_requested", b, 40 * MIB),
-        ("free_completed", b, 40 * MIB), ("segment_free", b, 40 * MIB), ("segment_free", a, 100 * MIB), ("segment_alloc", c, 40 * MIB), ("alloc", c, 39 * MIB),
+        ("free_completed", b, 40 * MIB),
+        ("segment_free", b, 40 * MIB), ("segment_free", a, 100 * MIB), ("segment_alloc", c, 40 * MIB), ("alloc", c, 39 * MIB),
     ]  # fmt: skip
     settings = {"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:64", "max_split_size": 64 * MIB}
     trace, device = device_of(entries)
