@@ -76,7 +76,7 @@ def _legend(page: LightPage, report: PredictionReport) -> None:
     for number, result in enumerate(report.results):
         size = "no limit" if result.capacity_bytes is None else f"{format_bytes(result.capacity_bytes)} card"
         unit = "torch_npu" if result.policy.startswith("npu") else "torch"
-        same = ": the recorded settings" if result.is_recorded else ""
+        same = ": the recorded settings" if result.is_recorded and report.recorded.conf is not None else ""
         said = f"{_settings(result.policy, result.conf)}, {unit} {plain(result.torch_version)}, {size}{same}"
         rows.append(((name_of(number), "bold cyan"), said))
     page.grid("lw", rows)
