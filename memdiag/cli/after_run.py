@@ -43,6 +43,7 @@ class Run:
         single: The trace under its short name; None: there is none.
         nested: Folders of ``memdiag record`` commands inside the command.
         any_python: Whether any Python process loaded the recorder's bootstrap.
+        phantom: Whether it ran on a phantom device.
     """
 
     folder: RunFolder
@@ -51,6 +52,7 @@ class Run:
     single: str | None
     nested: tuple[str, ...]
     any_python: bool
+    phantom: bool = False
 
 
 def finish(folder: RunFolder, manifest: dict[str, Any], ended: Ended) -> Run:
@@ -76,7 +78,7 @@ def finish(folder: RunFolder, manifest: dict[str, Any], ended: Ended) -> Run:
         "ranks": [_relative(status, folder.path) for status in recorded], "processes": processes, "nested": nested,
     })  # fmt: skip
     run_folder.write_manifest(folder, manifest)
-    return Run(folder, tuple(recorded), tuple(processes), single, tuple(nested), any_python)
+    return Run(folder, tuple(recorded), tuple(processes), single, tuple(nested), any_python, bool(manifest.get("phantom")))
 
 
 def _take_claims_away(folder: str) -> None:
@@ -250,6 +252,9 @@ def _tell_files(run: Run, chosen: dict[str, Any]) -> None:
         say(f"  note       another memdiag record ran inside: see {shown(folder)}")
     name = shlex.quote(shown(run.single or (chosen["trace"] if len(run.recorded) > 1 else run.folder.path)))
     say(f"  next       memdiag analyze {name}")
+    failed = {oom.get("backend") for oom in chosen.get("ooms") or ()}
+    if failed & {"cuda", "npu"} and not run.phantom:
+        say("             memdiag record --phantom DEVICE -- … tries a change on a device that is not there (memdiag devices)")
 
 
 # ------------------------------------------------------------------------------------------------------- an empty recording

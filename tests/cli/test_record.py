@@ -351,3 +351,4 @@ def test_a_failure_on_an_accelerator_is_explained(record, tmp_path):
     assert done.returncode == 1
     assert "The program needs more memory than is there" in done.stderr
     assert "written at: oom" in done.stderr
+    assert "memdiag record --phantom DEVICE" in done.stderr
