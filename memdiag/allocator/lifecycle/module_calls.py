@@ -36,12 +36,12 @@ def edges_of_stacks(recorded: Recorded, device: DeviceTrace) -> list[Edge]:
 
     Of a list that the model itself owns, the call lasts from the first of its parts to the last that runs before the model returns.
     """
-    marks = list(_marks(recorded, device))
-    owners = {owner for _, path in marks for owner in _owner(path)}
+    # Parts of a list may be too deep to be placed, where events have no times; their names tell the owner all the same.
+    owners = {owner for name in np.unique(recorded.modules["name"]).tolist() if name >= 0 for owner in _owner(recorded.names[name])}
     edges: list[Edge] = []
     current: str | None = None
     left_at = -1  # the latest event at which no part of a list of the model itself ran any more
-    for at, path in marks:
+    for at, path in _marks(recorded, device):
         inside = next((owner for owner in owners if owner and (path == owner or path.startswith(owner + "."))), None)
         if inside is None and "" in owners:
             if _numbered(path):

@@ -157,6 +157,12 @@ def test_a_stack_is_the_owner_of_a_list() -> None:
     assert edges(edges_of_stacks(LIST, _Device())) == "(2 )5 (10 )100"
 
 
+def test_a_stack_is_seen_where_its_layers_cannot_be_placed() -> None:
+    deep = recorded((1, "module"), (2, "module.decoder"), (-1, "module.decoder.layers.0"), (-1, "module.decoder"), (9, "module"))
+    assert edges_of_layers(deep, _Device()) == []
+    assert edges(edges_of_stacks(deep, _Device())) == "(2 )9"
+
+
 def test_a_layer_computed_again_is_a_call_of_its_own() -> None:
     again = recorded((1, "layers.0"), (2, "GPT"), (3, ""), (5, "layers.0"), (6, ""), (7, "layers.0"), (8, ""))
     assert edges(edges_of_layers(again, _Device())) == "(1 )2 (5 )6 (7 )8"
