@@ -28,7 +28,7 @@ reads it from a pipe. Without `--torch` or `--torch-npu` the newest version of t
 
 ## How they are read
 
-`key:value,key:[a:b,…]`. Since torch 2.9 and torch_npu 2.10 one parser is shared by all accelerators. It leaves out white space, hardly
+`key:value,key:[a:b,…]`. Since torch 2.10 and torch_npu 2.10 one parser is shared by all accelerators. It leaves out white space, hardly
 looks at separators, and takes numbers up to the first sign that is no digit; unknown keys end the program. Before, separators were checked.
 What is said here was compared with the parsers themselves, on recorded outcomes of two thousand texts (tests/settings).
 

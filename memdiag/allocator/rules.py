@@ -55,8 +55,8 @@ _CUDA_2_0 = Rules(
 )
 _CUDA_2_4 = replace(_CUDA_2_0, one_division_is_exact=False)
 _CUDA_2_6 = replace(_CUDA_2_4, expandable_is_collected=False)
-_CUDA_2_9 = replace(_CUDA_2_6, whole_fraction_is_limit=False, capacity_is_asked=False, outermost_scope=False)
-_CUDA_2_12 = replace(_CUDA_2_9, ties=BY_BIRTH)
+_CUDA_2_10 = replace(_CUDA_2_6, whole_fraction_is_limit=False, capacity_is_asked=False, outermost_scope=False)
+_CUDA_2_12 = replace(_CUDA_2_10, ties=BY_BIRTH)
 _CUDA_2_13 = replace(_CUDA_2_12, ties=BY_SEGMENT, scope_is_capture=False)
 _NPU_2_1 = Rules(pad=32, own_stream_counts=True)
 
@@ -65,7 +65,7 @@ RULES: dict[str, tuple[tuple[Version, Rules], ...]] = {
         ((2, 0), _CUDA_2_0),
         ((2, 4), _CUDA_2_4),
         ((2, 6), _CUDA_2_6),
-        ((2, 9), _CUDA_2_9),
+        ((2, 10), _CUDA_2_10),
         ((2, 12), _CUDA_2_12),
         ((2, 13), _CUDA_2_13),
     ),

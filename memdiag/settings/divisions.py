@@ -103,7 +103,7 @@ def _gaps(key: Key, value: str, entries: tuple[int, ...], backend: str, version:
         why = f"requests of {ranges} are not rounded: a size sets its own interval, only the first one also all below"
         title = f"{key.name}:{value} leaves a gap"
     else:
-        why = f"requests of {ranges} get what '>' says: before torch 2.9 it starts at the last size listed, not after it"
+        why = f"requests of {ranges} get what '>' says: before torch 2.10 it starts at the last size listed, not after it"
         title = f"{key.name}:{value} is read differently than written"
     return Problem("MD653", title, "warning", why, as_list(meant, shared=is_shared(backend, version)))
 

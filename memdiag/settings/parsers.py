@@ -1,6 +1,6 @@
 """What the allocators' own parsers make of a text: refused, or these values. Compared with the real ones in tests/settings.
 
-There are two. Up to torch 2.8 (torch_npu 2.9) separators are checked. Since then one parser is shared by all accelerators, walks over the
+There are two. Up to torch 2.9 (torch_npu 2.9) separators are checked. Since then one parser is shared by all accelerators, walks over the
 tokens, takes any token for a separator, and is followed by the backend's own over the same tokens; a refusal of either ends the program.
 """
 
@@ -21,9 +21,9 @@ Value = bool | int | float | str | tuple[int, ...]
 _MIB = 1 << 20
 _DEFAULT_SEGMENT = 20
 # The first version with the shared parser.
-SHARED_SINCE: dict[str, Version] = {"cuda": (2, 9), "hip": (2, 9), "npu": (2, 10), "mindspeed": (9999, 0)}
+SHARED_SINCE: dict[str, Version] = {"cuda": (2, 10), "hip": (2, 10), "npu": (2, 10), "mindspeed": (9999, 0)}
 # The first version whose smallest max_split_size_mb is 20, not 21.
-_TWENTY_SINCE: dict[str, Version] = {"cuda": (2, 9), "hip": (2, 9), "npu": (2, 11), "mindspeed": (9999, 0)}
+_TWENTY_SINCE: dict[str, Version] = {"cuda": (2, 10), "hip": (2, 10), "npu": (2, 11), "mindspeed": (9999, 0)}
 _ZERO_IN_LIST_SINCE: Version = (2, 4)
 _COMMON = frozenset(
     {
@@ -243,7 +243,7 @@ class _Parser:
 
 
 class _Strict(_Parser):
-    """Up to torch 2.8 and torch_npu 2.9: one pass, separators checked."""
+    """Up to torch 2.9 and torch_npu 2.9: one pass, separators checked."""
 
     def colon(self, index: int) -> None:
         if self.at(index) != ":":

@@ -1,4 +1,4 @@
-"""The keys that the allocators of all accelerators read, from torch 2.9 on with one parser.
+"""The keys that the allocators of all accelerators read, from torch 2.10 on with one parser.
 
 Not every backend had all of them at once: ``cuda.py`` and ``npu.py`` put in their own first versions.
 """
