@@ -63,7 +63,7 @@ class Conf:
         if outcome.refused:
             raise MemdiagError(
                 f"the allocator refuses {VARIABLE[backend]}={text}: {outcome.refused.key}: {outcome.refused.reason}",
-                f"see what is allowed with `memdiag conf --check '{text}'`",
+                f"see what is allowed with: memdiag conf '{text}'",
             )
         values = in_bytes(outcome.values)
         if values.get("backend", "native") != "native":

@@ -79,7 +79,7 @@ class Wanted:
             raise MemdiagError("--fraction is a share of the card, and the trace does not say how large that is", "add --capacity 64GiB")
         for policy in self.policies or (recorded_settings(trace, device).policy,):
             for text in self.confs or ():
-                _check_conf(text, policy, self.torch or self._version(trace, device))
+                _check_conf(text, policy, self.torch or _version_for(policy, self._version(trace, device)))
 
     def scenarios(self, subject: Subject) -> list[Scenario]:
         """Returns what to simulate, policy by policy."""
@@ -92,22 +92,32 @@ class Wanted:
             fraction = own.fraction
             if self.capacity is not None and subject.limits.limit_bytes is not None:  # the process may hold what it could then
                 fraction = min(subject.limits.limit_bytes / self.capacity, 1.0)
-        return [
-            Scenario(
-                policy,
-                _for_policy(own.conf, policy, self.torch or own.torch_version) if text is None else text,
-                self.torch or own.torch_version,
-                capacity,
-                fraction,
-            )
-            for policy in self.policies or (own.policy,)
-            for text in self.confs or (None,)
-        ]
+        found = []
+        for policy in self.policies or (own.policy,):
+            version = self.torch or _version_for(policy, own.torch_version)
+            for text in self.confs or (None,):
+                conf = _for_policy(own.conf, policy, version) if text is None else text
+                found.append(Scenario(policy, conf, version, capacity, fraction))
+        return found
 
     def _version(self, trace: Trace, device: DeviceTrace) -> str:
         from memdiag.analyzers.simulation import default_version
 
         return default_version(trace, device)
+
+
+def _version_for(policy: str, version: str) -> str:
+    """Returns ``version``, or the first one after it that has what the policy is about (expandable segments came with torch 2.1)."""
+    from memdiag.settings.model import parse_version, version_text
+    from memdiag.settings.parsers import parse
+    from memdiag.settings.tables import newest
+
+    how = resolve(POLICIES[policy])
+    number, last = parse_version(version), newest(how.BACKEND)
+    if number is None or not parse(how.with_own(""), how.BACKEND, number).refused:
+        return version
+    later = ((number[0], minor) for minor in range(number[1] + 1, last[1] + 1))
+    return next((version_text(each) for each in later if not parse(how.with_own(""), how.BACKEND, each).refused), version)
 
 
 def _check_conf(text: str, policy: str, version: str) -> None:

@@ -230,3 +230,15 @@ def test_a_recording_of_the_cpu_is_asked_of_another_allocator(asked, goldens):
     assert shown["calibration"]["exact"] is None
     assert [result["saved_bytes"] for result in shown["results"]] == [None, None]
     assert any("cpu" in note for note in shown["calibration"]["notes"])
+
+
+def test_a_policy_has_the_first_version_that_knows_it(asked, goldens, refused):
+    """Expandable segments came with torch 2.1."""
+    file = goldens / "cuda-2.13.0-train" / "snapshot.pickle"
+    assert asked(file, "--policy", "expandable")["results"][0]["torch_version"] != "2.1"
+    assert asked(file, "--policy", "caching", "--torch", "2.0")["results"][0]["torch_version"] == "2.0"
+    assert "not known" in refused(file, "--policy", "expandable", "--torch", "2.0")[0]
+    from memdiag.cli.scenarios import _version_for
+
+    assert [_version_for(policy, "2.0") for policy in ("caching", "expandable")] == ["2.0", "2.1"]
+    assert _version_for("expandable", "2.6") == "2.6"
