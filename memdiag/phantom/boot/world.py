@@ -37,6 +37,7 @@ def begin() -> None:
             "torch.distributed.rendezvous": _replace_stores,
             "torch.distributed.distributed_c10d": _replace_talk,
             "torch.distributed.pipelining.stage": _replace_votes,
+            "torch_npu": lambda _: _replace_groups(sys.modules["torch.distributed.distributed_c10d"]),  # it puts its own there
         }))  # fmt: skip
 
 
@@ -174,7 +175,13 @@ def _replace_talk(c10d: Any) -> None:
             setattr(c10d, function.__name__, function)
     c10d._store_based_barrier = lambda *_, **__: None
     c10d.monitored_barrier = lambda *_, **__: None
+    _replace_groups(c10d)
+
+
+def _replace_groups(c10d: Any) -> None:
     original = c10d._new_process_group_helper
+    if getattr(original, "__module__", "") == __name__:
+        return
 
     def new_group(group_size: int, group_rank: int, ranks: Any, backend: Any, *rest: Any, **named: Any) -> Any:
         """Groups on the CPU are PyTorch's own pretended ones: gloo would wait for the others."""
