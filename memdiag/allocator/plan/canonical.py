@@ -140,12 +140,11 @@ def _search(
                     task = num_tasks
                     num_tasks += num_parts
                     continue
-            if first_end >= 0:
+            if first_end >= 0 and turns > 1:  # in large problems the same hardly comes again
                 key = 0
                 for k in range(begin, end):
                     key += scramble(floor[rows[k]] * 1_000_003 + rows[k])
-                    if turns > 1:
-                        fits[level, rows[k]] = bound[rows[k]] == floor[rows[k]]
+                    fits[level, rows[k]] = bound[rows[k]] == floor[rows[k]]
                 levels[KEY, level] = key
                 q = key & (num_known - 1)
                 if known[0, q] == key and (known[1, q] < lowest or (known[1, q] == lowest and known[2, q] <= last_rank)):
@@ -167,7 +166,7 @@ def _search(
             if at < place or rank[i] < rank[rows[chosen]]:
                 chosen, place = k, at
         if chosen < 0:
-            if first_end >= 0:  # all was tried from here
+            if first_end >= 0 and turns > 1:  # all was tried from here
                 key = levels[KEY, level]
                 q = key & (num_known - 1)
                 if known[0, q] != key or known[1, q] > lowest or (known[1, q] == lowest and known[2, q] > last_rank):

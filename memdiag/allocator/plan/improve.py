@@ -23,6 +23,8 @@ from memdiag.trace.table import Array
 MANY = 20_000  # buffers from which on not every order is tried with first fit
 FEW_ORDERS = ("crowd, span", "area, span", "size", "span, area")
 MOST_TO_SEARCH = 70_000  # a step looks at all that is not yet placed
+LARGE = 5_000  # buffers
+PASSES = 4
 PLAIN_WAVES = -(-len(ORDERS) // WAVE)
 LONELY = 16  # of so many waves one is for a height above the target, where only the target counts
 PATIENCE = 24  # waves without a gain, once it is within NEAR of the bound
@@ -51,13 +53,18 @@ def solve(part: Part, target: int, effort: Effort, seed: int, *, only_target: bo
     if answer.height <= target or effort.is_over:
         return
     orders = all_orders(part)
+    reached: dict[str, int] = {}
     for name, attempts in _quick(part, orders):
         for k, outcome in enumerate(effort.run(attempts, target)):
-            _take(answer, outcome, name[k])
+            _take(answer, outcome, f"first fit ({name[k]})" if name[k] in orders else name[k])
+            if outcome.offsets is not None and name[k] in orders:
+                reached[name[k]] = outcome.height
         yield answer
         if answer.height <= target or effort.is_over:
             return
     if len(part.members) <= MOST_TO_SEARCH:
+        if len(part.members) > LARGE:  # go on from what did best
+            orders = {name: orders[name] for name in sorted(orders, key=lambda name: reached.get(name, 1 << 62))}
         yield from _search(part, target, effort, seed, answer, list(orders.values()), LONELY if only_target else 2)
     answer.exhausted = not effort.is_over
     yield answer
@@ -78,16 +85,44 @@ def _quick(part: Part, orders: dict[str, Array]) -> Iterator[tuple[list[str], li
         offsets, height = online(part.first, part.last, part.size, tightest=True, stop=stop)
         return Outcome(offsets, height) if height >= 0 else Outcome()
 
-    def in_order(order: Array, stop: Array) -> Outcome:
-        offsets, height = first_fit(order, part.first, part.last, part.size, stop)
-        return Outcome(offsets, height) if height >= 0 else Outcome()
-
     yield ["online"], [in_time]
     if len(part.members) > ONE_PASS:
         return
     names = [name for name in orders if len(part.members) <= MANY or name in FEW_ORDERS]
     for k in range(0, len(names), WAVE):
-        yield ["first fit"] * WAVE, [partial(in_order, orders[name]) for name in names[k : k + WAVE]]
+        yield names[k : k + WAVE], [partial(_in_order, part, orders[name]) for name in names[k : k + WAVE]]
+
+
+def _in_order(part: Part, order: Array, stop: Array) -> Outcome:
+    """First fit in one order."""
+    offsets, height = first_fit(order, part.first, part.last, part.size, stop)
+    return Outcome(offsets, height) if height >= 0 else Outcome()
+
+
+class _Chain:
+    """First fit over and over: what ended too high goes earlier in the next order, some way by chance (squeaky wheels are oiled)."""
+
+    def __init__(self, part: Part, order: Array) -> None:
+        self._part = part
+        self._order = order
+
+    def passes(self, aim: int, chance: np.random.Generator, stop: Array) -> Outcome:
+        """Returns the best of some passes; the next call goes on from the last."""
+        part, best = self._part, Outcome()
+        for _ in range(PASSES):
+            found = _in_order(part, self._order, stop)
+            if found.offsets is None:
+                break
+            if best.offsets is None or found.height < best.height:
+                best = found
+            if best.height <= aim:
+                break
+            place = np.empty(len(self._order))
+            place[self._order] = np.arange(1, len(self._order) + 1)
+            high = found.offsets + part.size > aim
+            place[high] *= chance.random(int(high.sum()))
+            self._order = np.argsort(place, kind="stable")
+        return best
 
 
 def _tracked(part: Part) -> tuple[Array, Array, Array]:
@@ -117,10 +152,14 @@ def _search(part: Part, target: int, effort: Effort, seed: int, answer: Answer, 
             return Outcome(offsets, int((offsets + part.size).max()))
         return Outcome(impossible=ended == canonical.IMPOSSIBLE)
 
+    chains = [_Chain(part, order) for order in orders[:WAVE]]
     middle, idle, tried, wave = 0.5, 0, 0, 0
     ruled_out = False
     while answer.height > target and not effort.is_over:
-        for_target = not ruled_out and (wave < PLAIN_WAVES or wave % between != 0)
+        if n > LARGE:  # a descent takes long, and hardly any reaches the target at once
+            for_target = wave % LONELY == LONELY - 1
+        else:
+            for_target = not ruled_out and (wave < PLAIN_WAVES or wave % between != 0)
         aim = target if for_target else target + int((answer.height - target) * middle)
         limit = _limit(n, wave)
         attempts: list[Attempt] = []
@@ -128,6 +167,8 @@ def _search(part: Part, target: int, effort: Effort, seed: int, answer: Answer, 
             order = orders[tried] if tried < len(orders) else mixed(part, crowd, np.random.default_rng((seed, tried)))
             attempts.append(partial(attempt, order, aim, limit))
             tried += 1
+        if n > LARGE and wave % 4 != 3:  # passes of first fit are quick beside a descent
+            attempts = [partial(chain.passes, aim, np.random.default_rng((seed, wave, k))) for k, chain in enumerate(chains)]
         outcomes = effort.run(attempts, aim)
         gained = [_take(answer, outcome, "search") for outcome in outcomes]
         ruled_out = any(outcome.impossible for outcome in outcomes)
@@ -151,7 +192,7 @@ def _limit(n: int, wave: int) -> int:
     while k & (k + 1):
         k -= (1 << (k.bit_length() - 1)) - 1
     worth = max((k + 1) // 2, 4 if wave < PLAIN_WAVES else 1)
-    return (n + 1_000) * 2 * worth if n < 5_000 else 2 * n * ((k + 1) // 2)
+    return (n + 1_000) * 2 * worth if n <= LARGE else n + n // 10 * ((k + 1) // 2)
 
 
 def warm() -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from memdiag.allocator.plan import canonical, improve
 from memdiag.allocator.plan.api import plan
 from memdiag.allocator.plan.rivals import rivals
 from memdiag.allocator.plan.sections import compress, contention, load_of, split
@@ -120,3 +121,18 @@ def test_challenging_ones_fit_their_capacity(name):
     made = plan(size, lower, upper, capacity=1 << 20, seconds=None)
     assert made.height_bytes <= 1 << 20
     assert problems(made.offsets, size, lower, upper, height=1 << 20) == []
+
+
+def test_large_ones_are_improved_too(made_up, monkeypatch):
+    """What is done for thousands of buffers, done for sixty: passes of first fit, descents that check the crowded sections only."""
+    monkeypatch.setattr(improve, "LARGE", 10)
+    monkeypatch.setattr(improve, "STEPS_OF_ROOM", 1)
+    monkeypatch.setattr(canonical, "PROPAGATE_UP_TO", 0)
+    monkeypatch.setattr(improve, "PATIENCE", 8)
+    monkeypatch.setattr(improve, "NEAR", 9.0)
+    for seed in range(3):
+        size, lower, upper = made_up.columns(made_up.cut(60, 100, 1000, seed))
+        simple = min(rival.height_bytes for rival in rivals(size, lower, upper, 1))
+        once, again = (plan(size, lower, upper, seconds=None) for _ in range(2))
+        assert once.height_bytes < simple
+        assert once.offsets.tolist() == again.offsets.tolist()
