@@ -108,6 +108,8 @@ class _Checker:
     def rounded(self, size: int) -> int:
         size += self.rules.pad
         division = self.conf.divisions[min(max(size.bit_length() - 21, 0), 15)]
+        if division == 1 and self.rules.one_division_is_exact:
+            return max(_GRAIN, size)
         if division > 1 and size > _GRAIN * division:
             step = (1 << (size.bit_length() - 1)) // division
             return -(-size // step) * step
@@ -259,7 +261,7 @@ class _Checker:
 
     def check_piece(self, seg: int, off: int, block: int, size: int, piece: tuple[int, int]) -> None:
         """The block is what the request and the piece that it was cut from make of it."""
-        if block % _GRAIN or block < size:
+        if (block % _GRAIN and not self.rules.one_division_is_exact) or block < size:
             self.fault(f"a request for {size} bytes has a block of {block}")
         if not self.is_caching:
             return
@@ -329,7 +331,8 @@ class _Checker:
                 self.is_searched = False
         elif op == SET_FRACTION and self.replay.capacity_bytes is not None:
             whole = size == 10**9 and not self.rules.whole_fraction_is_limit
-            self.limit = None if whole else int(size / 1e9 * self.replay.capacity_bytes)
+            total = self.total if self.rules.capacity_is_asked and self.total is not None else self.replay.capacity_bytes
+            self.limit = None if whole else int(size / 1e9 * total)
         elif op == EXTERNAL:
             self.others = size
         elif op == SET_TOTAL and self.total is not None:
