@@ -1,9 +1,9 @@
 """A plan made of one training step, used for another: how much of it holds, and what that costs.
 
-The plan covers what is born and dies within the step. At run time the n-th request of a step gets the place of the n-th request of the
-planned one, if it asks for as much and nothing that still lives is in the way; requests that are missing or additional are skipped
-over. All others fall back to a best fit beside the plan, and what outlives a step is held besides. This is how planners for training
-(STAlloc and its kin) work, without their pools.
+The plan covers what is born and dies within the step. At run time each request of a step gets the place of a request of the planned one:
+the unused one nearest to where it goes on that asked for as much, if nothing that still lives is in the way there. All others fall back to
+a best fit beside the plan, and what outlives a step is held besides. This is how planners for training (STAlloc and its kin) work, without
+their pools.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from memdiag.allocator.plan.firstfit import online
 from memdiag.allocator.plan.sections import load_of
 from memdiag.trace.table import Array
 
-AHEAD = 64  # requests that may be missing in a row
+AHEAD = 64  # requests that a step may be out of step with the plan
 
 
 @dataclass(frozen=True)
@@ -107,11 +107,14 @@ def _served(slot_size: Array, slot_at: Array, size: Array, born: Array, died: Ar
     served = np.zeros(len(size), bool)
     slots, offsets, wanted, ends = slot_size.tolist(), slot_at.tolist(), size.tolist(), died.tolist()
     live: list[tuple[int, int, int]] = []  # offset, end in bytes, death
+    used: set[int] = set()
     following = 0
     for k, time in enumerate(born.tolist()):
-        slot = next((s for s in range(following, min(following + AHEAD, len(slots))) if slots[s] == wanted[k]), None)
+        near = (following + way * far for far in range(AHEAD) for way in ((1, -1) if far else (1,)))
+        slot = next((s for s in near if 0 <= s < len(slots) and s not in used and slots[s] == wanted[k]), None)
         if slot is None:
             continue
+        used.add(slot)
         following = slot + 1
         low, high = offsets[slot], offsets[slot] + wanted[k]
         at = max(bisect_left(live, (low, 0, 0)) - 1, 0)
