@@ -150,7 +150,7 @@ def main() -> None:
     of_files(list(files_in(args.files)), out)
     if args.oracle:
         of_programs(args.oracle, args.runs, args.seed, out)
-    out.append("\nMade by `python bench/calibration.py FOLDERS --oracle DIR`.")
+    out.append("\nMade by `python bench/calibration.py SNAPSHOTS NPU-SAMPLES tests/goldens --oracle DIR`.")
     sys.stdout.write("\n".join(out) + "\n")
 
 
