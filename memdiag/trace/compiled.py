@@ -11,7 +11,7 @@ import os
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -74,27 +74,27 @@ def is_cold(compiled: Any = None) -> bool:
 
 def stamp(function: Any) -> str:
     """Returns a short name for what ``function`` is made of: its code, the constants it uses, and the same of what it calls."""
-    return f"{zlib.crc32(repr(sorted(_makings(function, {}).items())).encode()):08x}"
+    words: list[str] = []
+    _tell(function, words, set())
+    return f"{zlib.crc32(' '.join(words).encode()):08x}"
 
 
-def _makings(function: Any, seen: dict[str, str]) -> dict[str, str]:
-    function = getattr(function, "py_func", function)
-    name = f"{function.__module__}:{function.__code__.co_qualname}"
-    if name in seen:
-        return seen
-    seen[name] = ""
-    words = []
+def _tell(function: Any, words: list[str], seen: set[CodeType]) -> None:
+    if function.__code__ in seen:
+        return
+    seen.add(function.__code__)
     for code in _codes(function.__code__):
         constants = [value for value in code.co_consts if not isinstance(value, CodeType)]
         words.append(repr((code.co_code, constants, code.co_names, code.co_varnames)))
-        for used in code.co_names:
-            value = getattr(function.__globals__.get(used), "py_func", function.__globals__.get(used))
+        used = {name: function.__globals__[name] for name in code.co_names if name in function.__globals__}
+        for module in [value for value in used.values() if isinstance(value, ModuleType) and value.__name__.startswith("memdiag.")]:
+            used |= {name: vars(module)[name] for name in code.co_names if name in vars(module)}
+        for name, value in used.items():
+            value = getattr(value, "py_func", value)
             if isinstance(value, FunctionType):
-                _makings(value, seen)
+                _tell(value, words, seen)
             elif isinstance(value, int | float | tuple):
-                words.append(f"{used}={value!r}")
-    seen[name] = " ".join(words)
-    return seen
+                words.append(f"{name}={value!r}")
 
 
 def _codes(code: CodeType) -> list[CodeType]:
