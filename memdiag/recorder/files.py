@@ -36,7 +36,7 @@ def _write(path: str, fill: Any) -> bool:
             os.fsync(file.fileno())
         os.replace(beside, path)
     except OSError as error:
-        _warn_once(path, error)
+        cannot_write(path, error)
         try:
             os.unlink(beside)
         except OSError:
@@ -45,7 +45,7 @@ def _write(path: str, fill: Any) -> bool:
     return True
 
 
-def _warn_once(path: str, error: OSError) -> None:
+def cannot_write(path: str, error: OSError) -> None:
     """Says that a file could not be written: once, since the next ones will fail for the same reason."""
     if not _failures:
         kept = "what was written before is still there" if os.path.exists(path) else "nothing was written before"

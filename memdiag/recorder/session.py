@@ -15,7 +15,7 @@ from . import private
 from .backends.cpu import Cpu
 from .backends.cuda import Cuda
 from .backends.npu import Npu
-from .files import Place, write_json, write_pickle
+from .files import Place, cannot_write, write_json, write_pickle
 from .guard import contained
 from .interrupts import held
 from .marks import MARK, NOWHERE, OUTSIDE, PHASE, Marks, Position
@@ -262,7 +262,11 @@ class Session:
         known = self._written.get(backend.name)
         if getattr(backend, "taken_over", "") and known is not None and backend.num_events(content) < known["events"]:
             return  # the program has thrown the history away: what there was stays
-        path = self._place.path(self._rank())
+        try:
+            path = self._place.path(self._rank())
+        except OSError as error:
+            cannot_write(self.config.folder, error)
+            return
         first = next(iter(self._written), backend.name)
         if first != backend.name:
             path = f"{path[:-4]}.{backend.name}.pkl"

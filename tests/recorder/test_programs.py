@@ -35,6 +35,8 @@ def test_two_processes(cpu, compare, way, start):
     script = [] if start == "spawn" else ["-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone"]
     program = [str(PROGRAMS / "ddp.py")] if script else ["ddp.py"]
     run = cpu(*script, *program, "{out}", way)
+    if "cannot be tried" in run.done.stdout:
+        pytest.skip("this torch has no FSDP2")
     out = run.folder.parent / "truth.json"
     for rank in range(2):
         truth = json.loads(out.with_name(f"truth.json.{rank}").read_text())
@@ -52,6 +54,8 @@ def test_compiled(cpu, compare, backend, tmp_path):
     settings = ["--compile", backend, "--plain", "--steps", "2"]
     env = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "compiled")}
     with_us = cpu.train(*settings, env=env)
+    if "has lost what it had recorded" in with_us.done.stderr and with_us.trace.torch_version.startswith("2.1."):
+        pytest.skip("the profiler of torch 2.1 cannot follow the compiler's calls")
     assert not re.search("memdiag:|PythonTracer|callback", with_us.done.stderr)  # PyTorch's words for a profiler that is lost
     if backend == "aot_eager":  # the same graphs as Inductor's, and less to wait for
         without = cpu.train(*settings, recorded=False, env=env)

@@ -164,18 +164,18 @@ class Cpu:
             self._running = False
             theirs = sys.getprofile()
             try:
-                with self._silence.kept():
-                    done = _disable_profiler()
+                tree = self._tree(_disable_profiler)
                 if hasattr(theirs, "enable"):  # a cProfile begun since: our stop has taken its place away
                     theirs.enable()  # type: ignore[union-attr]
-                self._history.take(self._tree(done))
+                self._history.take(tree)
             finally:
                 self.is_busy = False
 
-    def _tree(self, done: Any) -> Any:
-        """Returns the profiler's events; none where it has lost them, as that of torch 2.1 does over calls that it saw no beginning of."""
+    def _tree(self, disable: Callable[[], Any]) -> Any:
+        """Stops the profiler; returns its events. That of torch 2.1 loses them over calls that it saw no beginning of."""
         try:
-            return done.experimental_event_tree()
+            with self._silence.kept():
+                return disable().experimental_event_tree()
         except RuntimeError as error:
             self.lost_seconds += time.monotonic() - self._last
             self._loses_stacks = True

@@ -20,9 +20,12 @@ def train(rank, out, way, port=""):
     model = GPT(layers=2)
     named = dict(model.named_parameters())
     if way == "fsdp":
-        from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.fsdp import fully_shard
-
+        try:
+            from torch.distributed.device_mesh import init_device_mesh
+            from torch.distributed.fsdp import fully_shard
+        except ImportError as error:
+            print("cannot be tried:", error)
+            return
         mesh = init_device_mesh("cpu", (2,))
         for layer in model.layers:
             fully_shard(layer, mesh=mesh)

@@ -149,7 +149,11 @@ def optimizer_for(name, parameters):
     if name == "adamw-foreach":
         return torch.optim.AdamW(parameters, lr=1e-3, foreach=True)
     if name == "adamw-fused":
-        return torch.optim.AdamW(parameters, lr=1e-3, fused=True)
+        parameters = list(parameters)
+        try:
+            return torch.optim.AdamW(parameters, lr=1e-3, fused=True)
+        except RuntimeError:  # torch 2.1 has it on CUDA only
+            return torch.optim.AdamW(parameters, lr=1e-3, foreach=False)
     if name == "sgd":
         return torch.optim.SGD(parameters, lr=1e-2, momentum=0.9)
     return Adafactorish(parameters)
