@@ -120,6 +120,8 @@ def environment(profile: Profile, folder: Path, base: Mapping[str, str]) -> dict
         "MEMDIAG_PHANTOM_NPU_VECTOR_CORES": str(figures["vector_cores"]),
         "MEMDIAG_PHANTOM_NPU_DEVICES": str(profile.num_devices or 0),
         "TASK_QUEUE_ENABLE": base.get("TASK_QUEUE_ENABLE") or "0",
+        # Else a thread holds the tensors of collectives until it next looks, which on a phantom may be steps later, or at once.
+        **{name: base.get(name) or "0" for name in ("TORCH_HCCL_ASYNC_ERROR_HANDLING", "HCCL_ASYNC_ERROR_HANDLING")},
     }
     return {**base, **changed}
 

@@ -45,6 +45,7 @@ with torch.device("npu"):
     model = Model().bfloat16()
 if HOW != "alone":
     torch.distributed.init_process_group("hccl")
+    torch.distributed.barrier(torch.distributed.new_group(backend="gloo"))  # ranks also talk on the host
 if HOW == "ddp":
     model = nn.parallel.DistributedDataParallel(model, device_ids=[rank])
 elif HOW == "fsdp2":
