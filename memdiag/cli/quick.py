@@ -21,6 +21,12 @@ class QuickCommand(TyperCommand):
         return super().parse_args(ctx, args)
 
 
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Shows the help: an option that is given or not takes no value, and none is shown for it."""
+        _without_types(self.get_params(ctx))
+        super().format_help(ctx, formatter)
+
+
 class TextCommand(QuickCommand):
     """One whose arguments may be text: dashes with a blank behind them ("---- CUDA out of memory") are no option."""
 
@@ -36,6 +42,12 @@ class QuickGroup(TyperGroup):
         """Reads its part of the command line."""
         _quicken(self.get_params(ctx))
         return super().parse_args(ctx, args)
+
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Shows the help, as above."""
+        _without_types(self.get_params(ctx))
+        super().format_help(ctx, formatter)
 
 
 class _WhenGiven:
@@ -55,3 +67,9 @@ def _quicken(params: Iterable[Any]) -> None:
     for param in params:
         if getattr(param, "_runtime_param", params) is None:
             param._runtime_param = _WhenGiven()  # noqa: SLF001 - there is no public place for it
+
+
+def _without_types(params: Iterable[Any]) -> None:
+    for param in params:
+        if getattr(param, "is_flag", False) and param.metavar is None:
+            param.metavar = ""

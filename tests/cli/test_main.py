@@ -212,3 +212,9 @@ def test_json_is_the_only_thing_on_stdout(monkeypatch, samples, capsys):
     monkeypatch.setattr(command, "_report", lambda *_, **__: samples.rich())
     assert main(["analyze", "x.pkl", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["schema_version"] == 1
+
+
+@pytest.mark.parametrize("command", ["", "analyze", "oom", "simulate", "tune", "plan", "record", "try"])
+def test_help_shows_no_value_for_what_takes_none(command, capsys):
+    assert main([*command.split(), "--help"]) == 0
+    assert "bool" not in capsys.readouterr().out.lower()
