@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import pickle
+import re
 import subprocess
 import sys
 import tempfile
@@ -116,7 +117,7 @@ def why(said: str) -> str:
     """The line of a program's stderr that says most."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     ours = [line for line in lines if line.startswith("memdiag: the phantom")]
-    errors = [line for line in lines if "Error" in line or "error:" in line]
+    errors = [line for line in lines if re.search(r"\w*Error\b", line)]
     return (ours or errors[-1:] or lines[-1:] or ["nothing was said"])[0][:200]
 
 
@@ -169,18 +170,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--python", required=True)
     parser.add_argument("--device", default="cuda:h100-80g")
-    parser.add_argument("--only", default="", help="programs whose name holds this; then no report is written")
+    parser.add_argument("--only", default="", help="programs whose name holds this; the others are taken from the last report")
     parser.add_argument("--runs", type=int, default=2)
     given = parser.parse_args()
-    rows = []
+    kept = REPORTS / "phantom-programs.json"
+    rows = {row["name"]: Row(**row) for row in json.loads(kept.read_text(encoding="utf-8"))} if given.only and kept.exists() else {}
     for case in cases():
         if given.only in case.name:
-            rows.append(measure(case, given.python, given.device, given.runs))
-            print(table(rows[-1:]).splitlines()[-1], flush=True)
-    if given.only:
-        return
+            rows[case.name] = measure(case, given.python, given.device, given.runs)
+            print(table([rows[case.name]]).splitlines()[-1], flush=True)
+            write([rows[one.name] for one in cases() if one.name in rows], given.python, given.device)
+
+
+def write(rows: Sequence[Row], python: str, device: str) -> None:
+    """Writes the report, and the rows by themselves."""
     head = (REPORTS / "phantom-programs.md").read_text(encoding="utf-8").partition("<!-- table -->")[0]
-    about = f"\n{versions(given.python)}; {given.device}; {os.cpu_count()} processor cores.\n\n"
+    about = f"\n{versions(python)}; {device}; {os.cpu_count()} processor cores.\n\n"
     (REPORTS / "phantom-programs.md").write_text(f"{head}<!-- table -->\n{about}{table(rows)}\n", encoding="utf-8")
     (REPORTS / "phantom-programs.json").write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n", encoding="utf-8")
 
