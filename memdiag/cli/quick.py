@@ -1,12 +1,13 @@
 """Commands that are there at once: typer loads pydantic (60 ms) to check each value, also of options that nobody gave.
 
-Newer versions of typer build that check on first use and keep it with the parameter. Here a stand-in takes its place that knows two
-answers, "not given" and "texts as they are", and asks typer for any other. With versions that do not work like this, nothing changes.
+Newer versions of typer build that check on first use and keep it with the parameter. Here a stand-in takes its place that knows
+"not given", texts, paths and flags, and asks typer for all else. With versions that do not work like this, nothing changes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
@@ -57,10 +58,29 @@ class _WhenGiven:
         many = param.multiple or param.nargs == -1
         if value is None:
             return () if many else None
-        if param.nargs == -1 and param.type_descriptor.annotation == list[str]:
-            return list(value)
+        known = _as_it_is(value, param)
+        if known is not None:
+            return known
         param._runtime_param = None  # noqa: SLF001 - as below
         return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
+
+
+def _as_it_is(value: Any, param: Any) -> Any:
+    """Returns the value of a text, a path of which nothing is asked, or a flag; None: typer has to look at it."""
+    wanted = param.type_descriptor.annotation
+    if wanted is bool and isinstance(value, bool):
+        return value
+    if wanted is str and isinstance(value, str):
+        return value
+    if wanted is Path and isinstance(value, str) and not _asks(param.type_descriptor.parameter_info):
+        return Path(value)
+    if wanted in (list[str], list[Path]) and isinstance(value, list | tuple) and all(isinstance(each, str) for each in value):
+        return [Path(each) for each in value] if wanted == list[Path] else list(value)
+    return None
+
+
+def _asks(info: Any) -> bool:
+    return any(getattr(info, name, False) for name in ("exists", "writable", "resolve_path", "allow_dash", "path_type"))
 
 
 def _quicken(params: Iterable[Any]) -> None:
