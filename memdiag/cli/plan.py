@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -181,6 +179,7 @@ def _sizes(device: DeviceTrace) -> Array:
 def _plan(
     given: _Given, path: Path, capacity: int | None, align: int, seconds: float, seed: int, output: Path | None
 ) -> PlanReport:  # fmt: skip
+    from memdiag.cli.progress import Line
     from memdiag.cli.talk import busy
 
     with busy("loading the planner …"):
@@ -191,8 +190,10 @@ def _plan(
         from memdiag.allocator.plan.sections import load_of
 
         warm()
-    with _Line() as line:
-        made = make_plan(given.size, given.lower, given.upper, align, capacity, seconds, seed=seed, say=line)
+    with Line() as line:
+        made = make_plan(
+            given.size, given.lower, given.upper, align, capacity, seconds, seed=seed, say=lambda text: line(f"planning: {text}")
+        )
     if output is not None:
         _write(output, given, made)
     with busy("comparing it with simpler ways …"):
@@ -239,30 +240,3 @@ def _write(output: Path, given: _Given, made: Plan) -> None:
     except OSError as error:
         raise MemdiagError(f"{output}: cannot be written: {error.strerror or error}", "check the directory and its mode") from None
     say(f"wrote {output}")
-
-
-class _Line:
-    """How far the search is, on a terminal: one line on stderr that goes away again. Anywhere else nothing is shown."""
-
-    def __init__(self) -> None:
-        import os
-
-        self._on = sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-        self._next = time.monotonic() + 0.5
-        self._shown = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._shown:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
-
-    def __call__(self, text: str) -> None:
-        now = time.monotonic()
-        if not self._on or now < self._next:
-            return
-        self._next, self._shown = now + 0.2, True
-        sys.stderr.write(f"\r\x1b[Kplanning: {text}")
-        sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""How far a long reading has come, on a terminal: a line on stderr that goes away again. Anywhere else nothing is shown."""
+"""How far something long has come, on a terminal: a line on stderr that goes away again. Anywhere else nothing is shown."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import sys
 import time
 from typing import Self
 
-_WAIT = 0.5  # seconds before anything is shown: what is quicker needs no bar
+_WAIT = 0.5  # seconds before anything is shown: what is quicker needs no line
 _PAUSE = 0.1  # seconds between two looks
 _BAR = 20
 
 
-class Progress:
-    """Call it with a name, the bytes read, and the size; as a context manager it wipes its line at the end."""
+class Line:
+    """Call it with a text; as a context manager it wipes its line at the end."""
 
     def __init__(self) -> None:
         self._on = sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
@@ -30,22 +30,49 @@ class Progress:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
 
-    def __call__(self, name: str, done: int, total: int | None) -> None:
-        """Shows that ``done`` bytes of ``name`` were read, of ``total`` if that is known."""
-        now = time.monotonic()
-        if not self._on or now < self._next:
+    @property
+    def is_due(self) -> bool:
+        """Whether a text would be shown now."""
+        return self._on and time.monotonic() >= self._next
+
+    def __call__(self, text: str) -> None:
+        """Shows a text in place of the last one, if that was long enough ago."""
+        if not self.is_due:
             return
         import shutil
 
         from memdiag.render.text import in_ascii, plain
+
+        self._next, self._shown = time.monotonic() + _PAUSE, True
+        width = max(shutil.get_terminal_size().columns - 2, 20)
+        sys.stderr.write("\r\x1b[K" + in_ascii(plain(text, width)))
+        sys.stderr.flush()
+
+
+class Progress:
+    """How much of a long reading is done: call it with a name, the bytes read, and the size; a context manager like ``Line``."""
+
+    def __init__(self) -> None:
+        self._line = Line()
+
+    def __enter__(self) -> Self:
+        """Begins."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Wipes the line."""
+        self._line.__exit__(*error)
+
+    def __call__(self, name: str, done: int, total: int | None) -> None:
+        """Shows that ``done`` bytes of ``name`` were read, of ``total`` if that is known."""
+        if not self._line.is_due:
+            return
         from memdiag.units import format_bytes
 
-        self._next, self._shown = now + _PAUSE, True
-        parts = [format_bytes(done)]
-        if total:
-            share = min(done / total, 1.0)
-            parts = [f"[{('#' * round(share * _BAR)).ljust(_BAR, '.')}] {share:4.0%} of {format_bytes(total)}"]
-        width = max(shutil.get_terminal_size().columns - 2, 20)
-        line = plain(" ".join([*parts, "standard input" if name == "-" else name]), width)
-        sys.stderr.write("\r\x1b[K" + in_ascii(line))
-        sys.stderr.flush()
+        read = f"{bar(done / total)} {min(done / total, 1.0):4.0%} of {format_bytes(total)}" if total else format_bytes(done)
+        self._line(f"{read} {'standard input' if name == '-' else name}")
+
+
+def bar(share: float) -> str:
+    """Returns a share as a bar."""
+    return f"[{('#' * round(min(share, 1.0) * _BAR)).ljust(_BAR, '.')}]"

@@ -21,7 +21,6 @@ class QuickCommand(TyperCommand):
         _quicken(self.get_params(ctx))
         return super().parse_args(ctx, args)
 
-
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Shows the help: an option that is given or not takes no value, and none is shown for it."""
         _without_types(self.get_params(ctx))
@@ -43,7 +42,6 @@ class QuickGroup(TyperGroup):
         """Reads its part of the command line."""
         _quicken(self.get_params(ctx))
         return super().parse_args(ctx, args)
-
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Shows the help, as above."""

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import sys
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,8 +12,6 @@ from memdiag.errors import MemdiagError
 if TYPE_CHECKING:
     from memdiag.analyzers.simulation import Subject
 
-_BAR = 20
-_PAUSE = 0.1
 _SECONDS = 60.0
 
 
@@ -58,9 +53,11 @@ def tune(
     subjects = [_subject(path) for path in _files(traces or [])]
 
     from memdiag.analyzers.tuning import tune as search
+    from memdiag.cli.progress import Line, bar
 
-    with _Bar() as bar:
-        report = search(subjects, capacity=size, seconds=budget, progress=bar)
+    with Line() as line:
+        told = lambda done, most: line(f"{bar(done / most)} {done} settings of at most {most}")  # noqa: E731 - as short as what it says
+        report = search(subjects, capacity=size, seconds=budget, progress=told)
 
     from memdiag.registry import TUNE_RENDERERS, resolve
 
@@ -99,27 +96,3 @@ def _subject(path: Path) -> Subject:
         from memdiag.analyzers.simulation import Subject
 
         return Subject.of(trace, chosen)
-
-
-class _Bar:
-    """How far the search is, on a terminal: a line on stderr that goes away again. Anywhere else nothing is shown."""
-
-    def __init__(self) -> None:
-        self._on = sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-        self._next = time.monotonic() + _PAUSE
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._on:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
-
-    def __call__(self, done: int, most: int) -> None:
-        now = time.monotonic()
-        if self._on and now >= self._next:
-            self._next = now + _PAUSE
-            filled = ("#" * round(min(done / most, 1.0) * _BAR)).ljust(_BAR, ".")
-            sys.stderr.write(f"\r\x1b[K[{filled}] {done} settings of at most {most}")
-            sys.stderr.flush()
