@@ -8,7 +8,7 @@ recorded all the same, up to the failure, and then with recomputation until it f
 
 How the configurations are read: those of 8 devices are TP 8. Those of 16 say TP 8, PP 1, DP 1, which is 8: they are read as TP 8, DP 2,
 with the global batch divided among both. Those of 70B are TP 8, PP 4; a global batch of 1,024 is 512 micro-batches a step, of which 8 are
-recorded (2 PP), since the peaks of all later ones are alike: index.md shows 16 and 32 beside them.
+recorded (2 PP), since the peaks of all later ones are alike: 16 and 32 stand beside them.
 """
 
 from __future__ import annotations

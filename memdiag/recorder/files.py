@@ -6,19 +6,30 @@ import itertools
 import json
 import os
 import pickle
+import sys
+import time
 from typing import Any
 
 from .guard import warn
 
 PROTOCOL = 4  # what PyTorch's own viewer reads
 CLAIM = ".rank{}.pid"
+_WAIT, _PAUSE = 2.0, 0.5  # seconds of writing before anything is said, and between two lines
 _numbers = itertools.count()
 _failures: list[str] = []
 
 
 def write_pickle(path: str, content: Any) -> bool:
     """Writes ``content`` as a pickle; returns whether it could be."""
-    return _write(path, lambda file: pickle.dump(content, file, protocol=PROTOCOL))
+
+    def fill(file: Any) -> None:
+        told = _Told(file, path)
+        try:
+            pickle.dump(content, told, protocol=PROTOCOL)
+        finally:
+            told.end()
+
+    return _write(path, fill)
 
 
 def write_json(path: str, content: Any) -> bool:
@@ -41,6 +52,42 @@ def _write(path: str, fill: Any) -> bool:
             os.unlink(beside)
         except OSError:
             pass
+        return False
+    return True
+
+
+class _Told:
+    """A file that says on a terminal how much was written, if that takes long; the line goes away again."""
+
+    def __init__(self, file: Any, path: str) -> None:
+        self._file = file
+        self._name = os.path.basename(path)
+        self._next = time.monotonic() + _WAIT
+        self._bytes = 0
+        self._is_shown = False
+
+    def end(self) -> None:
+        """Wipes the line."""
+        if self._is_shown:
+            _show("")
+
+    def write(self, data: Any) -> None:
+        """Writes, and says so."""
+        self._file.write(data)
+        self._bytes += len(data)
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + _PAUSE
+            self._is_shown = _show(f"memdiag: writing {self._name}: {self._bytes >> 20:,} MiB")
+
+
+def _show(text: str) -> bool:
+    """Puts a text in the place of the last one; returns whether stderr is a terminal that is there to take it."""
+    try:
+        if not sys.stderr.isatty():
+            return False
+        sys.stderr.write("\r\x1b[K" + text)
+        sys.stderr.flush()
+    except (AttributeError, OSError, ValueError):  # the program has closed it, or put something else in its place
         return False
     return True
 
