@@ -181,7 +181,8 @@ class WhatIf:
         codes: Findings of which it is a remedy; of several lines in one ("combination") all of theirs.
         is_combination: All remedies by settings together.
         peak_reserved_bytes: Predicted.
-        saved_bytes: Recorded reserved peak - predicted one; negative: it would be higher.
+        saved_bytes: Recorded reserved peak - predicted one; negative: it would be higher. Of a trace that does not begin at the start
+            less: cached memory of an earlier time is no merit of other settings.
         error_bytes: By how much that may be off: what a replay of the recorded settings is off.
         num_ooms: Requests that fail; ``recorded_ooms`` is how many did.
         calibration: How exactly the recorded settings reproduce the recording, in words.

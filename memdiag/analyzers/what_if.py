@@ -68,19 +68,17 @@ class _Replays:
     subject: Subject
     settings: AllocatorSettings
     path: str
-    recorded_peak: int
     recorded_ooms: int
 
     @classmethod
     def of(cls, trace: Trace, device: DeviceTrace, settings: AllocatorSettings) -> _Replays:
-        peak = max(int(device.usage.reserved.max(initial=-1)), device.start["reserved"])
         ooms = int(np.count_nonzero(device.events.action == schema.OOM))
-        return cls(Subject.of(trace, device), settings, trace.path, peak, ooms)
+        return cls(Subject.of(trace, device), settings, trace.path, ooms)
 
     def results(self, lines: dict[str, tuple[str, ...]]) -> Iterator[WhatIf]:
         """Yields what each line gives, and all of them together."""
         calibration = self.subject.calibration
-        if self.recorded_peak <= 0 or (calibration.exact_fraction or 0) < _EXACT_ENOUGH or calibration.error_bytes is None:
+        if (calibration.exact_fraction or 0) < _EXACT_ENOUGH or calibration.error_bytes is None or not self.subject.comparable_peak:
             return
         for line, codes in lines.items():
             yield from self._result(line, codes, is_combination=False)
@@ -113,7 +111,7 @@ class _Replays:
         peak = int(replay.reserved.max(initial=0))
         yield WhatIf(
             device=self.subject.device.device, change=line, codes=codes, is_combination=is_combination, peak_reserved_bytes=peak,
-            saved_bytes=self.recorded_peak - peak, error_bytes=found.error_bytes or 0,
+            saved_bytes=(self.subject.comparable_peak or 0) - peak, error_bytes=found.error_bytes or 0,
             num_ooms=int(replay.ooms.max(initial=0)), recorded_ooms=self.recorded_ooms,
             calibration=f"exact ({found.exact:,} of {found.events:,})" if found.is_exact else f"{found.exact:,} of {found.events:,} exact",
             repro=f"memdiag simulate {shlex.quote(self.path) if self.path.isprintable() else 'FILE'} --conf {shlex.quote(conf)}",

@@ -9,6 +9,7 @@ import pytest
 
 from memdiag.allocator.replay import replay
 from memdiag.analyzers.report import build_report
+from memdiag.analyzers.simulation import Subject, predict
 from memdiag.sources import load
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "gpt-train.pickle"
@@ -60,3 +61,13 @@ def test_a_replay_that_fails_leaves_the_diagnosis(trace, monkeypatch):
     assert report.what_if == ()
     assert "IndexError: boom" in next(note.text for note in report.notes if note.code == "MD925")
     assert report.findings
+
+
+def test_a_saving_is_what_simulate_tells(goldens):
+    for path in sorted(goldens.glob("*/*.p*kl*")):
+        trace = load(path)
+        for result in build_report(trace).what_if if trace.num_events < 20_000 else ():
+            device = next(each for each in trace.devices if each.device == result.device)
+            subject = Subject.of(trace, device)
+            told, _, _ = predict(subject, replace(subject.recorded, conf=result.change.partition("=")[2]))
+            assert result.saved_bytes == told.saved_bytes, (path, result.change)
