@@ -66,7 +66,7 @@ def hook_step(feature: ctypes.CDLL, train_step):
 
 
 def hook_optimizer(feature: ctypes.CDLL, step):
-    """Until the first step that is one, the optimizer's tensors are long; ``step`` returns a tuple that begins with success, as Megatron's."""
+    """Until the first step that is one, its tensors are long; ``step`` returns a tuple that begins with success, as Megatron's does."""
     is_made = False
 
     @functools.wraps(step)
