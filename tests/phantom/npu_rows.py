@@ -1,0 +1,133 @@
+"""Every row that torch_npu's own allocator left on another stand-in, from the phantom NPU: address, bytes and failure of each call.
+
+    python tests/phantom/npu_rows.py [--python VENV/bin/python] [--json]
+
+The rows (../shared/data/oracle-npu) are of torch_npu 2.13: 14 programs of allocations under 9 settings each. Of another version, settings
+that it does not know are told apart, and rows may differ by the rules of that version. One process imports torch_npu for each size of the
+device and forks for each program, so that all of it takes minutes.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+
+from memdiag.phantom import launch
+from memdiag.phantom.profiles import choose
+
+ROOT = Path(__file__).parents[2]
+ROWS = ROOT.parent / "shared/data/oracle-npu"
+FILES = sorted(ROWS.glob("*.npz"))
+NUM_SETTINGS = 9
+PROGRAM = Path(__file__).parent / "programs" / "replay.py"
+UNKNOWN = "Unrecognized CachingAllocator option"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of one program under one setting.
+
+    Attributes:
+        program, conf: Which.
+        num_calls, num_failures: How many calls it made, and how many of them failed in the record for lack of memory.
+        differs: What is not as recorded ("oom", "addr", "reserved", "allocated"), with the first call where; empty: nothing.
+        said: Why there is nothing to compare; empty: there is.
+    """
+
+    program: str
+    conf: str
+    num_calls: int
+    num_failures: int
+    differs: tuple[str, ...] = ()
+    said: str = ""
+
+
+def device_of(path: Path) -> str:
+    """The phantom device that a program was recorded on."""
+    return f"npu:910b-64g,total={int(np.load(path)['total'])},context=0"
+
+
+def differences(path: Path, setting: int, rows: np.ndarray) -> list[str]:
+    """What differs between the recorded columns of a setting and the rows that replay.py wrote, with the first call where."""
+    expected = np.load(path)
+    failed, address, reserved, allocated = rows.T
+    lowest = address[address >= 0].min(initial=np.iinfo(np.int64).max)
+    used = expected["op"] == 0
+    columns = {"oom": failed, "addr": np.where(address >= 0, address - lowest, -1), "reserved": reserved, "allocated": allocated}
+    wrong = []
+    for name, found in columns.items():
+        recorded = expected[f"{setting}/{name}"]
+        counts = {"oom": np.ones(len(found), bool), "addr": used}.get(name, recorded >= 0)  # counters were recorded now and then
+        where = np.flatnonzero(counts & (found != recorded))
+        if len(where):
+            wrong.append(f"{name} in {len(where)} calls, first {where[0]}")
+    return wrong
+
+
+def results(python: str) -> Iterator[Result]:
+    """All programs under all settings that were recorded, on the phantom NPU of a Python with torch_npu."""
+    with tempfile.TemporaryDirectory() as scratch:
+        for device, paths in groupby(sorted(FILES, key=device_of), device_of):
+            environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTORCH_")}
+            environment = launch.environment_for(choose(device), [python], environment)
+            with Path(scratch, "said").open("w+", encoding="utf-8") as errors:
+                command = [python, str(PROGRAM)]
+                worker = subprocess.Popen(
+                    command, env=environment, cwd=scratch, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors
+                )
+                for path in paths:
+                    yield from _of_program(worker, path, Path(scratch), errors)
+                worker.communicate()
+
+
+def _of_program(worker, path, scratch, errors):
+    expected = np.load(path)
+    given, out = scratch / "given.npz", scratch / "out.npz"
+    np.savez(given, **{name: expected[name] for name in ("op", "id", "size")})
+    for setting, conf in enumerate(expected["confs"].tolist()):
+        if f"{setting}/oom" not in expected:
+            continue
+        print(json.dumps({"given": str(given), "out": str(out), "conf": conf}), file=worker.stdin, flush=True)
+        status = int(worker.stdout.readline() or -1)
+        facts = path.stem, conf, len(expected["op"]), int(expected[f"{setting}/oom"].sum())
+        said = errors.read().strip()
+        if status:
+            why = next((line for line in said.splitlines() if UNKNOWN in line), f"exit status {status}: {said[-200:]}")
+            yield Result(*facts, said=why)
+        else:
+            yield Result(*facts, differs=tuple(differences(path, setting, np.load(out)["rows"])))
+            out.unlink()
+
+
+def main() -> None:
+    """Prints what does not come out, and how many do; the exit status is 1 where any does not."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--python", default=str(ROOT / ".venv-npu/bin/python"))
+    parser.add_argument("--json", action="store_true", help="every result on a line of its own")
+    given = parser.parse_args()
+    if not FILES:
+        sys.exit("the recorded rows (../shared/data/oracle-npu) are not here")
+    found = []
+    for result in results(given.python):
+        found.append(result)
+        if given.json:
+            print(json.dumps(asdict(result)), flush=True)
+        elif result.said or result.differs:
+            print(f"{result.program}, {result.conf or 'default settings'}: {result.said or '; '.join(result.differs)}", flush=True)
+    failing = [result for result in found if result.said or result.differs]
+    calls, ooms = (sum(getattr(result, name) for result in found) for name in ("num_calls", "num_failures"))
+    whole = f"{len(found) - len(failing)} of {len(found)} come out, {calls:,} calls, {ooms:,} of which fail"
+    print(f"{whole}; failing: {len(failing)}", file=sys.stderr)
+    sys.exit(bool(failing))
+
+
+if __name__ == "__main__":
+    main()
