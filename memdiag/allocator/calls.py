@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from memdiag.allocator import workload as w
@@ -80,7 +82,7 @@ class Calls:
         joined = {name: np.concatenate([part[name] for part in self._parts]) for name in _COLUMNS}
         order = np.lexsort((joined["rank"], joined["place"]))
         dtypes = {"op": np.int8, "tensor": np.int32, "size": np.int64, "stream": np.int32, "pool": np.int32, "row": np.int64}
-        columns = {name: np.ascontiguousarray(joined[name][order], dtype) for name, dtype in dtypes.items()}
+        columns: dict[str, Any] = {name: np.ascontiguousarray(joined[name][order], dtype) for name, dtype in dtypes.items()}
         return Workload(**columns, num_rows=num_rows, num_tensors=num_tensors, streams=streams, pools=pools, start=start, done=done,
                         capacity_bytes=capacity_bytes)  # fmt: skip
 

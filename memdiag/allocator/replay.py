@@ -20,6 +20,7 @@ from memdiag.errors import MemdiagError
 from memdiag.registry import POLICIES, resolve
 from memdiag.trace.table import Array
 
+_GOLDEN = 11400714819323198485  # 2^64 / the golden ratio
 _DONE = {"now": mem.BY_NEXT_CALL, "manual": mem.BY_HAND, "recorded": mem.AS_RECORDED}
 
 
@@ -74,7 +75,10 @@ def replay(
 
     num_calls = len(workload.op)
     given = np.empty(0, np.int64) if bases is None else bases.astype(np.int64)
-    r, m = new_state(numbers, rules, capacity, max(len(workload.streams), 1), len(workload.pools), _DONE[workload.done], given)
+    r, m = new_state(
+        numbers, rules, capacity, max(len(workload.streams), 1), len(workload.pools), _DONE[workload.done], given, workload.no_split,
+        _turns(workload),
+    )  # fmt: skip
     if fraction is not None:
         r[mem.LIMIT], r[mem.BAR] = limits(fraction, numbers, capacity, rules)
     where = np.zeros(max(workload.num_tensors, 1), np.int64)
@@ -102,6 +106,16 @@ def _from_call(before: int, out: Array, entries: Array) -> tuple[Array, Array]:
         out[row] -= out[row, before - 1]
     entries[mem.LOG_CALL] = np.maximum(entries[mem.LOG_CALL] - before, -1)
     return out[:, before:], entries
+
+
+def _turns(workload: Workload) -> list[int]:
+    """The pools that stand in for the default pool, in the order in which they are asked: that of a hash table with Fibonacci hashing."""
+
+    def place(index: int) -> int:
+        major, minor = workload.pools[index]
+        return (major or minor) * _GOLDEN % (1 << 64)
+
+    return sorted(workload.stand_in, key=place)
 
 
 def _pools(workload: Workload, rules: Rules) -> Array:

@@ -77,6 +77,9 @@ class Workload:
         num_tensors: Numbers in use.
         streams: Handles of the streams, in increasing unsigned order: the order in which the allocator keeps them (uint64).
         pools: Pool ids; the first is the default pool (0, 0).
+        no_split: Pools (indices) whose blocks are whole segments, never cut: ``MemPool(no_split=True)``.
+        stand_in: Pools that serve a request of the default pool, from what they have free, where the driver has no more:
+            ``MemPool(use_on_oom=True)``.
         start: What was there before.
         done: When other streams are through: "now" (by the next call), "manual" (at COMPLETE and SYNC) or "recorded" (at FREE_COMPLETED).
         capacity_bytes: Bytes of the device as the source says; None: unknown.
@@ -92,6 +95,8 @@ class Workload:
     num_tensors: int
     streams: Array
     pools: tuple[tuple[int, int], ...] = ((0, 0),)
+    no_split: frozenset[int] = frozenset()
+    stand_in: frozenset[int] = frozenset()
     start: Start = field(default_factory=Start)
     done: str = "recorded"
     capacity_bytes: int | None = None

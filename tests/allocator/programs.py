@@ -7,7 +7,7 @@ meet: many equal ones (ties), those around every boundary, and sums near the cap
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -42,7 +42,7 @@ DIVISIONS = [
 
 @dataclass
 class Program:
-    """Settings, a device and calls (ids of pools stand in ``tensor``)."""
+    """Settings, a device and calls (ids of pools stand in ``tensor``; ``size`` of a pool_begin: 1 no_split, 2 use_on_oom, 3 both)."""
 
     conf: str
     total: int
@@ -60,6 +60,7 @@ class Program:
         ids, sizes, streams = (np.array([c[k] for c in self.calls], np.int64) for k in (1, 2, 3))
         of_pools = np.isin(ops, [OP_CODES[name] for name in ("pool_begin", "pool_end", "pool_release")])
         of_tensors = np.isin(ops, [OP_CODES[name] for name in ("alloc", "free", "free_requested", "free_completed", "record_stream")])
+        kinds = {c.tensor: c.size for c in self.calls if c.op == "pool_begin"}
         num_pools, num_tensors = int(ids[of_pools].max(initial=0)) + 1, int(ids[of_tensors].max(initial=-1)) + 1
         return Workload(
             op=ops,
@@ -72,6 +73,8 @@ class Program:
             num_tensors=max(num_tensors, int(start.block_tensor.max(initial=-1)) + 1),
             streams=np.arange(max(self.num_streams, num_streams), dtype=np.uint64),
             pools=tuple((0, k) for k in range(num_pools)),
+            no_split=frozenset(pool for pool, kind in kinds.items() if kind & 1),
+            stand_in=frozenset(pool for pool, kind in kinds.items() if kind & 2),
             start=start,
             done=self.done,
             capacity_bytes=self.total,
@@ -142,9 +145,12 @@ class Sizes:
 
 
 class Calls:
-    """Draws calls. ``level`` 0: one stream at a time, 1: streams that wait, 2: private pools, 3: fractions, other processes and totals."""
+    """Draws calls. ``level`` 0: one stream at a time, 1: streams that wait, 2: private pools, 3: fractions, other processes and totals.
 
-    def __init__(self, chance: random.Random, total: int, level: int, *, npu: bool = False) -> None:
+    ``kinds``: what private pools can be (see ``Program``).
+    """
+
+    def __init__(self, chance: random.Random, total: int, level: int, *, npu: bool = False, kinds: Sequence[int] = (0,)) -> None:
         self.chance, self.total, self.level, self.npu = chance, total, level, npu
         self.live: dict[int, int] = {}
         self.held = self.num_made = 0
@@ -155,6 +161,7 @@ class Calls:
         self.scopes: list[int] = []
         self.known: set[int] = set()
         self.released: set[int] = set()
+        self.kinds = [chance.choice(kinds) for _ in range(6)] if len(kinds) > 1 else [0] * 6
 
     def draw(self, num_calls: int) -> Iterator[Call]:
         for _ in range(num_calls):
@@ -204,7 +211,7 @@ class Calls:
         elif len(scopes) < 3 and (out := [k for k in range(1, 6) if k not in self.released and k not in scopes]):
             self.known.add(chosen := chance.choice(out))
             scopes.append(chosen)
-            yield Call("pool_begin", chosen, 0, -1 if chance.random() < 0.5 else chance.randrange(self.num_streams))
+            yield Call("pool_begin", chosen, self.kinds[chosen], -1 if chance.random() < 0.5 else chance.randrange(self.num_streams))
 
     def world(self) -> Call:
         luck, total = self.chance.random(), self.total
@@ -215,12 +222,13 @@ class Calls:
         return Call("set_total", 0, self.chance.choice([total, total * 2, total * 3 // 4]), 0)
 
 
-def cuda_program(chance: random.Random, num_calls: int, *, rejects: bool = True) -> Program:
+def cuda_program(chance: random.Random, num_calls: int, *, rejects: bool = True, kinds: Sequence[int] = (0,)) -> Program:
+    """``kinds``: of private pools, of which there are some if there is a choice."""
     total = chance.choice([64, 100, 256, 513, 1024, 4096, 20480]) * MIB
     total += chance.choice([1, 511, 4096, 700_000]) if chance.random() < 0.2 else 0
-    level = chance.choice([0, 1, 2, 3])
+    level = chance.choice([0, 1, 2, 3] if len(kinds) == 1 else [2, 2, 3])
     done = chance.choice(["now", "manual"]) if level else "now"
-    return Program(cuda_conf(chance, rejects=rejects), total, done, list(Calls(chance, total, level).draw(num_calls)))
+    return Program(cuda_conf(chance, rejects=rejects), total, done, list(Calls(chance, total, level, kinds=kinds).draw(num_calls)))
 
 
 def npu_program(chance: random.Random, num_calls: int, *, total: int = 0, done: str = "") -> Program:

@@ -1,7 +1,8 @@
 """PyTorch's own CUDA allocator on a stand-in device: a program goes in, its rows and log come out.
 
 The stand-in is no part of this repository: a folder with ``bin/oracle_native``, linked with the libc10_cuda of one torch version, that
-reads calls and writes rows as the records below.
+reads calls and writes rows as the records below. For pools of several kinds it must heed the size of a pool_begin: when the pool is made,
+1 is setNoSplit, 2 setUseOnOOM (taken back before a pool_release), 3 both.
 """
 
 from __future__ import annotations

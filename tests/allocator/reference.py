@@ -46,7 +46,8 @@ class Reference(Freeing):
         home = self.home(stream, pool)[0 if size <= self.small_limit else 1]
         block = self.search(home, stream, size) or self.search_again(home, stream, size) or self.obtain(home, stream, size)
         block = self.align(block, size)
-        rest = block.size - size
+        owner = block.segment.pool.owner
+        rest = 0 if owner is not None and owner.kind & 1 else block.size - size
         if rest >= 512 if home.small or self.settings.expandable else size < self.settings.max_split and rest > MIB:
             remainder = block.segment.cut(block, size)
             block.made, remainder.made = remainder.made, block.made  # the part handed out is the new object
@@ -106,7 +107,7 @@ class Reference(Freeing):
         """Everything that follows a search without result. The free blocks are not searched again, whatever comes back."""
         if self.collects:
             self.collect_garbage()
-        block = self.new(pool, stream, size)
+        block = self.new(pool, stream, size) or self.borrow(pool, stream, size)
         if block is None and self.release_oversize(pool, stream, size):
             block = self.new(pool, stream, size)
         if block is None and not self.captures:
@@ -118,6 +119,17 @@ class Reference(Freeing):
             self.log.append(("oom", -1, max(0, self.device.spare), size, stream, pool.number, -1))
             raise OutOfMemory
         return block
+
+    def borrow(self, pool: Pool, stream: int, size: int) -> Block | None:
+        """A free block of a private pool that is there for that; the allocator opens a scope of each to look."""
+        lenders = self.lenders if pool.owner is None else []
+        for private in sorted(lenders, key=lambda private: private.number * 0.6180339887498949 % 1):
+            if not private.num_users or any(number == private.number for number, _ in self.scopes):
+                raise Undefined
+            block = None if self.settings.expandable else self.search(private.pools[0 if pool.small else 1], stream, size)
+            if block is not None:
+                return block
+        return None
 
     def new(self, pool: Pool, stream: int, size: int) -> Block | None:
         wanted = self.segment_size(size)

@@ -29,6 +29,7 @@ class Freeing:
         self.default = Pool(True), Pool(False)
         self.private: dict[int, Private] = {}
         self.released: dict[int, Private] = {}
+        self.lenders: list[Private] = []
         self.scopes: list[tuple[int, int]] = []
         self.live: dict[int, Block] = {}
         self.halves: dict[int, Block] = {}  # between the two halves of a free, by tensor
@@ -157,10 +158,13 @@ class Freeing:
 
     # -------------------------------------------------------------------------------------------------------- private pools, device
 
-    def pool_begin(self, number: int, stream: int = -1) -> None:
+    def pool_begin(self, number: int, stream: int = -1, kind: int = 0) -> None:
         if any(number == open_ for open_, _ in self.scopes):
             raise Undefined
-        private = self.private.setdefault(number, Private(number))
+        if number not in self.private:
+            self.private[number] = Private(number, kind)
+            self.lenders += [self.private[number]] if kind & 2 else []
+        private = self.private[number]
         if not private.num_users:
             raise Undefined  # released, and still holding memory
         private.num_users += 1
@@ -178,6 +182,7 @@ class Freeing:
             self.released[number] = private
 
     def pool_release(self, number: int) -> None:
+        self.lenders = [private for private in self.lenders if private.number != number]
         self.unuse(number)
         if number in self.released:
             self.wait(self.released[number])

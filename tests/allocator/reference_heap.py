@@ -146,9 +146,13 @@ class Pool:
 
 @dataclass(eq=False)
 class Private:
-    """A private pool; ``num_users`` counts who may allocate in it, ``count`` the ranges it is thought to have."""
+    """A private pool; ``num_users`` counts who may allocate in it, ``count`` the ranges it is thought to have.
+
+    ``kind``: 1, no block of it is ever cut; 2, it lends free blocks to the default pool where the driver has no more; 3, both.
+    """
 
     number: int
+    kind: int = 0
     num_users: int = 1
     count: int = 0
 

@@ -32,7 +32,7 @@ def do(allocator: Any, call: Call) -> tuple[int, Block | None]:
     name, tensor, size, stream = call
     given = {
         "alloc": (tensor, size, stream), "record_stream": (tensor, stream), "complete": (stream,), "set_fraction": (size / 1e9,),
-        "pool_begin": (tensor, stream), "external": (size,), "set_total": (size,), "empty_cache": (), "reset_peak": None,
+        "pool_begin": (tensor, stream, size), "external": (size,), "set_total": (size,), "empty_cache": (), "reset_peak": None,
     }.get(name, (tensor,))  # fmt: skip
     if name == "sync":
         name, given = "complete", (-1,)

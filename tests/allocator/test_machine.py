@@ -88,6 +88,18 @@ def test_cuda(version, seed):
     assert_same(found, allocator, rows)
 
 
+@settings(max_examples=60)
+@given(seed=SEEDS)
+def test_private_pools_that_are_not_cut_and_that_lend(seed):
+    program = cuda_program(chance_of(seed), 200, kinds=(0, 1, 2, 3))
+    allocator = Reference(program.total, program.conf, (2, 13), program.done)
+    rows = list(run(allocator, program.calls))
+    found = replay(
+        program.workload(), policy(program, "cuda"), conf=program.conf, capacity=program.total, log=True, bases=allocator.all_bases
+    )
+    assert_same(found, allocator, rows)
+
+
 @settings(max_examples=120)
 @given(seed=SEEDS)
 def test_npu(seed):

@@ -7,13 +7,13 @@ from memdiag.allocator.machine.driver import charge, gained, obtain, taken
 from memdiag.allocator.machine.expandable import grow
 
 from memdiag.allocator.machine.memory import (  # isort: skip
-    ADDRESS, ALIGNMENT, CALL, COUNT, EXPANDABLE, FREE, FREE_BYTES, GC, HOLE, INDEX, IS_BROKEN, IS_LAZY, IS_LOGGED, IS_PRIVATE, IS_SMALL,
-    LANES, LIMIT, LOG_ACTION, LOG_CALL, LOG_OFF, LOG_POOL, LOG_SEG, LOG_SIZE, LOG_STREAM, LOG_TENSOR, MAX_SPLIT, NEXT, NONE, NUM_LOGGED,
-    NUM_STREAMS, OFF, OOMS, OUTSTANDING, POOL, PREV, RANGE, REJECT_ABOVE, RESERVED, RETRIES, ROUNDING, SEARCHES, SIZE, STATE, STREAM,
-    SUCC, TIE, up,
+    ADDRESS, ALIGNMENT, CALL, COUNT, EXPANDABLE, FREE, FREE_BYTES, GC, HOLE, INDEX, IS_BROKEN, IS_LAZY, IS_LOGGED, IS_OPEN, IS_PRIVATE,
+    IS_SMALL, LANE, LANES, LIMIT, LOG_ACTION, LOG_CALL, LOG_OFF, LOG_POOL, LOG_SEG, LOG_SIZE, LOG_STREAM, LOG_TENSOR, MAX_SPLIT, NEXT,
+    NONE, NO_SPLIT, NUM_LOGGED, NUM_POOLS, NUM_STAND_IN, NUM_STREAMS, OFF, OOMS, OUTSTANDING, POOL, POOLS, PREV, RANGE, REJECT_ABOVE,
+    RESERVED, RETRIES, ROUNDING, ROW, SEARCHES, SIZE, STANDS_IN, STATE, STREAM, SUCC, TIE, USERS, up,
 )  # fmt: skip
 from memdiag.allocator.machine.ordered import at_least, remove
-from memdiag.allocator.machine.release import collect, flush, is_expandable, release_oversize
+from memdiag.allocator.machine.release import collect, flush, is_expandable, lane_of, release_oversize
 from memdiag.allocator.machine.streams import is_capturing, poll
 from memdiag.trace.compiled import lean_part
 from memdiag.trace.schema import OOM, SEGMENT_ALLOC
@@ -79,11 +79,42 @@ def _from_driver(r: Array, m: Array, log: Array, lane: int, size: int, segment_s
 
 
 @lean_part
+def _from_stand_in(r: Array, m: Array, lane: int, size: int) -> int:
+    """Returns a free block, still in its set, of a private pool that lends what it has to the default pool; NONE: none has one.
+
+    The allocator opens a scope of each such pool for the search: one that is open already is an assertion. With expandable segments it
+    opens them all the same, and finds nothing.
+    """
+    turn = 0
+    while not m[m[lane + POOL] + IS_PRIVATE]:
+        pool = NONE
+        for index in range(1, r[NUM_POOLS]):
+            row = r[POOLS] + index * ROW
+            if m[row + STANDS_IN] > turn and (pool == NONE or m[row + STANDS_IN] < m[pool + STANDS_IN]):
+                pool = row
+        if pool == NONE:
+            return NONE
+        if m[pool + IS_OPEN] or m[pool + USERS] == 0:
+            r[IS_BROKEN] = 1
+            return NONE
+        if not r[EXPANDABLE]:
+            block = _search(r, m, lane_of(r, m[pool + INDEX], m[lane + IS_SMALL], m[lane + STREAM]), size)
+            if block != NONE:
+                return block
+        turn = m[pool + STANDS_IN]
+    return NONE
+
+
+@lean_part
 def _by_all_means(r: Array, m: Array, log: Array, lane: int, size: int, segment_size: int) -> int:
     """What follows a search in vain. The free blocks are not searched again, even where a release or a wait has made one that fits."""
     if r[GC] and r[LIMIT] >= 0:
         collect(r, m, log)
     block = _from_driver(r, m, log, lane, size, segment_size)
+    if block == NONE and r[NUM_STAND_IN]:
+        block = _from_stand_in(r, m, lane, size)
+        if r[IS_BROKEN]:
+            return NONE
     if block == NONE and release_oversize(r, m, log, lane, size):
         block = _from_driver(r, m, log, lane, size, segment_size)
     if block == NONE and not is_capturing(r):
@@ -107,6 +138,7 @@ def allocate(r: Array, m: Array, log: Array, lane: int, size: int, segment_size:
     is_found = block != NONE
     if not is_found:
         block = _by_all_means(r, m, log, lane, size, segment_size)
+        is_found = block > NONE and m[block + LANE] != lane  # of a pool that stands in
     if block <= NONE:
         if block == NONE:
             r[OOMS] += 1
@@ -129,7 +161,7 @@ def allocate(r: Array, m: Array, log: Array, lane: int, size: int, segment_size:
             head = block
             block = cut(r, m, head, skipped)
             put(r, m, head)
-    spare = m[block + SIZE] - size
+    spare = 0 if m[m[m[block + LANE] + POOL] + NO_SPLIT] else m[block + SIZE] - size
     if spare >= 512 if fine else (size < r[MAX_SPLIT] and spare > _SMALL):
         return _cut_off(r, m, block, size, spare, is_found)
     if is_found:

@@ -27,8 +27,9 @@ NUMBER, PAGE, PLACE, ADDRESS, LENGTH = range(5)  # and LANE, STATE as of a block
 POOL, STREAM, IS_SMALL = KEY, TIE, PARENT  # and LEFT, SUCC, PRED as the head of a set
 HOLES = ROW
 LANE_ROWS = 2
-# Of a pool. COUNT: how many ranges it is thought to have; HELD: how many it has.
-USERS, COUNT, KNOWN, FREEABLE, IS_PRIVATE, INDEX, NO_SPLIT, USE_ON_OOM, HELD = range(9)
+# Of a pool. COUNT: how many ranges it is thought to have; HELD: how many it has. TURN: 0, or its place among the pools that stand in for
+# the default pool; STANDS_IN is the same while the pool is there.
+USERS, COUNT, KNOWN, FREEABLE, IS_PRIVATE, INDEX, NO_SPLIT, STANDS_IN, HELD, IS_OPEN, TURN = range(11)
 # Of a stream: events in order.
 ISSUED, FINISHED, HEAD, TAIL = range(4)
 # Of an event in a stream's queue, and of a stream that a block was used on.
@@ -42,8 +43,8 @@ SEQUENCE, BLOCK, FOLLOWING, USED_STREAM, CAPTURED = range(5)
     # Counters and the like.
     FREE_BYTES, DEVICE_BYTES, OTHERS, NUM_RANGES, NEXT_PLACE, NEXT_ADDRESS, SPARE, FRESH, NUM_ROWS, CAPACITY, SEED, BIRTHS, SEARCHES,
     RESERVED, ALLOCATED, ACTIVE, REQUESTED_BYTES, RETRIES, OOMS, DEVICE_ALLOCS, DEVICE_FREES, OUTSTANDING, NUM_SCOPES, DEFERRED, IS_BROKEN,
-    IS_LOGGED, NUM_LOGGED, LOG_CAPACITY, CALL, AT, NUM_REGISTERS,
-) = range(57)  # fmt: skip
+    IS_LOGGED, NUM_LOGGED, LOG_CAPACITY, CALL, AT, NUM_STAND_IN, NUM_REGISTERS,
+) = range(58)  # fmt: skip
 
 # When streams are through (register DONE).
 BY_NEXT_CALL, BY_HAND, AS_RECORDED = range(3)

@@ -7,8 +7,9 @@ from memdiag.allocator.machine.malloc import allocate
 
 from memdiag.allocator.machine.memory import (  # isort: skip
     ACTIVE, ALLOCATED, AT, BAR, CALL, CAPACITY, COUNT, DEFERRED, DEVICE_ALLOCS, DEVICE_BYTES, DEVICE_FREES, EVENTS, FREEABLE, FREE_BYTES,
-    FRESH, IS_BROKEN, IS_LOGGED, KNOWN, LIMIT, LIVE, LOG_CAPACITY, NONE, NUMBER, NUM_LOGGED, NUM_ROWS, NUM_SCOPES, OFF, OOMS, OTHERS,
-    PENDING, POOLS, RANGE, REQUESTED, REQUESTED_BYTES, RESERVED, RETRIES, ROW, SIZE, STATE, SUCC, TENSOR, USERS, USES,
+    FRESH, IS_BROKEN, IS_LOGGED, IS_OPEN, KNOWN, LIMIT, LIVE, LOG_CAPACITY, NONE, NUMBER, NUM_LOGGED, NUM_ROWS, NUM_SCOPES, NUM_STAND_IN,
+    OFF, OOMS, OTHERS, PENDING, POOLS, RANGE, REQUESTED, REQUESTED_BYTES, RESERVED, RETRIES, ROW, SIZE, STANDS_IN, STATE, SUCC, TENSOR,
+    TURN, USERS, USES,
 )  # fmt: skip
 from memdiag.allocator.machine.release import flush, lane_of, release_pool
 from memdiag.allocator.machine.streams import complete, finish, is_capturing, record_events, start_waiting, stop_waiting, use, wait
@@ -40,13 +41,17 @@ def _unuse(m: Array, pool: int) -> None:
 
 @lean_part
 def _begin_pool(r: Array, m: Array, pool: int) -> None:
-    """Opens a scope of a private pool. Beginning one again that was released and still holds memory is an assertion."""
+    """Opens a scope of a private pool. One that is open, or was released and still holds memory, cannot be begun: an assertion."""
     r[NUM_SCOPES] += 1
     if not m[pool + KNOWN]:
         m[pool + KNOWN], m[pool + USERS], m[pool + COUNT], m[pool + FREEABLE] = 1, 1, 0, 0
-    elif m[pool + USERS] == 0:
+        if m[pool + TURN]:
+            r[NUM_STAND_IN] += 1
+            m[pool + STANDS_IN] = m[pool + TURN]
+    elif m[pool + USERS] == 0 or m[pool + IS_OPEN]:
         r[IS_BROKEN] = 1
     m[pool + USERS] += 1
+    m[pool + IS_OPEN] = 1
 
 
 @lean_part
@@ -154,9 +159,13 @@ def run(r: Array, m: Array, log: Array, out: Array, where: Array, op: Array, ten
             _begin_pool(r, m, r[POOLS] + pool[i] * ROW)
         elif code == POOL_END:
             r[NUM_SCOPES] -= 1
+            m[r[POOLS] + pool[i] * ROW + IS_OPEN] = 0
             _unuse(m, r[POOLS] + pool[i] * ROW)
         elif code == POOL_RELEASE:
             row = r[POOLS] + pool[i] * ROW
+            if m[row + STANDS_IN]:
+                r[NUM_STAND_IN] -= 1
+                m[row + STANDS_IN] = 0
             _unuse(m, row)
             if m[row + FREEABLE]:  # emptying one pool waits for the events of its own blocks only
                 wait(r, m, log, row)

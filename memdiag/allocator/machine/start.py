@@ -17,7 +17,8 @@ from memdiag.allocator.machine.driver import GRAIN, taken
 
 from memdiag.allocator.machine.memory import (  # isort: skip
     ACTIVE, ADDRESS, ALLOCATED, A_RANGE, COUNT, FREE, FREE_BYTES, HELD, HOLE, IS_PRIVATE, KNOWN, LANE, LENGTH, LIVE, NEXT, NONE, NUMBER,
-    NUM_BEFORE, NUM_RANGES, PAGE, PLACE, POOL, PREV, REQUESTED, REQUESTED_BYTES, RESERVED, STATE, TENSOR, USERS, USES, new_row,
+    NUM_BEFORE, NUM_RANGES, NUM_STAND_IN, PAGE, PLACE, POOL, PREV, REQUESTED, REQUESTED_BYTES, RESERVED, STANDS_IN, STATE, TENSOR, TURN,
+    USERS, USES, new_row,
 )  # fmt: skip
 from memdiag.allocator.machine.release import lane_of
 from memdiag.allocator.machine.streams import start_waiting
@@ -161,6 +162,9 @@ def _load(
         owner = m[lane + POOL]
         m[owner + HELD] += 1
         if m[owner + IS_PRIVATE]:
+            if m[owner + TURN] and not m[owner + STANDS_IN]:
+                r[NUM_STAND_IN] += 1
+                m[owner + STANDS_IN] = m[owner + TURN]
             m[owner + KNOWN] = 1
             m[owner + USERS] = 1
             m[owner + COUNT] += 1 if page[k] == 0 else _NEVER_EMPTY

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
 import numpy as np
 
 from memdiag.allocator.conf import Conf
@@ -24,8 +26,9 @@ def limits(fraction: float | None, conf: Conf, capacity: int | None, rules: Rule
 
 
 def new_state(
-    conf: Conf, rules: Rules, capacity: int | None, num_streams: int, num_pools: int, done: int, given: Array
-) -> tuple[Array, Array]:
+    conf: Conf, rules: Rules, capacity: int | None, num_streams: int, num_pools: int, done: int, given: Array,
+    no_split: Collection[int] = (), stand_in: Sequence[int] = (),
+) -> tuple[Array, Array]:  # fmt: skip
     """Returns registers and memory of an allocator that holds nothing yet. ``given``: addresses of the ranges to come; -1: unknown."""
     r = np.zeros(mem.NUM_REGISTERS, np.int64)
     num_lanes = num_pools * 2 * num_streams
@@ -51,6 +54,8 @@ def new_state(
     pools = r[mem.POOLS] + np.arange(num_pools) * mem.ROW
     m[pools + mem.INDEX] = np.arange(num_pools)
     m[pools[1:] + mem.IS_PRIVATE] = 1
+    m[pools[list(no_split)] + mem.NO_SPLIT] = 1
+    m[pools[list(stand_in)] + mem.TURN] = np.arange(len(stand_in)) + 1
     m[r[mem.GIVEN] : r[mem.GIVEN] + len(given)] = given
     r[mem.NUM_GIVEN] = len(given)
 
