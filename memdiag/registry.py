@@ -76,6 +76,30 @@ CONF_RENDERERS: dict[str, str] = {
     "list-json": "memdiag.render.conf_json:render_list",
 }
 
+# Habits that ``memdiag lint`` looks for in source code, by the code of their finding.
+LINT_RULES: dict[str, str] = {
+    "MD801": "memdiag.lint.rules.gather_list",
+    "MD802": "memdiag.lint.rules.embedding",
+    "MD803": "memdiag.lint.rules.collectives",
+    "MD804": "memdiag.lint.rules.empty_cache",
+    "MD805": "memdiag.lint.rules.host_copies",
+    "MD806": "memdiag.lint.rules.waits_in_forward",
+    "MD807": "memdiag.lint.rules.waits_in_loop",
+    "MD808": "memdiag.lint.rules.unfused",
+    "MD809": "memdiag.lint.rules.cumsum",
+    "MD810": "memdiag.lint.rules.gradient_buckets",
+    "MD811": "memdiag.lint.rules.record_stream",
+    "MD812": "memdiag.lint.rules.kept_graph",
+}
+
+# What ``memdiag lint`` found.
+LINT_RENDERERS: dict[str, str] = {
+    "terminal": "memdiag.render.lint:render",
+    "json": "memdiag.render.lint_json:render",
+    "github": "memdiag.render.lint_github:render",
+    "sarif": "memdiag.render.lint_sarif:render",
+}
+
 
 def resolve(target: str) -> Any:
     """Imports ``"module"`` or ``"module:attribute"`` and returns it."""

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from memdiag.cli import analyze, conf, devices, doctor, oom, plan, record, simulate, try_run, tune
+from memdiag.cli import analyze, conf, devices, doctor, lint, oom, plan, record, simulate, try_run, tune
 from memdiag.cli.quick import QuickCommand, QuickGroup, TextCommand
 from memdiag.cli.talk import say_error
 from memdiag.errors import COULD_NOT, DONE, MemdiagError
@@ -33,6 +33,7 @@ app.command("simulate", cls=QuickCommand)(simulate.simulate)
 app.command("tune", cls=QuickCommand)(tune.tune)
 app.command("plan", cls=QuickCommand)(plan.plan)
 app.command("conf", cls=QuickCommand)(conf.conf)
+app.command("lint", cls=QuickCommand)(lint.lint)
 app.command("record", cls=QuickCommand, context_settings={"allow_interspersed_args": False})(record.record)
 app.command("doctor", cls=QuickCommand)(doctor.doctor)
 app.command("try", cls=QuickCommand)(try_run.try_run)

@@ -1,0 +1,100 @@
+"""``memdiag lint``: source code in; habits that cost memory or stall the device out. Nothing is run or imported."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from memdiag.cli.budgets import end_if_hit, over, read_budgets
+from memdiag.errors import COULD_NOT, MemdiagError
+
+_USAGE = """\
+error: no path given
+hint: give files or directories of Python source:
+  memdiag lint train.py
+  memdiag lint src --fail-on warning
+"""
+_FORMATS = ("terminal", "json", "github", "sarif")
+
+
+def lint(
+    paths: Annotated[
+        list[Path] | None, typer.Argument(metavar="PATH...", help="Files, and directories to look through.", show_default=False)
+    ] = None,
+    *,
+    select: Annotated[
+        list[str] | None, typer.Option("--select", metavar="CODE", help="Look for these only; may be repeated.", show_default=False)
+    ] = None,
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option("--exclude", metavar="PATTERN", help="Leave out files and directories; may be repeated.", show_default=False),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts (docs/lint.md).")] = False,
+    form: Annotated[
+        str | None,
+        typer.Option("--format", metavar="github|sarif|json", help="Annotations of a pull request, SARIF, or JSON.", show_default=False),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write there; .json and .sarif choose the form.", show_default=False),
+    ] = None,
+    fail_on: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fail-on", metavar="warning|critical|CODE", help="Exit with 1 if there is such a place; may be repeated.", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Find habits in source code that cost device memory or make the device wait.
+
+    Files are parsed, never run. A comment "memdiag: ignore[MD806]" in a line silences it.
+
+    Exit code: 0 done, 1 a --fail-on was hit, 2 it could not be done.
+    """
+    budgets = read_budgets(fail_on, "for example --fail-on warning or --fail-on MD804")
+    if not paths:
+        typer.echo(_USAGE, err=True, nl=False)
+        raise typer.Exit(COULD_NOT)
+    codes = _codes(select)
+    form = _form(form, as_json=as_json, output=output)
+
+    from memdiag.cli.emit import emit
+    from memdiag.lint.files import lint as look_through
+    from memdiag.registry import LINT_RENDERERS, resolve
+
+    report = look_through(paths, codes, tuple(exclude or ()), os.cpu_count() or 1)
+    render = resolve(LINT_RENDERERS[form])
+    emit(lambda look: render(report, look), output)
+    end_if_hit(over(report.findings, budgets))
+
+
+def _codes(select: list[str] | None) -> frozenset[str] | None:
+    """Returns the codes of ``--select``; None: it was not given.
+
+    Raises:
+        MemdiagError: One is none of lint's.
+    """
+    from memdiag.registry import LINT_RULES
+
+    codes = frozenset(code.strip().upper() for item in select or () for code in item.split(",") if code.strip())
+    unknown = sorted(codes - set(LINT_RULES))
+    if unknown:
+        raise MemdiagError(f"--select {unknown[0]}: lint has no such code", f"codes are {', '.join(LINT_RULES)}")
+    return codes or None
+
+
+def _form(form: str | None, *, as_json: bool, output: Path | None) -> str:
+    """Returns the key of the renderer: as asked for, else as the suffix of the file says.
+
+    Raises:
+        MemdiagError: There is no such form.
+    """
+    if form is None:
+        suffix = output.suffix.lower() if output else ""
+        return "json" if as_json else {".json": "json", ".sarif": "sarif"}.get(suffix, "terminal")
+    if form not in _FORMATS or (as_json and form != "json"):
+        raise MemdiagError(f"--format {form}: not a form of its own", "one of github, sarif, json; without it, text for a terminal")
+    return form

@@ -1,0 +1,156 @@
+"""Which files a path stands for, and how one is read and checked."""
+
+from __future__ import annotations
+
+import ast
+import io
+import os
+import re
+import tokenize
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from fnmatch import fnmatch
+from pathlib import Path
+
+from memdiag.errors import MemdiagError
+from memdiag.findings import Evidence, Finding, Note
+from memdiag.lint.module import Hit, Module
+from memdiag.lint.report import LintReport
+from memdiag.registry import LINT_RULES, resolve
+
+_NOT_SOURCE = frozenset({"__pycache__", "node_modules", "build", "dist", "site-packages"})
+_IGNORE = re.compile(r"#.*?\bmemdiag:\s*ignore(?:\[([^\]]*)\])?", re.IGNORECASE)
+_LARGEST = 10 << 20  # a file of Python of more than this was written by a program
+_FEW = 200  # files: below, starting more processes takes longer than the work
+
+
+def lint(paths: Iterable[Path], codes: frozenset[str] | None = None, excluded: tuple[str, ...] = (), processes: int = 1) -> LintReport:
+    """Checks files and what lies below directories.
+
+    Args:
+        paths: Files, whatever they are called, and directories, of which every ``*.py`` is read.
+        codes: Of the rules to use; None: all.
+        excluded: Patterns of paths to leave out, as of a shell; they hold for the whole path and for each part of it.
+        processes: How many may work at once.
+
+    Raises:
+        MemdiagError: A path does not exist.
+    """
+    files = list(dict.fromkeys(each for path in paths for each in source_files(path, excluded)))
+    wanted = frozenset(LINT_RULES) if codes is None else codes
+    work = [(path, wanted) for path in files]
+    if processes > 1 and len(files) > _FEW:
+        with ProcessPoolExecutor(processes) as pool:
+            results = list(pool.map(_check, work, chunksize=16))
+    else:
+        results = [_check(each) for each in work]
+    findings = tuple(finding for found, _, _ in results for finding in found)
+    notes = tuple(note for _, note, _ in results if note is not None)
+    return LintReport(len(files), findings, sum(ignored for _, _, ignored in results), notes)
+
+
+def source_files(path: Path, excluded: tuple[str, ...] = ()) -> Iterator[Path]:
+    """Returns the files that a path stands for, in order of their names: hidden directories, environments and builds are left out.
+
+    Raises:
+        MemdiagError: There is no such path.
+    """
+    if path.is_file():
+        yield path
+        return
+    if not path.is_dir():
+        raise MemdiagError(f"{path}: no such file or directory", "give files or directories of Python source")
+    for where, names, files in os.walk(path):
+        directory = Path(where)
+        names[:] = sorted(name for name in names if not _is_left_out(directory / name, excluded))
+        yield from (directory / name for name in sorted(files) if name.endswith(".py") and not _matches(directory / name, excluded))
+
+
+def _is_left_out(directory: Path, excluded: tuple[str, ...]) -> bool:
+    name = directory.name
+    return name in _NOT_SOURCE or name.startswith(".") or (directory / "pyvenv.cfg").exists() or _matches(directory, excluded)
+
+
+def _matches(path: Path, excluded: tuple[str, ...]) -> bool:
+    return any(fnmatch(str(path), pattern) or fnmatch(path.name, pattern) for pattern in excluded)
+
+
+def _check(work: tuple[Path, frozenset[str]]) -> tuple[list[Finding], Note | None, int]:
+    """Checks one file; a file that cannot be read or parsed gives a note, and stops nothing."""
+    path, codes = work
+    try:
+        if path.stat().st_size > _LARGEST:
+            return [], Note("MD940", f"{path}: larger than {_LARGEST >> 20} MiB, not read"), 0
+        with tokenize.open(path) as file:  # as Python itself reads it: the encoding that the file declares
+            text = file.read()
+    except (OSError, SyntaxError, UnicodeError) as error:
+        return [], Note("MD940", f"{path}: cannot be read: {error}"), 0
+    try:
+        found, silenced = check_text(text, str(path), codes)
+    except (SyntaxError, ValueError) as error:
+        line = f":{error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
+        return [], Note("MD940", f"{path}{line}: is not Python that this version reads: {error.args[0] if error.args else error}"), 0
+    except RecursionError:
+        return [], Note("MD940", f"{path}: nested too deeply to be parsed"), 0
+    return found, None, silenced
+
+
+def check_text(text: str, path: str, codes: frozenset[str] = frozenset(LINT_RULES)) -> tuple[list[Finding], int]:
+    """Checks the text of one file.
+
+    Returns:
+        Findings by line, and how many more ``# memdiag: ignore`` has silenced.
+
+    Raises:
+        SyntaxError: It is not Python.
+    """
+    rules = [
+        rule for rule in (resolve(LINT_RULES[code]) for code in LINT_RULES if code in codes) if any(word in text for word in rule.WORDS)
+    ]
+    if not rules or "torch" not in text:
+        return [], 0
+    module = Module(ast.parse(text), text)
+    hits = [(hit, rule) for rule in rules for hit in rule.check(module)]
+    if not hits:
+        return [], 0
+    ignored = _ignored(text)
+    lines = text.splitlines()
+    found: dict[tuple[int, int, str], Finding] = {}
+    silenced = 0
+    for hit, rule in hits:
+        line, column = getattr(hit.node, "lineno", 1), getattr(hit.node, "col_offset", 0)
+        last = getattr(hit.node, "end_lineno", None) or line
+        if any(rule.CODE in ignored.get(each, ()) or "" in ignored.get(each, ()) for each in range(line, last + 1)):
+            silenced += 1
+            continue
+        found[line, column, rule.CODE] = _finding(hit, rule, path, line, lines)
+    return [found[key] for key in sorted(found)], silenced
+
+
+def _finding(hit: Hit, rule: object, path: str, line: int, lines: list[str]) -> Finding:
+    fix = rule.FIX  # type: ignore[attr-defined]
+    shown = lines[line - 1].strip() if line <= len(lines) else ""
+    return Finding(
+        rule.CODE,  # type: ignore[attr-defined]
+        hit.said or rule.TITLE,  # type: ignore[attr-defined]
+        "info" if hit.minor else rule.SEVERITY,  # type: ignore[attr-defined]
+        evidence=(Evidence("source line", shown, where=f"{path}:{line}"),),
+        fixes=(replace(fix, change=hit.fix or fix.change),),
+    )
+
+
+def _ignored(text: str) -> dict[int, tuple[str, ...]]:
+    """Returns by line the codes that a comment silences there; "" is all of them."""
+    found: dict[int, tuple[str, ...]] = {}
+    if "memdiag" not in text:
+        return found
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            match = _IGNORE.search(token.string) if token.type == tokenize.COMMENT else None
+            if match:
+                codes = match.group(1)
+                found[token.start[0]] = ("",) if codes is None else tuple(code.strip().upper() for code in codes.split(","))
+    except (tokenize.TokenError, IndentationError):
+        return found
+    return found

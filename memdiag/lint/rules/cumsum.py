@@ -1,0 +1,49 @@
+"""Running sums on units that were not made for them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from memdiag.findings import Fix, Severity
+from memdiag.lint.module import Hit, Module, keyword
+
+CODE = "MD809"
+TITLE = "a running sum in the network: on accelerators with matrix units a product with a triangular matrix may be faster"
+SEVERITY: Severity = "info"
+WORDS = ("cumsum",)
+FIX = Fix(
+    "for short dimensions of floating-point values: x @ torch.triu(torch.ones(n, n))",
+    "code",
+    applicability="Ascend and others with slow scalar units; floating-point values",
+    caveat="a matter of speed, not of memory: the triangle costs n x n, and sums are added in another order; measure first",
+)
+_WHOLE = re.compile(
+    r"mask|ids|idx|ind(ex|ices)|pos|len|count|num|offset|seq|bool|eq\(|ne\(|int|long|one_hot|[=!]=|[<>]|size|split|chunk|probs?_sort|sorted"
+)
+
+
+def check(module: Module) -> Iterator[Hit]:
+    """Points at cumsum of what may be floating-point values in ``forward``; masks, positions and lengths are whole numbers."""
+    for call in module.methods("cumsum"):
+        assert isinstance(call.func, ast.Attribute)  # noqa: S101 - what methods() returns; for the type checker
+        source = call.args[0] if module.dotted(call.func) == "torch.cumsum" and call.args else call.func.value
+        statement = module.statement(call)
+        target = ast.unparse(statement.targets[0]) if isinstance(statement, ast.Assign) else ""
+        if module.dotted(call.func).startswith(("numpy", "np.")) or module.in_forward(call) is None or keyword(call, "dtype") is not None:
+            continue
+        if _is_constant_tensor(module, source):
+            continue
+        if not _WHOLE.search(f"{ast.unparse(source)} {target}".lower()):
+            yield Hit(call)
+
+
+def _is_constant_tensor(module: Module, source: ast.expr) -> bool:
+    """Returns whether the values come from ones, zeros or a range: such a sum can be made once, and is no work of the network."""
+    if isinstance(source, ast.Name):
+        given = module.given(source)
+        return bool(given) and all(isinstance(value, ast.Call) and _is_constant_tensor(module, value) for value in given)
+    return isinstance(source, ast.Call) and module.dotted(source.func) in {
+        f"torch.{name}" for name in ("ones", "zeros", "full", "arange", "ones_like")
+    }

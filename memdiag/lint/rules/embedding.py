@@ -1,0 +1,51 @@
+"""Rows of a weight taken by a general operator where a dedicated one exists."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from memdiag.findings import Fix, Severity
+from memdiag.lint.module import Hit, Module, is_constant, keyword, last_name
+
+CODE = "MD802"
+TITLE = "rows of a weight are taken by a general operator: the index is expanded, and temporaries with it"
+SEVERITY: Severity = "info"
+WORDS = ("index_select", "one_hot")
+FIX = Fix(
+    "use the dedicated operator, torch.nn.functional.embedding(ids, weight)",
+    "code",
+    applicability="whole rows of a two-dimensional weight",
+    caveat="gradients are the same; only memory and time differ",
+)
+_WEIGHT = re.compile(r"^(weights?|embed|(\w+_)?embeddings?(_table|_weights?)?|wte|wpe)$")
+_MATRICES = re.compile(r"layer|expert|head|codebook|group")  # chooses whole matrices, not rows
+_ONE_HOT = "torch.nn.functional.one_hot"
+_CASTS = ("to", "type", "float", "half", "bfloat16", "type_as", "double")
+
+
+def check(module: Module) -> Iterator[Hit]:
+    """Points at index_select of the rows of a weight, and at one-hot vectors that are multiplied by a matrix."""
+    for call in module.methods("index_select"):
+        assert isinstance(call.func, ast.Attribute)  # noqa: S101 - what methods() returns; for the type checker
+        general = module.dotted(call.func) == "torch.index_select"
+        source = call.args[0] if general and call.args else call.func.value
+        rest = call.args[1:] if general else call.args
+        dim = rest[0] if rest else keyword(call, "dim")
+        ids = rest[1] if len(rest) > 1 else keyword(call, "index")
+        matrices = ids is not None and _MATRICES.search(last_name(ids))
+        if is_constant(dim, 0) and isinstance(source, ast.Attribute) and _WEIGHT.search(source.attr) and not matrices:
+            yield Hit(call, fix=f"torch.nn.functional.embedding(ids, {ast.unparse(source)})")
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult) and _is_one_hot(module, node.left):
+            yield Hit(node, "a one-hot matrix is multiplied by a weight: the matrix has as many columns as there are rows to choose from")
+    for call in module.called("torch.matmul", "torch.mm"):
+        if call.args and _is_one_hot(module, call.args[0]):
+            yield Hit(call, "a one-hot matrix is multiplied by a weight: the matrix has as many columns as there are rows to choose from")
+
+
+def _is_one_hot(module: Module, node: ast.expr) -> bool:
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CASTS:
+        node = node.func.value
+    return isinstance(node, ast.Call) and module.dotted(node.func) == _ONE_HOT

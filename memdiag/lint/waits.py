@@ -1,0 +1,88 @@
+"""Calls that make the host wait for the device."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from memdiag.lint.module import DEVICES, Module, is_constant, keyword
+
+_METHODS = ("item", "tolist", "cpu")  # numpy() works on the host only: it is cpu() before it that waits
+_SYNCHRONIZE = frozenset(f"{device}.synchronize" for device in DEVICES)
+_HOST_NAMES = re.compile(r"(^|_)(np|numpy|cpu|host|arr|array|df|list|shapes?|tokenizer|processor)(_|$)")
+_MAKERS = (
+    "tensor",
+    "arange",
+    "zeros",
+    "ones",
+    "full",
+    "linspace",
+    "empty",
+    "as_tensor",
+    "from_numpy",
+    "rand",
+    "randn",
+    "randint",
+    "randperm",
+    "rand_like",
+)
+_NOT_TENSORS = ("numpy", "np", "pandas", "pd", "math", "random", "json", "jax", "jnp", "tf", "tensorflow", "mx", "pa", "pyarrow")
+
+
+def waits(module: Module) -> Iterator[tuple[ast.Call, str]]:
+    """Returns the calls that wait for the device, with what they are in words; of a chain (``x.cpu().numpy()``) only the innermost."""
+    for call in module.calls:
+        name = module.dotted(call.func)
+        if name in _SYNCHRONIZE:
+            yield call, f"{name}()"
+        elif isinstance(call.func, ast.Attribute) and call.func.attr in _METHODS and not call.args and not call.keywords:
+            source = call.func.value
+            in_error = any(isinstance(each, ast.Raise) for each in module.above(call))  # the text of an error: nothing goes on after it
+            if not in_error and not _of_host(module, source):
+                yield call, f"{_short(source)}.{call.func.attr}()"
+
+
+def _of_host(module: Module, source: ast.expr) -> bool:
+    """Returns whether a value surely or probably lies on the host: no tensor, or one that is made or has been brought there."""
+    node: ast.AST = source
+    while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call)):
+        if isinstance(node, ast.Call):
+            if _stays_on_host(module, node):
+                return True
+            node = node.func
+        elif isinstance(node, ast.Attribute):
+            if node.attr in {"shape", "grad_fn"} or _HOST_NAMES.search(node.attr):
+                return True
+            node = node.value
+        else:
+            node = node.value
+    if not isinstance(node, ast.Name):
+        return isinstance(node, (ast.Constant, ast.List, ast.Tuple, ast.Dict))
+    return bool(_HOST_NAMES.search(node.id)) or module.dotted(node).partition(".")[0] in _NOT_TENSORS or _made_on_host(module, node)
+
+
+def _stays_on_host(module: Module, call: ast.Call) -> bool:
+    name = module.dotted(call.func)
+    if isinstance(call.func, ast.Attribute) and call.func.attr in {"cpu", "numpy", "tolist", "item", "size"}:
+        return True
+    if isinstance(call.func, ast.Attribute) and call.func.attr == "to" and call.args and is_constant(call.args[0], "cpu"):
+        return True
+    device = keyword(call, "device")
+    on_host = device is None or (isinstance(device, ast.Constant) and device.value == "cpu")
+    return name.startswith("torch.") and name.rpartition(".")[2] in _MAKERS and on_host
+
+
+def _made_on_host(module: Module, name: ast.Name) -> bool:
+    """Returns whether a local name was last given something made on the host, or an index of a loop."""
+    given = module.given(name)
+    return bool(given) and all(
+        isinstance(value, (ast.Constant, ast.List, ast.ListComp, ast.Tuple))
+        or (isinstance(value, ast.Call) and (_stays_on_host(module, value) or module.dotted(value.func).partition(".")[0] in _NOT_TENSORS))
+        for value in given
+    )
+
+
+def _short(node: ast.expr) -> str:
+    text = ast.unparse(node)
+    return text if len(text) <= 40 and "\n" not in text else text.split("\n")[0][:37] + "…"

@@ -1,0 +1,60 @@
+"""Habits found in source code for people, in a terminal: place by place, then each habit with its fix once."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from memdiag.findings import Finding
+from memdiag.lint.report import LintReport
+from memdiag.render.lightpage import LightPage
+from memdiag.render.look import PLAIN, Look
+from memdiag.render.text import plain
+from memdiag.units import format_count, plural
+
+LONGEST = 200  # characters of a line of source
+_STYLES = {"critical": "bold red", "warning": "yellow", "info": "cyan"}
+
+
+def render(report: LintReport, look: Look = PLAIN) -> str:
+    """Returns the report as text for a terminal of ``look.width`` columns."""
+    page = LightPage(look)
+    _verdict(page, report)
+    for finding in report.findings:
+        page.gap()
+        page.spans([(plain(finding.evidence[0].where), "bold"), ("  ", ""), (plain(finding.code), _STYLES[finding.severity])])
+        page.text(plain(finding.title, LONGEST), indent=4)
+        page.spans([(plain(finding.evidence[0].value, max(page.width - 4, 20)), "dim")], indent=4)
+        if finding.fixes[0].change:
+            page.grid("lw", [[("fix", "green"), plain(finding.fixes[0].change, LONGEST)]], indent=4)
+    first = {finding.code: finding for finding in reversed(report.findings)}
+    if first:
+        page.title("What to do")
+        counts = Counter(finding.code for finding in report.findings)
+        for code in sorted(first):
+            _habit(page, first[code], counts[code])
+    if report.notes:
+        page.title("Not checked")
+        for note in report.notes:
+            page.text(plain(note.text, LONGEST), indent=2)
+    return page.finish()
+
+
+def _verdict(page: LightPage, report: LintReport) -> None:
+    files = "1 file" if report.num_files == 1 else f"{format_count(report.num_files)} files"
+    if not report.findings:
+        page.grid("lw", [[("OK", "green"), (f"no habit found that costs memory or stalls the device: {files}", "bold")]], indent=0)
+    else:
+        found = Counter(finding.severity for finding in report.findings)
+        words = ", ".join(f"{format_count(found[name])} {name}" for name in ("critical", "warning", "info") if found[name])
+        page.text(f"{plural(len(report.findings), 'place')} in {files} ({words})", "bold")
+    if report.num_ignored:
+        page.text(f"{plural(report.num_ignored, 'place')} silenced by a comment", "dim")
+
+
+def _habit(page: LightPage, finding: Finding, count: int) -> None:
+    fix = finding.fixes[0]
+    page.gap()
+    page.grid("lw", [[(plain(finding.code), _STYLES[finding.severity]), (f"{plural(count, 'place')}: {fix.title}", "bold")]])
+    page.grid("lw", [[("for", "dim"), fix.applicability]], indent=9)
+    page.grid("lw", [[("but", "dim"), fix.caveat]], indent=9)
+    page.text(f"docs/findings/{finding.code}.md · silence a line with  # memdiag: ignore[{finding.code}]", "dim", indent=9)

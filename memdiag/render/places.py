@@ -1,0 +1,11 @@
+"""The file and line that a finding of ``memdiag lint`` is about, apart."""
+
+from __future__ import annotations
+
+from memdiag.findings import Finding
+
+
+def place_of(finding: Finding) -> tuple[str, int]:
+    """Returns path and line, from 1."""
+    path, _, line = finding.evidence[0].where.rpartition(":")
+    return path, int(line)
