@@ -30,6 +30,8 @@ class Rules:
             and then stop at an assertion.
         one_division_is_exact: Requests for which roundup_power2_divisions says 1 are not rounded at all; otherwise as without it.
         rounding_follows_segment: max_non_split_rounding_mb is large_segment_size_mb where it is not set, otherwise 20.
+        lends_last: Private pools that stand in for the default pool are asked after all else has failed, even when they are released;
+            otherwise before any cached memory is given back.
         own_stream_counts: A block recorded on the stream that it was allocated on waits for that stream.
     """
 
@@ -42,6 +44,7 @@ class Rules:
     expandable_is_collected: bool = False
     one_division_is_exact: bool = False
     rounding_follows_segment: bool = True
+    lends_last: bool = False
     own_stream_counts: bool = False
 
 
@@ -52,11 +55,13 @@ _CUDA_2_0 = Rules(
     scope_is_capture=True,
     expandable_is_collected=True,
     one_division_is_exact=True,
+    lends_last=True,
 )
 _CUDA_2_4 = replace(_CUDA_2_0, one_division_is_exact=False)
 _CUDA_2_6 = replace(_CUDA_2_4, expandable_is_collected=False)
 _CUDA_2_10 = replace(_CUDA_2_6, whole_fraction_is_limit=False, capacity_is_asked=False, outermost_scope=False)
-_CUDA_2_12 = replace(_CUDA_2_10, ties=BY_BIRTH)
+_CUDA_2_11 = replace(_CUDA_2_10, lends_last=False)
+_CUDA_2_12 = replace(_CUDA_2_11, ties=BY_BIRTH)
 _CUDA_2_13 = replace(_CUDA_2_12, ties=BY_SEGMENT, scope_is_capture=False)
 _NPU_2_1 = Rules(pad=32, own_stream_counts=True)
 
@@ -66,6 +71,7 @@ RULES: dict[str, tuple[tuple[Version, Rules], ...]] = {
         ((2, 4), _CUDA_2_4),
         ((2, 6), _CUDA_2_6),
         ((2, 10), _CUDA_2_10),
+        ((2, 11), _CUDA_2_11),
         ((2, 12), _CUDA_2_12),
         ((2, 13), _CUDA_2_13),
     ),

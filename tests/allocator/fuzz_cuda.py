@@ -39,7 +39,7 @@ from memdiag.trace.schema import ACTION_CODES
 # The allocator's own order of streams and pools here is that of a hash table.
 UNORDERED = tuple(ACTION_CODES[name] for name in ("free_completed", "segment_free", "segment_unmap"))
 OOM = ACTION_CODES["oom"]
-FIRST_POOLS = (2, 3)
+FIRST_POOLS, FIRST_STAND_IN, FIRST_NO_SPLIT = (2, 3), (2, 8), (2, 10)
 
 
 def rows_differ(found: Replay, truth: Rows) -> str:
@@ -120,14 +120,17 @@ def difference(program: Program, folder: Path, version: str, addresses: str, tal
 
 
 def of_version(program: Program, version: str) -> Program:
-    """Leaves out settings that the parser of a version refuses, and private pools that it cannot begin outside of captures."""
+    """Leaves out settings that the parser of a version refuses, and private pools that it does not have."""
     kept: list[str] = []
     for part in re.findall(r"\w+:(?:\[[^\]]*\]|[^,\[]+)", program.conf):
         with suppress(MemdiagError):
             Conf.parse(",".join([*kept, part]), "cuda", version)
             kept.append(part)
-    has_pools = (parse_version(version) or DEFAULT_VERSION) >= FIRST_POOLS
-    return replace(program, conf=",".join(kept), calls=[call for call in program.calls if has_pools or not call.op.startswith("pool_")])
+    number = parse_version(version) or DEFAULT_VERSION
+    kinds = (2 if number >= FIRST_STAND_IN else 0) + (1 if number >= FIRST_NO_SPLIT else 0)
+    calls = [call._replace(size=call.size & kinds) if call.op == "pool_begin" else call for call in program.calls]
+    has_pools = number >= FIRST_POOLS
+    return replace(program, conf=",".join(kept), calls=[call for call in calls if has_pools or not call.op.startswith("pool_")])
 
 
 def policy(program: Program) -> str:

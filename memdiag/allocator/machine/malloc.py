@@ -7,10 +7,10 @@ from memdiag.allocator.machine.driver import charge, gained, obtain, taken
 from memdiag.allocator.machine.expandable import grow
 
 from memdiag.allocator.machine.memory import (  # isort: skip
-    ADDRESS, ALIGNMENT, CALL, COUNT, EXPANDABLE, FREE, FREE_BYTES, GC, HOLE, INDEX, IS_BROKEN, IS_LAZY, IS_LOGGED, IS_OPEN, IS_PRIVATE,
-    IS_SMALL, LANE, LANES, LIMIT, LOG_ACTION, LOG_CALL, LOG_OFF, LOG_POOL, LOG_SEG, LOG_SIZE, LOG_STREAM, LOG_TENSOR, MAX_SPLIT, NEXT,
-    NONE, NO_SPLIT, NUM_LOGGED, NUM_POOLS, NUM_STAND_IN, NUM_STREAMS, OFF, OOMS, OUTSTANDING, POOL, POOLS, PREV, RANGE, REJECT_ABOVE,
-    RESERVED, RETRIES, ROUNDING, ROW, SEARCHES, SIZE, STANDS_IN, STATE, STREAM, SUCC, TIE, USERS, up,
+    ADDRESS, ALIGNMENT, CALL, COUNT, EXPANDABLE, FREE, FREEABLE, FREE_BYTES, GC, HOLE, INDEX, IS_BROKEN, IS_LAZY, IS_LOGGED, IS_OPEN,
+    IS_PRIVATE, IS_SMALL, KNOWN, LANE, LANES, LENDS_LAST, LIMIT, LOG_ACTION, LOG_CALL, LOG_OFF, LOG_POOL, LOG_SEG, LOG_SIZE, LOG_STREAM,
+    LOG_TENSOR, MAX_SPLIT, NEXT, NONE, NO_SPLIT, NUM_LOGGED, NUM_POOLS, NUM_STAND_IN, NUM_STREAMS, OFF, OOMS, OUTSTANDING, POOL, POOLS,
+    PREV, RANGE, REJECT_ABOVE, RESERVED, RETRIES, ROUNDING, ROW, SEARCHES, SIZE, STANDS_IN, STATE, STREAM, SUCC, TIE, USERS, up,
 )  # fmt: skip
 from memdiag.allocator.machine.ordered import at_least, remove
 from memdiag.allocator.machine.release import collect, flush, is_expandable, lane_of, release_oversize
@@ -94,7 +94,9 @@ def _from_stand_in(r: Array, m: Array, lane: int, size: int) -> int:
                 pool = row
         if pool == NONE:
             return NONE
-        if m[pool + IS_OPEN] or m[pool + USERS] == 0:
+        if not m[pool + KNOWN]:  # of versions that ask released pools as well: it is made anew, with nobody who uses it
+            m[pool + KNOWN], m[pool + USERS], m[pool + COUNT], m[pool + FREEABLE] = 1, 0, 0, 1
+        elif m[pool + IS_OPEN] or m[pool + USERS] == 0:
             r[IS_BROKEN] = 1
             return NONE
         if not r[EXPANDABLE]:
@@ -111,7 +113,7 @@ def _by_all_means(r: Array, m: Array, log: Array, lane: int, size: int, segment_
     if r[GC] and r[LIMIT] >= 0:
         collect(r, m, log)
     block = _from_driver(r, m, log, lane, size, segment_size)
-    if block == NONE and r[NUM_STAND_IN]:
+    if block == NONE and r[NUM_STAND_IN] and not r[LENDS_LAST]:
         block = _from_stand_in(r, m, lane, size)
         if r[IS_BROKEN]:
             return NONE
@@ -123,6 +125,8 @@ def _by_all_means(r: Array, m: Array, log: Array, lane: int, size: int, segment_
             return NONE
         r[RETRIES] += 1
         block = _from_driver(r, m, log, lane, size, segment_size)
+    if block == NONE and r[NUM_STAND_IN] and r[LENDS_LAST]:
+        block = _from_stand_in(r, m, lane, size)
     return block
 
 

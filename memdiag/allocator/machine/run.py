@@ -7,9 +7,9 @@ from memdiag.allocator.machine.malloc import allocate
 
 from memdiag.allocator.machine.memory import (  # isort: skip
     ACTIVE, ALLOCATED, AT, BAR, CALL, CAPACITY, COUNT, DEFERRED, DEVICE_ALLOCS, DEVICE_BYTES, DEVICE_FREES, EVENTS, FREEABLE, FREE_BYTES,
-    FRESH, IS_BROKEN, IS_LOGGED, IS_OPEN, KNOWN, LIMIT, LIVE, LOG_CAPACITY, NONE, NUMBER, NUM_LOGGED, NUM_ROWS, NUM_SCOPES, NUM_STAND_IN,
-    OFF, OOMS, OTHERS, PENDING, POOLS, RANGE, REQUESTED, REQUESTED_BYTES, RESERVED, RETRIES, ROW, SIZE, STANDS_IN, STATE, SUCC, TENSOR,
-    TURN, USERS, USES,
+    FRESH, IS_BROKEN, IS_LOGGED, IS_OPEN, KNOWN, LENDS_LAST, LIMIT, LIVE, LOG_CAPACITY, NONE, NUMBER, NUM_LOGGED, NUM_ROWS, NUM_SCOPES,
+    NUM_STAND_IN, OFF, OOMS, OTHERS, PENDING, POOLS, RANGE, REQUESTED, REQUESTED_BYTES, RESERVED, RETRIES, ROW, SIZE, STANDS_IN, STATE,
+    SUCC, TENSOR, TURN, USERS, USES,
 )  # fmt: skip
 from memdiag.allocator.machine.release import flush, lane_of, release_pool
 from memdiag.allocator.machine.streams import complete, finish, is_capturing, record_events, start_waiting, stop_waiting, use, wait
@@ -45,7 +45,7 @@ def _begin_pool(r: Array, m: Array, pool: int) -> None:
     r[NUM_SCOPES] += 1
     if not m[pool + KNOWN]:
         m[pool + KNOWN], m[pool + USERS], m[pool + COUNT], m[pool + FREEABLE] = 1, 1, 0, 0
-        if m[pool + TURN]:
+        if m[pool + TURN] and not m[pool + STANDS_IN]:
             r[NUM_STAND_IN] += 1
             m[pool + STANDS_IN] = m[pool + TURN]
     elif m[pool + USERS] == 0 or m[pool + IS_OPEN]:
@@ -163,7 +163,7 @@ def run(r: Array, m: Array, log: Array, out: Array, where: Array, op: Array, ten
             _unuse(m, r[POOLS] + pool[i] * ROW)
         elif code == POOL_RELEASE:
             row = r[POOLS] + pool[i] * ROW
-            if m[row + STANDS_IN]:
+            if m[row + STANDS_IN] and not r[LENDS_LAST]:
                 r[NUM_STAND_IN] -= 1
                 m[row + STANDS_IN] = 0
             _unuse(m, row)
