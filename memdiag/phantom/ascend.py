@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,7 @@ VALUES = ("zeros", "ones", "random", "finite")  # what results of operators can 
 # The preloaded library carries the name of a memory tool of MindStudio, since torch_npu tells its blocks only to that (npu/blocks.c).
 PRELOADED = "libascend_kernel_hook.so"
 _MAIN = "libascendcl.so"
+_PARSER = b"registerDeviceConfigParserHook"  # a function of PyTorch that a second caller with the same settings does not survive
 _EMPTY = (
     "libhccl.so", "libhcomm.so", "libacl_op_compiler.so", "libge_runner.so", "libgraph.so", "libacl_tdt_channel.so", "libopapi.so",
     "libnnopbase.so", "libmsprofiler.so", "libascend_hal.so", "libascend_dump.so", "libmspti.so", "libms_tools_ext.so",
@@ -34,7 +36,7 @@ def stand_in(installed: Installed) -> Path:
     """Returns the folder of the stand-in's libraries, compiled now if need be.
 
     Raises:
-        MemdiagError: That torch_npu is none that is known here, or there is no compiler.
+        MemdiagError: That torch_npu is none that is known here, or cannot be imported beside its torch, or there is no compiler.
     """
     version = installed.version_of("torch_npu")
     if not version:
@@ -48,6 +50,7 @@ def stand_in(installed: Installed) -> Path:
             f"torch_npu {version}: the phantom NPU knows {first[0]}.{first[1]} to {last[0]}.{last[1]}",
             "use one of these in a virtual environment of its own",
         )
+    _refuse_clash(installed, version)
     libraries = sorted(path for path in Path(installed.folder_of("torch_npu")).rglob("*.so") if path.parent.name in {"lib", "torch_npu"})
     facts = [f"{path.name} {path.stat().st_size} {path.stat().st_mtime_ns}" for path in libraries]
     compiler = build.find_compiler("c")
@@ -57,6 +60,23 @@ def stand_in(installed: Installed) -> Path:
         _compile(compiler, libraries, folder)
 
     return build.cached(f"npu-{version}", [version, *facts, compiler.version, *(path for path in sources if path.is_file())], make)
+
+
+def _refuse_clash(installed: Installed, version: str) -> None:
+    """torch_npu from some 2.10 on gives PyTorch a parser of allocator settings. So does CUDA, and where both do, the import aborts."""
+    ours = Path(installed.folder_of("torch_npu")) / "lib" / "libtorch_npu.so"
+    if not installed.version_of("torch") or not ours.is_file() or not ours.stat().st_size:
+        return
+    if not (Path(installed.folder_of("torch")) / "lib" / "libc10_cuda.so").is_file():
+        return
+    with ours.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        clashes = content.find(_PARSER) >= 0
+    if clashes:
+        raise MemdiagError(
+            f"torch {installed.version_of('torch')} is a build for CUDA, beside which torch_npu {version} cannot be imported: "
+            "PyTorch takes the allocator settings of one of them only, and ends the process",
+            "install torch's build for the CPU (its version ends in +cpu) in the environment of torch_npu",
+        )
 
 
 def _release(version: str) -> tuple[int, ...]:

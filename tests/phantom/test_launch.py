@@ -66,6 +66,21 @@ def test_a_torch_npu_that_cannot_be_stood_in_for(packages, says):
         ascend.stand_in(Installed("python", packages))
 
 
+@pytest.mark.parametrize("is_for_cuda", [True, False])
+def test_a_torch_beside_which_torch_npu_aborts(is_for_cuda, tmp_path):
+    for name, text in (("torch_npu/lib/libtorch_npu.so", "… registerDeviceConfigParserHook …"), ("torch/lib/libc10.so", "")):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text(text)
+    if is_for_cuda:
+        (tmp_path / "torch/lib/libc10_cuda.so").touch()
+    packages = {name: {"folder": str(tmp_path / name), "version": "2.14.0"} for name in ("torch", "torch_npu")}
+    if is_for_cuda:
+        with pytest.raises(MemdiagError, match=r"is a build for CUDA, beside which torch_npu 2\.14\.0 cannot be imported"):
+            ascend.stand_in(Installed("python", packages))
+    else:
+        ascend._refuse_clash(Installed("python", packages), "2.14.0")
+
+
 def test_not_twice():
     with pytest.raises(MemdiagError, match="already"):
         launch.environment_for(choose("npu:910b-64g"), [sys.executable], {launch.VARIABLE: "{}"})
