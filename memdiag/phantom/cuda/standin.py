@@ -29,8 +29,10 @@ _FLAGS = ("-std=c++17", "-O2", "-g1", "-fPIC", "-pthread")
 _SONAMES = {"libcuda": "libcuda.so.1", "libnvidia-ml": "libnvidia-ml.so.1"}  # of the driver: PyTorch looks for these at run time
 _VERSION = re.compile(r"^cuda(?:: *[^=\n]*)? *= *['\"]([0-9]+)\.([0-9]+)", re.MULTILINE)
 
-# Versions of libraries that PyTorch compares with those it was built for, by the wheel that holds them; else what torch 2.13 has.
-_WHEELS = {"cudnn": ("nvidia_cudnn", 92000), "nccl": ("nvidia_nccl", 22907), "cublas": ("nvidia_cublas", 130101)}
+_ADDED = re.compile(r"-[0-9a-f]{8}(?=\.so)")  # what auditwheel adds to a library that it puts into a wheel
+
+# Libraries whose version PyTorch compares with the one it was built for; where it names none, that of torch 2.13.
+_VERSIONS = {"cudnn": (9, 20, 0), "nccl": (2, 29, 7), "cublas": (13, 1, 1)}
 
 SUPPORTED = (12, 13)
 VALUES = ("zeros", "ones", "random", "finite")  # what results of kernels can read as, see core/made_up.h
@@ -67,7 +69,7 @@ class Torch:
     def sonames(self) -> dict[str, str]:
         """The toolkit's libraries as it needs them: "libcudart" to "libcudart.so.13"."""
         needed = {name for library in self.libraries for name in library.needed}
-        return {name.partition(".so")[0]: name for name in sorted(needed)}
+        return {_stem(name): name for name in sorted(needed)}
 
     @cached_property
     def symbol_versions(self) -> dict[str, str]:
@@ -85,17 +87,25 @@ class Torch:
 
     def toolkit(self, soname: str) -> list[Path]:
         """Where the real library may be: in the wheels beside the package, or in its own folder."""
-        return [*self.folder.parent.glob(f"nvidia/*/lib/{soname}"), *self.folder.glob(f"lib/{soname}")]
+        return [*self.folder.parent.glob(f"nvidia/*/lib/{soname}"), *self.folder.glob(f"lib/{soname}")] if soname else []
 
-    def wheel(self, name: str, fallback: int) -> int:
-        """The version of a wheel beside the package, as the library counts it: 9.20.0 is 92000, NCCL's 2.29.7 is 22907."""
-        for path in self.folder.parent.glob(f"{name}_cu*.dist-info"):
-            parts = [int(part) for part in path.name.removesuffix(".dist-info").rpartition("-")[2].split(".") if part.isdigit()]
-            return (parts[0] * 10000 + parts[1] * 100 + parts[2]) if len(parts) > 2 else fallback
-        for path in self.folder.parent.glob(f"{name}-*.dist-info"):  # CUDA 13: without the major version in the name
-            parts = [int(part) for part in path.name.removesuffix(".dist-info").rpartition("-")[2].split(".") if part.isdigit()]
-            return (parts[0] * 10000 + parts[1] * 100 + parts[2]) if len(parts) > 2 else fallback
-        return fallback
+    def version_of(self, library: str) -> tuple[int, int, int]:
+        """The version of one of the toolkit's libraries: of the wheel that is installed, else of the one that this torch is made for."""
+        wheel = re.compile(rf"nvidia[-_]{library}(?:[-_]cu\d+)?[-<>=~( ]+(\d+)\.(\d+)\.(\d+)")
+        installed = [path.name for path in self.folder.parent.glob(f"nvidia_{library}*.dist-info")]
+        for text in [*installed, *self.requirements]:
+            if found := wheel.match(text):
+                return int(found[1]), int(found[2]), int(found[3])
+        return _VERSIONS[library]
+
+    @cached_property
+    def requirements(self) -> list[str]:
+        """What it says that it needs: "nvidia-cudnn-cu12==9.10.2.21; platform_system == …"."""
+        try:
+            lines = (self.folder.parent / f"torch-{self.version}.dist-info" / "METADATA").read_text(encoding="utf-8").splitlines()
+        except OSError:
+            return []
+        return [line.partition(": ")[2] for line in lines if line.startswith("Requires-Dist: ")]
 
 
 def stand_in(installed: Installed) -> Path:
@@ -126,7 +136,7 @@ def stand_in(installed: Installed) -> Path:
 
 def make(torch: Torch, compiler: build.Compiler, folder: Path) -> None:
     """Compiles all libraries into ``folder``."""
-    table = [entry for entry in _table() if not (entry.get("missing") and torch.toolkit(_soname(entry, torch)))]
+    table = [entry for entry in _table() if (name := _soname(entry, torch)) and not (entry.get("missing") and torch.toolkit(name))]
     flags = [*_FLAGS, *_definitions(torch), "-I", str(_HERE)]
     jobs: dict[Path, Path] = {}
     for entry in table:
@@ -153,8 +163,17 @@ def _table() -> list[dict[str, Any]]:
 
 def _definitions(torch: Torch) -> list[str]:
     major, minor = torch.cuda
-    versions = [f"-DPHANTOM_{name.upper()}_VERSION={torch.wheel(wheel, fallback)}" for name, (wheel, fallback) in _WHEELS.items()]
+    versions = [f"-DPHANTOM_{name.upper()}_VERSION={_number(name, *torch.version_of(name))}" for name in _VERSIONS]
     return [f"-DPHANTOM_CUDA_VERSION={major * 1000 + minor * 10}", *versions]
+
+
+def _number(library: str, major: int, minor: int, patch: int) -> int:
+    """A version as the library itself gives it; cuDNN left less room for the minor one before 9."""
+    return major * (1000 if library == "cudnn" and major < 9 else 10000) + minor * 100 + patch
+
+
+def _stem(soname: str) -> str:
+    return _ADDED.sub("", soname).partition(".so")[0]
 
 
 def _sources(entry: Mapping[str, Any]) -> list[Path]:
@@ -184,8 +203,6 @@ def _rest(entry: Mapping[str, Any], torch: Torch) -> str:
 
 def _link(entry: Mapping[str, Any], torch: Torch, compiler: build.Compiler, folder: Path, objects: Sequence[Path]) -> None:
     soname = _soname(entry, torch)
-    if not soname:
-        return
     arguments: list[str | Path] = [*_FLAGS, "-shared", f"-Wl,-soname,{soname}", "-o", folder / soname, *objects, "-ldl"]
     if soname != _SONAMES["libcuda"]:
         arguments += [f"-L{folder}", f"-l:{_SONAMES['libcuda']}", "-Wl,-rpath,$ORIGIN"]
@@ -202,7 +219,7 @@ def environment(profile: Profile, folder: Path, base: Mapping[str, str]) -> dict
     Nothing below it can reach a real GPU: all ways to one lead through libcuda.so.1 and libnvidia-ml.so.1, which are there already.
     """
     table = _table()
-    there = {path.name.partition(".so")[0]: path for path in sorted(folder.glob("lib*.so.*"))}
+    there = {_stem(path.name): path for path in sorted(folder.glob("lib*.so.*"))}
     preloads = [str(there[entry["library"]]) for entry in table if entry["library"] in there]
     others = [entry for entry in base.get("LD_PRELOAD", "").replace(" ", ":").split(":") if entry]
     figures = profile.figures
