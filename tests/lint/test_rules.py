@@ -125,6 +125,7 @@ def test_a_value_under_a_condition_in_the_network_is_only_worth_knowing():
         ("parts = [torch.empty_like(x) for _ in range(8)]\ndist.all_gather(parts, x)\nparts[0] = x\nreturn torch.cat(parts)", []),
         ("parts = [torch.empty_like(x) for _ in range(8)]\ndist.all_gather(parts, x)\nreturn parts", []),
         ("dist.reduce_scatter(y, list(x.chunk(8)))", ["MD801"]),
+        ("dist.reduce_scatter(y, list(torch.split(x, sizes, dim=0)))", []),
         ("dist.all_gather_into_tensor(y, x)", []),
     ],
 )

@@ -20,7 +20,7 @@ FIX = Fix(
     caveat="a matter of speed, not of memory: the triangle costs n x n, and sums are added in another order; measure first",
 )
 _WHOLE = re.compile(
-    r"mask|ids|idx|ind(ex|ices)|pos|len|count|num|offset|seq|bool|eq\(|ne\(|int|long|one_hot|[=!]=|[<>]|size|split|chunk|probs?_sort|sorted"
+    r"mask|dur|ids|idx|ind(ex|ices)|pos|len|count|num|offset|seq|bool|eq\(|ne\(|int|long|one_hot|[=!]=|[<>]|size|split|chunk|probs?_sort|sorted"
 )
 
 

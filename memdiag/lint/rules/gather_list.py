@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from memdiag.findings import Fix, Severity
@@ -65,7 +66,10 @@ def _is_split(module: Module, call: ast.Call, pieces: ast.expr) -> bool:
     if isinstance(pieces, ast.Call) and module.dotted(pieces.func) == "list" and pieces.args:
         return _is_split(module, call, pieces.args[0])
     if isinstance(pieces, ast.Call) and isinstance(pieces.func, ast.Attribute) and pieces.func.attr in _SPLITS:
-        along = pieces.args[2:] if module.dotted(pieces.func.value) == "torch" else pieces.args[1:]
+        given = pieces.args[1:] if module.dotted(pieces.func.value) == "torch" else pieces.args
+        if given and re.search(r"sizes|splits|lengths|^\[", ast.unparse(given[0])):  # pieces of different sizes need the list
+            return False
+        along = given[1:]
         dim = along[0] if along else keyword(pieces, "dim")
         return dim is None or (isinstance(dim, ast.Constant) and dim.value == 0)
     return False

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from memdiag.findings import Fix, Severity
-from memdiag.lint.module import Hit, Module, is_constant, keyword, same
+from memdiag.lint.module import Hit, Module, is_constant, keyword, last_name, same
 
 CODE = "MD808"
 TITLE = "a chain of operators where there is one: each link keeps an intermediate for the backward pass"
@@ -145,12 +145,15 @@ def _mean_of_square(module: Module, node: ast.expr) -> ast.expr | None:
 
 
 def _attention(module: Module, node: ast.AST) -> Hit | None:
-    """Looks for softmax(q @ k …) @ v, written in one function of few statements."""
+    """Looks for softmax(q @ k …) @ v, written in one function; where v is a weight, it is the gradient of a loss over a vocabulary."""
+    left: ast.expr | None
     if isinstance(node, ast.BinOp):
-        left: ast.expr | None = node.left
-    elif isinstance(node, ast.Call) and module.dotted(node.func) in {"torch.matmul", "torch.bmm"} and node.args:
-        left = node.args[0]
+        left, right = node.left, node.right
+    elif isinstance(node, ast.Call) and module.dotted(node.func) in {"torch.matmul", "torch.bmm"} and len(node.args) > 1:
+        left, right = node.args[:2]
     else:
+        return None
+    if "weight" in last_name(right):
         return None
     scores = _through(module, left)
     weights = _of(module, scores, "softmax") if scores is not None else None
