@@ -1,8 +1,8 @@
 """Trains one rank of a Llama2 with Megatron-core, on CUDA or on an NPU: train.py --model 7b --length 4096 --batch 4 --tp 8.
 
-bfloat16 with float32 main parameters and gradients, Adam, no distributed optimizer, no recomputation unless asked for. Megatron-core's
-local specification writes attention out; here it is one fused operator, as in the training that is studied: npu_fusion_attention on an
-NPU, scaled_dot_product_attention elsewhere; so is RMSNorm (npu_rms_norm). The vocabulary is not padded.
+bfloat16 with float32 main parameters and gradients, Adam, no distributed optimizer, no recomputation and no sequence parallelism unless
+asked for. Megatron-core's local specification writes attention out; here it is one fused operator, as in the training that is studied:
+npu_fusion_attention on an NPU, scaled_dot_product_attention elsewhere; so is RMSNorm (npu_rms_norm). The vocabulary is not padded.
 """
 
 import argparse
@@ -25,14 +25,19 @@ from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
 from megatron.core.pipeline_parallel import get_forward_backward_func
 from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
 from megatron.core.transformer import TransformerConfig
+from megatron.core.transformer.torch_norm import WrappedTorchNorm
 from torch.nn import functional
 
 #        layers, width, heads, groups of keys and values, inner width
 MODELS = {"7b": (32, 4096, 32, 32, 11_008), "13b": (40, 5120, 40, 40, 13_824), "70b": (80, 8192, 64, 8, 28_672)}
 VOCABULARY = 32_000
-RECOMPUTED = {"none": {}, "mlp": {"recompute_granularity": "selective", "recompute_modules": ["mlp"]}, "full": {
-    "recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1,
-}}  # fmt: skip
+LAYERS_AT_ONCE = {"recompute_granularity": "full", "recompute_method": "uniform"}
+RECOMPUTED = {
+    "none": {},
+    "mlp": {"recompute_granularity": "selective", "recompute_modules": ["mlp"]},
+    "full": {**LAYERS_AT_ONCE, "recompute_num_layers": 1},
+    "pairs": {**LAYERS_AT_ONCE, "recompute_num_layers": 2},
+}
 
 
 def name_types_as_cuda():
@@ -49,6 +54,20 @@ def name_types_as_cuda():
 def fuse_norms():
     """On CUDA a RMSNorm is one operator, which keeps its input; on an NPU PyTorch writes it out, and keeps four copies in float32."""
     torch.nn.RMSNorm.forward = lambda self, x: torch_npu.npu_rms_norm(x, self.weight, epsilon=self.eps)[0]
+
+
+def let_norms_see_shards():
+    """Megatron-core's plain norms refuse sequence parallelism, though a part of a sequence is normed like a whole one.
+
+    Only the gradients of their weights have to be summed over the ranks, which a mark on the weights asks for.
+    """
+
+    def new(_, config, hidden_size, eps=1e-5, **__):
+        norm = torch.nn.RMSNorm(hidden_size, eps=eps)
+        norm.weight.sequence_parallel = True
+        return norm
+
+    WrappedTorchNorm.__new__ = new
 
 
 class FusedAttention(torch.nn.Module):
@@ -82,6 +101,7 @@ def arguments():
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--recompute", choices=RECOMPUTED, default="none")
     parser.add_argument("--plain-norms", action="store_true", help="on an NPU: RMSNorm as PyTorch writes it out")
+    parser.add_argument("--sequence-parallel", action="store_true", help="what lies between layers is divided among the TP ranks")
     parser.add_argument("--distributed-optimizer", action="store_true")
     return parser.parse_args()
 
@@ -94,7 +114,7 @@ def make(args):
         params_dtype=torch.bfloat16, pipeline_dtype=torch.bfloat16, autocast_dtype=torch.bfloat16, tensor_model_parallel_size=args.tp,
         pipeline_model_parallel_size=args.pp, hidden_dropout=0.0, attention_dropout=0.0, gradient_accumulation_fusion=False,
         masked_softmax_fusion=False, persist_layer_norm=False, bias_dropout_fusion=False, apply_rope_fusion=False,
-        **RECOMPUTED[args.recompute],
+        sequence_parallel=args.sequence_parallel, **RECOMPUTED[args.recompute],
     )  # fmt: skip
     layer = get_gpt_layer_local_spec(normalization="RMSNorm")
     layer.submodules.self_attention.submodules.core_attention = FusedAttention
@@ -122,6 +142,8 @@ def main():
         name_types_as_cuda()
         if not args.plain_norms:
             fuse_norms()
+    if args.sequence_parallel:
+        let_norms_see_shards()
     dist.init_process_group("nccl")
     parallel_state.initialize_model_parallel(args.tp, args.pp)
     model_parallel_cuda_manual_seed(1)
@@ -136,17 +158,21 @@ def main():
         tokens = torch.randint(VOCABULARY, (args.batch, args.length)).cuda()
         return module(tokens, places, None, labels=tokens), loss_of
 
-    for step in range(args.steps):
-        began = time.monotonic()
-        model.zero_grad_buffer()
-        optimizer.zero_grad()
-        get_forward_backward_func()(
-            forward_step_func=forward, data_iterator=None, model=[model], num_microbatches=args.micro_batches, seq_length=args.length,
-            micro_batch_size=args.batch, decoder_seq_length=args.length, forward_only=False,
-        )  # fmt: skip
-        optimizer.step()
-        peak = torch.cuda.max_memory_allocated() / 2**30
-        print(f"step {step}: {time.monotonic() - began:.1f} s, peak {peak:.2f} GiB allocated", flush=True)
+    try:
+        for step in range(args.steps):
+            began = time.monotonic()
+            model.zero_grad_buffer()
+            optimizer.zero_grad()
+            get_forward_backward_func()(
+                forward_step_func=forward, data_iterator=None, model=[model], num_microbatches=args.micro_batches, seq_length=args.length,
+                micro_batch_size=args.batch, decoder_seq_length=args.length, forward_only=False,
+            )  # fmt: skip
+            optimizer.step()
+            peak = torch.cuda.max_memory_allocated() / 2**30
+            print(f"step {step}: {time.monotonic() - began:.1f} s, peak {peak:.2f} GiB allocated", flush=True)
+    finally:
+        free, _ = torch.cuda.mem_get_info()
+        print(f"room for PyTorch: {free + torch.cuda.memory_reserved()} bytes", flush=True)
     dist.destroy_process_group()
 
 
