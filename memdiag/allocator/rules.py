@@ -26,10 +26,13 @@ class Rules:
         outermost_scope: Of several open scopes of private pools that take a stream the one opened first counts; otherwise the last.
         scope_is_capture: While a scope of a private pool is open, the allocator thinks that a graph is captured: no events are looked
             at, frees that would need some are put off, and nothing is released to try again.
+        capture_uses_count: A block that was recorded on a stream in a capture and freed there waits for that stream when the capture is
+            over; otherwise it does not: that is the graph's affair.
         expandable_is_collected: Garbage collection and the release of oversize blocks take expandable segments for ordinary ones,
             and then stop at an assertion.
         one_division_is_exact: Requests for which roundup_power2_divisions says 1 are not rounded at all; otherwise as without it.
         rounding_follows_segment: max_non_split_rounding_mb is large_segment_size_mb where it is not set, otherwise 20.
+        private_is_expandable: Private pools have expandable segments, where the setting is on; otherwise they get whole ones all the same.
         lends_last: Private pools that stand in for the default pool are asked after all else has failed, even when they are released;
             otherwise before any cached memory is given back.
         own_stream_counts: A block recorded on the stream that it was allocated on waits for that stream.
@@ -41,9 +44,11 @@ class Rules:
     capacity_is_asked: bool = False
     outermost_scope: bool = False
     scope_is_capture: bool = False
+    capture_uses_count: bool = False
     expandable_is_collected: bool = False
     one_division_is_exact: bool = False
     rounding_follows_segment: bool = True
+    private_is_expandable: bool = True
     lends_last: bool = False
     own_stream_counts: bool = False
 
@@ -53,12 +58,15 @@ _CUDA_2_0 = Rules(
     capacity_is_asked=True,
     outermost_scope=True,
     scope_is_capture=True,
+    capture_uses_count=True,
     expandable_is_collected=True,
     one_division_is_exact=True,
+    private_is_expandable=False,
     lends_last=True,
 )
-_CUDA_2_4 = replace(_CUDA_2_0, one_division_is_exact=False)
-_CUDA_2_6 = replace(_CUDA_2_4, expandable_is_collected=False)
+_CUDA_2_4 = replace(_CUDA_2_0, one_division_is_exact=False, capture_uses_count=False)
+_CUDA_2_5 = replace(_CUDA_2_4, private_is_expandable=True)
+_CUDA_2_6 = replace(_CUDA_2_5, expandable_is_collected=False)
 _CUDA_2_10 = replace(_CUDA_2_6, whole_fraction_is_limit=False, capacity_is_asked=False, outermost_scope=False)
 _CUDA_2_11 = replace(_CUDA_2_10, lends_last=False)
 _CUDA_2_12 = replace(_CUDA_2_11, ties=BY_BIRTH)
@@ -69,6 +77,7 @@ RULES: dict[str, tuple[tuple[Version, Rules], ...]] = {
     "cuda": (
         ((2, 0), _CUDA_2_0),
         ((2, 4), _CUDA_2_4),
+        ((2, 5), _CUDA_2_5),
         ((2, 6), _CUDA_2_6),
         ((2, 10), _CUDA_2_10),
         ((2, 11), _CUDA_2_11),

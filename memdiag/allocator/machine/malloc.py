@@ -10,7 +10,8 @@ from memdiag.allocator.machine.memory import (  # isort: skip
     ADDRESS, ALIGNMENT, CALL, COUNT, EXPANDABLE, FREE, FREEABLE, FREE_BYTES, GC, HOLE, INDEX, IS_BROKEN, IS_LAZY, IS_LOGGED, IS_OPEN,
     IS_PRIVATE, IS_SMALL, KNOWN, LANE, LANES, LENDS_LAST, LIMIT, LOG_ACTION, LOG_CALL, LOG_OFF, LOG_POOL, LOG_SEG, LOG_SIZE, LOG_STREAM,
     LOG_TENSOR, MAX_SPLIT, NEXT, NONE, NO_SPLIT, NUM_LOGGED, NUM_POOLS, NUM_STAND_IN, NUM_STREAMS, OFF, OOMS, OUTSTANDING, POOL, POOLS,
-    PREV, RANGE, REJECT_ABOVE, RESERVED, RETRIES, ROUNDING, ROW, SEARCHES, SIZE, STANDS_IN, STATE, STREAM, SUCC, TIE, USERS, up,
+    PREV, PRIVATE_IS_EXPANDABLE, RANGE, REJECT_ABOVE, RESERVED, RETRIES, ROUNDING, ROW, SEARCHES, SIZE, STANDS_IN, STATE, STREAM, SUCC,
+    TIE, USERS, up,
 )  # fmt: skip
 from memdiag.allocator.machine.ordered import at_least, remove
 from memdiag.allocator.machine.release import collect, flush, is_expandable, lane_of, release_oversize
@@ -65,7 +66,7 @@ def _from_driver(r: Array, m: Array, log: Array, lane: int, size: int, segment_s
         return NONE
     if r[REJECT_ABOVE] >= 0 and total > r[REJECT_ABOVE]:
         return REJECTED
-    if r[EXPANDABLE]:
+    if r[EXPANDABLE] and (r[PRIVATE_IS_EXPANDABLE] or not m[m[lane + POOL] + IS_PRIVATE]):
         block = grow(r, m, log, lane, size)
     elif charge(r, taken(segment_size, 0)):
         gained(r, segment_size)

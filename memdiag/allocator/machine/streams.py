@@ -5,9 +5,10 @@ from __future__ import annotations
 from memdiag.allocator.machine.blocks import merge, note
 
 from memdiag.allocator.machine.memory import (  # isort: skip
-    ACTIVE, AS_RECORDED, BLOCK, BY_NEXT_CALL, CAPTURED, DEFERRED, DONE, EVENTS, FINISHED, FOLLOWING, FREE, HEAD, ISSUED, IS_BROKEN, LANE,
-    NONE, NUM_SCOPES, NUM_STREAMS, OUTSTANDING, OWN_STREAM_COUNTS, PENDING, POOL, PRED, REQUESTED, REQUESTED_BYTES, ROW, SCOPE_IS_CAPTURE,
-    SEQUENCE, SIZE, STATE, STREAM, STREAMS, SUCC, TAIL, TENSOR, USED_STREAM, USES, WAITING, drop_row, new_row,
+    ACTIVE, AS_RECORDED, BLOCK, BY_NEXT_CALL, CAPTURED, CAPTURE_USES_COUNT, DEFERRED, DONE, EVENTS, FINISHED, FOLLOWING, FREE, HEAD,
+    ISSUED, IS_BROKEN, LANE, NONE, NUM_SCOPES, NUM_STREAMS, OUTSTANDING, OWN_STREAM_COUNTS, PENDING, POOL, PRED, REQUESTED,
+    REQUESTED_BYTES, ROW, SCOPE_IS_CAPTURE, SEQUENCE, SIZE, STATE, STREAM, STREAMS, SUCC, TAIL, TENSOR, USED_STREAM, USES, WAITING,
+    drop_row, new_row,
 )  # fmt: skip
 from memdiag.trace.compiled import lean_part
 from memdiag.trace.schema import FREE_COMPLETED
@@ -36,7 +37,7 @@ def use(r: Array, m: Array, block: int, stream: int) -> None:
         x = new_row(r, m)
         m[x + USED_STREAM], m[x + FOLLOWING], m[x + CAPTURED] = stream, m[block + USES], 0
         m[block + USES] = x
-    if is_capturing(r):
+    if is_capturing(r) and not r[CAPTURE_USES_COUNT]:
         m[x + CAPTURED] = 1
 
 
