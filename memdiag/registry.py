@@ -41,6 +41,7 @@ POLICIES: dict[str, str] = {
     "lifecycle": "memdiag.allocator.policies.lifecycle",
     "lifecycle-stack": "memdiag.allocator.policies.lifecycle_stack",
     "lifetime-oracle": "memdiag.allocator.policies.lifetime_oracle",
+    "stitch": "memdiag.allocator.policies.stitch",
 }
 
 RENDERERS: dict[str, str] = {

@@ -21,7 +21,7 @@ from memdiag.settings.tables import VARIABLE
 from memdiag.trace import schema
 from memdiag.trace.annotate import BASES
 from memdiag.trace.build import build_trace
-from memdiag.trace.layout import Layout
+from memdiag.trace.layout import MIN_BLOCK, Layout
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.raw import RawDevice
 from memdiag.trace.table import Array
@@ -63,7 +63,7 @@ def as_trace(replay: Replay, workload: Workload, trace: Trace, device: DeviceTra
         raise ValueError("a replay without its log has no entries")
     policy = resolve(POLICIES[replay.policy])
     conf = Conf.parse(policy.with_own(replay.conf), policy.BACKEND, replay.torch_version)
-    layout = _layout(conf, rules_for(policy.BACKEND, replay.torch_version).pad)
+    layout = _layout(conf, rules_for(policy.BACKEND, replay.torch_version).pad, getattr(policy, "LARGE_GRAIN", MIN_BLOCK))
     call = log["call"].astype(np.int64)
     row = np.where(call >= 0, workload.row[np.maximum(call, 0)], -1) if len(workload.row) else np.full(len(call), -1)
     addr = _addresses(replay, log)
@@ -88,13 +88,14 @@ def as_trace(replay: Replay, workload: Workload, trace: Trace, device: DeviceTra
     return Simulated(found, row)
 
 
-def _layout(conf: Conf, pad: int) -> Layout:
+def _layout(conf: Conf, pad: int, large_grain: int) -> Layout:
     return Layout(
         pad=pad,
         divisions=conf.divisions,
         max_split=conf.max_split,
         large_segment=conf.large_page if conf.expandable else conf.large_segment,
         expandable=conf.expandable,
+        large_grain=large_grain,
     )
 
 

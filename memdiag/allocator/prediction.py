@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from memdiag.allocator.lifecycle.told import LifetimePools
+from memdiag.allocator.stitch.told import Stitching
 from memdiag.findings import SCHEMA_VERSION, Fragmentation
 
 
@@ -90,6 +91,7 @@ class Prediction:
         mallocs_per_step: Ranges obtained from the driver per training step; None: no steps are known.
         min_capacity_bytes: Smallest card on which it runs; None: not asked for, or none.
         lifetimes: What pools by lifetime came to; None: the policy has none.
+        stitching: What stitching came to; None: the policy does not stitch.
     """
 
     policy: str
@@ -114,6 +116,7 @@ class Prediction:
     mallocs_per_step: float | None = None
     min_capacity_bytes: int | None = None
     lifetimes: LifetimePools | None = None
+    stitching: Stitching | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from memdiag.allocator.recorded_settings import DEFAULT_VERSION, recorded_settin
 from memdiag.allocator.result import OUT_OF_MEMORY, UNDEFINED, Replay
 from memdiag.allocator.rules import rules_for
 from memdiag.allocator.smallest import smallest_capacity
+from memdiag.allocator.stitch.replay import StitchReplay
 from memdiag.allocator.workload import ALLOC, EXTERNAL, Workload
 from memdiag.analyzers.allocator_settings import AllocatorSettings
 from memdiag.analyzers.churn import count_retries
@@ -127,7 +128,7 @@ class Subject:
         if self.is_foreign:
             return False
         policies = [resolve(POLICIES[each.policy]) for each in (own, scenario)]
-        if policies[0].BACKEND != policies[1].BACKEND:
+        if policies[0].BACKEND != policies[1].BACKEND or hasattr(policies[1], "marks"):  # recordings are of PyTorch's own allocators
             return False
         confs = [
             (Conf.parse(policy.with_own(each.conf), policy.BACKEND, each.torch_version), rules_for(policy.BACKEND, each.torch_version))
@@ -188,6 +189,7 @@ def predict(subject: Subject, scenario: Scenario, *, with_min_capacity: bool = F
         error_bytes=subject.calibration.error_bytes if recorded_peak is not None else None, is_recorded=kept,
         mallocs_per_step=obtained / steps if steps else None, min_capacity_bytes=smallest,
         lifetimes=replay.lifecycle.told() if isinstance(replay, LifecycleReplay) and replay.lifecycle is not None else None,
+        stitching=replay.stitching if isinstance(replay, StitchReplay) else None,
     )  # fmt: skip
     return prediction, replay, simulated
 

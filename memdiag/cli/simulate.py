@@ -25,8 +25,8 @@ def simulate(
         typer.Option(
             "--policy",
             metavar="NAME,…",
-            help="caching, expandable, npu, npu-expandable, lifecycle, lifecycle-stack, lifetime-oracle; several with commas, or repeated. "
-            "Left out: the recorded one.",
+            help="caching, expandable, npu, npu-expandable, lifecycle, lifecycle-stack, lifetime-oracle, stitch; "
+            "several with commas, or repeated. Left out: the recorded one.",
             show_default=False,
         ),
     ] = None,

@@ -9,6 +9,7 @@ from memdiag.findings import Fragmentation
 from memdiag.render.lightpage import Cell, LightPage, cells
 from memdiag.render.look import PLAIN, Look
 from memdiag.render.simulate_lifetimes import lifetimes
+from memdiag.render.simulate_stitching import stitching
 from memdiag.render.split import PARTS
 from memdiag.render.text import plain
 from memdiag.units import format_bytes, format_count, plural
@@ -27,6 +28,8 @@ def render(report: PredictionReport, look: Look = PLAIN) -> str:
     for number, result in enumerate(report.results):
         if result.lifetimes is not None:
             lifetimes(page, name_of(number), result.lifetimes)
+        if result.stitching is not None:
+            stitching(page, name_of(number), result.stitching)
     _failures(page, report)
     _words(page, report)
     return page.finish()

@@ -67,6 +67,8 @@ def _result(result: Prediction, *, with_min_capacity: bool) -> dict[str, Any]:
     }
     if result.lifetimes is not None:
         shown["lifetimes"] = {**asdict(result.lifetimes), "bases": dict(result.lifetimes.bases)}
+    if result.stitching is not None:
+        shown["stitching"] = asdict(result.stitching)
     if with_min_capacity:
         shown["min_capacity_bytes"] = result.min_capacity_bytes
     return shown

@@ -25,6 +25,7 @@ class Layout:
         max_split: max_split_size in bytes; None: unlimited.
         large_segment: Bytes of a large segment or of a page of a large expandable segment.
         expandable: Whether expandable_segments is on: then every large block splits at 512 bytes.
+        large_grain: Bytes that blocks of the large pool are multiples of.
     """
 
     pad: int = 0
@@ -32,11 +33,14 @@ class Layout:
     max_split: int | None = None
     large_segment: int = LARGE_SEGMENT
     expandable: bool = False
+    large_grain: int = MIN_BLOCK
 
     def round(self, requests: Array) -> Array:
         """Returns the rounded sizes (int64, bytes) of ``requests`` (int64, bytes)."""
         padded = np.asarray(requests, np.int64) + self.pad
         rounded = np.maximum(-(-padded // MIN_BLOCK) * MIN_BLOCK, MIN_BLOCK)
+        if self.large_grain > MIN_BLOCK:
+            rounded = np.where(rounded > SMALL_LIMIT, -(-rounded // self.large_grain) * self.large_grain, rounded)
         if not any(d > 1 for d in self.divisions):
             return rounded
         # frexp gives the exponent exactly; a float64 holds every size up to 2^53.

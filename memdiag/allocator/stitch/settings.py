@@ -1,0 +1,86 @@
+"""What GMLake reads from its environment, beside the one key of PyTorch's settings that it heeds."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from memdiag.allocator import variables
+from memdiag.allocator.conf import Conf
+from memdiag.errors import MemdiagError
+from memdiag.settings.conf import parse_conf
+from memdiag.units import GIB, MIB
+
+NAMES: tuple[str, ...] = ("fragLimit", "reuseLimit", "defragLevel", "autoGC", "reAlloc")
+NO_LIMIT = 1 << 62
+_HEEDED = "max_split_size_mb"
+_LEVELS = 2
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How it stitches.
+
+    Attributes:
+        frag_limit_bytes: Requests below it are never stitched together (fragLimit).
+        reuse_limit: A stitched block serves again for requests down to this part of its size (reuseLimit).
+        level: When to stitch (defragLevel): 0 before new memory is asked for, 1 where the device has none left, 2 only after all that is
+            cached was given back.
+        collect_bytes: When the stitched blocks together are larger, those that are not in use are taken apart (autoGC, in GiB).
+        adds_missing: Only what free blocks lack is asked for, and stitched to them (reAlloc).
+        max_split_bytes: Blocks of this size or more are never cut; ``NO_LIMIT``: none is that large.
+    """
+
+    frag_limit_bytes: int = 512 * MIB
+    reuse_limit: float = 10.0
+    level: int = 0
+    collect_bytes: int = 1000 * GIB
+    adds_missing: bool = False
+    max_split_bytes: int = NO_LIMIT
+
+    @classmethod
+    def parse(cls, text: str, default: Settings | None = None) -> Settings:
+        """Reads variables and settings: ``fragLimit=268435456,max_split_size_mb:512``.
+
+        Raises:
+            MemdiagError: One of them means nothing here.
+        """
+        default = default or cls()
+        given, rest = variables.split(text)
+        variables.known(given, NAMES, "GMLake")
+        keys = parse_conf(rest)
+        others = [key for key in keys if key != _HEEDED]
+        if others:
+            raise MemdiagError(
+                f"the policy stitch has no {others[0]}", f"it heeds {_HEEDED}, and the variables {', '.join(NAMES)} as fragLimit=268435456"
+            )
+        split = Conf.parse(rest, "cuda", "2.1").max_split
+        return cls(
+            frag_limit_bytes=_number(given, "fragLimit", default.frag_limit_bytes),
+            reuse_limit=_factor(given, default.reuse_limit),
+            level=min(_number(given, "defragLevel", default.level), _LEVELS + 1),
+            collect_bytes=min(_number(given, "autoGC", default.collect_bytes // GIB), 1 << 31) * GIB,
+            adds_missing=_number(given, "reAlloc", default.adds_missing) > 0,
+            max_split_bytes=NO_LIMIT if split is None else split,
+        )
+
+
+# The port of it in MindSpeed's SmartSwap, for NPUs.
+ON_NPU = Settings(frag_limit_bytes=16 * MIB, collect_bytes=3000 * GIB)
+
+
+def _number(given: dict[str, str], name: str, default: int) -> int:
+    return variables.number(name, given[name]) if name in given else default
+
+
+def _factor(given: dict[str, str], default: float) -> float:
+    text = given.get("reuseLimit")
+    if text is None:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 1 <= value < 1e9:
+        raise MemdiagError(f"reuseLimit={text}: not a factor of 1 or more", "for example reuseLimit=10")
+    return value

@@ -1,0 +1,51 @@
+"""Variables that an allocator reads beside its settings, written in front of them: ``ALR_MAX=60000000000,max_split_size_mb:64``.
+
+Keys of settings are followed by a colon, variables by an equals sign, as in a shell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from memdiag.errors import MemdiagError
+
+
+def split(text: str) -> tuple[dict[str, str], str]:
+    """Returns the variables in a settings text, and the text without them."""
+    variables: dict[str, str] = {}
+    settings: list[str] = []
+    for item in text.split(","):
+        name, sign, value = item.partition("=")
+        if sign and ":" not in name:
+            variables[name.strip()] = value.strip()
+        else:
+            settings.append(item)
+    return variables, ",".join(settings) if variables else text
+
+
+def settings_of(text: str) -> str:
+    """Returns a settings text without the variables in it."""
+    return split(text)[1]
+
+
+def known(variables: dict[str, str], names: Collection[str], whose: str) -> None:
+    """Checks that all ``variables`` are among ``names``.
+
+    Raises:
+        MemdiagError: One is not.
+    """
+    for name in variables:
+        if name not in names:
+            have = f"it reads {', '.join(names)}" if names else "it reads none"
+            raise MemdiagError(f"{whose} does not read the variable {name}", have)
+
+
+def number(name: str, text: str, lowest: int = 0) -> int:
+    """Returns a whole number of at least ``lowest``.
+
+    Raises:
+        MemdiagError: It is none.
+    """
+    if not text.isdigit() or not lowest <= int(text) < 1 << 62:
+        raise MemdiagError(f"{name}={text}: not a whole number of {lowest} or more", f"for example {name}={max(lowest, 1)}")
+    return int(text)
