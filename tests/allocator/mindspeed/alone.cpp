@@ -1,7 +1,8 @@
 // Runs the allocator without a device: alone CALLS LOG TOTAL [CONTEXT].
 //
-// CALLS holds rows of four int64 (call, tensor, size, stream), of which a Call says the kind; the size of SetFraction is in billionths. The
-// device is a count of TOTAL bytes, CONTEXT of them taken, and addresses that go up and are not used twice, as on the phantom NPU.
+// CALLS holds rows of four int64 (call, tensor, size, stream), of which a Call says the kind; the size of SetFraction is in billionths. One
+// kind more, EXTERNAL, says how many bytes of the device others hold from here on. The device is a count of TOTAL bytes, CONTEXT of them
+// taken, and addresses that go up and are not used twice, as on the phantom NPU.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -13,23 +14,28 @@ namespace {
 
 using mindspeed::Bytes;
 
+constexpr std::int64_t EXTERNAL = 10;
+
 class Counted : public mindspeed::Driver {
  public:
   Counted(Bytes total, Bytes context) : total_(total), used_(context) {}
   void* take(int, Bytes size) override {
     Bytes pages = mindspeed::round_up(size, mindspeed::PAGE);
-    if (used_ > total_ || pages > total_ - used_) return nullptr;
+    if (pages > left()) return nullptr;
     used_ += pages;
     Bytes at = next_;
     next_ += pages;
     return reinterpret_cast<void*>(at);
   }
   void give(int, void*, Bytes size) override { used_ -= mindspeed::round_up(size, mindspeed::PAGE); }
-  Bytes free_bytes(int) override { return used_ > total_ ? 0 : total_ - used_; }
+  Bytes free_bytes(int) override { return left(); }
   Bytes total_bytes(int) override { return total_; }
+  void hold_outside(Bytes size) { external_ = size; }
 
  private:
-  Bytes total_, used_, next_ = Bytes{1} << 44;
+  Bytes left() const { return used_ + external_ > total_ ? 0 : total_ - used_ - external_; }
+
+  Bytes total_, used_, external_ = 0, next_ = Bytes{1} << 44;
 };
 
 struct Given {
@@ -77,7 +83,10 @@ int main(int count, char** words) {
     std::perror(words[1]);
     return 2;
   }
-  for (Given given; std::fread(&given, sizeof given, 1, file) == 1;) run(process, live, given);
+  for (Given given; std::fread(&given, sizeof given, 1, file) == 1;) {
+    if (given.call == EXTERNAL) device.hold_outside(static_cast<Bytes>(given.size));
+    else run(process, live, given);
+  }
   std::fclose(file);
   return process.write_log(words[2]) ? 0 : 2;
 }

@@ -1,33 +1,58 @@
-"""Issues calls through torch_npu with MindSpeed's allocator plugged in: drive.py LIBRARY CALLS.npz LOG.
+"""Issues calls through torch_npu with MindSpeed's allocator plugged in: drive.py LIBRARY CALLS.npz…
 
-CALLS.npz has columns op, id, size, stream: the kinds of calls of process.h (0 alloc, 1 free, 2 empty_cache, 3 set_fraction in billionths,
-then the starts and ends of the three hooks). A tensor is made by torch.empty on the current stream and freed by dropping it. What the
-allocator decided comes out as LOG, rows of process.h. An allocation that fails is passed over, as is the free of its tensor.
+Each file has columns op, id, size, stream: the kinds of calls of process.h (0 alloc, 1 free, 2 empty_cache, 3 set_fraction in billionths,
+then the starts and ends of the three hooks, 10 what others hold of the device from here on), and ``environment``, words NAME=VALUE. A
+tensor is made by torch.empty on the current stream and freed by dropping it. An allocation that fails is passed over, as is the free of
+its tensor. What the allocator decided comes out as CALLS.npz.log, rows of process.h. Each file has a process of its own, made by fork
+after the slow import and before the device is touched.
 """
 
+import ctypes
+import os
 import sys
+import traceback
 
 import numpy as np
 import torch
 from hooks import plug_in
 
-FREE, EMPTY_CACHE, SET_FRACTION, FIRST_HOOK = 1, 2, 3, 4
+FREE, EMPTY_CACHE, SET_FRACTION, FIRST_HOOK, EXTERNAL = 1, 2, 3, 4, 10
 HOOKS = (
     "precise_match_start", "precise_match_end", "memory_recorder_start", "memory_recorder_end", "malloc_recorder_start",
     "malloc_recorder_end",
 )  # fmt: skip
 
 
-def main() -> None:
-    library, calls, log = sys.argv[1:]
-    program = np.load(calls)
+class Others:
+    """What else holds memory of the device: collectives, other processes."""
+
+    def __init__(self) -> None:
+        self.runtime = ctypes.CDLL("libascendcl.so")
+        self.at = ctypes.c_void_p()
+
+    def hold(self, size: int) -> None:
+        """Holds so many bytes instead of those before."""
+        torch.npu.init()
+        if self.at:
+            self.runtime.aclrtFree(self.at)
+        self.at = ctypes.c_void_p()
+        if size and self.runtime.aclrtMalloc(ctypes.byref(self.at), ctypes.c_size_t(size), 0):
+            raise RuntimeError(f"the device has no {size} bytes for others")
+
+
+def run(library: str, path: str) -> None:
+    """Runs one file."""
+    program = np.load(path)
+    os.environ.update(word.split("=", 1) for word in program["environment"].tolist())
     feature = plug_in(library)
     streams = [torch.npu.current_stream()]
     streams += [torch.npu.Stream() for _ in range(int(program["stream"].max(initial=0)))]
-    live, current = {}, 0
+    live, current, others = {}, 0, Others()
     hooks = [getattr(feature, name) for name in HOOKS]
     for op, tensor, size, stream in zip(*(program[name].tolist() for name in ("op", "id", "size", "stream")), strict=True):
-        if op >= FIRST_HOOK:
+        if op == EXTERNAL:
+            others.hold(size)
+        elif op >= FIRST_HOOK:
             hooks[op - FIRST_HOOK]()
         elif op == SET_FRACTION:
             torch.npu.set_per_process_memory_fraction(size / 1e9)
@@ -44,8 +69,29 @@ def main() -> None:
             except RuntimeError as error:
                 if "NPU out of memory" not in str(error):
                     raise
-    if feature.write_log(log.encode()):
-        sys.exit(f"{log} could not be written")
+    if feature.write_log(f"{path}.log".encode()):
+        raise OSError(f"{path}.log could not be written")
+
+
+def main() -> None:
+    """Runs each file in a process of its own."""
+    library, *paths = sys.argv[1:]
+    failed = False
+    for path in paths:
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                run(library, path)
+                status = 0
+            except Exception:  # noqa: BLE001 - a person sees why
+                traceback.print_exc()
+            finally:
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(status)
+        failed |= os.waitpid(child, 0)[1] != 0
+    sys.exit(failed)
 
 
 if __name__ == "__main__":
