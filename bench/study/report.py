@@ -1,0 +1,146 @@
+"""What the replays of the lifecycle study come to, as tables: writes reports/study.md and .json from rows of plain data.
+
+The words above the first table are written by hand and kept.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from memdiag.units import GIB, MIB
+
+REPORT = Path(__file__).parents[2] / "reports" / "study.md"
+MARK = "<!-- tables -->"
+TITLES = ("caching", "expandable", "lifecycle", "lifecycle-stack", "lifetime-oracle", "mempool", "stitch", "plan", "bound")
+SPLIT = ("rounding", "pending", "stranded", "foreign", "cache")
+SMALLEST = (
+    "Smallest card (memory for PyTorch) on which it runs; ✗: more than the card of the study has, so that it runs out of memory there."
+)
+RESERVED = (
+    "Peak reserved on the card of the study. OOM: it runs out of memory; r: it runs, but only after all cached memory was given back to the"
+    " driver at least once, which stops the device."
+)
+WHERE = "Where reserved memory that no tensor asked for was, at the peak, in MiB, of the nine under the conventions of the study."
+STRANGERS = (
+    "Shares of the figure under the settings that each was recorded with: saved is more than 1 % below it, worse more than 1 % above."
+    " The card is the recorded one, where that is known, else unlimited: a peak may then be high only because nothing asks for thrift,"
+    " and the smallest card is the better question. Cached memory from before a snapshot counts for the recorded settings in the second"
+    " table only."
+)
+Row = dict[str, Any]
+
+
+def gib(value: int | None) -> str:
+    """Bytes as a cell."""
+    return "" if value is None else f"{value / GIB:.2f}"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], words: int = 2) -> list[str]:
+    """A markdown table, its first columns words."""
+    rule = ["---"] * words + ["--:"] * (len(head) - words)
+    return ["| " + " | ".join(row) + " |" for row in (head, rule, *rows)] + [""]
+
+
+def grid(rows: Sequence[Row], titles: Sequence[str], cell: Callable[[Row, Row], str]) -> list[str]:
+    """A table with a row a recording and a column a policy."""
+    cells = [
+        [row["title"], row["variant"], *(cell(row["results"][title], row) if title in row["results"] else "" for title in titles)]
+        for row in rows
+    ]
+    return table(["configuration", "instead", *titles], cells)
+
+
+def smallest(result: Row, row: Row) -> str:
+    """The smallest card, and whether the card of the study is smaller."""
+    is_over = result["smallest"] is None or result["smallest"] > row["room"]
+    return gib(result["smallest"]) + " ✗" * is_over
+
+
+def reserved(result: Row, _: Row) -> str:
+    """What is reserved on the card of the study."""
+    return "OOM" if result["ooms"] else gib(result["reserved"]) + " r" * bool(result["retries"])
+
+
+def is_plain(row: Row) -> bool:
+    """Whether it is one of the nine under the conventions of the study, on whatever device."""
+    return bool(row["is_of_the_nine"]) and (not row["variant"] or row["variant"].startswith("on "))
+
+
+def split_rows(rows: Iterable[Row]) -> Iterable[list[str]]:
+    """Parts of the free rest of reserved memory, a line a policy."""
+    for row in rows:
+        for title, result in row["results"].items():
+            if is_plain(row) and title != "bound":
+                yield [row["title"], title, *(f"{(result['split'][name] or 0) / MIB:,.0f}" for name in SPLIT)]
+
+
+def device_part(device: str, rows: Sequence[Row]) -> list[str]:
+    """The tables of one device."""
+    titles = [title for title in TITLES if any(title in row["results"] for row in rows)]
+    exact = sum(row["exact"] == 1 for row in rows)
+    backend = device.partition(":")[0]
+    return [
+        f"## {device}", "",
+        f"{len(rows)} recordings. Of {exact} the recorded settings, replayed, give every recorded address and segment. All in GiB.", "",
+        f"![Smallest card of every policy](study-{backend}.svg)", "",
+        SMALLEST, "", *grid(rows, titles, smallest), RESERVED, "", *grid(rows, titles, reserved), WHERE, "",
+        *table(["configuration", "policy", *SPLIT], split_rows(rows)),
+    ]  # fmt: skip
+
+
+def strangers_part(rows: Sequence[Row]) -> list[str]:
+    """What the policies would have made of other people's runs."""
+    known = [row for row in rows if "caching" in row["results"]]
+    exact = sum(row["exact"] == 1 for row in known)
+    lines = [
+        "## Other people's snapshots", "",
+        f"{len(known)} public snapshots with a trace, of which {exact} are reproduced exactly.", "", STRANGERS, "",
+        "![What each policy saves](study-snapshots.svg)", "",
+    ]  # fmt: skip
+    for what, name in (("reserved", "peak reserved"), ("smallest", "smallest card")):
+        cells = []
+        for title in TITLES[1:]:
+            shares = shares_of(known, title, what)
+            if shares:
+                counts = [
+                    len(shares),
+                    *(sum(share > least for share in shares) for least in (0.01, 0.1)),
+                    sum(share < -0.01 for share in shares),
+                ]
+                cells.append([title, *map(str, counts), *(f"{share:.1%}" for share in (median(shares), max(shares), min(shares)))])
+        lines += table([name, "of", "saved", "over 10 %", "worse", "median", "best", "worst"], cells, words=1)
+    return lines
+
+
+def shares_of(rows: Iterable[Row], title: str, what: str) -> list[float]:
+    """What a policy saves against the recorded settings, as shares, of the snapshots of which it has the figure."""
+    shares = []
+    for row in rows:
+        result = row["results"].get(title, {})
+        after = result.get(what)
+        saved = result.get("saved") if what == "reserved" else minus(row["own_smallest"], after)
+        if after is not None and saved is not None and after + saved > 0:
+            shares.append(saved / (after + saved))
+    return shares
+
+
+def minus(before: int | None, after: int | None) -> int | None:
+    """The difference of two figures, if both are known."""
+    return None if before is None or after is None else before - after
+
+
+def write_report(data: dict[str, list[Row]]) -> None:
+    """Writes the report and, beside it, the rows that it was made from."""
+    head = REPORT.read_text(encoding="utf-8").partition(MARK)[0] if REPORT.exists() else "# The lifecycle study\n\n"
+    lines = [MARK, ""]
+    for device in dict.fromkeys(row["device"] for row in data["study"]):
+        lines += device_part(device, [row for row in data["study"] if row["device"] == device])
+    if data["snapshots"]:
+        lines += strangers_part(data["snapshots"])
+    REPORT.write_text(head + "\n".join(lines), encoding="utf-8")
+    parts = (f'"{key}": [\n ' + ",\n ".join(json.dumps(row) for row in rows) + "\n]" for key, rows in data.items())
+    REPORT.with_suffix(".json").write_text("{" + ",\n".join(parts) + "}\n", encoding="utf-8")
