@@ -17,10 +17,11 @@ import time
 from collections.abc import Callable
 from importlib import import_module
 from importlib.abc import MetaPathFinder
-from importlib.util import find_spec
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from typing import Any
 
 _WORLD = "MEMDIAG_PHANTOM_WORLD"
+_COMPUTE = "MEMDIAG_PHANTOM_COMPUTE"
 _SECONDS = 0.05
 
 _UNIQUE_ID = b"\x07" * 128  # ncclUniqueId; all of its bytes are looked at by nobody
@@ -32,6 +33,9 @@ def begin() -> None:
     # A backward pass leaves threads that still drop their last references. On a device the program ends long after; here it may end
     # before, and then Python kills a thread in the middle, which aborts the process.
     atexit.register(_let_threads_end)
+    if os.environ.get(_COMPUTE):
+        is_npu = find_spec("torch_npu") is not None and "MEMDIAG_PHANTOM_NPU_TOTAL" in os.environ
+        sys.meta_path.insert(0, _After({"torch_npu" if is_npu else "torch": lambda _: _compute("PrivateUse1" if is_npu else "CUDA")}))
     if os.environ.get(_WORLD):
         sys.meta_path.insert(0, _After({
             "torch.distributed.rendezvous": _replace_stores,
@@ -44,6 +48,18 @@ def begin() -> None:
 def _let_threads_end() -> None:
     if "torch" in sys.modules:
         time.sleep(_SECONDS)
+
+
+def _compute(key: str) -> None:
+    """Has small tensors computed (see ``computing``, which is loaded by its place as well)."""
+    folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "computing")
+    place = os.path.join(folder, "__init__.py")
+    spec = spec_from_file_location("memdiag_phantom_computing", place, submodule_search_locations=[folder])
+    if spec is None or spec.loader is None:
+        return
+    module = sys.modules["memdiag_phantom_computing"] = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.begin(sys.modules["torch"], key)
 
 
 class _After(MetaPathFinder):

@@ -167,6 +167,16 @@ int move_bytes(void *to, const void *from, uint64_t bytes) {
   return failed;
 }
 
+int look_at(const void *at, void *to, uint64_t bytes) {
+  int failed = OK, is_known = 0;
+  lock_ranges();
+  const range_t *range = whole(at, bytes, &failed);
+  if (range && (alike(range, (uint64_t)at, bytes, &is_known) < bytes || !is_known)) is_known = 0;
+  if (is_known) read_bytes(range, (uint64_t)at, to, bytes);
+  unlock_ranges();
+  return is_known;
+}
+
 contents_t contents_of(const void *at, uint64_t bytes) {
   int failed = OK, found = 0, is_known = 0, is_even = 0;
   lock_ranges();

@@ -67,6 +67,7 @@ int is_device_address(const void *pointer);                                     
 int move_bytes(void *to, const void *from, uint64_t bytes); /* either side may be the host; BAD_ARGUMENT: freed device memory */
 int fill_bytes(void *at, const void *pattern, int width, uint64_t count);
 int clear_bytes(void *at, uint64_t bytes); /* what is there from now on is not known */
+int look_at(const void *at, void *to, uint64_t bytes); /* copies them if all are known; whether they are */
 void hand_out(void *at, uint64_t bytes);   /* the same, for a block that begins there */
 uint64_t forgotten_bytes(void);            /* that were written, and of which there were too many to be kept */
 typedef enum { UNTOUCHED, KNOWN_ZEROS, ANYTHING } contents_t; /* nothing was put there; zeros all over; perhaps neither */
@@ -82,6 +83,9 @@ uint64_t alike(const range_t *range, uint64_t at, uint64_t bytes, int *is_known)
 void begin_block(range_t *range, uint64_t at, uint64_t bytes);
 int type_at(const range_t *range, uint64_t at);  /* of the tensor that the byte is a part of; -1: not known */
 void note_type(const void *data, int type);      /* a tensor begins there; takes the lock itself */
+
+/* computed.c: how many elements the operator at work will find, as memdiag says inside the program; -1: it does not. */
+int64_t told_count(void);
 
 /* made_up.c: what is read where nothing is known. */
 void make_up(void *to, uint64_t bytes, int type);

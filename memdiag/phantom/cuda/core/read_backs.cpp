@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "abi.h"
+#include "computed.h"
 #include "made_up.h"
 #include "memory.h"
 #include "python_place.h"
@@ -98,6 +99,7 @@ void note_place() {
 int64_t selected_of(int64_t count) { return static_cast<int64_t>(static_cast<double>(count) * config().selected); }
 
 int64_t count_not_zero(const void* tensor) {
+  if (told_count() >= 0) return told_count();
   int64_t count = ask<int64_t>(questions().count, tensor, -1);
   if (count <= 0) return count;
   unsigned each = type_bytes(ask<int32_t>(questions().type, tensor, kAnyType));
@@ -192,6 +194,7 @@ struct ThreeTensors {  // std::tuple<at::Tensor, at::Tensor, at::Tensor>, likewi
 ThreeTensors memdiag_phantom_unique(const void*, bool, bool, bool) __asm__("_ZN2at6native13_unique2_cudaERKNS_6TensorEbbb");
 __attribute__((visibility("default"))) ThreeTensors memdiag_phantom_unique(const void* tensor, bool is_sorted, bool with_inverse, bool with_counts) {
   static const auto original = in_torch<ThreeTensors (*)(const void*, bool, bool, bool)>("libtorch_cuda.so", "_ZN2at6native13_unique2_cudaERKNS_6TensorEbbb");
-  During<int64_t> counting(t_count, selected_of(ask<int64_t>(questions().count, tensor, -1)));
+  int64_t count = told_count() >= 0 ? told_count() : selected_of(ask<int64_t>(questions().count, tensor, -1));
+  During<int64_t> counting(t_count, count);
   return original(tensor, is_sorted, with_inverse, with_counts);
 }

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <vector>
 
+#include "computed.h"
 #include "made_up.h"
 #include "memory.h"
 #include "read_backs.h"
@@ -31,10 +32,15 @@ struct Piece {
   std::shared_ptr<Bytes> content;
 };
 
+struct Block {
+  uint64_t end, number;
+};
+
 struct Values {
   std::mutex mutex;
-  std::map<uint64_t, Piece> pieces;     // do not overlap
-  std::map<uint64_t, uint64_t> blocks;  // begin -> end
+  std::map<uint64_t, Piece> pieces;  // do not overlap
+  std::map<uint64_t, Block> blocks;  // by their beginnings
+  uint64_t num_blocks = 0;           // that there have been
   std::deque<std::pair<uint64_t, std::weak_ptr<Bytes>>> large;  // in order of age, with an address in case it is still there
   uint64_t large_bytes = 0;
   uint64_t forgotten_bytes = 0;
@@ -124,17 +130,23 @@ void each_known(Values& all, uint64_t begin, uint64_t end, Use use) {
   }
 }
 
-uint64_t end_of_block(Values& all, uint64_t device) {
+Block block_of(Values& all, uint64_t device) {
   auto after = all.blocks.upper_bound(device);
   if (after != all.blocks.begin()) {
     auto block = std::prev(after);
-    if (device < block->second) return block->second;
+    if (device < block->second.end) return block->second;
   }
-  return 0;
+  return {0, 0};
+}
+
+// What a kernel may write of [begin, end) is not known any more; of what is no block of PyTorch's own the number is 0.
+void forget_written(Values& all, uint64_t begin, uint64_t end, uint64_t number) {
+  if (!is_within_operator() || (number && made_by_operator(number))) return take_away(all, begin, end - begin);
+  for (const auto& span : written_by_operator(begin, end)) take_away(all, span.first, span.second - span.first);
 }
 
 void touch_locked(Values& all, uint64_t device, bool is_direct) {
-  uint64_t end = end_of_block(all, device);
+  auto [end, number] = block_of(all, device);
   if (!end) return;
   if (is_direct && !all.pieces.empty()) {  // a table of pointers that the program made: what they point to may be written as well
     std::vector<uint64_t> inside;
@@ -147,7 +159,7 @@ void touch_locked(Values& all, uint64_t device, bool is_direct) {
     });
     for (uint64_t word : inside) touch_locked(all, word, false);
   }
-  take_away(all, device, end - device);
+  forget_written(all, device, end, number);
 }
 
 }  // namespace
@@ -221,7 +233,7 @@ void touch_words(const uint64_t* words, size_t num_words) {
     {
       Lock lock(all.mutex);
       if (all.pieces.empty()) return;
-      if (end_of_block(all, words[i])) {
+      if (block_of(all, words[i]).end) {
         touch_locked(all, words[i], true);
         continue;
       }
@@ -231,7 +243,9 @@ void touch_words(const uint64_t* words, size_t num_words) {
       auto range = memory().find(words[i]);
       if (range != memory().ranges.end()) end = range->first + range->second.bytes;
     }
-    if (end) forget(words[i], end - words[i]);
+    if (!end) continue;
+    Lock lock(all.mutex);
+    forget_written(all, words[i], end, 0);
   }
 }
 
@@ -239,7 +253,7 @@ void begin_block(uint64_t device, uint64_t bytes) {
   Values& all = values();
   Lock lock(all.mutex);
   take_away(all, device, bytes);
-  all.blocks[device] = device + bytes;
+  all.blocks[device] = {device + bytes, ++all.num_blocks};
 }
 
 void end_block(uint64_t device) {
@@ -247,14 +261,20 @@ void end_block(uint64_t device) {
   Lock lock(all.mutex);
   auto block = all.blocks.find(device);
   if (block == all.blocks.end()) return;
-  take_away(all, device, block->second - device);
+  take_away(all, device, block->second.end - device);
   all.blocks.erase(block);
 }
 
 uint64_t block_end(uint64_t device) {
   Values& all = values();
   Lock lock(all.mutex);
-  return end_of_block(all, device);
+  return block_of(all, device).end;
+}
+
+uint64_t next_block() {
+  Values& all = values();
+  Lock lock(all.mutex);
+  return all.num_blocks + 1;
 }
 
 void copy_any(void* to, const void* from, uint64_t bytes) {

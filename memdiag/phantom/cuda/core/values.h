@@ -7,6 +7,7 @@
 //   * A kernel or a library call makes unknown, for each device pointer among its arguments, all from there to the end of the block:
 //     it is not known which of them it writes. (Kernels whose parameters are known by name write only their outputs; one that fills
 //     leaves its constant. See kernels.cpp.)
+//     Where memdiag says what the operator writes, nothing else is taken to be written (computed.cpp).
 //   * A block that the allocator hands out or takes back is unknown: nobody ever reads what an earlier tensor left there.
 //   * Replaying a graph does all that again.
 //
@@ -34,6 +35,7 @@ void touch_words(const uint64_t* words, size_t num_words);  // each that looks l
 void begin_block(uint64_t device, uint64_t bytes);
 void end_block(uint64_t device);
 uint64_t block_end(uint64_t device);
+uint64_t next_block();  // the number of the block that is handed out next
 
 void copy_any(void* to, const void* from, uint64_t bytes);  // between host and device, by where the pointers point
 void set_any(void* to, const void* pattern, unsigned pattern_bytes, uint64_t bytes);

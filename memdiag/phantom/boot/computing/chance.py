@@ -1,0 +1,58 @@
+"""Random numbers on the CPU in place of the device's: others than a device would draw, but the same for the same seed and place in it.
+
+A generator of the device says its seed and how far it has come. A CPU generator that is seeded with both gives the same numbers again
+where the program sets the device's generator back, as recomputing a checkpointed layer does. The CPU's own generator, by which a
+program shuffles its data, is left as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Optional
+
+_MIX = 0x9E3779B97F4A7C15  # an odd number whose multiples spread over 64 bits
+
+
+class Chance:
+    """Draws for a device.
+
+    Args:
+        torch: The module.
+        device: "cuda" or "npu".
+    """
+
+    def __init__(self, torch: Any, device: str) -> None:
+        self._torch = torch
+        self._device = device
+        self._draws = 0
+
+    def place(self, generator: Optional[Any], index: int) -> int:  # noqa: UP045 - Python 3.9 runs this too
+        """Returns a seed for the draw that comes next on a device, before it is made."""
+        try:
+            generator = generator or getattr(self._torch, self._device).default_generators[index]
+            seed, offset = generator.initial_seed(), generator.get_offset()
+        except Exception:  # noqa: BLE001 - some generators do not say how far they are
+            self._draws += 1
+            seed, offset = 0, self._draws
+        return self.mixed(seed, offset)
+
+    @staticmethod
+    def mixed(seed: int, offset: int) -> int:
+        """Returns one seed for two numbers."""
+        return ((seed + 1) * _MIX + (offset + 1) * (_MIX >> 7 | 1)) & 0x7FFF_FFFF_FFFF_FFFF
+
+    def generator(self, seed: int) -> Any:
+        """Returns a generator of the CPU."""
+        return self._torch.Generator(device="cpu").manual_seed(seed)
+
+    @contextmanager
+    def instead(self, seed: int) -> Iterator[None]:
+        """Has the CPU's own generator draw from a seed for a while."""
+        own = self._torch.default_generator
+        before = own.get_state()
+        try:
+            own.manual_seed(seed)
+            yield
+        finally:
+            own.set_state(before)

@@ -1,0 +1,128 @@
+"""The bytes of tensors on the device: copies on the CPU of what is known of them, and new bytes for them.
+
+The stand-in answers through four functions of C (``core/computed.cpp``, ``npu/computed.c``). None of them allocates on the device.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from array import array
+from collections.abc import Iterator
+from typing import Any
+
+_MOST_LINES = 1024  # pieces of a tensor with holes
+
+
+class Contents:
+    """What the device holds.
+
+    Args:
+        torch: The module.
+        limit_bytes: The largest tensor that is copied.
+    """
+
+    def __init__(self, torch: Any, limit_bytes: int) -> None:
+        self._torch = torch
+        self._limit_bytes = limit_bytes
+        library = ctypes.PyDLL(None)  # the calls are short: the interpreter's lock is kept
+        self._peek, self._poke = library.memdiag_phantom_peek, library.memdiag_phantom_poke
+        self._begin, self.end = library.memdiag_phantom_begin, library.memdiag_phantom_end
+        self._peek.argtypes = (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64)
+        self._poke.argtypes = (ctypes.c_uint64, ctypes.c_void_p, ctypes.c_uint64)
+        self._begin.argtypes = (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int64)
+        self._poke.restype = self._begin.restype = self.end.restype = None
+
+    def is_small(self, tensor: Any) -> bool:
+        """Whether a tensor may be copied at all."""
+        return bool(tensor.numel() * tensor.element_size() <= self._limit_bytes)
+
+    def fits(self, sizes: Any, each: int) -> bool:
+        """Whether a tensor of such sizes would be small, with elements of so many bytes."""
+        for size in sizes:
+            each *= size
+        return each <= self._limit_bytes
+
+    def read(self, tensor: Any) -> Any:
+        """Returns a copy of a device's tensor on the CPU, with the same strides; None: not all of it is known."""
+        count, each = tensor.numel(), tensor.element_size()
+        sizes, strides = tensor.size(), tensor.stride()
+        span = _span(sizes, strides) if count else 0
+        if span * each <= self._limit_bytes:
+            image = self._torch.empty(span, dtype=tensor.dtype, device="cpu")
+            if not count or self._peek(image.data_ptr(), tensor.data_ptr(), span * each):
+                return image.as_strided(sizes, strides)
+        if span <= count:
+            return None
+        copy = self._torch.empty(sizes, dtype=tensor.dtype, device="cpu")
+        at, begin = copy.data_ptr(), tensor.data_ptr()
+        lines, length = _lines(sizes, strides)
+        for number, offset in enumerate(lines):
+            if number == _MOST_LINES or not self._peek(at + number * length * each, begin + offset * each, length * each):
+                return None
+        return copy
+
+    def write(self, tensor: Any, value: Any) -> bool:
+        """Makes a tensor's bytes those of one on the CPU; whether that could be done."""
+        sizes, strides, each = tensor.size(), tensor.stride(), tensor.element_size()
+        if value.size() != sizes:
+            if value.numel() != tensor.numel():
+                return False
+            value = value.reshape(sizes)
+        count = tensor.numel()
+        if not count:
+            return True
+        if _span(sizes, strides) == count:  # no holes, in whatever order
+            if value.dtype != tensor.dtype or value.stride() != strides:
+                value = self._torch.empty_strided(sizes, strides, dtype=tensor.dtype, device="cpu").copy_(value)
+            self._poke(tensor.data_ptr(), value.data_ptr(), count * each)
+            return True
+        lines, length = _lines(sizes, strides)
+        if count > _MOST_LINES * length or _span(sizes, strides) < count:
+            self.forget(tensor)
+            return False
+        value = value.to(tensor.dtype).contiguous()
+        for number, offset in enumerate(lines):
+            self._poke(tensor.data_ptr() + offset * each, value.data_ptr() + number * length * each, length * each)
+        return True
+
+    def forget(self, tensor: Any) -> None:
+        """Makes a tensor's bytes unknown, with holes that it has."""
+        if tensor.numel():
+            self._poke(tensor.data_ptr(), None, _span(tensor.size(), tensor.stride()) * tensor.element_size())
+
+    def span_of(self, tensor: Any) -> tuple[int, int]:
+        """Returns where a tensor's bytes begin, and how many there are, holes included."""
+        return tensor.data_ptr(), (_span(tensor.size(), tensor.stride()) if tensor.numel() else 0) * tensor.element_size()
+
+    def begin(self, changed: list[Any], told: int) -> bool:
+        """Says that an operator begins in this thread, until ``end``; whether that could be said.
+
+        Args:
+            changed: Tensors of the device that it changes.
+            told: How many elements it will find; -1: that is not known.
+        """
+        spans = array("Q")
+        try:
+            for tensor in changed:
+                spans.extend(self.span_of(tensor))
+        except Exception:  # noqa: BLE001 - a tensor without plain memory; then all counts as written that seems to be
+            return False
+        self._begin(spans.buffer_info()[0], len(spans) // 2, told)
+        return True
+
+
+def _span(sizes: Any, strides: Any) -> int:
+    """Returns how many elements there are from a tensor's first to its last."""
+    span = 1
+    for size, stride in zip(sizes, strides):
+        span += (size - 1) * stride
+    return span
+
+
+def _lines(sizes: Any, strides: Any) -> tuple[Iterator[int], int]:
+    """Returns where the pieces of a tensor begin that have no holes, counted in elements, in its own order; and how long one is."""
+    is_line = bool(len(sizes)) and (strides[-1] == 1 or sizes[-1] == 1)
+    outer = len(sizes) - is_line
+    places = itertools.product(*(range(0, size * stride, stride) if stride else [0] * size for size, stride in zip(sizes[:outer], strides)))
+    return map(sum, places), sizes[-1] if is_line else 1

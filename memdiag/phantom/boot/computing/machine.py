@@ -1,0 +1,143 @@
+"""Wraps the operators of a device, and holds what they share."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from . import ways
+from .chance import Chance
+from .contents import Contents
+from .lists import ListOperator, is_by_lists
+from .operator import Operator
+from .tally import Tally
+
+# Nothing is computed by these: they make room, or look at it in another way; and what they read back is read anyway.
+_IDLE = ("empty", "new_empty", "_empty", "resize", "_resize", "set_", "record_stream", "_local_scalar_dense", "is_set_to", "_pin_memory",
+         "is_pinned", "_to_sparse", "_sparse", "_coalesce", "_reshape_alias", "_nested", "_fft_", "_cufft", "as_strided", "_conj", "unfold",
+         "_has_", "_fw", "_make_dual", "_cudnn_init", "_amp_init")  # fmt: skip
+# Made of others for every device; wrapped, since the way the device goes within them is its own.
+_ALSO = ("copy_", "convolution", "convolution_backward")
+
+
+class Machine:
+    """What is at work in one process.
+
+    Args:
+        torch: The module.
+        key: The device's dispatch key.
+        limit_bytes: The largest tensor that is computed.
+
+    Attributes:
+        torch, tally: As they are called.
+        contents: What the device holds.
+        chance: What draws random numbers.
+        device: "cuda" or "npu".
+    """
+
+    def __init__(self, torch: Any, key: str, limit_bytes: int) -> None:
+        self.torch = torch
+        self.device = "cuda" if key == "CUDA" else "npu"
+        self.tally = Tally(limit_bytes)
+        self.contents = Contents(torch, limit_bytes)
+        self.chance = Chance(torch, self.device)
+        self._key = key
+        self._library: Any = None
+        keys = torch._C.DispatchKey
+        self.here = threading.local()
+        self.no_autocast = torch._C.DispatchKeySet(getattr(keys, f"Autocast{key}"))
+        self._is_capturing = (
+            torch._C._cuda_isCurrentStreamCapturing if key == "CUDA" else sys.modules["torch_npu"]._C._npu_isCurrentStreamCapturing
+        )
+
+    def begin(self) -> None:
+        """Wraps all operators that PyTorch has for the device."""
+        capi, key = self.torch._C, getattr(self.torch._C.DispatchKey, self._key)
+        self._library = self.torch.library.Library("aten", "IMPL")
+        also = [f"aten::{name}" for name in _ALSO]
+        names = dict.fromkeys([*capi._dispatch_get_registrations_for_dispatch_key(self._key), *also])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that kernels are put over others
+            for name in names:
+                if name.startswith("aten::") and not name.startswith(_IDLE, 6):
+                    self._wrap(name[6:], lambda name=name: capi._dispatch_get_computed_kernel_for_dispatch_key(name, key))
+        self._hide_from_the_compiler()
+
+    def _wrap(self, name: str, kernel: Callable[[], Any]) -> None:
+        packet, _, overload = name.partition(".")
+        operator = getattr(getattr(self.torch.ops.aten, packet, None), overload or "default", None)
+        if operator is None:
+            return  # a kernel without an operator: for another version of PyTorch
+        if any(answer.alias_info is not None and not answer.alias_info.is_write for answer in operator._schema.returns):
+            return  # a view
+        made = (ListOperator if is_by_lists(name, operator) else Operator)(self, name, operator, kernel())
+        self._library.impl(name, made.kernel(), self._key, with_keyset=True)
+
+    def _hide_from_the_compiler(self) -> None:
+        """Where torch.compile is at work on a program, it would else compile these functions as well."""
+        skip = getattr(self.torch._C._dynamo.eval_frame, "skip_code", None)
+        package = __name__.rpartition(".")[0]
+        for module in [module for name, module in list(sys.modules.items()) if name.startswith(package)]:
+            for code in _codes(list(vars(module).values()), module.__name__):
+                if skip is not None:
+                    skip(code)
+
+    # ------------------------------------------------------------------------------------------- while an operator is at work
+
+    def is_idle(self) -> bool:
+        """Whether nothing can be computed now: what is captured into a graph is done when the graph is.
+
+        Raises:
+            RuntimeError: This is called by what is computed itself, which must not use the device.
+        """
+        if getattr(self.here, "is_computing", False):
+            raise RuntimeError("computing it uses the device")
+        return bool(self._is_capturing())
+
+    def alone(self) -> Any:
+        """Returns a context in which the CPU computes as it is told: no autograd, no autocast, no defaults of the program's."""
+        return _Alone(self)
+
+    def way(self, name: str) -> Any:
+        """Returns how the CPU does an operator of the device's own; None: as PyTorch has it."""
+        return ways.WAYS.get(name)
+
+
+class _Alone:
+    def __init__(self, machine: Machine) -> None:
+        capi = machine.torch._C
+        self._here = machine.here
+        self._guards = (
+            capi.DisableTorchFunction(),
+            capi._AutoDispatchBelowAutograd(),
+            capi._ExcludeDispatchKeyGuard(machine.no_autocast),
+        )
+
+    def __enter__(self) -> None:
+        self._here.is_computing = True
+        for guard in self._guards:
+            guard.__enter__()
+
+    def __exit__(self, *why: object) -> None:
+        for guard in reversed(self._guards):
+            guard.__exit__(*why)
+        self._here.is_computing = False
+
+
+def _codes(values: list[Any], module: str) -> list[Any]:
+    """Returns the code of the functions of a module, those of its classes and those within them."""
+    found, seen = [], set()
+    while values:
+        value = values.pop()
+        if isinstance(value, type) and value.__module__ == module:
+            values.extend(vars(value).values())
+        value = getattr(value, "__wrapped__", value)
+        code = getattr(getattr(value, "__func__", value), "__code__", value)
+        if hasattr(code, "co_consts") and code not in seen:
+            seen.add(code)
+            found.append(code)
+            values.extend(code.co_consts)
+    return found

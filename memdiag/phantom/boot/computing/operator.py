@@ -1,0 +1,289 @@
+"""One operator: it runs on the device as ever, and is computed on the CPU beside that where all that it reads is small and known."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any, Optional
+
+_IS_TALKATIVE = bool(os.environ.get("MEMDIAG_PHANTOM_TRACE"))
+_NUMBERS = (int, float, complex)
+READ, CHANGED, MADE = 0, 1, 2  # what becomes of a tensor among the arguments; made: what it held does not matter
+_MAKES_FIRST = ("fill_", "zero_", "one_", "copy_", "uniform_", "normal_", "random_", "bernoulli_", "exponential_", "geometric_",
+                "cauchy_", "log_normal_")  # fmt: skip
+# The stand-in does these for tensors of any size, as far as it can: what it makes of them stands.
+_PRECISE = ("fill_", "zero_", "one_", "copy_", "constant_pad_nd", "clone", "_to_copy", "contiguous", "zeros", "ones", "full", "_amp_")
+# Changed by some operators whose schemas do not say so.
+_HIDDEN = ("running_mean", "running_var")
+# How many elements there will be is what PyTorch reads back in the middle of these: it is found out before.
+_FINDS = ("nonzero", "_unique", "unique_", "masked_select")
+
+
+class Unknown(Exception):
+    """Something is not known that the operator reads."""
+
+
+class TooLarge(Exception):
+    """A tensor is too large to be computed."""
+
+
+class Work:
+    """One call that is to be computed.
+
+    Attributes:
+        args, kwargs: On the CPU.
+        targets: Tensors of the device that are changed, with what becomes of them on the CPU.
+        changed: Tensors of the device that are changed, whatever becomes of the rest.
+        seed: For random numbers; None: there are none, -1: it cannot be computed after all.
+        numbers: Which tensors of the operator's lists are computed; None: all, or it has no lists.
+    """
+
+    __slots__ = ("args", "kwargs", "targets", "changed", "seed", "numbers")
+
+    def __init__(self) -> None:
+        self.args: list[Any] = []
+        self.kwargs: dict[str, Any] = {}
+        self.targets: list[tuple[Any, Any]] = []
+        self.changed: list[Any] = []
+        self.seed: Optional[int] = None  # noqa: UP045 - Python 3.9 runs this too
+        self.numbers: Optional[list[int]] = None  # noqa: UP045
+
+
+class Operator:
+    """An operator of PyTorch's with its kernel for the device.
+
+    Args:
+        machine: What is shared.
+        name: "add.Tensor".
+        operator: PyTorch's object for it.
+        kernel: What runs on the device.
+    """
+
+    def __init__(self, machine: Any, name: str, operator: Any, kernel: Any) -> None:
+        self.machine = machine
+        self.name = name
+        self._torch = machine.torch
+        self._kernel = kernel
+        base = name.partition(".")[0]
+        schema = operator._schema
+        self._arguments = {argument.name: at for at, argument in enumerate(schema.arguments)}
+        self._way = machine.way(base) or operator
+        unread = getattr(self._way, "unread", ())
+        self.tensors = [  # place, name, what becomes of it, whether it is a list, whether it is read at all
+            (at, argument.name, self._fate(base, at, argument), "List" in str(argument.type), argument.name not in unread)
+            for at, argument in enumerate(schema.arguments)
+            if "Tensor" in str(argument.type)
+        ]
+        self._plain = [at for at, argument in enumerate(schema.arguments) if str(argument.type) == "Tensor"]
+        self._devices = [(at, argument.name) for at, argument in enumerate(schema.arguments) if "Device" in str(argument.type)]
+        self._takes_generator = any("Generator" in str(argument.type) for argument in schema.arguments)
+        self._is_random = self._takes_generator or machine.torch.Tag.nondeterministic_seeded in operator.tags
+        self._is_new = [answer.alias_info is None for answer in schema.returns]
+        self.is_precise = base.startswith(_PRECISE)
+        self._finds = base.startswith(_FINDS)
+
+    @staticmethod
+    def _fate(base: str, at: int, argument: Any) -> int:
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            is_made = argument.is_out or (at == 0 and base in _MAKES_FIRST)
+            return MADE if is_made else CHANGED
+        return CHANGED if argument.name in _HIDDEN and "backward" not in base else READ
+
+    def kernel(self) -> Callable[..., Any]:
+        """Returns what PyTorch is to call instead of the device's kernel."""
+        machine, real, plain = self.machine, self._kernel.call_boxed, self._plain
+        begin, end = machine.contents.begin, machine.contents.end
+
+        def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
+            given = args
+            for at in plain:
+                if at < len(args) and isinstance(args[at], _NUMBERS):
+                    given = self._with_numbers_as_tensors(args)
+                    break
+            if machine.is_idle():
+                return real(keyset, *given, **kwargs)
+            work, early = self._prepare(args, kwargs)
+            is_begun = begin(work.changed, early[0])
+            try:
+                result = real(keyset, *given, **kwargs)
+            finally:
+                if is_begun:
+                    end()
+            return self._finish(work, early[1], result)
+
+        return kernel
+
+    def _with_numbers_as_tensors(self, args: Any) -> list[Any]:
+        """PyTorch hands a number over where a tensor is due. The kernel is given one of the type that the two come to together."""
+        given = list(args)
+        other = next((args[at] for at in self._plain if at < len(args) and not isinstance(args[at], _NUMBERS)), None)
+        for at in self._plain:
+            if at < len(args) and isinstance(args[at], _NUMBERS):
+                dtype = None if other is None else self._torch.result_type(other, args[at])
+                given[at] = self._torch.scalar_tensor(args[at], dtype=dtype, device="cpu")
+        return given
+
+    # ------------------------------------------------------------------------------------------------ before the operator runs
+
+    def _prepare(self, args: Any, kwargs: Any) -> tuple[Work, tuple[int, Any]]:
+        """Copies what the operator reads. Returns the work, and what was found out before: how many elements, and the results."""
+        work = Work()
+        early: tuple[int, Any] = (-1, None)
+        try:
+            with self.machine.alone():
+                self._look(work, args, kwargs)
+                if self._finds:
+                    early = self._found(work)
+        except Exception as error:  # noqa: BLE001 - the program goes on
+            self._count(error)
+            work.args = []
+            work.targets = []
+            work.seed = -1
+        return work, early
+
+    def _found(self, work: Work) -> tuple[int, Any]:
+        sizes = [value.shape for value in work.args if hasattr(value, "shape")]
+        if not self.machine.contents.fits(self._torch.broadcast_shapes(*sizes[:2]) if self.name.startswith("masked") else (), 8):
+            raise TooLarge
+        results = self._compute(work)
+        first = results[0] if isinstance(results, tuple) else results
+        return int(first.shape[0]), results
+
+    def _look(self, work: Work, args: Any, kwargs: Any) -> None:
+        """Fills in the work; raises where it cannot be computed, after all that is changed has been noted."""
+        why: Optional[Exception] = None  # noqa: UP045
+        contents = self.machine.contents
+        found: list[tuple[int, str, int, Any, bool]] = []
+        for at, name, fate, is_list, is_read in self.tensors:
+            value = args[at] if at < len(args) else kwargs.get(name)
+            if value is None:
+                continue
+            for tensor in value if is_list else (value,):
+                if tensor is None or isinstance(tensor, _NUMBERS):
+                    continue
+                if tensor.layout is not self._torch.strided:
+                    why = Unknown()
+                    continue
+                if fate != READ and tensor.device.type != "cpu":
+                    work.changed.append(tensor)
+                if is_read and not contents.is_small(tensor):
+                    why = why or TooLarge()
+            found.append((at, name, fate, value, is_read))
+        if why is not None:
+            raise why
+        work.args, work.kwargs = list(args), dict(kwargs)
+        for at, name, fate, value, is_read in found:
+            if not is_read:
+                continue
+            if isinstance(value, (list, tuple)):
+                copy: Any = [tensor if tensor is None else self._copy(work, tensor, fate) for tensor in value]
+            else:
+                copy = value if isinstance(value, _NUMBERS) else self._copy(work, value, fate)
+            if at < len(args):
+                work.args[at] = copy
+            else:
+                work.kwargs[name] = copy
+        for at, name in self._devices:
+            if at < len(args):
+                work.args[at] = self._torch.device("cpu")
+            elif name in kwargs:
+                work.kwargs[name] = self._torch.device("cpu")
+        if self._is_random:
+            self._draw(work, args, kwargs)
+
+    def _copy(self, work: Work, tensor: Any, fate: int) -> Any:
+        """Returns a tensor's copy on the CPU."""
+        if tensor.device.type == "cpu":
+            if fate != READ:
+                raise Unknown  # a copy to the host: the stand-in does it
+            return tensor
+        if fate == MADE:
+            copy = self._torch.empty(tensor.size(), dtype=tensor.dtype, device="cpu")
+        else:
+            copy = self.machine.contents.read(tensor)
+            if copy is None:
+                raise Unknown
+        if fate != READ:
+            work.targets.append((tensor, copy))
+        return copy
+
+    def _draw(self, work: Work, args: Any, kwargs: Any) -> None:
+        """Chooses the seed, which depends on how far the device's generator is now."""
+        at = self._arguments.get("generator", len(args))
+        generator = args[at] if at < len(args) else kwargs.get("generator")
+        tensors = [value for value in (*args, *kwargs.values()) if hasattr(value, "device") and value.device.type == self.machine.device]
+        work.seed = self.machine.chance.place(generator, tensors[0].device.index or 0 if tensors else 0)
+        if self._takes_generator:
+            mine = self.machine.chance.generator(work.seed)
+            if at < len(args):
+                work.args[at] = mine
+            else:
+                work.kwargs["generator"] = mine
+
+    # ------------------------------------------------------------------------------------------------- after the operator ran
+
+    def _finish(self, work: Work, results: Any, real: Any) -> Any:
+        """Computes, and puts the results where the device's would be. Returns what the program gets."""
+        contents = self.machine.contents
+        if work.seed == -1:  # not to be computed
+            if not self.is_precise:
+                self._forget(work)
+            return real
+        try:
+            with self.machine.alone():
+                answers = self._wanted(work, real if isinstance(real, (list, tuple)) else (real,))
+                made = [tensor for tensor, _ in work.targets]  # may have been given room only now
+                if not all(contents.is_small(answer) for answer in (*answers, *made) if hasattr(answer, "numel")):
+                    raise TooLarge
+                results = self._compute(work) if results is None else results
+                self._store(work, results, answers)
+                self.machine.tally.computed += 1
+                if not any(hasattr(answer, "numel") for answer in answers) and not work.targets and real is not None:
+                    return results  # an answer, such as that of equal()
+        except Exception as error:  # noqa: BLE001 - the program goes on
+            self._count(error)
+            if not self.is_precise:
+                self._forget(work)
+        return real
+
+    def _wanted(self, work: Work, answers: Any) -> Any:  # noqa: ARG002 - of lists only some
+        return answers
+
+    def _compute(self, work: Work) -> Any:
+        if work.seed is None or self._takes_generator:
+            return self._way(*work.args, **work.kwargs)
+        with self.machine.chance.instead(work.seed):
+            return self._way(*work.args, **work.kwargs)
+
+    def _store(self, work: Work, results: Any, answers: Any) -> None:
+        contents = self.machine.contents
+        for tensor, value in work.targets:
+            if not contents.write(tensor, value):
+                raise ValueError(f"{tuple(value.size())} in place of {tuple(tensor.size())}")
+        given = results if isinstance(results, (list, tuple)) else (results,)
+        is_new = self._is_new if len(self._is_new) == len(answers) else [True] * len(answers)
+        for answer, value, new in zip(answers, given, is_new):
+            if not new or value is None or not hasattr(answer, "numel") or answer.device.type == "cpu":
+                continue
+            if not contents.write(answer, value):
+                raise ValueError(f"{tuple(value.size())} in place of {tuple(answer.size())}")
+
+    def _forget(self, work: Work) -> None:
+        try:
+            with self.machine.alone():
+                for tensor in work.changed:
+                    self.machine.contents.forget(tensor)
+        except Exception as error:  # noqa: BLE001 - the program goes on
+            self._count(error)
+
+    def _count(self, error: Exception) -> None:
+        tally = self.machine.tally
+        if _IS_TALKATIVE:
+            sys.stderr.write(f"memdiag: not computed: {self.name}: {type(error).__name__} {error}\n")
+        if isinstance(error, Unknown):
+            tally.unknown += 1
+        elif isinstance(error, TooLarge):
+            tally.large += 1
+        else:
+            tally.fail(self.name, error)

@@ -1,0 +1,68 @@
+// For the part of memdiag that computes small tensors inside the program (boot/computing): what is known of bytes on the device, new
+// bytes for them, and what the operator that a thread is at may write at all. Without that, all that its kernels seem to be given
+// counts as written, which takes in what an earlier kernel has left on the stack.
+#include "computed.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "abi.h"
+#include "memory.h"
+#include "values.h"
+
+namespace phantom {
+namespace {
+
+struct Operator {
+  uint64_t first_block;  // blocks from this one on were made by it
+  int64_t told;
+  std::vector<std::pair<uint64_t, uint64_t>> written;  // begin and end
+};
+
+thread_local std::vector<Operator> t_operators;  // one within another
+
+}  // namespace
+
+bool is_within_operator() { return !t_operators.empty(); }
+
+bool made_by_operator(uint64_t block) { return block >= t_operators.back().first_block; }
+
+std::vector<std::pair<uint64_t, uint64_t>> written_by_operator(uint64_t begin, uint64_t end) {
+  std::vector<std::pair<uint64_t, uint64_t>> found;
+  for (const auto& span : t_operators.back().written) {
+    uint64_t first = std::max(begin, span.first), last = std::min(end, span.second);
+    if (first < last) found.push_back({first, last});
+  }
+  return found;
+}
+
+int64_t told_count() { return t_operators.empty() ? -1 : t_operators.back().told; }
+
+}  // namespace phantom
+
+using namespace phantom;
+
+// Copies bytes to the host if all of them are known; whether they are. Not counted as read by the program.
+API int memdiag_phantom_peek(void* host, uint64_t device, uint64_t bytes) {
+  return is_device(device) && is_known(device, bytes) && read_known(host, device, bytes);
+}
+
+// Makes bytes known; without a host's, unknown.
+API void memdiag_phantom_poke(uint64_t device, const void* host, uint64_t bytes) {
+  if (!is_device(device)) return;
+  if (host) write_host(device, host, bytes);
+  else forget(device, bytes);
+}
+
+// This thread begins an operator, perhaps within another: what it writes, as pairs of a first byte and a number of bytes, beside what it
+// makes; and how many elements it will find (-1: that is not known).
+API void memdiag_phantom_begin(const uint64_t* pairs, uint64_t num_pairs, int64_t told) {
+  t_operators.push_back({next_block(), told, {}});
+  for (uint64_t i = 0; i < num_pairs; i++) t_operators.back().written.push_back({pairs[2 * i], pairs[2 * i] + pairs[2 * i + 1]});
+}
+
+// It has ended.
+API void memdiag_phantom_end() {
+  if (!t_operators.empty()) t_operators.pop_back();
+}

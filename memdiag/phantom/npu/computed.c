@@ -1,0 +1,34 @@
+/* For the part of memdiag that computes small tensors inside the program (boot/computing): what is known of bytes on the device, new
+ * bytes for them, and how many elements an operator will find.
+ */
+#include "phantom.h"
+
+enum { MOST_DEPTH = 64 };
+static __thread int64_t told[MOST_DEPTH];
+static __thread int depth;
+
+int64_t told_count(void) { return depth && depth <= MOST_DEPTH ? told[depth - 1] : -1; }
+
+/* Copies bytes to the host if all of them are known; whether they are. Not counted as read by the program. */
+EXPORT int memdiag_phantom_peek(void *host, uint64_t device, uint64_t bytes) {
+  return is_device_address((void *)device) && bytes && look_at((void *)device, host, bytes);
+}
+
+/* Makes bytes known; without a host's, unknown. */
+EXPORT void memdiag_phantom_poke(uint64_t device, const void *host, uint64_t bytes) {
+  if (!is_device_address((void *)device)) return;
+  if (host) move_bytes((void *)device, host, bytes);
+  else clear_bytes((void *)device, bytes);
+}
+
+/* This thread begins an operator, perhaps within another: what it writes does not matter here, where nothing else is forgotten; and how
+ * many elements it will find (-1: that is not known). */
+EXPORT void memdiag_phantom_begin(const uint64_t *pairs, uint64_t num_pairs, int64_t count) {
+  (void)pairs, (void)num_pairs;
+  if (depth++ < MOST_DEPTH) told[depth - 1] = count;
+}
+
+/* It has ended. */
+EXPORT void memdiag_phantom_end(void) {
+  if (depth) depth--;
+}
