@@ -42,6 +42,8 @@ POLICIES: dict[str, str] = {
     "lifecycle-stack": "memdiag.allocator.policies.lifecycle_stack",
     "lifetime-oracle": "memdiag.allocator.policies.lifetime_oracle",
     "stitch": "memdiag.allocator.policies.stitch",
+    "mempool": "memdiag.allocator.policies.mempool",
+    "npu-mempool": "memdiag.allocator.policies.npu_mempool",
 }
 
 RENDERERS: dict[str, str] = {

@@ -70,7 +70,7 @@ def as_trace(replay: Replay, workload: Workload, trace: Trace, device: DeviceTra
     start = workload.start if kept_start else Start()
     segments, blocks = final_state(replay, workload, start, addr) if len(start.base) else (None, None)
     handles = workload.streams.view(np.int64)
-    pools = np.array(workload.pools, np.int64)
+    pools = np.array(workload.pools if replay.pools is None else replay.pools, np.int64)
     raw = RawDevice(
         device=device.device, action=log["action"].astype(np.int8), addr=addr, size=log["size"].astype(np.int64),
         stream=handles[np.clip(log["stream"], 0, max(len(handles) - 1, 0))] if len(handles) else None,

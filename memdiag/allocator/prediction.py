@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from memdiag.allocator.lifecycle.told import LifetimePools
+from memdiag.allocator.mempool_told import Mempools
 from memdiag.allocator.stitch.told import Stitching
 from memdiag.findings import SCHEMA_VERSION, Fragmentation
 
@@ -92,6 +93,7 @@ class Prediction:
         min_capacity_bytes: Smallest card on which it runs; None: not asked for, or none.
         lifetimes: What pools by lifetime came to; None: the policy has none.
         stitching: What stitching came to; None: the policy does not stitch.
+        mempools: What pools of the program's own came to; None: the policy has none.
     """
 
     policy: str
@@ -117,6 +119,7 @@ class Prediction:
     min_capacity_bytes: int | None = None
     lifetimes: LifetimePools | None = None
     stitching: Stitching | None = None
+    mempools: Mempools | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ class Replay:
         bases: Address of each range: as recorded for those at the start, else invented, going up.
         log: The allocator's own entries in order, as it would have traced them: columns action (``trace.schema.ACTIONS``), call, seg,
             off, size, stream (index), pool (index), tensor (-1: none). None where only the curves were asked for.
+        pools: Ids of the pools of the log, where the policy has pools of its own; None: those of the workload.
     """
 
     policy: str
@@ -48,3 +49,4 @@ class Replay:
     device_frees: Array
     bases: Array
     log: dict[str, Array] | None = None
+    pools: tuple[tuple[int, int], ...] | None = None

@@ -28,6 +28,12 @@ def settings_of(text: str) -> str:
     return split(text)[1]
 
 
+def written(variables: dict[str, str], settings: str) -> str:
+    """Returns a text that ``split`` takes apart into these."""
+    items = [f"{name}={value}" for name, value in variables.items()]
+    return ",".join([*items, settings] if settings else items)
+
+
 def known(variables: dict[str, str], names: Collection[str], whose: str) -> None:
     """Checks that all ``variables`` are among ``names``.
 

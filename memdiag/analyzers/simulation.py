@@ -18,6 +18,7 @@ from memdiag.allocator.conf import Conf
 from memdiag.allocator.from_trace import PLAIN_EVENTS
 from memdiag.allocator.lifecycle.replay import LifecycleReplay
 from memdiag.allocator.limits import Limits
+from memdiag.allocator.mempool import MempoolReplay
 from memdiag.allocator.prediction import CalibrationReport, FirstDivergence, FirstOom, Prediction, PredictionReport, RecordedRun
 from memdiag.allocator.recorded_settings import DEFAULT_VERSION, recorded_settings
 from memdiag.allocator.result import OUT_OF_MEMORY, UNDEFINED, Replay
@@ -190,6 +191,7 @@ def predict(subject: Subject, scenario: Scenario, *, with_min_capacity: bool = F
         mallocs_per_step=obtained / steps if steps else None, min_capacity_bytes=smallest,
         lifetimes=replay.lifecycle.told() if isinstance(replay, LifecycleReplay) and replay.lifecycle is not None else None,
         stitching=replay.stitching if isinstance(replay, StitchReplay) else None,
+        mempools=replay.mempools if isinstance(replay, MempoolReplay) else None,
     )  # fmt: skip
     return prediction, replay, simulated
 

@@ -58,8 +58,7 @@ class Wanted:
             raise MemdiagError(f"--capacity {capacity}: no device has so much memory", "for example --capacity 64GiB")
         if fraction is not None and not 0 <= fraction <= 1:
             raise MemdiagError(f"--fraction {fraction}: not a share of the card", "give a number from 0 to 1, for example --fraction 0.94")
-        # The variable may stand before the settings, as in the line to paste.
-        texts = None if confs is None else tuple(text.partition("ALLOC_CONF=")[2] if "ALLOC_CONF=" in text else text for text in confs)
+        texts = None if confs is None else tuple(_settings_of(text) for text in confs)
         return cls(tuple(dict.fromkeys(names)), texts or None, torch, size, fraction)
 
     @property
@@ -79,7 +78,7 @@ class Wanted:
             raise MemdiagError("--fraction is a share of the card, and the trace does not say how large that is", "add --capacity 64GiB")
         for policy in self.policies or (recorded_settings(trace, device).policy,):
             for text in self.confs or ():
-                _check_conf(text, policy, self.torch or _version_for(policy, self._version(trace, device)))
+                _check_conf(self._own(text, policy), policy, self.torch or _version_for(policy, self._version(trace, device)))
 
     def scenarios(self, subject: Subject) -> list[Scenario]:
         """Returns what to simulate, policy by policy."""
@@ -96,14 +95,33 @@ class Wanted:
         for policy in self.policies or (own.policy,):
             version = self.torch or _version_for(policy, own.torch_version)
             for text in self.confs or (None,):
-                conf = _for_policy(own.conf, policy, version) if text is None else text
+                conf = _for_policy(own.conf, policy, version) if text is None else self._own(text, policy)
                 found.append(Scenario(policy, conf, version, capacity, fraction))
         return found
+
+    def _own(self, text: str, policy: str) -> str:
+        """Returns settings without the variables that only others of the policies read."""
+        from memdiag.allocator.variables import split, written
+
+        names, settings = split(text)
+        mine, others = (
+            {name for each in which for name in getattr(resolve(POLICIES[each]), "VARIABLES", ())} for which in ((policy,), self.policies)
+        )
+        return written({name: value for name, value in names.items() if name in mine or name not in others}, settings) if names else text
 
     def _version(self, trace: Trace, device: DeviceTrace) -> str:
         from memdiag.analyzers.simulation import default_version
 
         return default_version(trace, device)
+
+
+def _settings_of(text: str) -> str:
+    """Returns settings without the variable that may stand before them, as in the line to paste; other variables there stay."""
+    before, variable, settings = text.partition("ALLOC_CONF=")
+    if not variable:
+        return text
+    others = [word for word in before.split()[:-1] if "=" in word]
+    return ",".join([*others, settings.strip()] if settings.strip() else others)
 
 
 def _version_for(policy: str, version: str) -> str:

@@ -25,7 +25,7 @@ def simulate(
         typer.Option(
             "--policy",
             metavar="NAME,…",
-            help="caching, expandable, npu, npu-expandable, lifecycle, lifecycle-stack, lifetime-oracle, stitch; "
+            help="caching, expandable, npu, npu-expandable, lifecycle, lifecycle-stack, lifetime-oracle, stitch, mempool, npu-mempool; "
             "several with commas, or repeated. Left out: the recorded one.",
             show_default=False,
         ),

@@ -9,6 +9,7 @@ from memdiag.findings import Fragmentation
 from memdiag.render.lightpage import Cell, LightPage, cells
 from memdiag.render.look import PLAIN, Look
 from memdiag.render.simulate_lifetimes import lifetimes
+from memdiag.render.simulate_mempools import mempools
 from memdiag.render.simulate_stitching import stitching
 from memdiag.render.split import PARTS
 from memdiag.render.text import plain
@@ -30,6 +31,8 @@ def render(report: PredictionReport, look: Look = PLAIN) -> str:
             lifetimes(page, name_of(number), result.lifetimes)
         if result.stitching is not None:
             stitching(page, name_of(number), result.stitching)
+        if result.mempools is not None:
+            mempools(page, name_of(number), result.mempools)
     _failures(page, report)
     _words(page, report)
     return page.finish()

@@ -69,6 +69,8 @@ def _result(result: Prediction, *, with_min_capacity: bool) -> dict[str, Any]:
         shown["lifetimes"] = {**asdict(result.lifetimes), "bases": dict(result.lifetimes.bases)}
     if result.stitching is not None:
         shown["stitching"] = asdict(result.stitching)
+    if result.mempools is not None:
+        shown["mempools"] = {**asdict(result.mempools), "bases": dict(result.mempools.bases)}
     if with_min_capacity:
         shown["min_capacity_bytes"] = result.min_capacity_bytes
     return shown

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memdiag.allocator.stitch.told import Stitching
-from memdiag.render.lightpage import LightPage
+from memdiag.render.lightpage import Cell, LightPage
 from memdiag.units import format_bytes, format_count, plural
 
 
@@ -11,11 +11,11 @@ def stitching(page: LightPage, name: str, found: Stitching) -> None:
     """Adds what the run called ``name`` stitched to a page."""
     page.gap()
     limit = format_bytes(found.frag_limit_bytes)
-    rows = [
+    head: list[Cell] = [
         (f"{name}, large requests", "bold"), "one free block", "cut from one", "stitched again", "stitched", "new memory",
     ]  # fmt: skip
-    counts = ["", *map(format_count, (found.num_exact, found.num_cut, found.num_reused, found.num_stitched, found.num_new))]
-    page.grid("lrrrrr", [rows, counts])
+    counts: list[Cell] = ["", *map(format_count, (found.num_exact, found.num_cut, found.num_reused, found.num_stitched, found.num_new))]
+    page.grid("lrrrrr", [head, counts])
     if not found.num_stitched:
         page.text(f"Nothing was stitched (fragLimit: requests below {limit} never are).", indent=2)
     else:

@@ -19,6 +19,7 @@ from memdiag.units import MIB
 
 NAMES: tuple[str, ...] = ("default.large", "default.small", "long.large", "long.small")
 DEFAULT, LONG, NUM_LIFETIMES = range(3)  # the machine's pools
+IDS = ((0, 0), (0, 1))  # what they are called where a simulated run is shown as a trace: the second one like a private pool
 LARGE, SMALL = range(2)  # and their halves
 
 GRAIN = 512

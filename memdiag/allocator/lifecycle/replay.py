@@ -110,6 +110,7 @@ def replay_lifecycle(
         device_frees=counted(machine.OUT_DEVICE_FREES),
         bases=bases,
         log=_log(entries, first) if log else None,
+        pools=pools.IDS,
         lifecycle=Lifecycle.of(out, entries, pools.of_segments(r, m), deaths, windows, first=first, marks=marks),
     )
 
@@ -169,8 +170,7 @@ def _with_start(workload: Workload, marks: Marks) -> _Calls:
 
 
 def _log(entries: Array, first: int) -> dict[str, Array]:
-    """Returns the entries as columns, those of what was there at the start as of call -1. All are of the device's default pool."""
+    """Returns the entries as columns, those of what was there at the start as of call -1."""
     columns = dict(zip(mem.LOG_COLUMNS, entries, strict=True))
     columns["call"] = np.maximum(columns["call"] - first, -1)
-    columns["pool"] = np.zeros(len(columns["pool"]), np.int64)
     return columns

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from memdiag.allocator import variables
 from memdiag.allocator.conf import Conf
 from memdiag.allocator.lifecycle.hooks import marks_of
 from memdiag.allocator.lifecycle.marks import Marks
@@ -19,11 +21,12 @@ from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.table import Array
 
 BACKEND = "mindspeed"
+VARIABLES = ("ALR_MAX",)  # what it reads beside the settings
 
 
 def with_own(text: str) -> str:
-    """Returns the settings as they are."""
-    return text
+    """Returns the settings without the variable among them."""
+    return variables.settings_of(text)
 
 
 def adopted(keys: Mapping[str, str]) -> dict[str, str]:
@@ -45,6 +48,14 @@ def marks(trace: Trace, device: DeviceTrace, workload: Workload) -> Marks:
     return marks_of(trace, device, workload, "layer")
 
 
-def replay(workload: Workload, hooked: Marks, **how: Any) -> LifecycleReplay:
-    """Replays a workload whose hooks run at ``hooked``."""
-    return replay_lifecycle(workload, hooked, policy="lifecycle", **how)
+def replay(workload: Workload, hooked: Marks, *, policy: str = "lifecycle", conf: str = "", **how: Any) -> LifecycleReplay:
+    """Replays a workload whose hooks run at ``hooked``; ``ALR_MAX=BYTES`` among the settings is the variable of that name.
+
+    Raises:
+        MemdiagError: There is no such setting, or another variable is among them.
+    """
+    given, settings = variables.split(conf)
+    variables.known(given, VARIABLES, "MindSpeed's allocator")
+    most = variables.number("ALR_MAX", given["ALR_MAX"], 1) if given else None
+    found = replay_lifecycle(workload, hooked, policy=policy, conf=settings, alr_max_bytes=most, **how)
+    return replace(found, conf=conf)

@@ -6,12 +6,12 @@ from typing import Any
 
 from memdiag.allocator.lifecycle.hooks import marks_of
 from memdiag.allocator.lifecycle.marks import Marks
-from memdiag.allocator.lifecycle.replay import LifecycleReplay, replay_lifecycle
+from memdiag.allocator.lifecycle.replay import LifecycleReplay
 from memdiag.allocator.policies import lifecycle
 from memdiag.allocator.workload import Workload
 from memdiag.trace.model import DeviceTrace, Trace
 
-BACKEND = lifecycle.BACKEND
+BACKEND, VARIABLES = lifecycle.BACKEND, lifecycle.VARIABLES
 with_own, adopted, columns = lifecycle.with_own, lifecycle.adopted, lifecycle.columns
 
 
@@ -22,4 +22,4 @@ def marks(trace: Trace, device: DeviceTrace, workload: Workload) -> Marks:
 
 def replay(workload: Workload, hooked: Marks, **how: Any) -> LifecycleReplay:
     """Replays a workload whose hooks run at ``hooked``."""
-    return replay_lifecycle(workload, hooked, policy="lifecycle-stack", **how)
+    return lifecycle.replay(workload, hooked, policy="lifecycle-stack", **how)

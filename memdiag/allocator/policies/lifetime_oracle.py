@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from memdiag.allocator.lifecycle.marks import Marks
-from memdiag.allocator.lifecycle.replay import LifecycleReplay, replay_lifecycle
+from memdiag.allocator.lifecycle.replay import LifecycleReplay
 from memdiag.allocator.policies import lifecycle
 from memdiag.allocator.workload import Workload
 
-BACKEND = lifecycle.BACKEND
+BACKEND, VARIABLES = lifecycle.BACKEND, lifecycle.VARIABLES
 with_own, adopted, columns, marks = lifecycle.with_own, lifecycle.adopted, lifecycle.columns, lifecycle.marks
 
 
 def replay(workload: Workload, hooked: Marks, **how: Any) -> LifecycleReplay:
     """Replays a workload whose hooks run at ``hooked``."""
-    return replay_lifecycle(workload, hooked, policy="lifetime-oracle", is_oracle=True, **how)
+    return lifecycle.replay(workload, hooked, policy="lifetime-oracle", is_oracle=True, **how)

@@ -12,7 +12,7 @@ from memdiag.allocator.rules import Rules
 from memdiag.allocator.stitch.driver import LARGE_FROM, LARGE_SEGMENT, MOST_SMALL, SMALL_SEGMENT
 from memdiag.allocator.stitch.pieces import CHUNK
 from memdiag.allocator.stitch.replay import StitchReplay, replay_stitch, rounded_sizes
-from memdiag.allocator.stitch.settings import ON_NPU, Settings
+from memdiag.allocator.stitch.settings import NAMES, ON_NPU, Settings
 from memdiag.allocator.variables import settings_of
 from memdiag.allocator.workload import Workload
 from memdiag.trace.model import DeviceTrace, Trace
@@ -20,6 +20,7 @@ from memdiag.trace.table import Array
 
 BACKEND = "cuda"  # whose settings it reads: it is a patched allocator of PyTorch's
 LARGE_GRAIN = CHUNK
+VARIABLES = NAMES
 
 
 def with_own(text: str) -> str:

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from memdiag.allocator import workload as w
+from memdiag.allocator.policies import lifecycle, lifecycle_stack, lifetime_oracle
+from memdiag.errors import MemdiagError
 
 sys.path.insert(0, str(Path(__file__).parent))
 from lifecycle_program import Program, check, rows_of
@@ -315,3 +317,16 @@ def test_the_next_larger_segment_is_taken_where_the_first_is_wanted() -> None:
         program.free(*range(11, 11 + wanted), 10, *range(4)).mark("step_end", "step_begin").alloc(20, 3 * MIB)
         found = last(program, optimized)
         assert found == {**found, "level": level, "seg": wanted if level == "P1" else found["seg"]}
+
+
+def test_the_variable_of_the_cap_is_written_in_front_of_the_settings() -> None:
+    program = Program().alloc(0, 40 * MIB).alloc(1, 40 * MIB)
+    work, hooks = program.workload(), program.hooks
+    for policy in (lifecycle, lifecycle_stack, lifetime_oracle):
+        free, capped = (policy.replay(work, hooks, conf=conf) for conf in ("", f"ALR_MAX={64 * MIB},default_lc_threshold:512"))
+        assert (free.ooms[-1], capped.ooms[-1]) == (0, 1)
+        assert capped.conf.startswith("ALR_MAX=")
+    assert lifecycle.with_own("ALR_MAX=5,max_split_size_mb:64") == "max_split_size_mb:64"
+    for wrong in ("ALR_MAX=0", "ALR_MAX=x", "ALR_MIN=5"):
+        with pytest.raises(MemdiagError):
+            lifecycle.replay(work, hooks, conf=wrong)
