@@ -10,6 +10,8 @@ import json
 import sys
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).parents[2]))  # who draws need not have memdiag installed
+
 from report import shares_of
 
 from memdiag.units import GIB
@@ -33,10 +35,11 @@ def draw_device(rows: list[dict], file: Path) -> None:
     """A row a recording, a mark a policy."""
     figure, axes = plt.subplots(figsize=(9, 0.26 * len(rows) + 1.4))
     for y, row in enumerate(rows):
-        least = min(result["allocated"] for result in row["results"].values())
+        least = row["results"].get("bound", {}).get("smallest") or row["live"]
         axes.axhline(y, color="#dddddd", linewidth=0.6, zorder=0)
         room = (row["room"] - least) / GIB
-        axes.plot([room, room], [y - 0.45, y + 0.45], color="#000000", linewidth=1.6)
+        if room >= 0:
+            axes.plot([room, room], [y - 0.45, y + 0.45], color="#000000", linewidth=1.6)
         for title, (colour, mark) in LOOKS.items():
             found = row["results"].get(title, {}).get("smallest")
             if found is not None:
@@ -44,7 +47,10 @@ def draw_device(rows: list[dict], file: Path) -> None:
     axes.set_yticks(range(len(rows)), [f"{row['title']}{', ' * bool(row['variant'])}{row['variant']}" for row in rows], fontsize=7)
     axes.invert_yaxis()
     axes.set_xscale("symlog", linthresh=1)
-    axes.set_xlabel("GiB of the smallest card above the peak of live tensors; upright line: the card of the study", fontsize=8)
+    axes.set_xlim(left=-0.15)
+    axes.set_xlabel(
+        "GiB of the smallest card above the bound; upright line: the card of the study (none: smaller than the bound)", fontsize=8
+    )
     keep(figure, axes, file, {title: look for title, look in LOOKS.items() if any(title in row["results"] for row in rows)})
 
 

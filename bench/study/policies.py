@@ -32,7 +32,7 @@ COLUMNS = {
     "lifecycle": {"npu": "lifecycle", "cuda": "lifecycle"},
     "lifecycle-stack": {"npu": "lifecycle-stack", "cuda": "lifecycle-stack"},
     "lifetime-oracle": {"npu": "lifetime-oracle", "cuda": "lifetime-oracle"},
-    "mempool": {"npu": "mempool", "cuda": "mempool"},
+    "mempool": {"npu": "npu-mempool", "cuda": "mempool"},
     "stitch": {"npu": "stitch", "cuda": "stitch"},
     "plan": {"npu": "plan", "cuda": "plan"},
     "bound": {"npu": "bound", "cuda": "bound"},
@@ -129,10 +129,11 @@ def room_of(row: Recorded, recorded: Iterable[Recorded]) -> int:
 def as_row(device: str, row: Recorded, room: int, said: dict[str, Any], refused: dict[str, str], titles: dict[str, str]) -> dict[str, Any]:
     """One recording, for the report."""
     job = row.job
+    is_of_the_nine = job.world < 1024 and job.micro_batches <= max(2 * job.pp, 4)
     return {
-        "device": device, "name": job.name, "title": title_of(job), "variant": job.variant, "is_of_the_nine": job.world < 1024
-        and job.micro_batches <= 2 * job.pp + 2, "room": room, "events": row.num_events, "exact": said["calibration"]["exact_fraction"],
-        "refused": refused, "results": brief(said, titles),
+        "device": device, "name": job.name, "title": title_of(job), "variant": job.variant, "is_of_the_nine": is_of_the_nine, "room": room,
+        "live": row.allocated_bytes, "events": row.num_events, "exact": said["calibration"]["exact_fraction"], "refused": refused,
+        "results": brief(said, titles),
     }  # fmt: skip
 
 
