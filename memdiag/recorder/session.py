@@ -43,7 +43,7 @@ def imported(module: Any) -> None:
     if _session is None and module.__name__ == "torch":
         _session = Session(chosen, torch)
         _session.begin()
-    if _session is not None and "torch_npu" in sys.modules:
+    if _session is not None and "torch_npu" in sys.modules and hasattr(torch, "npu"):  # not yet where torch_npu is what imports torch
         _session.watch_npu()
 
 

@@ -88,6 +88,13 @@ def test_a_run_is_recorded_says_that_it_is_phantom_and_can_be_repeated(tmp_path)
     assert len(events(snapshot)) > 1000
 
 
+def test_a_program_that_imports_torch_npu_first_is_recorded_too(tmp_path):
+    program = "import torch_npu, torch; kept = torch.ones(1000).npu()"
+    done, (snapshot,) = recorded(tmp_path / "run", "npu:910b-64g", PYTHON, "-c", program)
+    assert done.returncode == 0, done.stderr
+    assert [action for action, *_ in events(snapshot)] == ["segment_alloc", "alloc"]
+
+
 def test_running_out_of_memory_ends_in_the_report(tmp_path):
     done, (snapshot,) = recorded(
         tmp_path / "run", "npu:910b-64g,capacity=1GiB", PYTHON, str(PROGRAMS / "train.py"), "alone", "2048", "8", "1000"
