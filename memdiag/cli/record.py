@@ -65,6 +65,15 @@ def record(
             show_default=False,
         ),
     ] = None,
+    compute: Annotated[
+        str | None,
+        typer.Option(
+            "--compute",
+            metavar="small[=SIZE]",
+            help="With --phantom: really compute tensors up to SIZE (1MiB), on the CPU.",
+            show_default=False,
+        ),
+    ] = None,
     find_max: Annotated[
         str | None,
         typer.Option(
@@ -94,7 +103,7 @@ def record(
     from memdiag.recorder.launch import end_as
 
     settings = _settings(backend or [], steps, every, max_events, names=not no_names)
-    order = Order(tuple(command), settings, output, phantom, as_rank, world, _made_up(values, phantom))
+    order = Order(tuple(command), settings, output, phantom, as_rank, world, _made_up(values, compute, phantom))
     if find_max is not None:
         from memdiag.cli import find_max as finding
 
@@ -105,13 +114,18 @@ def record(
     raise typer.Exit(end_as(done.ended))
 
 
-def _made_up(values: str | None, phantom: str | None) -> dict[str, str]:
+def _made_up(values: str | None, compute: str | None, phantom: str | None) -> dict[str, str]:
     """Returns the variables that say what computed values read as on a phantom device."""
-    if values is None:
-        return {}
-    if phantom is None:
-        raise MemdiagError("--values needs --phantom", "for example --phantom cuda:h100-80g --values finite")
-    return {"MEMDIAG_PHANTOM_VALUES": values}
+    if phantom is None and (values or compute) is not None:
+        raise MemdiagError(
+            f"--{'values' if values is not None else 'compute'} needs --phantom", "for example --phantom cuda:h100-80g --values finite"
+        )
+    said = {} if values is None else {"MEMDIAG_PHANTOM_VALUES": values}
+    if compute is not None:
+        from memdiag.phantom.launch import COMPUTE, compute_bytes
+
+        said[COMPUTE] = str(compute_bytes(compute))
+    return said
 
 
 def _settings(backends: list[str], steps: str | None, every: int, max_events: int, *, names: bool) -> dict[str, Any]:

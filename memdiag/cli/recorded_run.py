@@ -94,7 +94,7 @@ def _environment(order: Order, own: Mapping[str, str]) -> Mapping[str, str]:
             raise MemdiagError("--as-rank and --world need --phantom", "for example --phantom npu:910b-64g --as-rank 517 --world 1024")
         return own
     from memdiag.cli.talk import busy, say
-    from memdiag.phantom.launch import environment_for, same_addresses_from_now_on
+    from memdiag.phantom.launch import COMPUTE, environment_for, same_addresses_from_now_on
     from memdiag.phantom.profiles import choose
     from memdiag.units import format_bytes
 
@@ -103,9 +103,13 @@ def _environment(order: Order, own: Mapping[str, str]) -> Mapping[str, str]:
         environment = environment_for(profile, order.command, own, as_rank=order.as_rank, world=order.world)
     same_addresses_from_now_on()
     rank = "" if order.as_rank is None else f" as rank {order.as_rank} of {order.world}"
+    small = environment.get(COMPUTE)
+    computed = (
+        "nothing is computed" if not small else f"tensors up to {format_bytes(int(small))} are computed on the CPU where all is known"
+    )
     say(
-        f"memdiag: on a phantom {profile.full_name}{rank}, {format_bytes(profile.capacity_bytes)} for PyTorch: nothing is computed, and "
-        f"what the device computes reads as {environment.get('MEMDIAG_PHANTOM_VALUES') or 'zeros'}"
+        f"memdiag: on a phantom {profile.full_name}{rank}, {format_bytes(profile.capacity_bytes)} for PyTorch: {computed}, and "
+        f"{'else ' if small else ''}what the device computes reads as {environment.get('MEMDIAG_PHANTOM_VALUES') or 'zeros'}"
     )
     return environment
 

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from memdiag.errors import MemdiagError
+from memdiag.units import MIB, parse_bytes
 
 from . import ascend, boot
 from .cuda import standin
@@ -17,7 +18,9 @@ from .profiles import Profile
 
 VARIABLE = "MEMDIAG_PHANTOM"  # what the device is, for the recorder to write into traces
 VALUES = "MEMDIAG_PHANTOM_VALUES"  # what results of kernels read as
+COMPUTE = "MEMDIAG_PHANTOM_COMPUTE"  # tensors up to so many bytes are computed on the CPU; left out: none are
 _STAND_INS = {"cuda": standin, "npu": ascend}
+SMALL_BYTES = MIB  # of a tensor that is computed where no other limit is given: a product of two such takes some 10 ms
 _SAME_ADDRESSES = 0x0040000  # ADDR_NO_RANDOMIZE of personality(2)
 _WHAT_IT_IS = 0xFFFFFFFF
 
@@ -47,7 +50,7 @@ def environment_for(
     folder = kind.stand_in(installed_for(command, base))
     described = {
         "device": profile.full_name, "product": profile.product, "as_rank": as_rank, "world": world, "values": values,
-        "assumptions": assumptions(profile),
+        "assumptions": assumptions(profile, computes=bool(base.get(COMPUTE))),
     }  # fmt: skip
     return {
         **kind.environment(profile, folder, around),
@@ -81,6 +84,22 @@ def same_addresses_from_now_on() -> bool:
     return now >= 0 and int(personality(ctypes.c_ulong(now | _SAME_ADDRESSES))) >= 0
 
 
-def assumptions(profile: Profile) -> list[str]:
+def compute_bytes(text: str) -> int:
+    """Returns how large a tensor is computed at most, of what ``--compute`` was given: "small", or "small=64KiB".
+
+    Raises:
+        MemdiagError: It is neither.
+    """
+    word, is_given, size = text.partition("=")
+    limit = 0
+    if word == "small":
+        limit = parse_bytes(size) if is_given else SMALL_BYTES
+    if limit <= 0:
+        raise MemdiagError(f"--compute {text}: not known", "small, or small=64KiB: tensors up to so many bytes are computed on the CPU")
+    return limit
+
+
+def assumptions(profile: Profile, *, computes: bool = False) -> list[str]:
     """Returns what a trace from this device takes for granted, as sentences."""
-    return [*profile.assumptions, *_STAND_INS[profile.backend].ASSUMPTIONS]
+    said = [*profile.assumptions, *_STAND_INS[profile.backend].ASSUMPTIONS]
+    return [*said, "random numbers on the CPU are not those that the device would draw"] if computes else said

@@ -2,7 +2,8 @@
 
 The first two come from memdiag's launcher, in the environment. The rest is counted by the stand-in in this process, which answers through
 one function of C, ``memdiag_phantom_facts``: JSON with ``read_backs`` (copies to the host of what the device would have computed: count,
-and the first dozen places in the program), and for CUDA ``refused`` (functions that cannot be imitated and were called all the same).
+and the first dozen places in the program) and ``refused`` (functions that cannot be imitated and were called all the same). Where small
+tensors are computed (``--compute small``), ``computed`` says how many operators were and how many were not.
 """
 
 from __future__ import annotations
@@ -10,13 +11,39 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import sys
 from typing import Any
+
+_COMPUTING = "memdiag_phantom_computing"  # what computes small tensors in this process, where that is asked for
 
 
 def phantom_device() -> dict[str, Any] | None:
     """Returns the device that is not there; None: this process runs on none."""
     said = _table(os.environ.get("MEMDIAG_PHANTOM"))
-    return None if said is None else {**said, **(_table(_counted()) or {})}
+    return None if said is None else {**said, **(_table(_counted()) or {}), **_computed()}
+
+
+def without_computing(content: dict[str, Any]) -> None:
+    """Takes the functions that compute small tensors out of the call stacks of a snapshot: they stand between PyTorch and its kernels."""
+    computing = sys.modules.get(_COMPUTING)
+    if computing is None:
+        return
+    folder = os.path.dirname(os.path.abspath(computing.__file__ or "")) + os.sep
+    seen: set[int] = set()  # stacks are shared between entries
+    entries = [entry for trace in content.get("device_traces") or () for entry in trace]
+    blocks = [block for segment in content.get("segments") or () for block in segment.get("blocks") or ()]
+    for holder in (*entries, *blocks, *(content.get("segments") or ())):
+        frames = holder.get("frames")
+        if frames and id(frames) not in seen:
+            seen.add(id(frames))
+            if any(frame["filename"].startswith(folder) for frame in frames):
+                frames[:] = [frame for frame in frames if not frame["filename"].startswith(folder)]
+
+
+def _computed() -> dict[str, Any]:
+    computing = sys.modules.get(_COMPUTING)
+    facts = None if computing is None else computing.facts()
+    return {} if facts is None else {"computed": facts}
 
 
 def _counted() -> str | None:

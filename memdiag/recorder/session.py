@@ -20,7 +20,7 @@ from .guard import contained
 from .interrupts import held
 from .marks import MARK, NOWHERE, OUTSIDE, PHASE, Marks, Position
 from .naming import Naming
-from .phantom_facts import phantom_device
+from .phantom_facts import phantom_device, without_computing
 from .training import Training
 
 FORMAT = 1
@@ -267,6 +267,7 @@ class Session:
         except OSError as error:
             cannot_write(self.config.folder, error)
             return
+        without_computing(content)
         first = next(iter(self._written), backend.name)
         if first != backend.name:
             path = f"{path[:-4]}.{backend.name}.pkl"

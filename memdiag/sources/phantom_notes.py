@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from memdiag.findings import Note
-from memdiag.units import format_count, plural
+from memdiag.units import format_bytes, format_count, plural
 
 _MOST = 12  # sentences, places, functions: who made the file may be a stranger
 _MOST_LETTERS = 300
@@ -25,7 +25,30 @@ def phantom_notes(own: Mapping[str, Any]) -> list[Note]:
         notes.append(Note("MD927", read + _values(device.get("values"))))
     if refused := _texts(device.get("refused")):
         notes.append(Note("MD928", f"called, and failed since it cannot be imitated: {', '.join(refused)}"))
+    if computed := _computed(device.get("computed")):
+        notes.append(Note("MD929", computed))
     return notes
+
+
+def _computed(given: Any) -> str:
+    """Says how many operators were computed, and why others were not."""
+    if not isinstance(given, dict):
+        return ""
+    counts = {key: given.get(key) for key in ("limit_bytes", "computed", "partly", "unknown", "large", "failed")}
+    known = {key: count for key, count in counts.items() if isinstance(count, int) and not isinstance(count, bool) and 0 <= count < 1 << 60}
+    if len(known) < len(counts):
+        return ""
+    partly = f", {format_count(known['partly'])} more for a part of their tensors" if known["partly"] else ""
+    text = f"{plural(known['computed'], 'operator')} on tensors up to {format_bytes(known['limit_bytes'])} computed on the CPU{partly}"
+    names = _texts(list(given["failures"])) if isinstance(given.get("failures"), dict) else []
+    by_name = f" ({', '.join(names)})" if names else ""
+    whys = [
+        f"{format_count(known['unknown'])} read what is not known" if known["unknown"] else "",
+        f"{format_count(known['large'])} had larger tensors" if known["large"] else "",
+        f"{format_count(known['failed'])} could not be done there{by_name}" if known["failed"] else "",
+    ]
+    left = known["unknown"] + known["large"] + known["failed"]
+    return text + (f"; {format_count(left)} were not: {', '.join(filter(None, whys))}" if left else "; none was left out")
 
 
 def _read_backs(given: Any) -> str:

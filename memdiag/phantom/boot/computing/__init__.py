@@ -39,6 +39,6 @@ def begin(torch: Any, key: str) -> None:
         sys.stderr.write(f"memdiag: nothing is computed for torch {torch.__version__}: {type(error).__name__}: {error}\n")
 
 
-def facts() -> Optional[dict[str, Any]]:  # noqa: UP045 - Python 3.9 runs this too
+def facts() -> Optional[dict[str, Any]]:
     """Returns what was computed so far and what was not; None: nothing is."""
     return None if _machine is None else _machine.tally.facts()

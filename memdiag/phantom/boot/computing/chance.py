@@ -27,7 +27,7 @@ class Chance:
         self._device = device
         self._draws = 0
 
-    def place(self, generator: Optional[Any], index: int) -> int:  # noqa: UP045 - Python 3.9 runs this too
+    def place(self, generator: Optional[Any], index: int) -> int:
         """Returns a seed for the draw that comes next on a device, before it is made."""
         try:
             generator = generator or getattr(self._torch, self._device).default_generators[index]

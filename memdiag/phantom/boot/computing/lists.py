@@ -20,8 +20,9 @@ class ListOperator(Operator):
 
     def _look(self, work: Work, args: Any, kwargs: Any) -> None:
         given = {at: args[at] if at < len(args) else kwargs.get(name) for at, name, *_ in self.tensors}
-        fates = {at: fate for at, _, fate, *_ in self.tensors}
-        self._note(work, given, fates)
+        fates = {at: fate for at, _, fate, _ in self.tensors}
+        names = {at: name for at, name, *_ in self.tensors}
+        self._changed(work, given, fates)
         count = len(args[0])
         along = [at for at, value in given.items() if isinstance(value, (list, tuple)) and len(value) == count]
         copies, why = self._copies([given[at] for at in along], count)
@@ -29,30 +30,30 @@ class ListOperator(Operator):
             raise why or Unknown()
         work.args, work.kwargs = list(args), dict(kwargs)
         for place, at in enumerate(along):
-            self._put(work, at, [found[place] for found in copies.values()])
+            self._put(work, at, names[at], [found[place] for found in copies.values()], args)
             if fates[at] != READ:
                 work.targets.extend((given[at][number], found[place]) for number, found in copies.items())
         for at, value in given.items():
             if value is None or at in along:
                 continue
             copied = [self._copy(work, tensor, fates[at]) for tensor in (value if isinstance(value, (list, tuple)) else [value])]
-            self._put(work, at, copied if isinstance(value, (list, tuple)) else copied[0])
+            self._put(work, at, names[at], copied if isinstance(value, (list, tuple)) else copied[0], args)
         for at, value in enumerate(work.args):
             if at not in given and isinstance(value, (list, tuple)) and len(value) == count:  # a number for each tensor
                 work.args[at] = [value[number] for number in copies]
         work.numbers = list(copies) if len(copies) < count else None
 
-    def _note(self, work: Work, given: dict[int, Any], fates: dict[int, int]) -> None:
+    def _changed(self, work: Work, given: dict[int, Any], fates: dict[int, int]) -> None:
         for at, value in given.items():
             if fates[at] != READ and value is not None:
                 tensors = value if isinstance(value, (list, tuple)) else [value]
                 work.changed.extend(tensor for tensor in tensors if tensor is not None and tensor.device.type != "cpu")
 
-    def _copies(self, lists: list[Any], count: int) -> tuple[dict[int, list[Any]], Optional[Exception]]:  # noqa: UP045 - Python 3.9
+    def _copies(self, lists: list[Any], count: int) -> tuple[dict[int, list[Any]], Optional[Exception]]:
         """Returns copies of the tensors of each number of which all are known, and why there are no others."""
         contents = self.machine.contents
         copies: dict[int, list[Any]] = {}
-        why: Optional[Exception] = None  # noqa: UP045
+        why: Optional[Exception] = None
         for number in range(count):
             tensors = [tensors[number] for tensors in lists]
             if not all(contents.is_small(tensor) for tensor in tensors):
@@ -65,19 +66,11 @@ class ListOperator(Operator):
                 copies[number] = found
         return copies, why
 
-    def _put(self, work: Work, at: int, value: Any) -> None:
-        if at < len(work.args):
-            work.args[at] = value
-        else:
-            work.kwargs[next(name for place, name, *_ in self.tensors if place == at)] = value
-
     def _wanted(self, work: Work, answers: Any) -> Any:
         return answers if work.numbers is None or answers[0] is None else [answers[number] for number in work.numbers]
 
     def _store(self, work: Work, results: Any, answers: Any) -> None:
         if work.numbers is not None:
-            self.machine.tally.computed -= 1
-            self.machine.tally.partly += 1
             computed = {id(tensor) for tensor, _ in work.targets}
             for tensor in work.changed:
                 if id(tensor) not in computed:

@@ -6,6 +6,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from . import ways
@@ -63,7 +64,7 @@ class Machine:
             warnings.simplefilter("ignore")  # that kernels are put over others
             for name in names:
                 if name.startswith("aten::") and not name.startswith(_IDLE, 6):
-                    self._wrap(name[6:], lambda name=name: capi._dispatch_get_computed_kernel_for_dispatch_key(name, key))
+                    self._wrap(name[6:], partial(capi._dispatch_get_computed_kernel_for_dispatch_key, name, key))
         self._hide_from_the_compiler()
 
     def _wrap(self, name: str, kernel: Callable[[], Any]) -> None:

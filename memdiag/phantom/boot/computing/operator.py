@@ -24,8 +24,15 @@ class Unknown(Exception):
     """Something is not known that the operator reads."""
 
 
+class ToHost(Exception):
+    """A copy to the host: the stand-in makes it."""
+
+
 class TooLarge(Exception):
     """A tensor is too large to be computed."""
+
+
+_OUTCOMES = {Unknown: "unknown", TooLarge: "large", ToHost: ""}
 
 
 class Work:
@@ -37,17 +44,20 @@ class Work:
         changed: Tensors of the device that are changed, whatever becomes of the rest.
         seed: For random numbers; None: there are none, -1: it cannot be computed after all.
         numbers: Which tensors of the operator's lists are computed; None: all, or it has no lists.
+        outcome, why: What became of it (see ``Tally.end``).
     """
 
-    __slots__ = ("args", "kwargs", "targets", "changed", "seed", "numbers")
+    __slots__ = ("args", "changed", "kwargs", "numbers", "outcome", "seed", "targets", "why")
 
     def __init__(self) -> None:
         self.args: list[Any] = []
         self.kwargs: dict[str, Any] = {}
         self.targets: list[tuple[Any, Any]] = []
         self.changed: list[Any] = []
-        self.seed: Optional[int] = None  # noqa: UP045 - Python 3.9 runs this too
-        self.numbers: Optional[list[int]] = None  # noqa: UP045
+        self.seed: Optional[int] = None
+        self.numbers: Optional[list[int]] = None
+        self.outcome = ""
+        self.why: Optional[Exception] = None
 
 
 class Operator:
@@ -70,8 +80,9 @@ class Operator:
         self._arguments = {argument.name: at for at, argument in enumerate(schema.arguments)}
         self._way = machine.way(base) or operator
         unread = getattr(self._way, "unread", ())
-        self.tensors = [  # place, name, what becomes of it, whether it is a list, whether it is read at all
-            (at, argument.name, self._fate(base, at, argument), "List" in str(argument.type), argument.name not in unread)
+        self._sees_answers = getattr(self._way, "sees_answers", False)
+        self.tensors = [  # place, name, what becomes of it, whether it is read at all
+            (at, argument.name, self._fate(base, at, argument), argument.name not in unread)
             for at, argument in enumerate(schema.arguments)
             if "Tensor" in str(argument.type)
         ]
@@ -81,6 +92,8 @@ class Operator:
         self._is_random = self._takes_generator or machine.torch.Tag.nondeterministic_seeded in operator.tags
         self._is_new = [answer.alias_info is None for answer in schema.returns]
         self.is_precise = base.startswith(_PRECISE)
+        has_kernel = machine.torch._C._dispatch_has_computed_kernel_for_dispatch_key
+        self._is_lacking = self._way is operator and not has_kernel(f"aten::{name}", "CPU")
         self._finds = base.startswith(_FINDS)
 
     @staticmethod
@@ -93,24 +106,28 @@ class Operator:
     def kernel(self) -> Callable[..., Any]:
         """Returns what PyTorch is to call instead of the device's kernel."""
         machine, real, plain = self.machine, self._kernel.call_boxed, self._plain
-        begin, end = machine.contents.begin, machine.contents.end
+        begin, end, tally, name = machine.contents.begin, machine.contents.end, machine.tally, self.name
 
         def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
-            given = args
+            given: Any = args
             for at in plain:
                 if at < len(args) and isinstance(args[at], _NUMBERS):
                     given = self._with_numbers_as_tensors(args)
                     break
             if machine.is_idle():
                 return real(keyset, *given, **kwargs)
-            work, early = self._prepare(args, kwargs)
-            is_begun = begin(work.changed, early[0])
+            work, outer = Work(), tally.begin()
             try:
-                result = real(keyset, *given, **kwargs)
+                early = self._prepare(work, args, kwargs)
+                is_begun = begin(work.changed, early[0])
+                try:
+                    result = real(keyset, *given, **kwargs)
+                finally:
+                    if is_begun:
+                        end()
+                return self._finish(work, early[1], result)
             finally:
-                if is_begun:
-                    end()
-            return self._finish(work, early[1], result)
+                tally.end(outer, name, work.outcome, work.why)
 
         return kernel
 
@@ -126,9 +143,8 @@ class Operator:
 
     # ------------------------------------------------------------------------------------------------ before the operator runs
 
-    def _prepare(self, args: Any, kwargs: Any) -> tuple[Work, tuple[int, Any]]:
-        """Copies what the operator reads. Returns the work, and what was found out before: how many elements, and the results."""
-        work = Work()
+    def _prepare(self, work: Work, args: Any, kwargs: Any) -> tuple[int, Any]:
+        """Copies what the operator reads. Returns what was found out before: how many elements, and the results."""
         early: tuple[int, Any] = (-1, None)
         try:
             with self.machine.alone():
@@ -136,11 +152,11 @@ class Operator:
                 if self._finds:
                     early = self._found(work)
         except Exception as error:  # noqa: BLE001 - the program goes on
-            self._count(error)
+            self._note(work, error)
             work.args = []
             work.targets = []
             work.seed = -1
-        return work, early
+        return early
 
     def _found(self, work: Work) -> tuple[int, Any]:
         sizes = [value.shape for value in work.args if hasattr(value, "shape")]
@@ -152,51 +168,54 @@ class Operator:
 
     def _look(self, work: Work, args: Any, kwargs: Any) -> None:
         """Fills in the work; raises where it cannot be computed, after all that is changed has been noted."""
-        why: Optional[Exception] = None  # noqa: UP045
-        contents = self.machine.contents
-        found: list[tuple[int, str, int, Any, bool]] = []
-        for at, name, fate, is_list, is_read in self.tensors:
-            value = args[at] if at < len(args) else kwargs.get(name)
-            if value is None:
+        given = {at: value for at, name, *_ in self.tensors if (value := args[at] if at < len(args) else kwargs.get(name)) is not None}
+        self._check(work, given)
+        work.args, work.kwargs = list(args), dict(kwargs)
+        for at, name, fate, is_read in self.tensors:
+            if not is_read or at not in given:
                 continue
-            for tensor in value if is_list else (value,):
+            value = given[at]
+            copy = [self._copy(work, one, fate) for one in value] if isinstance(value, (list, tuple)) else self._copy(work, value, fate)
+            self._put(work, at, name, copy, args)
+        for at, name in self._devices:
+            if at < len(args) or name in kwargs:
+                self._put(work, at, name, self._torch.device("cpu"), args)
+        if self._is_random:
+            self._draw(work, args, kwargs)
+
+    def _check(self, work: Work, given: dict[int, Any]) -> None:
+        """Notes what is changed; raises where something is too large, or no plain tensor."""
+        why: Optional[Exception] = None
+        for at, _, fate, is_read in self.tensors:
+            value = given.get(at)
+            for tensor in value if isinstance(value, (list, tuple)) else (value,):
                 if tensor is None or isinstance(tensor, _NUMBERS):
                     continue
                 if tensor.layout is not self._torch.strided:
                     why = Unknown()
-                    continue
-                if fate != READ and tensor.device.type != "cpu":
+                elif fate != READ and tensor.device.type != "cpu":
                     work.changed.append(tensor)
-                if is_read and not contents.is_small(tensor):
+                if is_read and not self.machine.contents.is_small(tensor):
                     why = why or TooLarge()
-            found.append((at, name, fate, value, is_read))
         if why is not None:
             raise why
-        work.args, work.kwargs = list(args), dict(kwargs)
-        for at, name, fate, value, is_read in found:
-            if not is_read:
-                continue
-            if isinstance(value, (list, tuple)):
-                copy: Any = [tensor if tensor is None else self._copy(work, tensor, fate) for tensor in value]
-            else:
-                copy = value if isinstance(value, _NUMBERS) else self._copy(work, value, fate)
-            if at < len(args):
-                work.args[at] = copy
-            else:
-                work.kwargs[name] = copy
-        for at, name in self._devices:
-            if at < len(args):
-                work.args[at] = self._torch.device("cpu")
-            elif name in kwargs:
-                work.kwargs[name] = self._torch.device("cpu")
-        if self._is_random:
-            self._draw(work, args, kwargs)
+        if self._is_lacking:
+            raise NotImplementedError("the CPU has no such operator")
+
+    @staticmethod
+    def _put(work: Work, at: int, name: str, value: Any, args: Any) -> None:
+        if at < len(args):
+            work.args[at] = value
+        else:
+            work.kwargs[name] = value
 
     def _copy(self, work: Work, tensor: Any, fate: int) -> Any:
-        """Returns a tensor's copy on the CPU."""
+        """Returns a tensor's copy on the CPU; what is no tensor as it is."""
+        if tensor is None or isinstance(tensor, _NUMBERS):
+            return tensor
         if tensor.device.type == "cpu":
             if fate != READ:
-                raise Unknown  # a copy to the host: the stand-in does it
+                raise ToHost
             return tensor
         if fate == MADE:
             copy = self._torch.empty(tensor.size(), dtype=tensor.dtype, device="cpu")
@@ -216,10 +235,7 @@ class Operator:
         work.seed = self.machine.chance.place(generator, tensors[0].device.index or 0 if tensors else 0)
         if self._takes_generator:
             mine = self.machine.chance.generator(work.seed)
-            if at < len(args):
-                work.args[at] = mine
-            else:
-                work.kwargs["generator"] = mine
+            self._put(work, at, "generator", mine, args)
 
     # ------------------------------------------------------------------------------------------------- after the operator ran
 
@@ -236,13 +252,13 @@ class Operator:
                 made = [tensor for tensor, _ in work.targets]  # may have been given room only now
                 if not all(contents.is_small(answer) for answer in (*answers, *made) if hasattr(answer, "numel")):
                     raise TooLarge
-                results = self._compute(work) if results is None else results
+                results = self._compute(work, answers) if results is None else results
                 self._store(work, results, answers)
-                self.machine.tally.computed += 1
+                work.outcome = "computed" if work.numbers is None else "partly"
                 if not any(hasattr(answer, "numel") for answer in answers) and not work.targets and real is not None:
                     return results  # an answer, such as that of equal()
         except Exception as error:  # noqa: BLE001 - the program goes on
-            self._count(error)
+            self._note(work, error)
             if not self.is_precise:
                 self._forget(work)
         return real
@@ -250,7 +266,9 @@ class Operator:
     def _wanted(self, work: Work, answers: Any) -> Any:  # noqa: ARG002 - of lists only some
         return answers
 
-    def _compute(self, work: Work) -> Any:
+    def _compute(self, work: Work, answers: Any = ()) -> Any:
+        if self._sees_answers:
+            work.kwargs["answers"] = answers
         if work.seed is None or self._takes_generator:
             return self._way(*work.args, **work.kwargs)
         with self.machine.chance.instead(work.seed):
@@ -275,15 +293,10 @@ class Operator:
                 for tensor in work.changed:
                     self.machine.contents.forget(tensor)
         except Exception as error:  # noqa: BLE001 - the program goes on
-            self._count(error)
+            self._note(work, error)
 
-    def _count(self, error: Exception) -> None:
-        tally = self.machine.tally
-        if _IS_TALKATIVE:
-            sys.stderr.write(f"memdiag: not computed: {self.name}: {type(error).__name__} {error}\n")
-        if isinstance(error, Unknown):
-            tally.unknown += 1
-        elif isinstance(error, TooLarge):
-            tally.large += 1
-        else:
-            tally.fail(self.name, error)
+    def _note(self, work: Work, error: Exception) -> None:
+        work.outcome = _OUTCOMES.get(type(error), "failed")
+        work.why = error
+        if _IS_TALKATIVE and work.outcome:
+            sys.stderr.write(f"memdiag: not computed: {self.name}: {type(error).__name__} {str(error)[:200]}\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 _MOST = 12  # operators by name
@@ -24,13 +25,34 @@ class Tally:
         self.limit_bytes = limit_bytes
         self.computed = self.partly = self.unknown = self.large = self.failed = 0
         self._failures: dict[str, str] = {}
+        self._here = threading.local()
 
-    def fail(self, operator: str, why: object) -> None:
-        """Counts an operator that the CPU could not do."""
-        self.failed += 1
-        if len(self._failures) < _MOST and operator not in self._failures:
-            text = str(why).strip().splitlines()
-            self._failures[operator] = (text[0] if text else type(why).__name__)[:_MOST_LETTERS]
+    def begin(self) -> Any:
+        """An operator begins, perhaps within another; returns what ``end`` is to be given."""
+        outer = getattr(self._here, "within", None)
+        self._here.within = []
+        return outer
+
+    def end(self, outer: Any, name: str, outcome: str, why: object = None) -> None:
+        """It has ended. Where it was computed, what became of those within it does not matter; else they count in its place.
+
+        Args:
+            outer: What ``begin`` returned.
+            name: The operator.
+            outcome: "computed", "partly", "unknown", "large", "failed"; "": it is none that counts.
+            why: It failed.
+        """
+        within, self._here.within = self._here.within, outer
+        found = within if within and outcome not in {"computed", "partly"} else [(name, outcome, why)]
+        if outer is not None:
+            outer.extend(found)
+            return
+        for one, became, reason in found:
+            if became:
+                setattr(self, became, getattr(self, became) + 1)
+            if became == "failed" and len(self._failures) < _MOST:
+                text = str(reason).strip().splitlines()
+                self._failures.setdefault(one, (text[0] if text else type(reason).__name__)[:_MOST_LETTERS])
 
     def facts(self) -> dict[str, Any]:
         """Returns the counts, for the trace."""

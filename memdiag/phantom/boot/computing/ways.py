@@ -1,23 +1,23 @@
 """How the CPU does what only the device has an operator for: attention, layers of cuDNN, norms in one kernel.
 
 A way takes what the operator takes and returns what it returns, with None for what nobody reads but the operator's own backward pass.
-``unread`` names arguments of which it needs nothing.
+``unread`` names arguments of which it needs nothing; with ``sees_answers`` it is given what the device's operator has returned.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any, Optional
+from typing import Any
 
 _MOST_SCORES = 1 << 22  # elements: attention has one for each pair of places
 
 WAYS: dict[str, Any] = {}
 
 
-def _way(*names: str, unread: tuple[str, ...] = ()) -> Callable[[Any], Any]:
+def _way(*names: str, unread: tuple[str, ...] = (), sees_answers: bool = False) -> Callable[[Any], Any]:
     def keep(function: Any) -> Any:
-        function.unread = unread
+        function.unread, function.sees_answers = unread, sees_answers
         WAYS.update(dict.fromkeys(names, function))
         return function
 
@@ -35,11 +35,12 @@ class _Attention:
         query, key, value, bias: As PyTorch's operators take them (batch, heads, places, width); fewer heads of keys are repeated.
         is_causal: Whether each place sees only those before it.
         scale: Of the scores; None: by the width.
-        dropout: Share of the scores that are dropped, by a generator that ``seed`` and ``offset`` seed.
+        dropout: Share of the scores that are dropped.
+        seeds: Tensors by which that is drawn: the same for the forward and the backward pass.
     """
 
     def __init__(
-        self, query: Any, key: Any, value: Any, bias: Any, is_causal: bool, scale: Any, dropout: float, seed: Any = None, offset: Any = None
+        self, query: Any, key: Any, value: Any, bias: Any, *, is_causal: bool, scale: Any, dropout: float = 0.0, seeds: Any = ()
     ) -> None:  # fmt: skip
         torch = _torch()
         if query.numel() // max(query.shape[-1], 1) * key.shape[-2] > _MOST_SCORES:
@@ -54,9 +55,9 @@ class _Attention:
             scores = scores.masked_fill(torch.ones(scores.shape[-2:], dtype=torch.bool, device="cpu").tril().logical_not(), float("-inf"))
         self.sums = scores.logsumexp(-1)
         self.weights = scores.softmax(-1).nan_to_num(0.0)
-        self.kept = None
+        self.kept: Any = 1.0
         if dropout > 0:
-            generator = torch.Generator(device="cpu").manual_seed(_mixed(seed, offset))
+            generator = torch.Generator(device="cpu").manual_seed(_mixed(seeds))
             chance = torch.empty(self.weights.shape, dtype=torch.float32, device="cpu").uniform_(generator=generator)
             self.kept = (chance >= dropout).float() / (1 - dropout)
 
@@ -67,93 +68,80 @@ class _Attention:
         return gradient.unflatten(1, (-1, self.groups)).sum(2) if self.groups > 1 else gradient
 
     def output(self) -> Any:
-        weights = self.weights if self.kept is None else self.weights * self.kept
-        return weights @ self.value
+        """Returns what it is for."""
+        return self.weights * self.kept @ self.value
 
     def gradients(self, of_output: Any) -> tuple[Any, Any, Any, Any]:
-        """Returns those of the query, the key, the value and the bias."""
+        """Returns those of the query, the key, the value and the bias, of that of the output."""
         of_output = of_output.float()
-        weights = self.weights if self.kept is None else self.weights * self.kept
-        of_weights = of_output @ self.value.transpose(-2, -1)
-        if self.kept is not None:
-            of_weights = of_weights * self.kept
+        of_weights = of_output @ self.value.transpose(-2, -1) * self.kept
         of_scores = self.weights * (of_weights - (of_weights * self.weights).sum(-1, keepdim=True))
         of_query = of_scores @ self.key * self.scale
         of_key = of_scores.transpose(-2, -1) @ self.query * self.scale
-        return of_query, self._gather(of_key), self._gather(weights.transpose(-2, -1) @ of_output), of_scores
+        of_value = (self.weights * self.kept).transpose(-2, -1) @ of_output
+        return of_query, self._gather(of_key), self._gather(of_value), of_scores
 
 
-def _mixed(seed: Any, offset: Any) -> int:
-    numbers = [number for tensor in (seed, offset) if tensor is not None for number in tensor.reshape(-1).tolist()]
+def _mixed(seeds: Any) -> int:
     mixed = 0
-    for number in numbers:
-        mixed = (mixed * 0x9E3779B97F4A7C15 + number + 1) & 0x7FFF_FFFF_FFFF_FFFF
+    for seed in seeds:
+        for number in seed.reshape(-1).tolist():
+            mixed = (mixed * 0x9E3779B97F4A7C15 + number + 1) & 0x7FFF_FFFF_FFFF_FFFF
     return mixed
 
 
-def _fit(gradient: Any, like: Any) -> Any:
-    """Returns the gradient of what was made larger, as a bias of one for all heads is."""
-    return None if like is None else gradient.sum_to_size(like.shape)
-
-
-def _no_dropout(dropout: float) -> None:
-    if dropout > 0:
-        raise NotImplementedError("attention with dropout")  # which places are dropped is told only to the device
+def _drawn() -> tuple[Any, Any]:
+    """Returns seeds for a backward pass to find: of the generator that was seeded for this operator, and nothing beside it."""
+    torch = _torch()
+    return torch.tensor(torch.default_generator.initial_seed(), device="cpu"), torch.tensor(0, device="cpu")
 
 
 @_way("_scaled_dot_product_flash_attention")
-def _flash(query: Any, key: Any, value: Any, dropout_p: float = 0.0, is_causal: bool = False, _: bool = False, *, scale: Any = None) -> Any:
-    _no_dropout(dropout_p)
-    made = _Attention(query, key, value, None, is_causal, scale, 0.0)
-    return made.output(), made.sums, None, None, None, None, None, None, None
+def _flash(query: Any, key: Any, value: Any, dropout: float = 0.0, is_causal: bool = False, *_: Any, scale: Any = None) -> Any:
+    seed, nothing = _drawn()
+    made = _Attention(query, key, value, None, is_causal=is_causal, scale=scale, dropout=dropout, seeds=(seed, nothing))
+    return made.output(), made.sums, None, None, None, None, seed.expand(2), None, None
 
 
-@_way("_scaled_dot_product_efficient_attention")
+@_way("_scaled_dot_product_efficient_attention", sees_answers=True)
 def _efficient(
-    query: Any, key: Any, value: Any, bias: Any, with_sums: bool, dropout_p: float = 0.0, is_causal: bool = False, *, scale: Any = None
+    query: Any, key: Any, value: Any, bias: Any, _: bool, dropout: float = 0.0, is_causal: bool = False, *, scale: Any = None, answers: Any
 ) -> Any:  # fmt: skip
-    _no_dropout(dropout_p)
-    return _Attention(query, key, value, bias, is_causal, scale, 0.0).output(), None, None, None
+    seeds = _drawn() if answers[2].device.type != "cpu" else answers[2:4]  # in a graph they lie on the device
+    made = _Attention(query, key, value, bias, is_causal=is_causal, scale=scale, dropout=dropout, seeds=seeds)
+    return made.output(), None, *seeds
 
 
 @_way("_scaled_dot_product_cudnn_attention")
 def _cudnn(
-    query: Any, key: Any, value: Any, bias: Any, with_sums: bool, dropout_p: float = 0.0, is_causal: bool = False, _: bool = False, *,
-    scale: Any = None,
+    query: Any, key: Any, value: Any, bias: Any, _: bool, dropout: float = 0.0, is_causal: bool = False, *__: Any, scale: Any = None
 ) -> Any:  # fmt: skip
-    _no_dropout(dropout_p)
-    return _Attention(query, key, value, bias, is_causal, scale, 0.0).output(), None, None, None, None, None, None, None, None
+    seeds = _drawn()
+    made = _Attention(query, key, value, bias, is_causal=is_causal, scale=scale, dropout=dropout, seeds=seeds)
+    return made.output(), None, None, None, None, None, *seeds, None
 
 
-_BEHIND = ("out", "logsumexp", "cum_seq_q", "cum_seq_k", "philox_seed", "philox_offset")
+_BEHIND = ("out", "logsumexp", "cum_seq_q", "cum_seq_k", "unused")
 
 
-@_way("_scaled_dot_product_flash_attention_backward", unread=_BEHIND)
-def _flash_backward(
-    grad: Any, query: Any, key: Any, value: Any, out: Any, sums: Any, cum_q: Any, cum_k: Any, max_q: Any, max_k: Any, dropout_p: float,
-    is_causal: bool, seed: Any, offset: Any, *, scale: Any = None,
-) -> Any:  # fmt: skip
-    _no_dropout(dropout_p)
-    return _Attention(query, key, value, None, is_causal, scale, 0.0).gradients(grad)[:3]
+@_way("_scaled_dot_product_flash_attention_backward", unread=(*_BEHIND, "philox_offset"))
+def _flash_backward(grad: Any, query: Any, key: Any, value: Any, *rest: Any, scale: Any = None) -> Any:
+    dropout, is_causal, seed = rest[6:9]  # behind the output, the sums, and how long the sequences are
+    seeds = (seed.reshape(-1)[:1], _torch().zeros(1, dtype=_torch().int64, device="cpu"))
+    return _Attention(query, key, value, None, is_causal=is_causal, scale=scale, dropout=dropout, seeds=seeds).gradients(grad)[:3]
 
 
 @_way("_scaled_dot_product_efficient_attention_backward", unread=_BEHIND)
-def _efficient_backward(
-    grad: Any, query: Any, key: Any, value: Any, bias: Any, out: Any, sums: Any, seed: Any, offset: Any, dropout_p: float, wanted: Any,
-    is_causal: bool = False, *, scale: Any = None,
-) -> Any:  # fmt: skip
-    _no_dropout(dropout_p)
-    found = _Attention(query, key, value, bias, is_causal, scale, 0.0).gradients(grad)
-    return (*found[:3], _fit(found[3], bias))
+def _efficient_backward(grad: Any, query: Any, key: Any, value: Any, bias: Any, *rest: Any, scale: Any = None) -> Any:
+    seeds, dropout, is_causal = rest[2:4], rest[4], len(rest) > 6 and rest[6]  # behind the output and the sums; rest[5]: what is wanted
+    found = _Attention(query, key, value, bias, is_causal=is_causal, scale=scale, dropout=dropout, seeds=seeds).gradients(grad)
+    return (*found[:3], None if bias is None else found[3].sum_to_size(bias.shape))
 
 
 @_way("_scaled_dot_product_cudnn_attention_backward", unread=_BEHIND)
-def _cudnn_backward(
-    grad: Any, query: Any, key: Any, value: Any, out: Any, sums: Any, seed: Any, offset: Any, bias: Any, cum_q: Any, cum_k: Any, max_q: Any,
-    max_k: Any, dropout_p: float, is_causal: bool, *, scale: Any = None,
-) -> Any:  # fmt: skip
-    _no_dropout(dropout_p)
-    return _Attention(query, key, value, bias, is_causal, scale, 0.0).gradients(grad)[:3]
+def _cudnn_backward(grad: Any, query: Any, key: Any, value: Any, *rest: Any, scale: Any = None) -> Any:
+    seeds, bias, dropout, is_causal = rest[2:4], rest[4], rest[9], rest[10]
+    return _Attention(query, key, value, bias, is_causal=is_causal, scale=scale, dropout=dropout, seeds=seeds).gradients(grad)[:3]
 
 
 @_way("cudnn_batch_norm")
@@ -163,14 +151,14 @@ def _batch_norm(of: Any, weight: Any, bias: Any, mean: Any, variance: Any, is_tr
 
 @_way("cudnn_batch_norm_backward", unread=("reserveSpace",))
 def _batch_norm_backward(
-    of: Any, grad: Any, weight: Any, mean: Any, variance: Any, saved_mean: Any, saved_variance: Any, epsilon: float, reserve: Any
+    of: Any, grad: Any, weight: Any, mean: Any, variance: Any, saved_mean: Any, saved_variance: Any, epsilon: float, _: Any
 ) -> Any:  # fmt: skip
     backward = _torch().ops.aten.native_batch_norm_backward
     return backward(grad, of, weight, mean, variance, saved_mean, saved_variance, True, epsilon, [True] * 3)
 
 
 @_way("_fused_rms_norm")
-def _rms_norm(of: Any, sizes: Any, weight: Any = None, epsilon: Optional[float] = None) -> Any:  # noqa: UP045 - Python 3.9
+def _rms_norm(of: Any, sizes: Any, weight: Any = None, epsilon: Any = None) -> Any:
     torch = _torch()
     dims = list(range(-len(sizes), 0))
     whole = of.float() if of.dtype != torch.float64 else of
@@ -180,7 +168,7 @@ def _rms_norm(of: Any, sizes: Any, weight: Any = None, epsilon: Optional[float] 
 
 
 @_way("_fused_rms_norm_backward")
-def _rms_norm_backward(grad: Any, of: Any, sizes: Any, factor: Any, weight: Any, wanted: Any) -> Any:
+def _rms_norm_backward(grad: Any, of: Any, sizes: Any, factor: Any, weight: Any, _: Any) -> Any:
     dims = list(range(-len(sizes), 0))
     whole, grad = of.to(factor.dtype), grad.to(factor.dtype)
     normed = whole * factor
