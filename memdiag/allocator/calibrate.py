@@ -18,7 +18,7 @@ from memdiag.allocator.from_trace import described, resumed
 from memdiag.allocator.limits import Limits
 from memdiag.allocator.recorded_settings import RecordedSettings, Shares, recorded_settings
 from memdiag.allocator.result import Replay
-from memdiag.allocator.workload import Workload
+from memdiag.allocator.workload import ALLOC, Workload
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.table import Array
@@ -46,7 +46,7 @@ class Calibration:
         num_differences: How many there are.
         error_bytes: Largest difference of reserved bytes over the whole trace between recording and a replay of it all. None: unknown.
         peak_error_bytes: Replayed reserved peak - recorded one.
-        bases: Addresses of the ranges that the driver gave while it was recorded, in order.
+        bases: Addresses of the ranges that the driver gave while it was recorded, in order, and what they were for (two rows).
         limits: The room that the allocator had.
     """
 
@@ -101,7 +101,7 @@ def described_best(trace: Trace, device: DeviceTrace, replayer: Replayer | None 
     """Returns what was asked for on ``device``, and the calibration.
 
     Why memory was given back is not always told: by a request that was refused, by garbage collection, by the program. Where a replay
-    differs on that, it is tried the other way; what fits better is taken.
+    differs on that, it is tried the other way; what fits better is taken. So it is with the kinds of private pools.
     """
     workload, limits = described(trace, device)
     found = calibrate_workload(trace, device, workload, limits, replayer)
@@ -121,6 +121,30 @@ def described_best(trace: Trace, device: DeviceTrace, replayer: Replayer | None 
             if first is None or not first.lacks_release or first.event in asked_for or device.events.action[first.event] != schema.ALLOC:
                 break
             asked_for = (*asked_for, first.event)
+    return _with_kinds_of_pools(trace, device, workload, found, replayer)
+
+
+def _with_kinds_of_pools(
+    trace: Trace, device: DeviceTrace, workload: Workload, found: Calibration, replayer: Replayer | None
+) -> tuple[Workload, Calibration]:
+    """Tries of which kind private pools are, one by one where a replay differs in them first: not cut, or of graphs being captured."""
+    tried: set[tuple[int, bool]] = set()
+    while found.first is not None:
+        here = np.flatnonzero((workload.op == ALLOC) & (workload.row == found.first.event))
+        pool = int(workload.pool[here[0]]) if len(here) else 0
+        ways = [
+            replace(workload, no_split=workload.no_split | {pool}) if is_whole else replace(workload, captured=workload.captured | {pool})
+            for is_whole in (True, False)
+            if pool > 0 and (pool, is_whole) not in tried and pool not in (workload.no_split if is_whole else workload.captured)
+        ]  # fmt: skip
+        tried |= {(pool, True), (pool, False)}
+        better = [(way, calibrate_workload(trace, device, way, found.limits, replayer)) for way in ways]
+        better = [each for each in better if (each[1].exact_fraction or 0.0) > (found.exact_fraction or 0.0)]
+        if not better:
+            break
+        workload, found = max(better, key=lambda each: each[1].exact_fraction or 0.0)
+        tried.discard((pool, True))
+        tried.discard((pool, False))
     return workload, found
 
 
@@ -169,7 +193,7 @@ def _one_version(found: Calibration, workload: Workload, recorded: Recorded, rep
 
     def run(part: Workload, since: int, limits: Limits | None = None) -> Replay:
         room = limits or found.limits
-        bases = recorded.bases[recorded.bases_at > since]
+        bases = recorded.bases_given[:, recorded.bases_at > since]
         return replayer(
             part, found.policy, conf=found.conf, torch_version=found.torch_version, capacity=room.capacity_bytes, fraction=room.fraction,
             log=True, bases=bases,
@@ -190,7 +214,7 @@ def _one_version(found: Calibration, workload: Workload, recorded: Recorded, rep
     return replace(
         found, num_requests=int(totals[0]), exact_requests=int(totals[1]), num_segment_events=int(totals[2]),
         exact_segment_events=int(totals[3]), first=first, num_differences=differences, error_bytes=error, peak_error_bytes=peak_error,
-        bases=recorded.bases,
+        bases=recorded.bases_given,
     )  # fmt: skip
 
 

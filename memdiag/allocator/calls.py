@@ -83,8 +83,9 @@ class Calls:
         order = np.lexsort((joined["rank"], joined["place"]))
         dtypes = {"op": np.int8, "tensor": np.int32, "size": np.int64, "stream": np.int32, "pool": np.int32, "row": np.int64}
         columns: dict[str, Any] = {name: np.ascontiguousarray(joined[name][order], dtype) for name, dtype in dtypes.items()}
-        return Workload(**columns, num_rows=num_rows, num_tensors=num_tensors, streams=streams, pools=pools, start=start, done=done,
-                        capacity_bytes=capacity_bytes)  # fmt: skip
+        captured = frozenset(index for index, (major, _) in enumerate(pools) if major)  # ids that torch gives the pool of a graph itself
+        return Workload(**columns, num_rows=num_rows, num_tensors=num_tensors, streams=streams, pools=pools, captured=captured, start=start,
+                        done=done, capacity_bytes=capacity_bytes)  # fmt: skip
 
 
 def _is_own(device: DeviceTrace, rows: Array, at: Array) -> Array:

@@ -31,7 +31,8 @@ class Recorded:
         steps: Events at which a step ends (int64, ascending).
         requests: Event of each request (alloc or oom) that is compared, ascending.
         segment_rows: Events of segments that belong to a step, ascending.
-        bases_at, bases: When the driver gave a new range, and its address.
+        bases_at, bases: When the driver gave a new range, and its address. ``bases_given`` are these with what they were for, as a replay
+            takes them.
     """
 
     device: DeviceTrace
@@ -40,6 +41,7 @@ class Recorded:
     segment_rows: Array
     bases_at: Array
     bases: Array
+    bases_given: Array
 
     @classmethod
     def of(cls, workload: Workload, device: DeviceTrace) -> Recorded:
@@ -51,7 +53,24 @@ class Recorded:
         segments = segments[segments <= (steps[-1] if len(steps) else -1)]
         at = np.flatnonzero(np.isin(events.action, (schema.SEGMENT_ALLOC, schema.SEGMENT_MAP)))
         at = at[_is_new_range(device, at)]
-        return cls(device, steps, requests, segments, at, events.addr[at])
+        return cls(device, steps, requests, segments, at, events.addr[at], np.stack((events.addr[at], _lanes(workload, device, at))))
+
+
+def _lanes(workload: Workload, device: DeviceTrace, at: Array) -> Array:
+    """What each opening (event) was for: pool, small or not, stream as one number; -1: not known."""
+    regions, groups = device.regions, device.groups
+    opened = np.flatnonzero(regions.opened_at >= 0)
+    opened = opened[np.argsort(regions.opened_at[opened], kind="stable")]
+    if not len(opened):
+        return np.full(len(at), -1, np.int64)
+    row = opened[np.minimum(np.searchsorted(regions.opened_at[opened], at), len(opened) - 1)]
+    group = regions.group[row]
+    number = {pool: index for index, pool in enumerate(workload.pools)}
+    pool = np.array([number.get((int(a), int(b)), -1) for a, b in zip(groups.pool_major, groups.pool_minor, strict=True)], np.int64)
+    stream = np.searchsorted(workload.streams, groups.stream.view(np.uint64))
+    lane = (pool[group] * 2 + groups.small[group]) * len(workload.streams) + stream[group]
+    found: Array = np.where((regions.opened_at[row] == at) & (pool[group] >= 0), lane, -1)
+    return found
 
 
 def _is_new_range(device: DeviceTrace, at: Array) -> Array:

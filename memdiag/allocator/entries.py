@@ -34,6 +34,7 @@ class Failures:
         at: Event of the request (int64), in order.
         begins: First event of it.
         before: Bytes reserved before it.
+        hidden: Bytes of the device behind what was held then, beyond what is reserved: it gives whole pages of 2 MiB.
         need: Bytes that it wanted in addition.
         failed: It failed for good.
         device_free: Bytes that the driver had left, as an oom entry says; -1: unknown.
@@ -45,12 +46,14 @@ class Failures:
     at: Array
     begins: Array
     before: Array
+    hidden: Array
     need: Array
     failed: Array
     device_free: Array
     oom_at: Array
     granted: int
     shares: Shares
+    hidden_after: Array  # the same before the first event, then after each
 
 
 def calls_of_entries(
@@ -83,7 +86,6 @@ def calls_of_entries(
     )
     group = events.group[made]
     pool = np.where(group >= 0, pool_of[np.maximum(group, 0)], 0)
-    _add_pools(calls, device, made, pool, pool_of)
     calls.add(
         w.ALLOC, row=made, tensor=events.tensor[made], size=events.size[made], stream=events.stream[made],
         pool=pool,
@@ -107,9 +109,9 @@ def calls_of_entries(
     in_retry = retried[parts.request[waits]] | (events.action[parts.request[waits]] == schema.OOM)
     late[waits[in_retry]] = parts.request[waits[in_retry]]
     calls.add_frees(device, np.flatnonzero(tensors.free_completed_at >= 0), late)
-    last_use = np.full(len(pools), -1, np.int64)
-    np.maximum.at(last_use, np.concatenate((pool, pool_of_oom)), np.concatenate((made, ooms)))
-    _add_releases(calls, device, parts, retried, pools, last_use)
+    lives = _lives(device, parts, pool_of, (np.concatenate((made, ooms)), np.concatenate((pool, pool_of_oom))), trace.layout.max_split)
+    _add_pools(calls, lives)
+    _add_releases(calls, device, parts, retried, lives)
     return calls, _failures(device, parts, retried, trace.layout, settings)
 
 
@@ -124,13 +126,49 @@ def _collects(trace: Trace, device: DeviceTrace, parts: _Parts, shares: Shares) 
     return bool(len(own)) and bool((device.usage.cache[releases[np.searchsorted(releases, own) - 1]] > 0).any())
 
 
-def _add_pools(calls: Calls, device: DeviceTrace, made: Array, pool: Array, pool_of: Array) -> None:
+@dataclass(frozen=True)
+class _Lives:
+    """When private pools (index, one entry each) begin to be used, and when they are found given up: the first of their memory goes."""
+
+    begun: Array
+    begun_at: Array
+    ended: Array
+    ended_at: Array
+
+
+def _lives(device: DeviceTrace, parts: _Parts, pool_of: Array, uses: tuple[Array, Array], max_split: int | None) -> _Lives:
+    """Tells the lives of private pools. Their memory goes only when nobody uses them any more; used again, they are new ones.
+
+    ``uses`` are the requests: events, pools. With a limit on splitting, the memory of a pool can also go for a request in it.
+    """
+    regions = device.regions
+    closed = np.flatnonzero((regions.closed_at >= 0) & (regions.closed_at < device.num_events))
+    pool, gone = pool_of[regions.group[closed]], regions.closed_at[closed]
+    if max_split is not None and len(closed):
+        request = parts.request[gone]
+        pool_at = np.zeros(device.num_events + 1, np.int64)
+        pool_at[uses[0]] = uses[1]
+        own = (request >= 0) & (pool_at[request] == pool) & (regions.size[closed] >= max_split)
+        pool, gone = pool[~own], gone[~own]
+    there = pool_of[regions.group[regions.opened_at < 0]]
+    begun: list[tuple[int, int]] = []
+    ended: list[tuple[int, int]] = []
+    for index in np.setdiff1d(np.concatenate((uses[1], pool)), [0]).tolist():
+        used = np.sort(uses[0][uses[1] == index])
+        events = np.sort(gone[pool == index])
+        uses_before = np.searchsorted(used, events)
+        lives, first = np.unique(uses_before, return_index=True)
+        ended += [(index, int(events[k])) for k in first.tolist()]
+        new = lives[lives < len(used)].tolist() if index in there else [0, *lives[(lives > 0) & (lives < len(used))].tolist()]
+        begun += [(index, int(used[k])) for k in new if k < len(used)]
+    columns = [np.array([each[k] for each in kind], np.int64) for kind in (begun, ended) for k in (0, 1)]
+    return _Lives(*columns)
+
+
+def _add_pools(calls: Calls, lives: _Lives) -> None:
     """Adds a user to each private pool where it is first used: without any it would count as given up."""
-    there = device.regions.group[device.regions.opened_at < 0]
-    new = np.setdiff1d(np.unique(pool), np.append(pool_of[there], 0))
-    first = np.array([made[np.argmax(pool == index)] for index in new.tolist()], np.int64)
     for op, rank in ((w.POOL_BEGIN, EARLIER - 1), (w.POOL_END, EARLIER)):
-        calls.add(op, row=first - 1, pool=new, place=first, rank=rank)
+        calls.add(op, row=lives.begun_at - 1, pool=lives.begun, place=lives.begun_at, rank=rank)
 
 
 @dataclass(frozen=True)
@@ -217,9 +255,7 @@ def _retried(trace: Trace, device: DeviceTrace, parts: _Parts, threshold: float)
     return retried
 
 
-def _add_releases(
-    calls: Calls, device: DeviceTrace, parts: _Parts, retried: Array, pools: tuple[tuple[int, int], ...], last_use: Array
-) -> None:
+def _add_releases(calls: Calls, device: DeviceTrace, parts: _Parts, retried: Array, lives: _Lives) -> None:
     """Adds an EMPTY_CACHE for each burst of releases that is no request's own, and the end of private pools whose memory went."""
     events = device.events
     releases = np.flatnonzero(np.isin(events.action, _RELEASES))
@@ -231,14 +267,12 @@ def _add_releases(
     last = np.append(burst[1:] != burst[:-1], True)
     alone = releases[last & ~of_request]
     of_default = _is_default(device, releases)
-    ends = _private_ends(device, releases, pools, last_use)
-    if ends:
-        rows, ended = (np.array(column) for column in zip(*ends, strict=True))
-        number = np.searchsorted(releases, rows)
+    if len(lives.ended):
+        number = np.searchsorted(releases, lives.ended_at)
         home = burst[number]
         # The end of a pool is seen when its memory goes: it belongs before that burst, or before the request whose burst it is.
         place = np.where(of_request[number], home, releases[last][np.searchsorted(burst[last], home)])
-        calls.add(w.POOL_RELEASE, row=place, pool=ended, rank=EARLIER)
+        calls.add(w.POOL_RELEASE, row=place, pool=lives.ended, rank=EARLIER)
         with_default = np.unique(burst[of_default])
         alone = alone[np.isin(parts.following[alone], with_default) | ~np.isin(parts.following[alone], home)]
     calls.add(w.EMPTY_CACHE, row=alone)
@@ -257,20 +291,6 @@ def _is_default(device: DeviceTrace, releases: Array) -> Array:
     return found
 
 
-def _private_ends(device: DeviceTrace, releases: Array, pools: tuple[tuple[int, int], ...], last_use: Array) -> list[tuple[int, int]]:
-    """Returns where private pools end: those not used any more when their memory was given back; the first such event, and the pool."""
-    regions, groups = device.regions, device.groups
-    closed = np.flatnonzero(np.isin(regions.closed_at, releases))
-    major, minor = groups.pool_major[regions.group[closed]], groups.pool_minor[regions.group[closed]]
-    ends = []
-    for index, pool in enumerate(pools[1:], 1):
-        gone = np.unique(regions.closed_at[closed][(major == pool[0]) & (minor == pool[1])])
-        after = gone[gone > last_use[index]]
-        if len(after):
-            ends.append((int(after[0]), index))
-    return ends
-
-
 def _failures(device: DeviceTrace, parts: _Parts, retried: Array, layout: Layout, shares: Shares) -> Failures:
     events, reserved, n = device.events, device.usage.reserved, device.num_events
     at = np.flatnonzero(retried | (events.action == schema.OOM))
@@ -285,7 +305,22 @@ def _failures(device: DeviceTrace, parts: _Parts, retried: Array, layout: Layout
     sums = np.concatenate(([0], np.cumsum(opened)))
     held = reserved[grown] - (sums[grown] - sums[np.minimum(parts.begins[grown], grown)])
     granted = int((held + _segment_bytes(layout, layout.round(events.size[grown]))).max(initial=0))
+    hidden = _hidden_bytes(device, layout)
     return Failures(
-        at=at, begins=begins, before=before, need=_segment_bytes(layout, rounded), failed=failed,
+        at=at, begins=begins, before=before, hidden=hidden[np.where(failed, at, begins - 1) + 1], hidden_after=hidden,
+        need=_segment_bytes(layout, rounded), failed=failed,
         device_free=np.where(failed, events.addr[at], -1), oom_at=at[failed], granted=granted, shares=shares,
     )  # fmt: skip
+
+
+def _hidden_bytes(device: DeviceTrace, layout: Layout) -> Array:
+    """Returns what the device gives beyond what is reserved, in whole pages of its own: before the first event, then after each."""
+    regions, n = device.regions, device.num_events
+    page = np.where(regions.expandable, np.where(device.groups.small[regions.group], SMALL_SEGMENT, layout.large_segment), regions.size)
+    page = np.maximum(page, 1)
+    beyond = regions.size // page * (-(-page // SMALL_SEGMENT) * SMALL_SEGMENT - page)
+    change = np.zeros(n + 2, np.int64)
+    np.add.at(change, np.clip(regions.opened_at, -1, n) + 1, beyond)
+    np.add.at(change, np.clip(regions.closed_at, -1, n) + 1, -beyond)
+    total: Array = np.cumsum(change)
+    return total

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from memdiag.trace import schema
+from memdiag.trace.layout import SMALL_SEGMENT
 from memdiag.trace.model import DeviceTrace
 from memdiag.trace.table import Array
 
@@ -79,7 +80,7 @@ def limits_of(device: DeviceTrace, failures: Failures) -> Limits:
 
 def _seen(failures: Failures, limit: int) -> int:
     """Bytes that a device must have had of which the process could hold ``limit`` only."""
-    held = failures.before + failures.device_free
+    held = failures.before + failures.hidden + failures.device_free
     told = held[failures.device_free >= 0]
     return max(int(told.max(initial=0)), round(limit / failures.shares.fraction) if failures.shares.fraction else 2 * limit)
 
@@ -103,7 +104,7 @@ def _own_limit(device: DeviceTrace, failures: Failures) -> tuple[int, tuple[int,
     low, high = failures.granted, int(below.min())
     if low >= high:
         return None
-    told = failures.before[failed] + failures.device_free[failed]
+    told = failures.before[failed] + failures.hidden[failed] + failures.device_free[failed]
     told = told[failures.device_free[failed] >= 0]
     likely = [int((shares.fraction or 0) * capacity) for capacity in sorted(set(told.tolist()), reverse=True)]
     return next((limit for limit in likely if low <= limit < high), low), (low, high)
@@ -113,10 +114,13 @@ def _pieces(device: DeviceTrace, failures: Failures) -> list[tuple[int, int]]:
     """Returns from which event on there was room for how many bytes: the fewest changes that explain every success and failure."""
     events, reserved = device.events, device.usage.reserved
     opened = np.flatnonzero(np.isin(events.action, (schema.SEGMENT_ALLOC, schema.SEGMENT_MAP)))
-    marks: list[tuple[int, int, int, int]] = [(int(at), int(reserved[at]), 1 << 62, -1) for at in opened.tolist()]
+    hidden = failures.hidden_after
+    needs = (-(-failures.need // SMALL_SEGMENT) * SMALL_SEGMENT).tolist()  # as the device would have given it
+    befores = (failures.before + failures.hidden).tolist()
+    marks: list[tuple[int, int, int, int]] = [(int(at), int(reserved[at] + hidden[at + 1]), 1 << 62, -1) for at in opened.tolist()]
     for at, begins, before, need, failed, free in zip(
-        failures.at.tolist(), failures.begins.tolist(), failures.before.tolist(), failures.need.tolist(), failures.failed.tolist(),
-        failures.device_free.tolist(), strict=True,
+        failures.at.tolist(), failures.begins.tolist(), befores, needs, failures.failed.tolist(), failures.device_free.tolist(),
+        strict=True,
     ):  # fmt: skip
         if failures.shares.threshold and not failed:
             continue  # given back by garbage collection, for all that is known

@@ -45,7 +45,8 @@ def replay(
         capacity: Bytes of the device; None: unlimited.
         fraction: Memory fraction set before the first call.
         log: Whether to keep the allocator's own entries.
-        bases: Addresses that the driver gave for the ranges obtained while recording, in order (for ties between equal free blocks).
+        bases: Addresses that the driver gave for the ranges obtained while recording, in order (for ties between equal free blocks). As
+            two rows: with what each was for, ``(2 * pool + small) * number of streams + stream``.
         keep_start: Begins with the ranges and blocks of ``workload.start`` as they were; False: its tensors are allocated first, by
             address, under the settings of the replay. In the log these are calls -1; if one of them fails, ``ooms`` begins above 0.
 
@@ -77,7 +78,7 @@ def replay(
     given = np.empty(0, np.int64) if bases is None else bases.astype(np.int64)
     r, m = new_state(
         numbers, rules, capacity, max(len(workload.streams), 1), len(workload.pools), _DONE[workload.done], given, workload.no_split,
-        _turns(workload),
+        _turns(workload), workload.captured,
     )  # fmt: skip
     if fraction is not None:
         r[mem.LIMIT], r[mem.BAR] = limits(fraction, numbers, capacity, rules)

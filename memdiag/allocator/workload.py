@@ -80,6 +80,8 @@ class Workload:
         no_split: Pools (indices) whose blocks are whole segments, never cut: ``MemPool(no_split=True)``.
         stand_in: Pools that serve a request of the default pool, from what they have free, where the driver has no more:
             ``MemPool(use_on_oom=True)``.
+        captured: Pools in which memory is asked for only while a CUDA graph is captured: nothing can be waited for then, so that cached
+            memory is not given back to try again.
         start: What was there before.
         done: When other streams are through: "now" (by the next call), "manual" (at COMPLETE and SYNC) or "recorded" (at FREE_COMPLETED).
         capacity_bytes: Bytes of the device as the source says; None: unknown.
@@ -97,6 +99,7 @@ class Workload:
     pools: tuple[tuple[int, int], ...] = ((0, 0),)
     no_split: frozenset[int] = frozenset()
     stand_in: frozenset[int] = frozenset()
+    captured: frozenset[int] = frozenset()
     start: Start = field(default_factory=Start)
     done: str = "recorded"
     capacity_bytes: int | None = None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from memdiag.allocator.machine.memory import (  # isort: skip
-    ADDRESS, A_RANGE, COUNT, DEVICE_ALLOCS, DEVICE_FREES, FREE_BYTES, GIVEN, HELD, IS_BROKEN, IS_PRIVATE, LANE, LENGTH, NEXT_ADDRESS,
-    NEXT_PLACE, NUMBER, NUM_BEFORE, NUM_GIVEN, NUM_RANGES, PAGE, PLACE, POOL, RESERVED, STATE, new_row, up,
+    ADDRESS, A_RANGE, COUNT, DEVICE_ALLOCS, DEVICE_FREES, FREE_BYTES, GIVEN, GIVEN_AT, GIVEN_BY_LANE, HELD, IS_BROKEN, IS_PRIVATE, LANE,
+    LENGTH, NEXT_ADDRESS, NEXT_PLACE, NUMBER, NUM_BEFORE, NUM_GIVEN, NUM_RANGES, PAGE, PLACE, POOL, RESERVED, STATE, new_row, up,
 )  # fmt: skip
 from memdiag.trace.compiled import lean_part
 from memdiag.trace.table import Array
@@ -23,7 +23,10 @@ def charge(r: Array, wanted: int) -> bool:
 
 @lean_part
 def obtain(r: Array, m: Array, lane: int, length: int, page: int) -> int:
-    """Returns a new range of addresses. They are those that the driver gave while recording, as far as these are known."""
+    """Returns a new range of addresses. They are those that the driver gave while recording, as far as these are known.
+
+    Where it is known what each was for, it is used for nothing else: a range of which nothing was ever mapped is in no recording.
+    """
     number = r[NUM_RANGES]
     r[NUM_RANGES] += 1
     segment = new_row(r, m)
@@ -31,6 +34,11 @@ def obtain(r: Array, m: Array, lane: int, length: int, page: int) -> int:
     m[segment + LANE], m[segment + STATE] = lane, A_RANGE
     m[m[lane + POOL] + HELD] += 1
     known = number - r[NUM_BEFORE]
+    if r[GIVEN_BY_LANE]:
+        known = m[lane + GIVEN_AT]
+        while known < r[NUM_GIVEN] and m[r[GIVEN] + r[NUM_GIVEN] + known] != lane:
+            known += 1
+        m[lane + GIVEN_AT] = known + 1
     if known < r[NUM_GIVEN] and m[r[GIVEN] + known] >= 0:
         m[segment + ADDRESS] = m[r[GIVEN] + known]
     else:

@@ -7,11 +7,11 @@ from memdiag.allocator.machine.driver import charge, gained, obtain, taken
 from memdiag.allocator.machine.expandable import grow
 
 from memdiag.allocator.machine.memory import (  # isort: skip
-    ADDRESS, ALIGNMENT, CALL, COUNT, EXPANDABLE, FREE, FREEABLE, FREE_BYTES, GC, HOLE, INDEX, IS_BROKEN, IS_LAZY, IS_LOGGED, IS_OPEN,
-    IS_PRIVATE, IS_SMALL, KNOWN, LANE, LANES, LENDS_LAST, LIMIT, LOG_ACTION, LOG_CALL, LOG_OFF, LOG_POOL, LOG_SEG, LOG_SIZE, LOG_STREAM,
-    LOG_TENSOR, MAX_SPLIT, NEXT, NONE, NO_SPLIT, NUM_LOGGED, NUM_POOLS, NUM_STAND_IN, NUM_STREAMS, OFF, OOMS, OUTSTANDING, POOL, POOLS,
-    PREV, PRIVATE_IS_EXPANDABLE, RANGE, REJECT_ABOVE, RESERVED, RETRIES, ROUNDING, ROW, SEARCHES, SIZE, STANDS_IN, STATE, STREAM, SUCC,
-    TIE, USERS, up,
+    ADDRESS, ALIGNMENT, CALL, COUNT, EXPANDABLE, FREE, FREEABLE, FREE_BYTES, GC, HOLE, INDEX, IS_BROKEN, IS_CAPTURED, IS_LAZY, IS_LOGGED,
+    IS_OPEN, IS_PRIVATE, IS_SMALL, KNOWN, LANE, LANES, LENDS_LAST, LIMIT, LOG_ACTION, LOG_CALL, LOG_OFF, LOG_POOL, LOG_SEG, LOG_SIZE,
+    LOG_STREAM, LOG_TENSOR, MAX_SPLIT, NEXT, NONE, NO_SPLIT, NUM_LOGGED, NUM_POOLS, NUM_STAND_IN, NUM_STREAMS, OFF, OOMS, OUTSTANDING,
+    POOL, POOLS, PREV, PRIVATE_IS_EXPANDABLE, RANGE, REJECT_ABOVE, RESERVED, RETRIES, ROUNDING, ROW, SEARCHES, SIZE, STANDS_IN, STATE,
+    STREAM, SUCC, TIE, USERS, up,
 )  # fmt: skip
 from memdiag.allocator.machine.ordered import at_least, remove
 from memdiag.allocator.machine.release import collect, flush, is_expandable, lane_of, release_oversize
@@ -118,9 +118,10 @@ def _by_all_means(r: Array, m: Array, log: Array, lane: int, size: int, segment_
         block = _from_stand_in(r, m, lane, size)
         if r[IS_BROKEN]:
             return NONE
+    captures = m[m[lane + POOL] + IS_CAPTURED] != 0
     if block == NONE and release_oversize(r, m, log, lane, size):
         block = _from_driver(r, m, log, lane, size, segment_size)
-    if block == NONE and not is_capturing(r):
+    if block == NONE and not (captures or is_capturing(r)):
         flush(r, m, log)
         if r[IS_BROKEN]:
             return NONE
@@ -134,7 +135,7 @@ def _by_all_means(r: Array, m: Array, log: Array, lane: int, size: int, segment_
 @lean_part
 def allocate(r: Array, m: Array, log: Array, lane: int, size: int, segment_size: int, tensor: int) -> int:
     """Returns the block for a request of ``size`` bytes, rounded; NONE: out of memory."""
-    if not r[IS_LAZY] or r[OUTSTANDING] > _MOST_EVENTS:
+    if (not r[IS_LAZY] or r[OUTSTANDING] > _MOST_EVENTS) and not m[m[lane + POOL] + IS_CAPTURED]:
         poll(r, m, log)
     block = _search(r, m, lane, size)
     if block == NONE and r[IS_LAZY]:

@@ -24,12 +24,13 @@ HOLE, FREE, LIVE, PENDING, A_RANGE, GONE = range(6)
 # Of a range from the driver. PAGE is 0 for what cudaMalloc gave. PLACE orders ties, ADDRESS is where it lies.
 NUMBER, PAGE, PLACE, ADDRESS, LENGTH = range(5)  # and LANE, STATE as of a block
 # Of a lane: the free blocks of one half (small or large) of a pool on one stream. The row after it is the set of its holes.
-POOL, STREAM, IS_SMALL = KEY, TIE, PARENT  # and LEFT, SUCC, PRED as the head of a set
+# GIVEN_AT: as far as addresses that the driver gave are used up for it.
+POOL, STREAM, IS_SMALL, GIVEN_AT = KEY, TIE, PARENT, SIZE  # and LEFT, SUCC, PRED as the head of a set
 HOLES = ROW
 LANE_ROWS = 2
 # Of a pool. COUNT: how many ranges it is thought to have; HELD: how many it has. TURN: 0, or its place among the pools that stand in for
-# the default pool; STANDS_IN is the same while the pool is there.
-USERS, COUNT, KNOWN, FREEABLE, IS_PRIVATE, INDEX, NO_SPLIT, STANDS_IN, HELD, IS_OPEN, TURN = range(11)
+# the default pool; STANDS_IN is the same while the pool is there. IS_CAPTURED: whoever asks for memory in it captures a graph.
+USERS, COUNT, KNOWN, FREEABLE, IS_PRIVATE, INDEX, NO_SPLIT, STANDS_IN, HELD, IS_OPEN, TURN, IS_CAPTURED = range(12)
 # Of a stream: events in order.
 ISSUED, FINISHED, HEAD, TAIL = range(4)
 # Of an event in a stream's queue, and of a stream that a block was used on.
@@ -39,12 +40,12 @@ SEQUENCE, BLOCK, FOLLOWING, USED_STREAM, CAPTURED = range(5)
 (
     EXPANDABLE, MAX_SPLIT, SPLIT_IS_LIMITED, ROUNDING, SMALL_PAGE, LARGE_PAGE, LIMIT, GC, BAR, REJECT_ABOVE, ALIGNMENT, OWN_STREAM_COUNTS,
     IS_LAZY, TIES_BY_BIRTH, SCOPE_IS_CAPTURE, CAPTURE_USES_COUNT, PRIVATE_IS_EXPANDABLE, LENDS_LAST, TAKES_EXPANDABLE, DONE, NUM_STREAMS,
-    NUM_POOLS, LANES, POOLS, STREAMS, WAITING, GIVEN, NUM_GIVEN, NUM_BEFORE,
+    NUM_POOLS, LANES, POOLS, STREAMS, WAITING, GIVEN, NUM_GIVEN, GIVEN_BY_LANE, NUM_BEFORE,
     # Counters and the like.
     FREE_BYTES, DEVICE_BYTES, OTHERS, NUM_RANGES, NEXT_PLACE, NEXT_ADDRESS, SPARE, FRESH, NUM_ROWS, CAPACITY, SEED, BIRTHS, SEARCHES,
     RESERVED, ALLOCATED, ACTIVE, REQUESTED_BYTES, RETRIES, OOMS, DEVICE_ALLOCS, DEVICE_FREES, OUTSTANDING, NUM_SCOPES, DEFERRED, IS_BROKEN,
     IS_LOGGED, NUM_LOGGED, LOG_CAPACITY, CALL, AT, NUM_STAND_IN, NUM_REGISTERS,
-) = range(61)  # fmt: skip
+) = range(62)  # fmt: skip
 
 # When streams are through (register DONE).
 BY_NEXT_CALL, BY_HAND, AS_RECORDED = range(3)

@@ -27,12 +27,16 @@ def limits(fraction: float | None, conf: Conf, capacity: int | None, rules: Rule
 
 def new_state(
     conf: Conf, rules: Rules, capacity: int | None, num_streams: int, num_pools: int, done: int, given: Array,
-    no_split: Collection[int] = (), stand_in: Sequence[int] = (),
+    no_split: Collection[int] = (), stand_in: Sequence[int] = (), captured: Collection[int] = (),
 ) -> tuple[Array, Array]:  # fmt: skip
-    """Returns registers and memory of an allocator that holds nothing yet. ``given``: addresses of the ranges to come; -1: unknown."""
+    """Returns registers and memory of an allocator that holds nothing yet.
+
+    ``given``: addresses of the ranges to come, -1: unknown; as two rows, with the number of the lane of each.
+    """
     r = np.zeros(mem.NUM_REGISTERS, np.int64)
     num_lanes = num_pools * 2 * num_streams
-    given_rows = -(-len(given) // mem.ROW)
+    given, lane_of_given = given if given.ndim == 2 else (given, None)
+    given_rows = -(-len(given) * 2 // mem.ROW)
     r[mem.LANES] = mem.ROW  # the first row is nothing
     r[mem.POOLS] = r[mem.LANES] + num_lanes * mem.LANE_ROWS * mem.ROW
     r[mem.STREAMS] = r[mem.POOLS] + num_pools * mem.ROW
@@ -56,8 +60,12 @@ def new_state(
     m[pools[1:] + mem.IS_PRIVATE] = 1
     m[pools[list(no_split)] + mem.NO_SPLIT] = 1
     m[pools[list(stand_in)] + mem.TURN] = np.arange(len(stand_in)) + 1
+    m[pools[list(captured)] + mem.IS_CAPTURED] = 1
     m[r[mem.GIVEN] : r[mem.GIVEN] + len(given)] = given
-    r[mem.NUM_GIVEN] = len(given)
+    r[mem.NUM_GIVEN], r[mem.GIVEN_BY_LANE] = len(given), lane_of_given is not None
+    if lane_of_given is not None:
+        known_lane = (lane_of_given >= 0) & (lane_of_given < num_lanes)
+        m[r[mem.GIVEN] + len(given) :][: len(given)] = np.where(known_lane, lanes[np.where(known_lane, lane_of_given, 0)], 0)
 
     r[mem.EXPANDABLE], r[mem.GC], r[mem.IS_LAZY] = conf.expandable, conf.gc_threshold > 0, conf.is_lazy
     r[mem.MAX_SPLIT] = mem.UNLIMITED if conf.max_split is None else conf.max_split
@@ -100,7 +108,7 @@ def enlarge(r: Array, m: Array, log: Array) -> tuple[Array, Array]:
 
 def segments(r: Array, m: Array) -> Array:
     """Returns the address of every range there ever was, by number."""
-    begin = r[mem.GIVEN] + -(-r[mem.NUM_GIVEN] // mem.ROW) * mem.ROW
+    begin = r[mem.GIVEN] + -(-2 * r[mem.NUM_GIVEN] // mem.ROW) * mem.ROW
     rows = m[begin : r[mem.FRESH]].reshape(-1, mem.ROW)
     ranges = rows[rows[:, mem.STATE] == mem.A_RANGE]
     addresses: Array = ranges[np.argsort(ranges[:, mem.NUMBER]), mem.ADDRESS]
