@@ -104,6 +104,7 @@ typedef struct tensor {
   uint64_t dims, dim[32];
   int64_t stride[32], offset;
   int type;
+  int found; /* the dimension whose size depends on data, where one does */
   void *data;
 } tensor_t;
 typedef struct {

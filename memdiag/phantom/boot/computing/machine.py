@@ -9,12 +9,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from . import ways
+from . import ways_npu
 from .chance import Chance
 from .contents import Contents
 from .lists import ListOperator, is_by_lists
 from .operator import Operator
 from .tally import Tally
+from .ways import WAYS
 
 # Nothing is computed by these: they make room, or look at it in another way; and what they read back is read anyway.
 _IDLE = ("empty", "new_empty", "_empty", "resize", "_resize", "set_", "record_stream", "_local_scalar_dense", "is_set_to", "_pin_memory",
@@ -46,7 +47,7 @@ class Machine:
         self.contents = Contents(torch, limit_bytes)
         self.chance = Chance(torch, self.device)
         self._key = key
-        self._library: Any = None
+        self._libraries: dict[str, Any] = {}
         keys = torch._C.DispatchKey
         self.here = threading.local()
         self.no_autocast = torch._C.DispatchKeySet(getattr(keys, f"Autocast{key}"))
@@ -57,25 +58,28 @@ class Machine:
     def begin(self) -> None:
         """Wraps all operators that PyTorch has for the device."""
         capi, key = self.torch._C, getattr(self.torch._C.DispatchKey, self._key)
-        self._library = self.torch.library.Library("aten", "IMPL")
+        self._libraries = {space: self.torch.library.Library(space, "IMPL") for space in ("aten", *ways_npu.SPACES[self.device])}
         also = [f"aten::{name}" for name in _ALSO]
         names = dict.fromkeys([*capi._dispatch_get_registrations_for_dispatch_key(self._key), *also])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that kernels are put over others
             for name in names:
-                if name.startswith("aten::") and not name.startswith(_IDLE, 6):
-                    self._wrap(name[6:], partial(capi._dispatch_get_computed_kernel_for_dispatch_key, name, key))
+                space, _, short = name.partition("::")
+                if space == "aten" or (space in self._libraries and short in WAYS):
+                    self._wrap(space, short, partial(capi._dispatch_get_computed_kernel_for_dispatch_key, name, key))
         self._hide_from_the_compiler()
 
-    def _wrap(self, name: str, kernel: Callable[[], Any]) -> None:
+    def _wrap(self, space: str, name: str, kernel: Callable[[], Any]) -> None:
+        if name.startswith(_IDLE):
+            return
         packet, _, overload = name.partition(".")
-        operator = getattr(getattr(self.torch.ops.aten, packet, None), overload or "default", None)
+        operator = getattr(getattr(getattr(self.torch.ops, space), packet, None), overload or "default", None)
         if operator is None:
             return  # a kernel without an operator: for another version of PyTorch
         if any(answer.alias_info is not None and not answer.alias_info.is_write for answer in operator._schema.returns):
             return  # a view
         made = (ListOperator if is_by_lists(name, operator) else Operator)(self, name, operator, kernel())
-        self._library.impl(name, made.kernel(), self._key, with_keyset=True)
+        self._libraries[space].impl(name, made.kernel(), self._key, with_keyset=True)
 
     def _hide_from_the_compiler(self) -> None:
         """Where torch.compile is at work on a program, it would else compile these functions as well."""
@@ -104,7 +108,7 @@ class Machine:
 
     def way(self, name: str) -> Any:
         """Returns how the CPU does an operator of the device's own; None: as PyTorch has it."""
-        return ways.WAYS.get(name)
+        return WAYS.get(name)
 
 
 class _Alone:

@@ -18,6 +18,7 @@ _PRECISE = ("fill_", "zero_", "one_", "copy_", "constant_pad_nd", "clone", "_to_
 _HIDDEN = ("running_mean", "running_var")
 # How many elements there will be is what PyTorch reads back in the middle of these: it is found out before.
 _FINDS = ("nonzero", "_unique", "unique_", "masked_select")
+_MASKS = ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index")
 
 
 class Unknown(Exception):
@@ -80,6 +81,7 @@ class Operator:
         self._arguments = {argument.name: at for at, argument in enumerate(schema.arguments)}
         self._way = machine.way(base) or operator
         unread = getattr(self._way, "unread", ())
+        self._reads = getattr(self._way, "reads", False)
         self._sees_answers = getattr(self._way, "sees_answers", False)
         self.tensors = [  # place, name, what becomes of it, whether it is read at all
             (at, argument.name, self._fate(base, at, argument), argument.name not in unread)
@@ -95,6 +97,7 @@ class Operator:
         has_kernel = machine.torch._C._dispatch_has_computed_kernel_for_dispatch_key
         self._is_lacking = self._way is operator and not has_kernel(f"aten::{name}", "CPU")
         self._finds = base.startswith(_FINDS)
+        self._masks = base in _MASKS
 
     @staticmethod
     def _fate(base: str, at: int, argument: Any) -> int:
@@ -151,6 +154,8 @@ class Operator:
                 self._look(work, args, kwargs)
                 if self._finds:
                     early = self._found(work)
+                elif self._masks:
+                    early = self._masked(work), None
         except Exception as error:  # noqa: BLE001 - the program goes on
             self._note(work, error)
             work.args = []
@@ -165,6 +170,12 @@ class Operator:
         results = self._compute(work)
         first = results[0] if isinstance(results, tuple) else results
         return int(first.shape[0]), results
+
+    def _masked(self, work: Work) -> int:
+        """Returns how many elements a mask selects that stands in place of indices; -1: there is none."""
+        kinds = (self._torch.bool, self._torch.uint8)
+        masks = [index for index in work.args[1] if index is not None and index.dtype in kinds]
+        return int(masks[0].count_nonzero()) if masks else -1
 
     def _look(self, work: Work, args: Any, kwargs: Any) -> None:
         """Fills in the work; raises where it cannot be computed, after all that is changed has been noted."""
@@ -227,6 +238,11 @@ class Operator:
             work.targets.append((tensor, copy))
         return copy
 
+    def _read(self, tensor: Any) -> Any:
+        if not self.machine.contents.is_small(tensor):
+            raise TooLarge
+        return self._copy(Work(), tensor, READ)
+
     def _draw(self, work: Work, args: Any, kwargs: Any) -> None:
         """Chooses the seed, which depends on how far the device's generator is now."""
         at = self._arguments.get("generator", len(args))
@@ -269,6 +285,8 @@ class Operator:
     def _compute(self, work: Work, answers: Any = ()) -> Any:
         if self._sees_answers:
             work.kwargs["answers"] = answers
+        if self._reads:
+            work.kwargs["read"] = self._read
         if work.seed is None or self._takes_generator:
             return self._way(*work.args, **work.kwargs)
         with self.machine.chance.instead(work.seed):

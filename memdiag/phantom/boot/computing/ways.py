@@ -1,7 +1,8 @@
 """How the CPU does what only the device has an operator for: attention, layers of cuDNN, norms in one kernel.
 
 A way takes what the operator takes and returns what it returns, with None for what nobody reads but the operator's own backward pass.
-``unread`` names arguments of which it needs nothing; with ``sees_answers`` it is given what the device's operator has returned.
+``unread`` names arguments of which it needs nothing; with ``sees_answers`` it is given what the device's operator has returned, with
+``reads`` what copies a tensor of the device, if need be.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ _MOST_SCORES = 1 << 22  # elements: attention has one for each pair of places
 WAYS: dict[str, Any] = {}
 
 
-def _way(*names: str, unread: tuple[str, ...] = (), sees_answers: bool = False) -> Callable[[Any], Any]:
+def way(*names: str, unread: tuple[str, ...] = (), sees_answers: bool = False, reads: bool = False) -> Callable[[Any], Any]:
+    """Keeps a function as the way of operators."""
+
     def keep(function: Any) -> Any:
-        function.unread, function.sees_answers = unread, sees_answers
+        function.unread, function.sees_answers, function.reads = unread, sees_answers, reads
         WAYS.update(dict.fromkeys(names, function))
         return function
 
@@ -28,7 +31,7 @@ def _torch() -> Any:
     return sys.modules["torch"]
 
 
-class _Attention:
+class Attention:
     """Attention as it is defined, in single precision.
 
     Args:
@@ -96,60 +99,60 @@ def _drawn() -> tuple[Any, Any]:
     return torch.tensor(torch.default_generator.initial_seed(), device="cpu"), torch.tensor(0, device="cpu")
 
 
-@_way("_scaled_dot_product_flash_attention")
+@way("_scaled_dot_product_flash_attention")
 def _flash(query: Any, key: Any, value: Any, dropout: float = 0.0, is_causal: bool = False, *_: Any, scale: Any = None) -> Any:
     seed, nothing = _drawn()
-    made = _Attention(query, key, value, None, is_causal=is_causal, scale=scale, dropout=dropout, seeds=(seed, nothing))
+    made = Attention(query, key, value, None, is_causal=is_causal, scale=scale, dropout=dropout, seeds=(seed, nothing))
     return made.output(), made.sums, None, None, None, None, seed.expand(2), None, None
 
 
-@_way("_scaled_dot_product_efficient_attention", sees_answers=True)
+@way("_scaled_dot_product_efficient_attention", sees_answers=True)
 def _efficient(
     query: Any, key: Any, value: Any, bias: Any, _: bool, dropout: float = 0.0, is_causal: bool = False, *, scale: Any = None, answers: Any
 ) -> Any:  # fmt: skip
     seeds = _drawn() if answers[2].device.type != "cpu" else answers[2:4]  # in a graph they lie on the device
-    made = _Attention(query, key, value, bias, is_causal=is_causal, scale=scale, dropout=dropout, seeds=seeds)
+    made = Attention(query, key, value, bias, is_causal=is_causal, scale=scale, dropout=dropout, seeds=seeds)
     return made.output(), None, *seeds
 
 
-@_way("_scaled_dot_product_cudnn_attention")
+@way("_scaled_dot_product_cudnn_attention")
 def _cudnn(
     query: Any, key: Any, value: Any, bias: Any, _: bool, dropout: float = 0.0, is_causal: bool = False, *__: Any, scale: Any = None
 ) -> Any:  # fmt: skip
     seeds = _drawn()
-    made = _Attention(query, key, value, bias, is_causal=is_causal, scale=scale, dropout=dropout, seeds=seeds)
+    made = Attention(query, key, value, bias, is_causal=is_causal, scale=scale, dropout=dropout, seeds=seeds)
     return made.output(), None, None, None, None, None, *seeds, None
 
 
 _BEHIND = ("out", "logsumexp", "cum_seq_q", "cum_seq_k", "unused")
 
 
-@_way("_scaled_dot_product_flash_attention_backward", unread=(*_BEHIND, "philox_offset"))
+@way("_scaled_dot_product_flash_attention_backward", unread=(*_BEHIND, "philox_offset"))
 def _flash_backward(grad: Any, query: Any, key: Any, value: Any, *rest: Any, scale: Any = None) -> Any:
     dropout, is_causal, seed = rest[6:9]  # behind the output, the sums, and how long the sequences are
     seeds = (seed.reshape(-1)[:1], _torch().zeros(1, dtype=_torch().int64, device="cpu"))
-    return _Attention(query, key, value, None, is_causal=is_causal, scale=scale, dropout=dropout, seeds=seeds).gradients(grad)[:3]
+    return Attention(query, key, value, None, is_causal=is_causal, scale=scale, dropout=dropout, seeds=seeds).gradients(grad)[:3]
 
 
-@_way("_scaled_dot_product_efficient_attention_backward", unread=_BEHIND)
+@way("_scaled_dot_product_efficient_attention_backward", unread=_BEHIND)
 def _efficient_backward(grad: Any, query: Any, key: Any, value: Any, bias: Any, *rest: Any, scale: Any = None) -> Any:
     seeds, dropout, is_causal = rest[2:4], rest[4], len(rest) > 6 and rest[6]  # behind the output and the sums; rest[5]: what is wanted
-    found = _Attention(query, key, value, bias, is_causal=is_causal, scale=scale, dropout=dropout, seeds=seeds).gradients(grad)
+    found = Attention(query, key, value, bias, is_causal=is_causal, scale=scale, dropout=dropout, seeds=seeds).gradients(grad)
     return (*found[:3], None if bias is None else found[3].sum_to_size(bias.shape))
 
 
-@_way("_scaled_dot_product_cudnn_attention_backward", unread=_BEHIND)
+@way("_scaled_dot_product_cudnn_attention_backward", unread=_BEHIND)
 def _cudnn_backward(grad: Any, query: Any, key: Any, value: Any, *rest: Any, scale: Any = None) -> Any:
     seeds, bias, dropout, is_causal = rest[2:4], rest[4], rest[9], rest[10]
-    return _Attention(query, key, value, bias, is_causal=is_causal, scale=scale, dropout=dropout, seeds=seeds).gradients(grad)[:3]
+    return Attention(query, key, value, bias, is_causal=is_causal, scale=scale, dropout=dropout, seeds=seeds).gradients(grad)[:3]
 
 
-@_way("cudnn_batch_norm")
+@way("cudnn_batch_norm")
 def _batch_norm(of: Any, weight: Any, bias: Any, mean: Any, variance: Any, is_training: bool, momentum: float, epsilon: float) -> Any:
     return (*_torch().ops.aten.native_batch_norm(of, weight, bias, mean, variance, is_training, momentum, epsilon), None)
 
 
-@_way("cudnn_batch_norm_backward", unread=("reserveSpace",))
+@way("cudnn_batch_norm_backward", unread=("reserveSpace",))
 def _batch_norm_backward(
     of: Any, grad: Any, weight: Any, mean: Any, variance: Any, saved_mean: Any, saved_variance: Any, epsilon: float, _: Any
 ) -> Any:  # fmt: skip
@@ -157,7 +160,7 @@ def _batch_norm_backward(
     return backward(grad, of, weight, mean, variance, saved_mean, saved_variance, True, epsilon, [True] * 3)
 
 
-@_way("_fused_rms_norm")
+@way("_fused_rms_norm")
 def _rms_norm(of: Any, sizes: Any, weight: Any = None, epsilon: Any = None) -> Any:
     torch = _torch()
     dims = list(range(-len(sizes), 0))
@@ -167,7 +170,7 @@ def _rms_norm(of: Any, sizes: Any, weight: Any = None, epsilon: Any = None) -> A
     return whole * factor * (1 if weight is None else weight.to(whole.dtype)), factor
 
 
-@_way("_fused_rms_norm_backward")
+@way("_fused_rms_norm_backward")
 def _rms_norm_backward(grad: Any, of: Any, sizes: Any, factor: Any, weight: Any, _: Any) -> Any:
     dims = list(range(-len(sizes), 0))
     whole, grad = of.to(factor.dtype), grad.to(factor.dtype)
