@@ -57,9 +57,12 @@ class Recorded:
         counts = self.counts.get(device.device)
         counted = (columns["allocs"] >= 0) & (columns["device"] == device.device)
         if counts is not None and counted.any():
-            action = device.events.action
-            after_alloc = _after(action == schema.ALLOC, columns["allocs"], counts[0])
-            after_free = _after(action == schema.FREE_REQUESTED, columns["frees"], counts[1])
+            allocs = np.flatnonzero(device.events.action == schema.ALLOC) + 1
+            frees = _ends_of_frees(device)
+            # The counters are read after the events, when tensors may have been freed: no more frees can be missing than allocations.
+            missing = max(counts[0] - len(allocs), 0)
+            after_alloc = _after(allocs, columns["allocs"], missing)
+            after_free = _after(frees, columns["frees"], min(max(counts[1] - len(frees), 0), missing))
             where = np.where(counted, np.maximum(after_alloc, after_free), where)
             if "kind" in columns:
                 _around_ooms(where, columns, device)
@@ -134,11 +137,26 @@ def _around_ooms(where: Array, columns: Mapping[str, Array], device: DeviceTrace
         after[(after >= 0) & (after <= event)] = event + 1
 
 
-def _after(happened: Array, count: Array, total: int) -> Array:
-    """Returns the event after the one with which a count was reached; 0: before the first that is kept."""
-    at = np.append(0, np.flatnonzero(happened) + 1)
-    kept = len(at) - 1
-    after: Array = at[np.clip(count - (total - kept), 0, kept)]
+def _ends_of_frees(device: DeviceTrace) -> Array:
+    """Returns for each free the event after it. One that is completed at once is one call, which no mark can divide."""
+    events = device.events
+    ends = np.flatnonzero(events.action == schema.FREE_REQUESTED) + 1
+    following = np.minimum(ends, device.num_events - 1)
+    at_once = (ends < device.num_events) & (events.action[following] == schema.FREE_COMPLETED)
+    at_once &= events.tensor[following] == events.tensor[ends - 1]
+    after: Array = ends + at_once
+    return after
+
+
+def _after(ends: Array, count: Array, missing: int) -> Array:
+    """Returns the event after the one with which a count was reached; 0: before the first that is kept.
+
+    Args:
+        ends: Of each event of the kind that is kept, the event after it.
+        count: Events of the kind so far.
+        missing: How many of them came before the first that is kept.
+    """
+    after: Array = np.append(0, ends)[np.clip(count - missing, 0, len(ends))]
     return after
 
 

@@ -57,6 +57,15 @@ def test_a_full_ring_says_what_is_left(opened):
     assert "MD921" not in notes_of(opened(max_events=num + 1))
 
 
+def test_what_is_freed_after_the_last_event_moves_no_mark(opened):
+    whole = opened()
+    device, (allocs, frees) = whole.devices[0], whole.recorded.counts[0]
+    late = opened(counts={0: {"allocs": allocs, "frees": frees + 500}})
+    where = [each.recorded.place(device, each.recorded.marks) for each in (whole, late)]
+    assert (whole.recorded.marks["frees"] > 0).any()
+    assert where[0].tolist() == where[1].tolist()
+
+
 @pytest.mark.parametrize(
     ("window", "said"),
     [([3, 6], "steps 3 to 5"), ([3, None], "step 3 and later"), ([0, 2], "steps 0 to 1"), ([0, None], ""), (["a", None], ""), (7, "")],
