@@ -7,7 +7,8 @@ Best are the marks of memdiag's own recorder; next come stacks; sizes that repea
 * forward: calls of layers, or of the whole stack of layers (``hooks``).
 * step: ``train_step``. Here: a training step, which ends where the next one begins.
 * optimizer: its first step that really updates, and those before it (skipped by the loss scaler). Here: up to the first one in which
-  optimizer state is made; without state, the first one. A trace that begins later has none of them.
+  optimizer state is made; without state, the first one. A trace that begins later has none of them. The step that is hooked is
+  Megatron's, which also scales and clips gradients: where stacks show it, it is longer than that of PyTorch's optimizer within it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from memdiag.allocator.lifecycle.marks import FORWARD_BEGIN, FORWARD_END, PRECISE_BEGIN, PRECISE_END, RELEASE, STEP_BEGIN, STEP_END, Marks
-from memdiag.allocator.lifecycle.module_calls import edges_of_layers, edges_of_stacks
+from memdiag.allocator.lifecycle.module_calls import edges_of_layers, edges_of_stacks, with_those_too_deep
 from memdiag.allocator.lifecycle.stack_calls import edges_of
 from memdiag.allocator.workload import Workload
 from memdiag.errors import MemdiagError
@@ -26,6 +27,7 @@ HOOKS: tuple[str, ...] = ("layer", "stack")
 _INITIALISATION, _FORWARD, _OPTIMIZER = (schema.PHASES.index(name) for name in ("initialisation", "forward", "optimizer"))
 _STATE = schema.CATEGORIES.index("optimizer_state")
 _NONE = "none"
+_MEGATRON = "megatron/core/optimizer/"
 
 Event = tuple[int, int]  # the event before which a mark stands, and its kind
 
@@ -99,8 +101,12 @@ def _forward(trace: Trace, device: DeviceTrace, hooks: str) -> tuple[list[Event]
     edges: list[tuple[int, bool]] = []
     basis = _NONE
     if trace.recorded is not None:
-        edges = edges_of_layers(trace.recorded, device) if hooks == "layer" else edges_of_stacks(trace.recorded, device)
-        basis = "marks"
+        edges, basis = edges_of_stacks(trace.recorded, device), "marks"
+        if hooks == "layer" and (layers := edges_of_layers(trace.recorded, device)):
+            all_layers = with_those_too_deep(layers, edges, edges_of(trace.stacks, device, layers=True))
+            edges, basis = all_layers, "marks" if len(all_layers) == len(layers) else "marks and stacks"
+        elif hooks == "layer":
+            edges = []
     if not edges:
         edges, basis = edges_of(trace.stacks, device, layers=hooks == "layer"), "stacks"
     if not edges:  # no layers show: a whole forward pass is the nearest thing
@@ -119,7 +125,7 @@ def _optimizer(trace: Trace, device: DeviceTrace, steps: tuple[list[Event], list
     begins = np.array([begin for begin, _ in steps[1]], np.int64)
     number = np.searchsorted(begins, at, side="right")
     change = np.flatnonzero(np.diff(number)) + 1
-    spans = [(int(part[0]), int(part[-1]) + 1) for part in np.split(at, change)]
+    spans = [_whole_step(trace, device, int(part[0]), int(part[-1]) + 1) for part in np.split(at, change)]
     tensors = device.tensors
     made = tensors.alloc_at[(tensors.category == _STATE) & (tensors.alloc_at >= 0)]
     real = next((i for i, (begin, end) in enumerate(spans) if ((made >= begin) & (made < end)).any()), None)
@@ -131,3 +137,26 @@ def _optimizer(trace: Trace, device: DeviceTrace, steps: tuple[list[Event], list
     for begin, end in spans[: real + 1]:
         marks += [(begin, RELEASE), (begin, PRECISE_BEGIN), (end, PRECISE_END)]
     return marks
+
+
+def _whole_step(trace: Trace, device: DeviceTrace, begin: int, end: int) -> tuple[int, int]:
+    """Returns the events of a step of Megatron's optimizer, given those of PyTorch's optimizer within it; without its stacks, these."""
+    asks = np.flatnonzero(device.events.action == schema.ALLOC)
+    known: dict[int, bool] = {}
+
+    def is_within(event: int) -> bool:
+        stack = int(device.events.stack[event])
+        if stack not in known:
+            frames = trace.stacks[stack] if stack >= 0 else ()
+            known[stack] = any(frame.name == "step" and _MEGATRON in frame.filename and frame.is_python for frame in frames)
+        return known[stack]
+
+    for event in asks[: np.searchsorted(asks, begin)][::-1].tolist():
+        if not is_within(event):
+            break
+        begin = event
+    for event in asks[np.searchsorted(asks, end) :].tolist():
+        if not is_within(event):
+            break
+        end = event + 1
+    return begin, end

@@ -18,32 +18,43 @@ Edge = tuple[int, bool]  # the event before which it stands, and whether a call 
 
 
 def edges_of_layers(recorded: Recorded, device: DeviceTrace) -> list[Edge]:
-    """Returns where calls of the parts of lists begin and end, in order; calls may stand within calls."""
+    """Returns where calls of the parts of lists begin and end, in order; calls may stand within calls.
+
+    A call begins with a mark of the very module. What runs of a layer without one is no call of the layer: activation checkpointing
+    computes a part of it again, and enters the part directly.
+    """
     edges: list[Edge] = []
     open_calls: list[str] = []
+    is_first = True  # what runs where the marks begin was entered before
     for at, path in _marks(recorded, device):
         wanted = _numbered(path)
-        shared = 0
-        while shared < min(len(wanted), len(open_calls)) and wanted[shared] == open_calls[shared]:
-            shared += 1
-        edges += [(at, False)] * (len(open_calls) - shared) + [(at, True)] * (len(wanted) - shared)
-        open_calls = wanted
+        kept = [call for call in open_calls if call in wanted]
+        entered = [call for call in wanted if call not in kept and (call == path or is_first)]
+        edges += [(at, False)] * (len(open_calls) - len(kept)) + [(at, True)] * len(entered)
+        open_calls, is_first = kept + entered, False
     return edges + [(device.num_events, False)] * len(open_calls)
 
 
 def edges_of_stacks(recorded: Recorded, device: DeviceTrace) -> list[Edge]:
     """Returns where calls of the owners of lists begin and end.
 
-    Of a list that the model itself owns, the call lasts from the first of its parts to the last that runs before the model returns.
+    Of a list that the model itself owns, the call lasts from the first of its parts to the last that runs before the model returns. A part
+    that activation checkpointing computes again, from backward, is no call of the owner: nothing enters that.
     """
     # Parts of a list may be too deep to be placed, where events have no times; their names tell the owner all the same.
     owners = {owner for name in np.unique(recorded.modules["name"]).tolist() if name >= 0 for owner in _owner(recorded.names[name])}
     edges: list[Edge] = []
     current: str | None = None
     left_at = -1  # the latest event at which no part of a list of the model itself ran any more
+    before: str | None = None  # the mark before; None: there was none, and what runs was entered before
+    is_in_model = False
     for at, path in _marks(recorded, device):
+        if not before:
+            is_in_model = bool(path) and (before is None or not _numbered(path))
         inside = next((owner for owner in owners if owner and (path == owner or path.startswith(owner + "."))), None)
-        if inside is None and "" in owners:
+        if before is not None and inside not in {None, current, path}:
+            inside = None
+        if inside is None and "" in owners and is_in_model:
             if _numbered(path):
                 inside, left_at = "", -1
             elif current == "":
@@ -55,9 +66,34 @@ def edges_of_stacks(recorded: Recorded, device: DeviceTrace) -> list[Edge]:
             if inside is not None:
                 edges.append((at, True))
             current, left_at = inside, -1
+        before = path
     if current is not None:
         edges.append((left_at if left_at >= 0 else device.num_events, False))
     return edges
+
+
+def with_those_too_deep(layers: list[Edge], stacks: list[Edge], guessed: list[Edge]) -> list[Edge]:
+    """Returns calls of layers, with those that are guessed where a call of a stack shows none.
+
+    Marks of calls that lie deep within others have no place in recordings whose events have no times. The same layers computed again
+    from backward have one.
+
+    Args:
+        layers: Edges of the layers that marks show.
+        stacks: Edges of the owners, one after the other.
+        guessed: Edges of layers that call stacks show, one after the other.
+    """
+    begins = np.array([at for at, is_begin in layers if is_begin], np.int64)
+    spans = [(begin, end) for (begin, _), (end, _) in zip(stacks[::2], stacks[1::2], strict=True)]
+    silent = [(begin, end) for begin, end in spans if np.searchsorted(begins, begin) == np.searchsorted(begins, end)]
+    added = [
+        (begin, end)
+        for (begin, _), (end, _) in zip(guessed[::2], guessed[1::2], strict=True)
+        if any(first <= begin < last for first, last in silent)
+    ]
+    ranked = [(at, 1, is_begin) for at, is_begin in layers]
+    ranked += [edge for begin, end in added for edge in ((begin, 2, True), (end, 0, False))]
+    return [(at, is_begin) for at, _, is_begin in sorted(ranked, key=lambda edge: edge[:2])]
 
 
 def _marks(recorded: Recorded, device: DeviceTrace) -> Iterator[tuple[int, str]]:

@@ -14,7 +14,7 @@ import pytest
 from memdiag.allocator.from_trace import workload_of
 from memdiag.allocator.lifecycle.hooks import marks_of
 from memdiag.allocator.lifecycle.marks import KINDS, Marks, Windows
-from memdiag.allocator.lifecycle.module_calls import edges_of_layers, edges_of_stacks
+from memdiag.allocator.lifecycle.module_calls import edges_of_layers, edges_of_stacks, with_those_too_deep
 from memdiag.allocator.lifecycle.stack_calls import edges_of
 from memdiag.errors import MemdiagError
 from memdiag.sources.torch_snapshot import read
@@ -148,7 +148,10 @@ def test_layers_are_parts_of_lists() -> None:
 
 
 def test_experts_are_calls_within_calls() -> None:
-    experts = recorded((1, "layers.0"), (2, "layers.0.experts.3.up"), (3, "layers.0.experts"), (4, "layers.0.experts.5"), (6, "layers.1"))
+    experts = recorded(
+        (1, "layers.0"), (2, "layers.0.experts.3"), (2, "layers.0.experts.3.up"), (3, "layers.0.experts"), (4, "layers.0.experts.5"),
+        (6, "layers.1"),
+    )  # fmt: skip
     assert edges(edges_of_layers(experts, _Device())) == "(1 (2 )3 (4 )6 )6 (6 )100"
 
 
@@ -163,10 +166,32 @@ def test_a_stack_is_seen_where_its_layers_cannot_be_placed() -> None:
     assert edges(edges_of_stacks(deep, _Device())) == "(2 )9"
 
 
-def test_a_layer_computed_again_is_a_call_of_its_own() -> None:
+def test_a_layer_computed_again_is_a_call_of_its_own_and_none_of_the_stack() -> None:
     again = recorded((1, "layers.0"), (2, "GPT"), (3, ""), (5, "layers.0"), (6, ""), (7, "layers.0"), (8, ""))
     assert edges(edges_of_layers(again, _Device())) == "(1 )2 (5 )6 (7 )8"
-    assert edges(edges_of_stacks(again, _Device())) == "(1 )2 (5 )6 (7 )8"
+    assert edges(edges_of_stacks(again, _Device())) == "(1 )2"
+    inner = recorded((1, "decoder"), (2, "decoder.layers.0"), (3, "decoder"), (4, ""), (5, "decoder.layers.0"), (6, ""), (7, "decoder"))
+    assert edges(edges_of_stacks(inner, _Device())) == "(1 )4 (7 )100"
+
+
+def test_a_part_of_a_layer_computed_again_is_no_call_of_the_layer() -> None:
+    part = recorded((1, "GPT"), (2, "layers.0"), (3, "layers.0.mlp"), (4, "layers.0"), (5, "GPT"), (6, ""), (7, "layers.0.mlp"), (8, ""))
+    assert edges(edges_of_layers(part, _Device())) == "(2 )5"
+    assert edges(edges_of_stacks(part, _Device())) == "(2 )5"
+
+
+def test_where_marks_begin_a_call_may_be_under_way() -> None:
+    late = recorded((1, "decoder.layers.0.mlp"), (2, "decoder.layers.0"), (3, "decoder"), (4, "decoder.layers.1"), (5, "decoder"), (6, ""))
+    assert edges(edges_of_layers(late, _Device())) == "(1 )3 (4 )5"
+    assert edges(edges_of_stacks(late, _Device())) == "(1 )6"
+
+
+def test_layers_too_deep_for_marks_are_guessed_where_the_stack_runs() -> None:
+    again = [(20, True), (24, False), (24, True), (26, False)]  # from backward, the marks have a place
+    stacks = [(2, True), (10, False), (30, True), (40, False)]
+    guessed = [(2, True), (6, False), (6, True), (10, False), (15, True), (17, False), (30, True), (40, False)]
+    assert edges(with_those_too_deep(again, stacks, guessed)) == "(2 )6 (6 )10 (20 )24 (24 )26 (30 )40"
+    assert with_those_too_deep([*stacks], stacks, guessed) == stacks
 
 
 # ---- stacks
