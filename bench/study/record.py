@@ -3,8 +3,7 @@
     python bench/study/record.py --python VENV/bin/python --out FOLDER [--device cuda:h100-80g,capacity=61.22GiB] [--only 7b-s4096]
 
 VENV has megatron-core, and torch_npu or a CUDA build of torch; run this with a Python that has memdiag. It leaves FOLDER/<backend>/<name>/
-(a run of memdiag record), FOLDER/<backend>/index.json, and reports/study-traces.md with what FOLDER holds of all devices. Both devices are
-given the same memory, 61.22 GiB, so that what differs is the device's operators and its allocator.
+(a run of memdiag record), FOLDER/<backend>/index.json, and reports/study-traces.md with what FOLDER holds of all devices.
 
 A configuration that does not fit under the conventions of train.py is recorded all the same, up to the failure, and then in three ways:
 with recomputation until it fits (of the MLPs, of whole layers, of two layers at once); with sequence parallelism, and recomputation where
@@ -41,10 +40,16 @@ WORDS = {"none": "", "mlp": "MLPs recomputed", "full": "layers recomputed", "pai
 
 HEAD = """# The configurations of the lifecycle study on phantom devices
 
-Made by `python bench/study/record.py`. Bytes are peaks; room is what PyTorch could have at most: 61.22 GiB without the buffers of HCCL
-(400 MiB a communicator). Seconds are those of the whole command, from the shell and back to it, on two processor cores that others used
-too; CPU s is what it kept processors busy for. An empty "instead" is a configuration under the conventions of the study: bfloat16,
-float32 main parameters and gradients, Adam, no recomputation, no sequence parallelism, no distributed optimizer.
+Made by `python bench/study/record.py`. An empty "instead" is a configuration under the conventions of the study: bfloat16, float32 main
+parameters and gradients, Adam, no recomputation, no sequence parallelism, no distributed optimizer. Bytes are peaks. Both devices are given
+the same memory, 61.22 GiB, so that what differs is the device's operators and its allocator; room is what of it PyTorch could have, which
+on the NPU is less by HCCL's buffers (400 MiB a communicator). What NCCL takes on CUDA is not imitated.
+
+Seconds are those of the whole command, from the shell and back to it, on two processor cores with up to seventeen other programs waiting
+for them; CPU s is what it kept processors busy for. Of 8 such seconds for the first configuration about 4 are the import of torch,
+torch_npu and Megatron-core, 0.3 the model and its optimizer, 1 the three steps, 0.5 to 1 the writing of the recording, and the rest
+memdiag's start and summary: nothing is computed, and weights are made on the device that is not there. Where it is far more, stand-ins were
+compiled first, once.
 """
 
 
@@ -212,7 +217,7 @@ def write_report(root: Path) -> None:
     for index in sorted(root.glob("*/index.json"), reverse=True):
         told = json.loads(index.read_text())
         parts.append(as_markdown(read_back(index.parent), told["device"], told["versions"]))
-    reading = (__doc__ or "").strip().split("\n\n", 2)[-1]
+    reading = (__doc__ or "").strip().split("\n\n", 3)[-1]
     REPORT.write_text("\n".join([HEAD, reading, "", *parts]), encoding="utf-8")
 
 

@@ -17,6 +17,10 @@ REPORT = Path(__file__).parents[2] / "reports" / "study.md"
 MARK = "<!-- tables -->"
 TITLES = ("caching", "expandable", "lifecycle", "lifecycle-stack", "lifetime-oracle", "mempool", "stitch", "plan", "bound")
 SPLIT = ("rounding", "pending", "stranded", "foreign", "cache")
+SUMMARY = (
+    "All recordings together. Above the bound: the smallest card against the most bytes that live tensors take at one moment. Saved: the"
+    " smallest card against that of caching. More reserved: the peak on the card of the study against that of caching, where both run."
+)
 SMALLEST = (
     "Smallest card (memory for PyTorch) on which it runs; ✗: more than the card of the study has, so that it runs out of memory there."
 )
@@ -43,6 +47,43 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], words: int = 2) ->
     """A markdown table, its first columns words."""
     rule = ["---"] * words + ["--:"] * (len(head) - words)
     return ["| " + " | ".join(row) + " |" for row in (head, rule, *rows)] + [""]
+
+
+def summary(rows: Sequence[Row], titles: Sequence[str]) -> list[str]:
+    """What each policy comes to over all recordings of a device."""
+    lines = []
+    for title in titles:
+        known = [(row, row["results"][title]) for row in rows if title in row["results"]]
+        over = [result["smallest"] / least - 1 for row, result in known if (least := bound_of(row)) and result["smallest"]]
+        saved = [before - result["smallest"] for row, result in known if (before := row["results"]["caching"]["smallest"])]
+        runs = [(row["results"]["caching"], result) for row, result in known if not result["ooms"]]
+        more = [result["reserved"] - before["reserved"] for before, result in runs if not before["ooms"]]
+        cells = [f"{share:.1%}" for share in (median(over), max(over))] if over else ["", ""]
+        cells += [gib(int(value)) for value in (median(saved), max(saved), min(saved))]
+        cells += [
+            gib(int(median(more))) if more else "",
+            f"{len(runs)} of {len(known)}",
+            str(sum(bool(result["retries"]) for _, result in runs)),
+        ]
+        lines.append([title, *cells])
+    head = [
+        "policy",
+        "above the bound, median",
+        "most",
+        "saved, median",
+        "best",
+        "worst",
+        "more reserved, median",
+        "runs",
+        "of these, only by retries",
+    ]
+    return table(head, lines, words=1)
+
+
+def bound_of(row: Row) -> int | None:
+    """The most bytes that are live at one moment; None: not known."""
+    found: int | None = row["results"].get("bound", {}).get("smallest")
+    return found
 
 
 def grid(rows: Sequence[Row], titles: Sequence[str], cell: Callable[[Row, Row], str]) -> list[str]:
@@ -87,8 +128,10 @@ def device_part(device: str, rows: Sequence[Row]) -> list[str]:
         f"## {device}", "",
         f"{len(rows)} recordings. Of {exact} the recorded settings, replayed, give every recorded address and segment. All in GiB.", "",
         f"![Smallest card of every policy](study-{backend}.svg)", "",
-        SMALLEST, "", *grid(rows, titles, smallest), RESERVED, "", *grid(rows, titles, reserved), WHERE, "",
-        *table(["configuration", "policy", *SPLIT], split_rows(rows)),
+        SUMMARY, "", *summary(rows, titles),
+        SMALLEST, "", *grid(rows, titles, smallest),
+        RESERVED, "", *grid(rows, titles, reserved),
+        WHERE, "", *table(["configuration", "policy", *SPLIT], split_rows(rows)),
     ]  # fmt: skip
 
 
