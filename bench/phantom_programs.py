@@ -1,10 +1,14 @@
-"""Runs programs of other people's packages on a phantom CUDA device, each twice, and writes reports/phantom-programs.md.
+"""Runs programs of other people's packages on a phantom device, each twice, and writes reports/phantom-programs.md.
 
-    python bench/phantom_programs.py --python VENV/bin/python [--only llama] [--device cuda:h100-80g]
+    python bench/phantom_programs.py --python VENV/bin/python [--only "llama;ddp"] [--device cuda:h100-80g]
+    python bench/phantom_programs.py --python VENV/bin/python --device npu:910b-64g [--runs 20]
 
-VENV has a CUDA build of torch and the packages of PACKAGES; none is installed here. Each program is recorded with ``memdiag record``. In
-the table: the peaks of the device it ran on, the seconds of the whole process, and whether both runs asked the allocator for the same, in
-the same order, at the same addresses. What cannot be imitated shows the first line of what it said.
+VENV has a CUDA build of torch (for an NPU: torch_npu and its torch) and the packages of PACKAGES; none is installed here. The programs are
+written for CUDA; on an NPU torch_npu's transfer_to_npu runs them, and the table is in reports/phantom-programs-npu.md.
+
+Each program is recorded with ``memdiag record``. In the table: the peaks of the device it ran on, the seconds of the whole process, and
+whether the runs asked the allocator for the same, in the same order, at the same addresses. What cannot be imitated shows the first line of
+what it said.
 """
 
 from __future__ import annotations
@@ -19,8 +23,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import memdiag
@@ -28,22 +33,36 @@ from memdiag.units import format_bytes
 
 HERE = Path(__file__).parent
 REPORTS = HERE.parent / "reports"
-PACKAGES = ("torch", "transformers", "accelerate", "diffusers", "timm", "torchvision", "lightning", "megatron-core", "torchao", "triton")
+PACKAGES = (
+    "torch",
+    "torch_npu",
+    "transformers",
+    "accelerate",
+    "diffusers",
+    "timm",
+    "torchvision",
+    "lightning",
+    "megatron-core",
+    "torchao",
+    "triton",
+)
 TEXT = ("llama", "mistral", "qwen2", "qwen3", "mixtral", "gpt2", "bert", "vit", "whisper")
 TRAINED = ("llama", "gpt2", "bert", "vit")
 NETS = ("resnet50", "convnext_tiny", "vit_small_patch16_224", "efficientnet_b0")
 PARALLEL = ("ddp", "zero", "fsdp1", "fsdp2", "tensor", "pipeline")
+NATIVE = "../../tests/phantom/programs/train.py"  # a Llama-like model with checkpointing, written for torch_npu
 LIMIT = 300
 
 
 @dataclass(frozen=True)
 class Case:
-    """One program: its name in the table, its file and arguments, which rank of how many it is to be."""
+    """One program: its name in the table, its file and arguments, which rank of how many it is to be, whether it compiles."""
 
     name: str
     words: str
     rank: int | None = None
     world: int | None = None
+    compiles: bool = False
 
 
 @dataclass
@@ -61,8 +80,17 @@ class Row:
     hashes: list[str] = field(default_factory=list)
 
 
-def cases() -> list[Case]:
-    """All programs, in the order of the table."""
+def cases(device: str) -> list[Case]:
+    """All programs for a device, in the order of the table."""
+    if not device.startswith("npu:"):
+        return cuda_cases()
+    own = [Case("GPT, checkpointing, for torch_npu itself", f"{NATIVE} alone")]
+    own += [Case(f"the same, {kind}, rank 517 of 1,024", f"{NATIVE} {kind}", 517, 1024) for kind in ("ddp", "fsdp2")]
+    return own + [replace(case, words=f"on_npu.py {case.words}") for case in cuda_cases()]
+
+
+def cuda_cases() -> list[Case]:
+    """All programs, written for CUDA."""
     found = [Case(f"transformers {name}, plain loop", f"huggingface.py {name} plain") for name in TEXT]
     found += [Case(f"transformers {name}, checkpointing", f"huggingface.py {name} checkpointing") for name in ("llama", "gpt2")]
     found += [Case(f"transformers {name}, Trainer and accelerate", f"huggingface.py {name} trainer") for name in TRAINED]
@@ -74,8 +102,10 @@ def cases() -> list[Case]:
         Case("lightning, 16-mixed", "nets.py lightning"),
     ]
     found += [Case(f"timm {name}", f"nets.py timm:{name}") for name in NETS]
-    found += [Case(f"torchao {name}", f"nets.py torchao:{name}") for name in ("AdamW8bit", "AdamW4bit", "AdamWFp8")]
-    found += [Case(f"torch.compile, {mode}", f"nets.py compile:{mode}") for mode in ("default", "reduce-overhead", "max-autotune")]
+    found += [Case(f"torchao {name}", f"nets.py torchao:{name}", compiles=True) for name in ("AdamW8bit", "AdamW4bit", "AdamWFp8")]
+    found += [
+        Case(f"torch.compile, {mode}", f"nets.py compile:{mode}", compiles=True) for mode in ("default", "reduce-overhead", "max-autotune")
+    ]
     found += [Case(f"torch {kind}, rank 3 of 8", f"parallel.py {kind}", 3, 8) for kind in PARALLEL]
     sharded = "megatron_core.py --tp 8 --pp 4 --micro 8 --layers 32 --batch 4 --distributed-optimizer"
     experts = "megatron_core.py --tp 1 --ep 8 --experts 8 --layers 4 --length 2048"
@@ -122,16 +152,18 @@ def why(said: str) -> str:
 
 
 def measure(case: Case, python: str, device: str, runs: int) -> Row:
-    """Runs a program some times."""
+    """Runs a program some times; one that compiles once more before, which does not count."""
     row = Row(case.name, works=False)
-    for number in range(runs):
+    for number in range(-int(case.compiles), runs):
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch) / "run"
             status, seconds, said = record(case, python, device, folder)
-            row.seconds = seconds if not number else min(row.seconds, seconds)
+            row.seconds = seconds if number <= 0 else min(row.seconds, seconds)
             if status:
                 row.said = why(said)
                 return row
+            if number < 0:
+                continue
             events = entries(folder)
             row.hashes.append(hashlib.sha256(repr(events).encode()).hexdigest())
             if number:
@@ -151,9 +183,9 @@ def table(rows: Sequence[Row]) -> str:
     for row in rows:
         if row.works:
             figures = f"{row.num_events:,} | {format_bytes(row.allocated_bytes)} | {format_bytes(row.reserved_bytes)} | {row.seconds:.0f} s"
-            lines.append(
-                f"| {row.name} | yes{', but: ' + row.said if row.said else ''} | {figures} | {'yes' if row.is_repeated else 'no'} |"
-            )
+            alike = Counter(row.hashes).most_common(1)[0][1]
+            repeated = ("yes" if row.is_repeated else "no") if len(row.hashes) < 3 else f"{alike} of {len(row.hashes)}"
+            lines.append(f"| {row.name} | yes{', but: ' + row.said if row.said else ''} | {figures} | {repeated} |")
         else:
             lines.append(f"| {row.name} | no: {row.said.replace('|', '/')} | | | | {row.seconds:.0f} s | |")
     return "\n".join(lines)
@@ -170,24 +202,31 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--python", required=True)
     parser.add_argument("--device", default="cuda:h100-80g")
-    parser.add_argument("--only", default="", help="programs whose name holds this; the others are taken from the last report")
+    parser.add_argument("--only", default="", help="programs whose name holds one of these, by ;; the others are as in the last report")
     parser.add_argument("--runs", type=int, default=2)
     given = parser.parse_args()
-    kept = REPORTS / "phantom-programs.json"
+    kept = stem(given.device).with_suffix(".json")
     rows = {row["name"]: Row(**row) for row in json.loads(kept.read_text(encoding="utf-8"))} if given.only and kept.exists() else {}
-    for case in cases():
-        if given.only in case.name:
+    chosen = cases(given.device)
+    for case in chosen:
+        if any(part in case.name for part in given.only.split(";")):
             rows[case.name] = measure(case, given.python, given.device, given.runs)
             print(table([rows[case.name]]).splitlines()[-1], flush=True)
-            write([rows[one.name] for one in cases() if one.name in rows], given.python, given.device)
+            write([rows[one.name] for one in chosen if one.name in rows], given.python, given.device)
+
+
+def stem(device: str) -> Path:
+    """The report for a kind of device, without its suffix."""
+    return REPORTS / ("phantom-programs-npu" if device.startswith("npu:") else "phantom-programs")
 
 
 def write(rows: Sequence[Row], python: str, device: str) -> None:
     """Writes the report, and the rows by themselves."""
-    head = (REPORTS / "phantom-programs.md").read_text(encoding="utf-8").partition("<!-- table -->")[0]
+    report = stem(device)
+    head = report.with_suffix(".md").read_text(encoding="utf-8").partition("<!-- table -->")[0]
     about = f"\n{versions(python)}; {device}; {os.cpu_count()} processor cores.\n\n"
-    (REPORTS / "phantom-programs.md").write_text(f"{head}<!-- table -->\n{about}{table(rows)}\n", encoding="utf-8")
-    (REPORTS / "phantom-programs.json").write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n", encoding="utf-8")
+    report.with_suffix(".md").write_text(f"{head}<!-- table -->\n{about}{table(rows)}\n", encoding="utf-8")
+    report.with_suffix(".json").write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
