@@ -80,7 +80,8 @@ def streams():
 
 def loaders():
     data = torch.utils.data.TensorDataset(torch.randn(64, 8), torch.arange(64))
-    for batch, number in torch.utils.data.DataLoader(data, batch_size=16, pin_memory=True):
+    told = {} if tuple(map(int, torch.__version__.split(".")[:2])) > (2, 6) else {"pin_memory_device": "npu"}  # else it pins for CUDA only
+    for batch, number in torch.utils.data.DataLoader(data, batch_size=16, pin_memory=True, **told):
         there = batch.npu(non_blocking=True)
         torch.npu.synchronize()
         if not batch.is_pinned() or not torch.equal(there.cpu(), batch) or not torch.equal(number.npu().cpu(), number):
