@@ -1,43 +1,37 @@
-"""torch's own CUDA allocator on the phantom device does what was recorded of it: every address, every byte, every failure."""
+"""torch's own CUDA allocator on the phantom device does what was recorded of it: every place, every byte, every failure.
 
-import os
+One of the ten settings of each program; all: ``python tests/phantom/cuda_rows.py --python VENV/bin/python``, some minutes.
+"""
+
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from cuda_stand_in import needs_torch, run
-
-ROWS = Path(__file__).parents[3] / "shared/data/oracle"
-FILES = sorted(ROWS.glob("*.npz"))
-NUM_SETTINGS = 10
-EVERY = bool(os.environ.get("MEMDIAG_TEST_EVERY_ROW"))
-FIELDS = ["seg", "off", "reserved", "allocated", "active", "requested", "retries", "ooms", "device_allocs", "device_frees"]
-CASES = [(path, setting) for at, path in enumerate(FILES) for setting in (range(NUM_SETTINGS) if EVERY else [at % NUM_SETTINGS])]
+from cuda_rows import FILES, Rows, differences, some
+from cuda_stand_in import PYTHON, needs_torch
 
 pytestmark = [needs_torch, pytest.mark.skipif(not FILES, reason="the recorded rows (../shared/data/oracle) are not here")]
 
 
-@pytest.mark.parametrize(("path", "setting"), CASES, ids=lambda value: value.stem if isinstance(value, Path) else str(value))
-def test_every_row_comes_out(path, setting, tmp_path):
-    expected = np.load(path)
-    if f"{setting}/status" not in expected:
-        pytest.skip("this setting was not recorded")
-    given, out = tmp_path / "given.npz", tmp_path / "out.npz"
-    np.savez(given, **{name: expected[name] for name in ("op", "id", "size", "stream", "ops")})
-    done = run(
-        [Path(__file__).with_name("programs") / "replay_cuda.py", given, out], tmp_path,
-        device=f"cuda:h100-80g,total={int(expected['total'])},context=0",
-        PYTORCH_CUDA_ALLOC_CONF=str(expected["confs"][setting]), MEMDIAG_PHANTOM_EVENTS=str(expected["done"]),
-    )  # fmt: skip
-    if "not from Python" in done.stderr:
-        pytest.skip("a private pool of one stream cannot be had from Python")
-    assert done.returncode == 0, done.stderr[-2000:]
-    found = np.load(out)
-    assert (found["status"] == expected[f"{setting}/status"]).all()
-    for field in FIELDS:
-        different = np.nonzero(found[field] != np.cumsum(expected[f"{setting}/{field}"]))[0]
-        assert not len(different), f"{field}: {len(different)} rows differ, the first is {different[0]}"
+@pytest.fixture(scope="module")
+def rows():
+    made = Rows(PYTHON)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(("path", "setting"), some(1), ids=lambda value: value.stem if isinstance(value, Path) else str(value))
+def test_every_row_comes_out(path, setting, rows):
+    result = rows.of(path, setting)
+    if "not from Python" in result.said:
+        pytest.skip(result.said)
+    assert (result.said, result.differs) == ("", ())
+    assert result.num_calls
+
+
+def test_a_row_that_differs_is_seen():
+    assert differences({"seg": range(3)}, {"seg": [0, 1]}) == []
+    assert differences({"seg": [0, 1, 7]}, {"seg": [0, 1, 2]}) == ["seg in 1 calls, first 2: 7 and not 2"]

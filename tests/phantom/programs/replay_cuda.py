@@ -1,98 +1,144 @@
-"""Replays recorded allocator events through torch's own CUDA allocator: replay_cuda.py GIVEN.npz OUT.npz."""
+"""Makes calls of the allocator as told, with torch's own CUDA allocator: a .npz with op, id, size and stream in, one with rows out.
 
-import contextlib
+``replay_cuda.py GIVEN OUT`` does one program; without arguments, one JSON line on stdin is one program (given, out, and variables of the
+environment), each in a process of its own, made by fork after the slow import and before the device is touched.
+"""
+
 import ctypes
+import json
 import os
 import sys
+import traceback
 
 import numpy as np
 import torch
 
 COUNTS = {"reserved": "reserved_bytes", "allocated": "allocated_bytes", "active": "active_bytes", "requested": "requested_bytes"}
-FIELDS = ["status", "seg", "off", *COUNTS, "retries", "ooms", "device_allocs", "device_frees"]
-
-given = np.load(sys.argv[1])
-names = [str(name) for name in given["ops"]]
-device = ctypes.CDLL("libcuda.so.1")
-torch.cuda.init()
-runtime = ctypes.CDLL(None)
-streams = [torch.cuda.default_stream()]
-for _ in range(int(given["stream"].max(initial=0))):
-    handle = ctypes.c_void_p()
-    assert runtime.cudaStreamCreateWithPriority(ctypes.byref(handle), 1, 0) == 0
-    streams.append(torch.cuda.ExternalStream(handle.value))
-live, pools = {}, {}
-rows = {field: np.zeros(len(given["op"]), np.int64) for field in FIELDS}
-begin, size, ordinal, kind = ctypes.c_uint64(), ctypes.c_uint64(), ctypes.c_int64(), ctypes.c_int()
+TIMES = {"retries": "num_alloc_retries", "ooms": "num_ooms", "device_allocs": "num_device_alloc", "device_frees": "num_device_free"}
+NOT_FROM_PYTHON = "not from Python"
+C = torch._C
 
 
-def allocate(at, which, num_bytes, stream):
-    with torch.cuda.stream(streams[stream]):
-        tensor = torch.empty(num_bytes, dtype=torch.uint8, device="cuda")
-    live[which] = tensor
-    place = tensor.untyped_storage().data_ptr()
-    found = [ctypes.byref(value) for value in (begin, size, ordinal, kind)]
-    if place and device.memdiag_phantom_locate(ctypes.c_uint64(place), *found):
-        rows["seg"][at], rows["off"][at] = ordinal.value, place - begin.value
+class Pools:
+    """Private pools; torch has had functions of several names for them."""
+
+    def __init__(self):
+        self.made, self.end = {}, getattr(C, "_cuda_endAllocateToPool", None) or getattr(C, "_cuda_endAllocateCurrentStreamToPool", None)
+        self.begin = getattr(C, "_cuda_beginAllocateCurrentThreadToPool", None) or getattr(C, "_cuda_beginAllocateToPool", None)
+
+    def perform(self, op, which, stream):
+        if op == "pool_begin":
+            if stream >= 0:
+                sys.exit(f"{NOT_FROM_PYTHON}: a private pool of one stream")
+            if not self.begin or not hasattr(torch.cuda, "MemPool"):
+                sys.exit(f"{NOT_FROM_PYTHON}: a private pool of all streams")
+            self.made[which] = self.made.get(which) or torch.cuda.MemPool()
+            self.begin(0, self.made[which].id)
+        elif which in self.made:
+            if op == "pool_end":
+                self.end(0, self.made[which].id)
+                C._cuda_releasePool(0, self.made[which].id)
+            else:
+                del self.made[which]
 
 
-def perform(at, op, which, num_bytes, stream):  # noqa: C901, PLR0912 - one case for each kind of event
-    tensor = live.get(which)
-    if op in {"free", "record_stream"} and (tensor is None or not tensor.numel()):
-        live.pop(which, None) if op == "free" else None
-        rows["status"][at] = 2
-    elif op == "alloc":
-        allocate(at, which, num_bytes, stream)
-    elif op == "free":
-        del live[which]
-    elif op == "record_stream":
-        tensor.record_stream(streams[stream])
-    elif op == "empty_cache":
-        torch.cuda.empty_cache()
-    elif op == "complete":
-        device.memdiag_phantom_complete_all() if stream < 0 else device.memdiag_phantom_complete(
-            ctypes.c_void_p(streams[stream].cuda_stream)
-        )
-    elif op == "sync":
-        torch.cuda.synchronize()
-    elif op == "set_fraction":
-        torch.cuda.set_per_process_memory_fraction(num_bytes / 1e9)
-    elif op == "pool_begin":
-        if stream >= 0:
-            sys.exit("not from Python: a private pool of one stream")
-        pools.setdefault(which, None)
-        pools[which] = pools[which] or torch.cuda.MemPool()
-        torch._C._cuda_beginAllocateCurrentThreadToPool(0, pools[which].id)
-    elif op == "pool_end":
-        torch._C._cuda_endAllocateToPool(0, pools[which].id)
-        torch._C._cuda_releasePool(0, pools[which].id)
-    elif op == "pool_release":
-        del pools[which]
-    elif op == "reset_peak":
-        torch.cuda.reset_peak_memory_stats()
-    elif op == "external":
-        device.memdiag_phantom_set_foreign(0, ctypes.c_uint64(num_bytes))
-    elif op == "set_total":
-        device.memdiag_phantom_set_total(ctypes.c_uint64(num_bytes))
+class Program:
+    """Tensors, streams and pools of one program, and the rows of what its calls did."""
+
+    def __init__(self, given):
+        self.device = ctypes.CDLL("libcuda.so.1")
+        torch.cuda.init()
+        runtime = ctypes.CDLL(None)
+        self.streams = [torch.cuda.default_stream()]
+        for _ in range(int(given["stream"].max(initial=0))):
+            handle = ctypes.c_void_p()
+            assert runtime.cudaStreamCreateWithPriority(ctypes.byref(handle), 1, 0) == 0
+            self.streams.append(torch.cuda.ExternalStream(handle.value))
+        self.live, self.pools = {}, Pools()
+        self.rows = {name: np.full(len(given["op"]), -1, np.int64) for name in ("status", "seg", "off", *COUNTS, *TIMES)}
+        self.place = ctypes.c_uint64(), ctypes.c_uint64(), ctypes.c_int64(), ctypes.c_int()  # begin, size, ordinal, kind
+
+    def allocate(self, at, which, num_bytes, stream):
+        with torch.cuda.stream(self.streams[stream]):
+            self.live[which] = tensor = torch.empty(num_bytes, dtype=torch.uint8, device="cuda")
+        place = tensor.untyped_storage().data_ptr()
+        if place and self.device.memdiag_phantom_locate(ctypes.c_uint64(place), *map(ctypes.byref, self.place)):
+            self.rows["seg"][at], self.rows["off"][at] = self.place[2].value, place - self.place[0].value
+
+    def perform(self, at, op, which, num_bytes, stream):  # noqa: C901 - one case for each kind of call
+        tensor = self.live.get(which)
+        if op in {"free", "record_stream"} and (tensor is None or not tensor.numel()):
+            self.live.pop(which, None) if op == "free" else None
+            self.rows["status"][at] = 2
+        elif op == "alloc":
+            self.allocate(at, which, num_bytes, stream)
+        elif op == "free":
+            del self.live[which]
+        elif op == "record_stream":
+            tensor.record_stream(self.streams[stream])
+        elif op == "empty_cache":
+            torch.cuda.empty_cache()
+        elif op == "complete":
+            where = () if stream < 0 else (ctypes.c_void_p(self.streams[stream].cuda_stream),)
+            (self.device.memdiag_phantom_complete if where else self.device.memdiag_phantom_complete_all)(*where)
+        elif op == "sync":
+            torch.cuda.synchronize()
+        elif op == "set_fraction":
+            torch.cuda.set_per_process_memory_fraction(num_bytes / 1e9)
+        elif op.startswith("pool_"):
+            self.pools.perform(op, which, stream)
+        elif op == "reset_peak":
+            torch.cuda.reset_peak_memory_stats()
+        elif op == "external":
+            self.device.memdiag_phantom_set_foreign(0, ctypes.c_uint64(num_bytes))
+        elif op == "set_total":
+            self.device.memdiag_phantom_set_total(ctypes.c_uint64(num_bytes))
+
+    def run(self, given):
+        names = [str(name) for name in given["ops"]]
+        for at, (op, *arguments) in enumerate(zip(*(given[name].tolist() for name in ("op", "id", "size", "stream")), strict=True)):
+            self.rows["status"][at] = 0
+            try:
+                self.perform(at, names[op], *arguments)
+            except torch.cuda.OutOfMemoryError:
+                self.rows["status"][at] = 1
+            stats = C._cuda_memoryStats(0)
+            for field, name in COUNTS.items():
+                self.rows[field][at] = stats[name]["all"]["current"]
+            for field, name in TIMES.items():
+                self.rows[field][at] = stats.get(name, -1)  # older versions do not count calls of the driver
 
 
-for at, (op, which, num_bytes, stream) in enumerate(zip(*(given[name].tolist() for name in ("op", "id", "size", "stream")), strict=True)):
-    rows["seg"][at] = rows["off"][at] = -1
+def main(given, out):
+    calls = np.load(given)
+    program = Program(calls)
     try:
-        with contextlib.suppress(KeyError):
-            perform(at, names[op], which, num_bytes, stream)
-    except torch.OutOfMemoryError:
-        rows["status"][at] = 1
-    stats = torch._C._cuda_memoryStats(0)
-    for field, name in COUNTS.items():
-        rows[field][at] = stats[name]["all"]["current"]
-    for field, name in {
-        "retries": "num_alloc_retries",
-        "ooms": "num_ooms",
-        "device_allocs": "num_device_alloc",
-        "device_frees": "num_device_free",
-    }.items():
-        rows[field][at] = stats[name]
-np.savez(sys.argv[2], **rows)
-sys.stdout.flush()
-os._exit(0)
+        program.run(calls)
+    finally:
+        np.savez(out, **program.rows)
+    os._exit(0)
+
+
+def in_a_child(given, out, environment):
+    """How it ended: 0, the exit status, or minus a signal; its last words are on stderr."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            os.environ.update(environment)
+            main(given, out)
+        except SystemExit as end:
+            print(end, file=sys.stderr)
+        except BaseException:  # noqa: BLE001 - the parent goes on with the next
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+if len(sys.argv) > 1:
+    main(*sys.argv[1:])
+else:
+    for line in sys.stdin:
+        print(in_a_child(**json.loads(line)), flush=True)

@@ -6,6 +6,7 @@
 #include "../core/memory.h"
 #include "../core/properties.h"
 #include "../core/streams.h"
+#include "entry.h"
 
 using namespace phantom;
 
@@ -155,3 +156,6 @@ API int cuPointerGetAttributes(unsigned count, int* which, void** to, uint64_t a
   return kSuccess;
 }
 API int cuPointerSetAttribute(const void*, int, uint64_t) { return kSuccess; }
+
+ALSO_PLAIN(cuDeviceTotalMem) ALSO_PLAIN(cuMemGetInfo) ALSO_PLAIN(cuCtxPushCurrent) ALSO_PLAIN(cuCtxPopCurrent)
+ALSO_PLAIN(cuDevicePrimaryCtxRelease) ALSO_PLAIN(cuDevicePrimaryCtxSetFlags)

@@ -7,6 +7,7 @@
 #include "../core/properties.h"
 #include "../core/refuse.h"
 #include "../core/streams.h"
+#include "entry.h"
 
 using namespace phantom;
 
@@ -175,3 +176,5 @@ API int cuCtxFromGreenCtx(void**, void*) { return refuse("libcuda", "cuCtxFromGr
 API int cuDeviceGetDevResource(int, ...) { return refuse("libcuda", "cuDeviceGetDevResource", kNotSupported); }
 API int cuDevResourceGenerateDesc(void**, ...) { return refuse("libcuda", "cuDevResourceGenerateDesc", kNotSupported); }
 API int cuDevSmResourceSplitByCount(void*, ...) { return refuse("libcuda", "cuDevSmResourceSplitByCount", kNotSupported); }
+
+ALSO_PLAIN(cuModuleGetGlobal) ALSO_PLAIN(cuStreamDestroy) ALSO_PLAIN(cuEventDestroy) ALSO_PLAIN(cuLinkCreate) ALSO_PLAIN(cuLinkAddData)

@@ -10,6 +10,7 @@
 #include "../core/refuse.h"
 #include "../core/streams.h"
 #include "../core/values.h"
+#include "entry.h"
 
 using namespace phantom;
 
@@ -186,3 +187,7 @@ API int cuMulticastCreate(void*, ...) { return no_such("cuMulticastCreate"); }
 API int cuMulticastAddDevice(void*, ...) { return no_such("cuMulticastAddDevice"); }
 API int cuMulticastBindMem(void*, ...) { return no_such("cuMulticastBindMem"); }
 API int cuMulticastUnbind(void*, ...) { return no_such("cuMulticastUnbind"); }
+
+ALSO_PLAIN(cuMemAlloc) ALSO_PLAIN(cuMemFree) ALSO_PLAIN(cuMemGetAddressRange) ALSO_PLAIN(cuMemcpyHtoD) ALSO_PLAIN(cuMemcpyHtoDAsync)
+ALSO_PLAIN(cuMemcpyDtoH) ALSO_PLAIN(cuMemcpyDtoHAsync) ALSO_PLAIN(cuMemcpyDtoD) ALSO_PLAIN(cuMemcpyDtoDAsync) ALSO_PLAIN(cuMemsetD8)
+ALSO_PLAIN(cuMemsetD16) ALSO_PLAIN(cuMemsetD32) ALSO_PLAIN(cuStreamWriteValue32) ALSO_PLAIN(cuStreamWaitValue32)
