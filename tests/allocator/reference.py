@@ -276,7 +276,7 @@ class Reference(Freeing):
             self.release(pool)
         if not private.count:
             del self.released[number], self.private[number]
-            if any(pool.segments for pool in private.pools):
+            if any(block.mapped for pool in private.pools for segment in pool.segments for block in segment.blocks):
                 raise Undefined  # deleted under its own blocks
 
     def release_oversize(self, pool: Pool, stream: int, size: int) -> bool:

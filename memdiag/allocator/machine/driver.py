@@ -32,7 +32,6 @@ def obtain(r: Array, m: Array, lane: int, length: int, page: int) -> int:
     segment = new_row(r, m)
     m[segment + NUMBER], m[segment + PAGE], m[segment + LENGTH] = number, page, length
     m[segment + LANE], m[segment + STATE] = lane, A_RANGE
-    m[m[lane + POOL] + HELD] += 1
     known = number - r[NUM_BEFORE]
     if r[GIVEN_BY_LANE]:
         known = m[lane + GIVEN_AT]
@@ -69,6 +68,7 @@ def taken(size: int, page: int) -> int:
 def lost(r: Array, m: Array, lane: int, size: int, page: int) -> None:
     """Books memory that was given back."""
     r[RESERVED] -= size
+    m[m[lane + POOL] + HELD] -= size
     r[FREE_BYTES] += taken(size, page)
     pool = m[lane + POOL]
     if m[pool + IS_PRIVATE]:

@@ -70,6 +70,7 @@ def _map(r: Array, m: Array, log: Array, hole: int, need: int) -> int:
     m[hole + STATE] = FREE
     note(r, m, log, SEGMENT_MAP, hole, size, -1)
     gained(r, size)
+    m[m[m[hole + LANE] + POOL] + HELD] += size
     return merge(r, m, hole)
 
 
@@ -98,5 +99,4 @@ def unmap(r: Array, m: Array, log: Array, block: int) -> None:
     lost(r, m, lane, size, page)
     if m[block + PREV] == NONE and m[block + NEXT] == NONE:  # nothing is left of the range
         remove(m, block)
-        m[m[lane + POOL] + HELD] -= 1
         drop_row(r, m, block)

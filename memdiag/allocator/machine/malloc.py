@@ -7,11 +7,11 @@ from memdiag.allocator.machine.driver import charge, gained, obtain, taken
 from memdiag.allocator.machine.expandable import grow
 
 from memdiag.allocator.machine.memory import (  # isort: skip
-    ADDRESS, ALIGNMENT, CALL, COUNT, EXPANDABLE, FREE, FREEABLE, FREE_BYTES, GC, HOLE, INDEX, IS_BROKEN, IS_CAPTURED, IS_LAZY, IS_LOGGED,
-    IS_OPEN, IS_PRIVATE, IS_SMALL, KNOWN, LANE, LANES, LENDS_LAST, LIMIT, LOG_ACTION, LOG_CALL, LOG_OFF, LOG_POOL, LOG_SEG, LOG_SIZE,
-    LOG_STREAM, LOG_TENSOR, MAX_SPLIT, NEXT, NONE, NO_SPLIT, NUM_LOGGED, NUM_POOLS, NUM_STAND_IN, NUM_STREAMS, OFF, OOMS, OUTSTANDING,
-    POOL, POOLS, PREV, PRIVATE_IS_EXPANDABLE, RANGE, REJECT_ABOVE, RESERVED, RETRIES, ROUNDING, ROW, SEARCHES, SIZE, STANDS_IN, STATE,
-    STREAM, SUCC, TIE, USERS, up,
+    ADDRESS, ALIGNMENT, CALL, COUNT, EXPANDABLE, FREE, FREEABLE, FREE_BYTES, GC, HELD, HOLE, INDEX, IS_BROKEN, IS_CAPTURED, IS_LAZY,
+    IS_LOGGED, IS_OPEN, IS_PRIVATE, IS_SMALL, KNOWN, LANE, LANES, LENDS_LAST, LIMIT, LOG_ACTION, LOG_CALL, LOG_OFF, LOG_POOL, LOG_SEG,
+    LOG_SIZE, LOG_STREAM, LOG_TENSOR, MAX_SPLIT, NEXT, NONE, NO_SPLIT, NUM_LOGGED, NUM_POOLS, NUM_STAND_IN, NUM_STREAMS, OFF, OOMS,
+    OUTSTANDING, POOL, POOLS, PREV, PRIVATE_IS_EXPANDABLE, RANGE, REJECT_ABOVE, RESERVED, RETRIES, ROUNDING, ROW, SEARCHES, SIZE,
+    STANDS_IN, STATE, STREAM, SUCC, TIE, USERS, up,
 )  # fmt: skip
 from memdiag.allocator.machine.ordered import at_least, remove
 from memdiag.allocator.machine.release import collect, flush, is_expandable, lane_of, release_oversize
@@ -70,6 +70,7 @@ def _from_driver(r: Array, m: Array, log: Array, lane: int, size: int, segment_s
         block = grow(r, m, log, lane, size)
     elif charge(r, taken(segment_size, 0)):
         gained(r, segment_size)
+        m[m[lane + POOL] + HELD] += segment_size
         block = new_block(r, m, obtain(r, m, lane, segment_size, 0), 0, segment_size, FREE)
         note(r, m, log, SEGMENT_ALLOC, block, segment_size, -1)
     else:

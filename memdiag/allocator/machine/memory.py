@@ -28,7 +28,7 @@ NUMBER, PAGE, PLACE, ADDRESS, LENGTH = range(5)  # and LANE, STATE as of a block
 POOL, STREAM, IS_SMALL, GIVEN_AT = KEY, TIE, PARENT, SIZE  # and LEFT, SUCC, PRED as the head of a set
 HOLES = ROW
 LANE_ROWS = 2
-# Of a pool. COUNT: how many ranges it is thought to have; HELD: how many it has. TURN: 0, or its place among the pools that stand in for
+# Of a pool. COUNT: how many ranges it is thought to have; HELD: bytes that it has. TURN: 0, or its place among the pools that stand in for
 # the default pool; STANDS_IN is the same while the pool is there. IS_CAPTURED: whoever asks for memory in it captures a graph.
 USERS, COUNT, KNOWN, FREEABLE, IS_PRIVATE, INDEX, NO_SPLIT, STANDS_IN, HELD, IS_OPEN, TURN, IS_CAPTURED = range(12)
 # Of a stream: events in order.

@@ -7,8 +7,8 @@ from memdiag.allocator.machine.driver import lost
 from memdiag.allocator.machine.expandable import unmap
 
 from memdiag.allocator.machine.memory import (  # isort: skip
-    BAR, BORN, COUNT, TAKES_EXPANDABLE, FREEABLE, HELD, IS_BROKEN, KNOWN, LANE, LANES, LANE_ROWS, MAX_SPLIT, NEXT, NONE, NUM_POOLS,
-    NUM_STREAMS, PAGE, POOL, POOLS, PRED, PREV, RANGE, RESERVED, ROW, SEARCHES, SIZE, SPLIT_IS_LIMITED, SUCC, drop_row,
+    BAR, BORN, COUNT, FREEABLE, HELD, HOLES, IS_BROKEN, KNOWN, LANE, LANES, LANE_ROWS, MAX_SPLIT, NEXT, NONE, NUM_POOLS, NUM_STREAMS, PAGE,
+    POOLS, PRED, PREV, RANGE, RESERVED, ROW, SEARCHES, SIZE, SPLIT_IS_LIMITED, SUCC, TAKES_EXPANDABLE, drop_row,
 )  # fmt: skip
 from memdiag.allocator.machine.ordered import at_least, remove
 from memdiag.allocator.machine.streams import wait
@@ -47,7 +47,6 @@ def _give_back(r: Array, m: Array, log: Array, block: int) -> None:
         return
     remove(m, block)
     note(r, m, log, SEGMENT_FREE, block, m[block + SIZE], -1)
-    m[m[m[block + LANE] + POOL] + HELD] -= 1
     lost(r, m, m[block + LANE], m[block + SIZE], m[m[block + RANGE] + PAGE])
     drop_row(r, m, block)
 
@@ -89,6 +88,14 @@ def release_pool(r: Array, m: Array, log: Array, index: int) -> None:
         m[pool + KNOWN] = 0
         if m[pool + HELD]:  # the count was wrong: the pool is deleted under its own blocks
             r[IS_BROKEN] = 1
+            return
+        for lane in range(lane_of(r, index, 0, 0), lane_of(r, index + 1, 0, 0), LANE_ROWS * ROW):
+            hole = m[lane + HOLES + SUCC]
+            while hole != lane + HOLES:  # ranges of which nothing is mapped are forgotten with the pool
+                following = m[hole + SUCC]
+                remove(m, hole)
+                drop_row(r, m, hole)
+                hole = following
 
 
 @lean_part

@@ -160,7 +160,6 @@ def _load(
         m[segment + NUMBER], m[segment + PAGE], m[segment + PLACE], m[segment + ADDRESS] = k, page[k], place[k], base[k]
         m[segment + LENGTH], m[segment + LANE], m[segment + STATE] = length[k], lane, A_RANGE
         owner = m[lane + POOL]
-        m[owner + HELD] += 1
         if m[owner + IS_PRIVATE]:
             if m[owner + TURN] and not m[owner + STANDS_IN]:
                 r[NUM_STAND_IN] += 1
@@ -175,6 +174,7 @@ def _load(
                 at = piece_off[p]
             end = piece_off[p] + piece_size[p]
             r[RESERVED] += piece_size[p]
+            m[owner + HELD] += piece_size[p]
             r[FREE_BYTES] -= taken(piece_size[p], page[k])
             while b < len(block_off) and block_segment[b] == k and block_off[b] < end:
                 if block_off[b] > at:
