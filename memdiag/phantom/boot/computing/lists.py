@@ -27,7 +27,7 @@ class ListOperator(Operator):
         along = [at for at, value in given.items() if isinstance(value, (list, tuple)) and len(value) == count]
         copies, why = self._copies([given[at] for at in along], count)
         if not copies:
-            raise why or Unknown()
+            raise why or Unknown
         work.args, work.kwargs = list(args), dict(kwargs)
         for place, at in enumerate(along):
             self._put(work, at, names[at], [found[place] for found in copies.values()], args)
@@ -49,19 +49,19 @@ class ListOperator(Operator):
                 tensors = value if isinstance(value, (list, tuple)) else [value]
                 work.changed.extend(tensor for tensor in tensors if tensor is not None and tensor.device.type != "cpu")
 
-    def _copies(self, lists: list[Any], count: int) -> tuple[dict[int, list[Any]], Optional[Exception]]:
+    def _copies(self, lists: list[Any], count: int) -> tuple[dict[int, list[Any]], Optional[type[Exception]]]:
         """Returns copies of the tensors of each number of which all are known, and why there are no others."""
         contents = self.machine.contents
         copies: dict[int, list[Any]] = {}
-        why: Optional[Exception] = None
+        why: Optional[type[Exception]] = None
         for number in range(count):
             tensors = [tensors[number] for tensors in lists]
             if not all(contents.is_small(tensor) for tensor in tensors):
-                why = why or TooLarge()
+                why = why or TooLarge
                 continue
             found = [tensor if tensor.device.type == "cpu" else contents.read(tensor) for tensor in tensors]
             if any(copy is None for copy in found):
-                why = why or Unknown()
+                why = why or Unknown
             else:
                 copies[number] = found
         return copies, why

@@ -58,7 +58,7 @@ class Work:
         self.seed: Optional[int] = None
         self.numbers: Optional[list[int]] = None
         self.outcome = ""
-        self.why: Optional[Exception] = None
+        self.why = ""
 
 
 class Operator:
@@ -196,18 +196,18 @@ class Operator:
 
     def _check(self, work: Work, given: dict[int, Any]) -> None:
         """Notes what is changed; raises where something is too large, or no plain tensor."""
-        why: Optional[Exception] = None
+        why: Optional[type[Exception]] = None  # an exception that is kept would keep the frame, and with it all tensors
         for at, _, fate, is_read in self.tensors:
             value = given.get(at)
             for tensor in value if isinstance(value, (list, tuple)) else (value,):
                 if tensor is None or isinstance(tensor, _NUMBERS):
                     continue
                 if tensor.layout is not self._torch.strided:
-                    why = Unknown()
+                    why = Unknown
                 elif fate != READ and tensor.device.type != "cpu":
                     work.changed.append(tensor)
                 if is_read and not self.machine.contents.is_small(tensor):
-                    why = why or TooLarge()
+                    why = why or TooLarge
         if why is not None:
             raise why
         if self._is_lacking:
@@ -315,6 +315,7 @@ class Operator:
 
     def _note(self, work: Work, error: Exception) -> None:
         work.outcome = _OUTCOMES.get(type(error), "failed")
-        work.why = error
+        if work.outcome == "failed":
+            work.why = str(error) or type(error).__name__  # not the error itself: that holds on to the tensors of its call
         if _IS_TALKATIVE and work.outcome:
             sys.stderr.write(f"memdiag: not computed: {self.name}: {type(error).__name__} {str(error)[:200]}\n")

@@ -33,14 +33,14 @@ class Tally:
         self._here.within = []
         return outer
 
-    def end(self, outer: Any, name: str, outcome: str, why: object = None) -> None:
+    def end(self, outer: Any, name: str, outcome: str, why: str = "") -> None:
         """It has ended. Where it was computed, what became of those within it does not matter; else they count in its place.
 
         Args:
             outer: What ``begin`` returned.
             name: The operator.
             outcome: "computed", "partly", "unknown", "large", "failed"; "": it is none that counts.
-            why: It failed.
+            why: The reason, where it failed.
         """
         within, self._here.within = self._here.within, outer
         found = within if within and outcome not in {"computed", "partly"} else [(name, outcome, why)]
@@ -51,8 +51,7 @@ class Tally:
             if became:
                 setattr(self, became, getattr(self, became) + 1)
             if became == "failed" and len(self._failures) < _MOST:
-                text = str(reason).strip().splitlines()
-                self._failures.setdefault(one, (text[0] if text else type(reason).__name__)[:_MOST_LETTERS])
+                self._failures.setdefault(one, reason.strip().partition("\n")[0][:_MOST_LETTERS])
 
     def facts(self) -> dict[str, Any]:
         """Returns the counts, for the trace."""

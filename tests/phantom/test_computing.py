@@ -1,0 +1,85 @@
+"""--compute small: what a program reads of small tensors is true, and the allocator sees what it would have seen without."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import cuda_stand_in
+import npu_stand_in
+
+from memdiag.cli.main import main
+from memdiag.errors import MemdiagError
+from memdiag.phantom.launch import SMALL_BYTES, compute_bytes
+
+PROGRAM = Path(__file__).with_name("programs") / "computed.py"
+
+
+def on_cuda(folder, **more):
+    return cuda_stand_in.run([PROGRAM, "cuda"], folder, **more)
+
+
+def on_npu(folder, **more):
+    return npu_stand_in.on_phantom("npu:910b-64g", PROGRAM, "npu", cwd=folder, **more)
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(on_npu, marks=npu_stand_in.needs_npu, id="npu"),
+        pytest.param(on_cuda, marks=cuda_stand_in.needs_torch, id="cuda"),
+    ],
+)
+def seen(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("computed")
+    runs = [request.param(folder, MEMDIAG_PHANTOM_COMPUTE=str(SMALL_BYTES)), request.param(folder)]
+    for done in runs:
+        assert done.returncode == 0, done.stderr[-3000:]
+    return [json.loads(done.stdout) for done in runs]
+
+
+def test_losses_and_decisions_are_those_of_the_cpu(seen):
+    computed, _ = seen
+    assert computed["device"].pop("losses") == pytest.approx(computed["cpu"].pop("losses"), rel=1e-4)
+    assert computed["device"] == computed["cpu"]
+    assert computed["device"]["stopped"] == 2
+
+
+def test_the_allocator_sees_the_same_as_without(seen):
+    computed, made_up = seen
+    assert computed["num_events"] > 1000
+    assert computed["events"] == made_up["events"]
+    assert made_up["facts"] is None
+    assert made_up["device"]["losses"] == [0] * 5
+
+
+def test_chance_is_the_devices_and_the_programs_own_is_left_alone(seen):
+    computed, made_up = seen
+    assert computed["order"] == made_up["order"]
+    assert computed["kept"] == [0, 2]
+
+
+def test_what_was_computed_is_counted(seen):
+    facts = seen[0]["facts"]
+    assert facts["limit_bytes"] == SMALL_BYTES
+    assert facts["computed"] > 500
+    assert (facts["unknown"], facts["failed"], facts["failures"]) == (0, 0, {})
+
+
+@pytest.mark.parametrize(("text", "limit"), [("small", SMALL_BYTES), ("small=64KiB", 65536), ("small=100", 100)])
+def test_the_limit_can_be_set(text, limit):
+    assert compute_bytes(text) == limit
+
+
+@pytest.mark.parametrize("text", ["large", "small=", "small=much", "small=0", ""])
+def test_other_words_are_errors(text):
+    with pytest.raises(MemdiagError):
+        compute_bytes(text)
+
+
+def test_it_needs_a_phantom_device(capsys):
+    assert main(["record", "--compute", "small", "--", "true"]) == 2
+    assert "--compute needs --phantom" in capsys.readouterr().err
