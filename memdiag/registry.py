@@ -26,6 +26,7 @@ ANALYZERS: dict[str, str] = {
     "peak": "memdiag.analyzers.peak",
     "fragmentation": "memdiag.analyzers.fragmentation",
     "lifetimes": "memdiag.analyzers.lifetimes",
+    "lifetime-pools": "memdiag.analyzers.lifetime_pools",
     "leaks": "memdiag.analyzers.leaks",
     "churn": "memdiag.analyzers.churn",
     "streams": "memdiag.analyzers.streams",

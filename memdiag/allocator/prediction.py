@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from memdiag.allocator.lifecycle.told import LifetimePools
 from memdiag.allocator.mempool_told import Mempools
 from memdiag.allocator.stitch.told import Stitching
-from memdiag.findings import SCHEMA_VERSION, Fragmentation
+from memdiag.findings import SCHEMA_VERSION, Finding, Fragmentation
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +147,7 @@ class PredictionReport:
         capacity_bytes: Bytes of the device, as the file says or as its failures prove; None: nothing tells.
         is_capacity_known: The file says so.
         with_min_capacity: The smallest card was asked for.
+        advice: Whether pools by lifetime pay, where they were simulated.
     """
 
     path: str
@@ -159,4 +160,5 @@ class PredictionReport:
     is_capacity_known: bool
     with_min_capacity: bool = False
     phantom: bool = False
+    advice: Finding | None = None
     schema_version: int = field(default=SCHEMA_VERSION)

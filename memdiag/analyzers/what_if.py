@@ -14,6 +14,8 @@ import numpy as np
 
 from memdiag.analyzers.allocator_settings import NPU_EXCLUDED, AllocatorSettings
 from memdiag.analyzers.context import Context
+from memdiag.analyzers.lifetime_pools import CODES as _ASKED
+from memdiag.analyzers.pools_judged import is_calibrated, judged
 from memdiag.analyzers.simulation import Subject
 from memdiag.errors import MemdiagError
 from memdiag.findings import Finding, Saving, WhatIf
@@ -35,11 +37,19 @@ def replayed(trace: Trace, context: Context, findings: Iterable[Finding]) -> tup
     settings = AllocatorSettings.of(trace)
     results: list[WhatIf] = []
     for view in context.views(trace):
-        lines = _lines(settings, [finding for finding in found if finding.device in {None, view.device.device}])
-        if lines and view.device.has_addresses and view.device.num_events <= _MOST_EVENTS:
+        mine = [finding for finding in found if finding.device in {None, view.device.device}]
+        lines, asked = _lines(settings, mine), [finding for finding in mine if finding.code in _ASKED]
+        if (lines or asked) and view.device.has_addresses and view.device.num_events <= _MOST_EVENTS:
             with contextlib.suppress(MemdiagError):  # the file claims settings that its allocator would refuse
-                results += _Replays.of(trace, view.device, settings).results(lines)
+                replays = _Replays.of(trace, view.device, settings)
+                results += replays.results(lines)
+                found = [_answered(replays.subject, finding) if finding in asked else finding for finding in found]
     return [_with_saving(finding, results) for finding in found], tuple(results)
+
+
+def _answered(subject: Subject, question: Finding) -> Finding:
+    """Returns the answer of replays to what an analyzer could only ask, where they reproduce the recording."""
+    return (judged(subject, question) if is_calibrated(subject) else None) or question
 
 
 def _lines(settings: AllocatorSettings, findings: Iterable[Finding]) -> dict[str, tuple[str, ...]]:

@@ -89,12 +89,14 @@ def simulate(
     from memdiag.cli.talk import busy
 
     with busy(f"simulating {chosen.num_events:,} events …"):
+        from memdiag.analyzers.pools_judged import with_advice
         from memdiag.analyzers.simulation import Subject, predict, report_of
 
         subject = Subject.of(recording, chosen)
         scenarios = wanted.scenarios(subject)
         predicted = [predict(subject, scenario, with_min_capacity=min_capacity) for scenario in scenarios]
         report = report_of(subject, tuple(prediction for prediction, _, _ in predicted), with_min_capacity=min_capacity)
+        report = with_advice(report, subject, scenarios)
     _, replay, simulated = predicted[0]
     if rows is not None:
         _write_rows(rows, subject, scenarios[0], replay)

@@ -8,6 +8,7 @@ from memdiag.allocator.prediction import CalibrationReport, FirstOom, Prediction
 from memdiag.findings import Fragmentation
 from memdiag.render.lightpage import Cell, LightPage, cells
 from memdiag.render.look import PLAIN, Look
+from memdiag.render.simulate_advice import advice
 from memdiag.render.simulate_lifetimes import lifetimes
 from memdiag.render.simulate_mempools import mempools
 from memdiag.render.simulate_stitching import stitching
@@ -34,6 +35,8 @@ def render(report: PredictionReport, look: Look = PLAIN) -> str:
         if result.mempools is not None:
             mempools(page, name_of(number), result.mempools)
     _failures(page, report)
+    if report.advice is not None:
+        advice(page, report.advice)
     _words(page, report)
     return page.finish()
 

@@ -28,6 +28,8 @@ def as_dict(report: PredictionReport) -> dict[str, Any]:
         "recorded": asdict(report.recorded),
         "results": [_result(result, with_min_capacity=report.with_min_capacity) for result in report.results],
     }
+    if report.advice is not None:
+        shown["advice"] = asdict(report.advice)
     result: dict[str, Any] = as_json(shown)
     return result
 

@@ -21,6 +21,7 @@ _MARKS = ("time_ns", "kind", "value", "device", "allocs", "frees")
 _MODULES = ("time_ns", "name", "device", "allocs", "frees")
 _TENSORS = ("device", "addr", "category", "name", "first", "last")
 _MOST_NAME = 300
+_MOST_VARIABLES = 64
 _MOST_CATEGORY = 8
 _MOST_SECONDS = 1e9
 _MOST_VALUE = 1 << 30  # so that numbers of steps stay within 32 bits
@@ -48,6 +49,18 @@ def recorded_in(own: Mapping[str, Any]) -> Recorded | None:
     if len(marks["value"]) and (marks["value"].max() > _MOST_VALUE or marks["value"].min() < -_MOST_VALUE):
         raise ValueError("a mark has an absurd value")
     return Recorded(tuple(name[:_MOST_NAME] for name in names), marks, modules, tensors, _counts(own.get("counts")))
+
+
+def environment_in(own: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the variables of the environment that the recorder kept, where the snapshot itself has no settings (torch_npu's)."""
+    found = own.get("settings")
+    if own.get("format") != FORMAT or not isinstance(found, dict):
+        return {}
+    return {
+        name: value
+        for name, value in list(found.items())[:_MOST_VARIABLES]
+        if isinstance(name, str) and isinstance(value, str) and max(len(name), len(value)) <= _MOST_NAME and (name + value).isprintable()
+    }
 
 
 def notes_in(own: Mapping[str, Any], raws: Sequence[RawDevice]) -> list[Note]:

@@ -20,7 +20,7 @@ from memdiag.sources.files import read_bytes
 from memdiag.sources.pickles import Tape, read_tape
 from memdiag.sources.pickles import machine as m
 from memdiag.sources.pickles.kernels import fill_pairs, flatten, integers, total_items
-from memdiag.sources.recorded import notes_in, recorded_in
+from memdiag.sources.recorded import environment_in, notes_in, recorded_in
 from memdiag.sources.snapshot_dialect import backend_of, layout_of, version_of, without_cache, without_workspace
 from memdiag.sources.snapshot_frames import FrameReader
 from memdiag.trace import schema
@@ -131,8 +131,8 @@ class _Reader:
         version = self._own_text("torch_version") or version_of(self.seen_keys, settings, has_time, backend)
         return {
             "backend": backend, "raws": raws, "layout": layout_of(settings, raws, backend), "stacks": stacks, "torch_version": version,
-            "phantom": self.own.get("phantom") is True, "settings": settings, "strings": names, "annotations": annotations,
-            "notes": self.notes, "recorded": recorded_in(self.own),
+            "phantom": self.own.get("phantom") is True, "settings": settings or environment_in(self.own), "strings": names,
+            "annotations": annotations, "notes": self.notes, "recorded": recorded_in(self.own),
         }  # fmt: skip
 
     def _own_text(self, key: str) -> str | None:

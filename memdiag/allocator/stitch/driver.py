@@ -6,7 +6,7 @@ from memdiag.allocator.machine.blocks import new_block, note
 from memdiag.allocator.machine.driver import charge, gained, lost, obtain, taken
 
 from memdiag.allocator.machine.memory import (  # isort: skip
-    DEVICE_FREES, FREE, HELD, IS_SMALL, LANE, MAX_SPLIT, NONE, NUM_STREAMS, POOL, PRED, RANGE, SIZE, SPLIT_IS_LIMITED, SUCC, drop_row,
+    DEVICE_FREES, FREE, IS_SMALL, LANE, MAX_SPLIT, NONE, NUM_STREAMS, PRED, RANGE, SIZE, SPLIT_IS_LIMITED, SUCC, drop_row,
 )  # fmt: skip
 from memdiag.allocator.machine.ordered import at_least, remove
 from memdiag.allocator.machine.release import is_whole, lane_of
@@ -39,7 +39,6 @@ def _give_back(r: Array, m: Array, log: Array, k: Array, block: int) -> None:
     segment, lane = m[block + RANGE], m[block + LANE]
     remove(m, block)
     note(r, m, log, schema.SEGMENT_FREE, block, m[block + SIZE], -1)
-    m[m[lane + POOL] + HELD] -= 1
     lost(r, m, lane, m[block + SIZE], 0)
     m[segment + IS_GONE] = 1
     if not m[lane + IS_SMALL]:
