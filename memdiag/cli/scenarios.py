@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from memdiag.trace.model import DeviceTrace, Trace
 
 _MOST_BYTES = 1 << 50
+OFFLOAD = "offload"  # no allocator of its own: it changes what is asked for, and when
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Wanted:
         torch: Version, as "2.13".
         capacity: Bytes.
         fraction: Share of the card that the process may use.
+        offload: What is idle is to be moved too, and the rest served by the recorded allocator.
     """
 
     policies: tuple[str, ...]
@@ -34,6 +36,7 @@ class Wanted:
     torch: str | None
     capacity: int | None
     fraction: float | None
+    offload: bool = False
 
     @classmethod
     def read(cls, policies: list[str], confs: list[str] | None, torch: str | None, capacity: str | None, fraction: float | None) -> Wanted:
@@ -43,11 +46,13 @@ class Wanted:
             MemdiagError: One of them means nothing.
         """
         names = [name.strip() for item in policies for name in item.split(",") if name.strip()]
+        offload = OFFLOAD in names
+        names = [name for name in names if name != OFFLOAD]
         for name in names:
             if name not in POLICIES:
-                close = get_close_matches(name.lower().replace("_", "-"), list(POLICIES), 1, 0.5)
+                close = get_close_matches(name.lower().replace("_", "-"), [*POLICIES, OFFLOAD], 1, 0.5)
                 meant = f"did you mean {close[0]}? " if close else ""
-                raise MemdiagError(f"--policy {name}: there is no such policy", f"{meant}policies are {', '.join(POLICIES)}")
+                raise MemdiagError(f"--policy {name}: there is no such policy", f"{meant}policies are {', '.join(POLICIES)}, {OFFLOAD}")
         if torch is not None:
             from memdiag.settings.model import parse_version
 
@@ -59,12 +64,12 @@ class Wanted:
         if fraction is not None and not 0 <= fraction <= 1:
             raise MemdiagError(f"--fraction {fraction}: not a share of the card", "give a number from 0 to 1, for example --fraction 0.94")
         texts = None if confs is None else tuple(_settings_of(text) for text in confs)
-        return cls(tuple(dict.fromkeys(names)), texts or None, torch, size, fraction)
+        return cls(tuple(dict.fromkeys(names)), texts or None, torch, size, fraction, offload)
 
     @property
     def num(self) -> int:
         """How many runs are asked for."""
-        return max(len(self.policies), 1) * len(self.confs or ("",))
+        return max(len(self.policies), not self.offload) * len(self.confs or ("",)) + self.offload
 
     def check(self, trace: Trace, device: DeviceTrace) -> None:
         """Checks given settings with the parser of the allocator that they are for.
@@ -92,12 +97,16 @@ class Wanted:
             if self.capacity is not None and subject.limits.limit_bytes is not None:  # the process may hold what it could then
                 fraction = min(subject.limits.limit_bytes / self.capacity, 1.0)
         found = []
-        for policy in self.policies or (own.policy,):
+        for policy in self.policies or (() if self.offload else (own.policy,)):
             version = self.torch or _version_for(policy, own.torch_version)
             for text in self.confs or (None,):
                 conf = _for_policy(own.conf, policy, version) if text is None else self._own(text, policy)
                 found.append(Scenario(policy, conf, version, capacity, fraction))
         return found
+
+    def offload_scenario(self, subject: Subject) -> Scenario:
+        """Returns the allocator that serves what does not move: the recorded one, under the given settings."""
+        return replace(self, policies=(), offload=False).scenarios(subject)[0]
 
     def _own(self, text: str, policy: str) -> str:
         """Returns settings without the variables that only others of the policies read."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from memdiag.cli import offload_options as o
 from memdiag.errors import MemdiagError
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def simulate(
             "--policy",
             metavar="NAME,…",
             help="caching, expandable, npu, npu-expandable, lifecycle, lifecycle-stack, lifetime-oracle, stitch, mempool, npu-mempool; "
-            "several with commas, or repeated. Left out: the recorded one.",
+            "offload; several with commas, or repeated. Left out: the recorded one.",
             show_default=False,
         ),
     ] = None,
@@ -53,6 +54,23 @@ def simulate(
     device: Annotated[
         int | None, typer.Option("--device", metavar="N", min=0, help="This device; left out: the one that held most.", show_default=False)
     ] = None,
+    offload_config: o.Config = None,
+    max_device_memory: o.MaxDevice = None,
+    offload_param: o.Param = None,
+    offload_checkpoint: o.Checkpoint = None,
+    auto_offload: o.Auto = None,
+    offload_cpu_size: o.CpuSize = None,
+    offload_disk_size: o.DiskSize = None,
+    hbm_ratio: o.HbmRatio = None,
+    cpu_ratio: o.CpuRatio = None,
+    host_mem_block_size: o.HostBlock = None,
+    enable_pinned_mem: o.Pinned = None,
+    enable_aio: o.Aio = None,
+    offload_kinds: o.Kinds = None,
+    link: o.LinkRate = None,
+    disk: o.DiskRate = None,
+    step_seconds: o.StepSeconds = None,
+    allow_exposed: o.Exposed = None,
     min_capacity: Annotated[bool, typer.Option("--min-capacity", help="Find the smallest card on which it runs.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts (docs/simulate.md).")] = False,
     rows: Annotated[
@@ -80,6 +98,13 @@ def simulate(
     from memdiag.cli.scenarios import Wanted
 
     wanted = Wanted.read(policy or [], conf, torch, capacity, fraction)
+    moving = o.read_offload(
+        offload_config, wanted.offload, max_device_memory=max_device_memory, offload_param=offload_param,
+        offload_checkpoint=offload_checkpoint, auto_offload=auto_offload, offload_cpu_size=offload_cpu_size,
+        offload_disk_size=offload_disk_size, hbm_ratio=hbm_ratio, cpu_ratio=cpu_ratio, host_mem_block_size=host_mem_block_size,
+        enable_pinned_mem=enable_pinned_mem, enable_aio=enable_aio, offload_kinds=offload_kinds, link=link, disk=disk,
+        step_seconds=step_seconds, allow_exposed=allow_exposed,
+    )  # fmt: skip
     form = form_of(as_json=as_json, as_md=False, output=output)
     path = choose_trace(trace)
     _check_files(path, {"--rows": rows, "--out": out, "--output": output}, wanted)
@@ -95,6 +120,11 @@ def simulate(
         subject = Subject.of(recording, chosen)
         scenarios = wanted.scenarios(subject)
         predicted = [predict(subject, scenario, with_min_capacity=min_capacity) for scenario in scenarios]
+        if moving is not None:
+            from memdiag.analyzers.offloading import predict_offload
+
+            scenarios.append(wanted.offload_scenario(subject))
+            predicted.append(predict_offload(subject, scenarios[-1], moving))
         report = report_of(subject, tuple(prediction for prediction, _, _ in predicted), with_min_capacity=min_capacity)
         report = with_advice(report, subject, scenarios)
     _, replay, simulated = predicted[0]

@@ -11,6 +11,7 @@ from memdiag.render.look import PLAIN, Look
 from memdiag.render.simulate_advice import advice
 from memdiag.render.simulate_lifetimes import lifetimes
 from memdiag.render.simulate_mempools import mempools
+from memdiag.render.simulate_offload import offloading
 from memdiag.render.simulate_stitching import stitching
 from memdiag.render.split import PARTS
 from memdiag.render.text import plain
@@ -32,6 +33,8 @@ def render(report: PredictionReport, look: Look = PLAIN) -> str:
             lifetimes(page, name_of(number), result.lifetimes)
         if result.stitching is not None:
             stitching(page, name_of(number), result.stitching)
+        if result.offload is not None:
+            offloading(page, name_of(number), result.offload)
         if result.mempools is not None:
             mempools(page, name_of(number), result.mempools)
     _failures(page, report)

@@ -1,0 +1,12 @@
+"""Heterogeneous storage: what moves to the host or to disk while it is not needed, and what that leaves on the device.
+
+windows.py    from when to when each tensor is not needed
+settings.py   what was asked for, under the names that MindSpore's memory offload gave them
+links.py      how fast copies are
+schedule.py   when each copy begins and ends, one after the other on each way
+choose.py     which windows are used: all of some kind (forced), or as many as it takes (automatic)
+host.py       the pinned pool that receives them
+rewrite.py    what the program then asks of the device's allocator
+check.py      verifies a plan from scratch: every byte in one place, budgets kept, back before its use
+told.py       what is said of it
+"""

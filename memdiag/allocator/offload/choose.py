@@ -1,0 +1,270 @@
+"""Which tensors move: all of a kind (forced), or as many as it takes until the device's bytes fit (automatic).
+
+The automatic strategy looks at the highest point of what is live, and takes out of it what is idle longest beyond the time that its copies
+take; then at the next highest, until all are low enough. What the links cannot carry in time is not moved, unless waiting is allowed. What
+the host has no room for goes to disk, the longest idle first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from memdiag.allocator.offload.clock import Clock
+from memdiag.allocator.offload.host import peak_of
+from memdiag.allocator.offload.schedule import CPU, DISK, Moves, copy_seconds, schedule
+from memdiag.allocator.offload.settings import OffloadSettings
+from memdiag.allocator.offload.windows import PARAMETER, STATE, Windows
+from memdiag.trace.schema import CATEGORIES
+from memdiag.trace.table import Array
+
+_ROUNDS = 12  # of choosing and laying out on the links
+_IN_TIME = 1e-9  # seconds that are nothing
+_PEAKS = 400  # looked at in one round
+_WAITS = 600  # places at which the program is made to wait
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Moves, and what they leave.
+
+    Attributes:
+        moves: The moves.
+        load: Live bytes of the device after each event.
+        host_bytes, host_used_bytes: Held by the pinned pool, and used of it, at most.
+        disk_bytes: On disk at most.
+        clock: When events happen with that: later, where the program waits for room.
+        stall_seconds: That it waits for room, over the whole trace.
+        is_enough: ``load`` is nowhere above what was asked for, and the host and the disk have room.
+    """
+
+    moves: Moves
+    load: Array
+    host_bytes: int
+    host_used_bytes: int
+    disk_bytes: int
+    clock: Clock
+    stall_seconds: float
+    is_enough: bool
+
+
+def forced(windows: Windows, load: Array, clock: Clock, settings: OffloadSettings, checkpoints: Array) -> Chosen:
+    """Moves what ``offload_param`` and ``offload_checkpoint`` name, whenever it is not needed.
+
+    Args:
+        windows: All of them.
+        load: Live bytes after each event, with nothing moved.
+        clock: Times of events.
+        settings: What was asked for.
+        checkpoints: Per window: it is the input of a part that is recomputed.
+    """
+    of_model = np.isin(windows.category, (PARAMETER, STATE)) & bool(settings.offload_param)
+    saved = checkpoints & bool(settings.offload_checkpoint)
+    rows = np.flatnonzero(of_model | saved)
+    to_disk = np.where(saved[rows], settings.offload_checkpoint == "disk", settings.offload_param == "disk")
+    moves = schedule(windows, rows, np.where(to_disk, DISK, CPU), clock, settings, on_demand=True)
+    return _account(windows, moves, load, settings, clock, 0.0, None)
+
+
+def automatic(windows: Windows, load: Array, target: int, clock: Clock, settings: OffloadSettings) -> Chosen:
+    """Moves as much as it takes to have at most ``target`` live bytes: without any waiting if that is possible, else with as little.
+
+    Args:
+        windows: All of them.
+        load: Live bytes after each event, with nothing moved.
+        target: Bytes.
+        clock: Times of events.
+        settings: What was asked for.
+    """
+    place = np.full(len(windows), CPU)
+    away, back = copy_seconds(windows.copy_bytes, place, settings)
+    idle = clock.seconds[windows.end] - clock.seconds[windows.begin]
+    slack = idle - away - np.where(windows.end >= len(load), 0.0, back)
+    usable = (windows.device_bytes >= settings.min_bytes) & _is_of(windows, settings.offload_kinds)
+    if clock.is_known and not settings.allow_exposed:
+        usable &= slack > 0
+    first = np.zeros(len(windows), bool)
+    if settings.offload_param:  # they start elsewhere: until their first use they are not on the device
+        of_model = np.isin(windows.category, (PARAMETER, STATE))
+        place = np.where(of_model & (settings.offload_param == "disk"), DISK, place)
+        by = np.lexsort((windows.begin, windows.tensor))
+        first[by[np.append(True, np.diff(windows.tensor[by]) != 0)[: len(by)]]] = True
+        first &= windows.category == PARAMETER
+    found = _without_waiting(windows, load, target, clock, settings, usable, first, place, slack)
+    if found.is_enough or not clock.is_known:
+        return found
+    waiting = _with_waiting(windows, load, target, clock, settings, usable, first, place, slack)
+    return waiting if waiting.is_enough or waiting.load.max() < found.load.max() else found
+
+
+def _is_of(windows: Windows, kinds: tuple[str, ...]) -> Array:
+    """Returns whether each window is of a tensor of these kinds."""
+    categories = [CATEGORIES.index(kind) for kind in kinds]
+    return np.where(windows.is_saved, "activation" in kinds, np.isin(windows.category, categories))
+
+
+def _without_waiting(
+    windows: Windows, load: Array, target: int, clock: Clock, settings: OffloadSettings, usable: Array, first: Array, place: Array,
+    slack: Array,
+) -> Chosen:  # fmt: skip
+    """Chooses so that no copy is late and no room is missing; ``is_enough`` says whether there is such a choice."""
+    usable, chosen, place = usable.copy(), first.copy(), place.copy()
+    begin, end = windows.begin.copy(), windows.end.copy()
+    moves = schedule(windows, np.flatnonzero(chosen), place[chosen], clock, settings)
+    for _ in range(_ROUNDS):
+        left = load - _gone(moves, windows, len(load))
+        added = _cover(windows, left, target, usable & ~chosen, begin, end, slack)
+        if not len(added):
+            break
+        chosen[added] = True
+        rows = np.flatnonzero(chosen)
+        moves = schedule(windows, rows, place[rows], clock, settings)
+        while clock.is_known and not settings.allow_exposed and (moves.wait > _IN_TIME).any():
+            # Some fewer, and the others may be in time: those go that have the least room, an eighth of them at once.
+            late = rows[moves.wait > _IN_TIME]
+            late = late[np.argsort(slack[late], kind="stable")][: max(len(late) // 8, 1)]
+            usable[late] = chosen[late] = False
+            rows = np.flatnonzero(chosen)
+            moves = schedule(windows, rows, place[rows], clock, settings)
+        begin[moves.window], end[moves.window] = moves.out_at, moves.back_at
+    moves = _spill(windows, moves, place, clock, settings)
+    if clock.is_known and not settings.allow_exposed:
+        moves = moves.take(np.flatnonzero(moves.wait <= _IN_TIME))
+    return _account(windows, moves, load, settings, clock, 0.0, target)
+
+
+def _with_waiting(
+    windows: Windows, load: Array, target: int, clock: Clock, settings: OffloadSettings, usable: Array, first: Array, place: Array,
+    slack: Array,
+) -> Chosen:  # fmt: skip
+    """Chooses what would do if copies took no time; the program waits wherever they do: for room, and for what is late."""
+    chosen, place = first.copy(), place.copy()
+    chosen[_cover(windows, load, target, usable & ~chosen, windows.begin, windows.end, slack)] = True
+    rows = np.flatnonzero(chosen)
+    hold = np.zeros(len(rows), np.int64)
+    stalled = 0.0
+    moves = schedule(windows, rows, place[rows], clock, settings, hold=hold)
+    moves = _spill(windows, moves, place, clock, settings)
+    for _ in range(_WAITS):
+        left = load - _gone(moves, windows, len(load))
+        at = int(np.argmax(left > target))
+        excess = int(left[at]) - target
+        if excess <= 0:
+            break
+        going = np.flatnonzero((moves.out_at > at) & (windows.begin[rows] <= at))
+        going = going[np.argsort(moves.out_end[going], kind="stable")]
+        enough = int(np.searchsorted(np.cumsum(windows.device_bytes[rows[going]]), excess))
+        if enough < len(going):
+            wait = float(moves.out_end[going[enough]] - clock.seconds[at])
+            seconds = clock.seconds.copy()
+            seconds[at:] += max(wait, 0.0)
+            stalled += max(wait, 0.0)
+            clock = replace(clock, seconds=seconds)
+        else:  # nothing is on its way: what has come back early may come later
+            early = np.flatnonzero((moves.back_at <= at) & (windows.end[rows] > at) & (hold <= at))
+            if not len(early):
+                break
+            early = early[np.argsort(-windows.end[rows[early]], kind="stable")]
+            enough = int(np.searchsorted(np.cumsum(windows.device_bytes[rows[early]]), excess)) + 1
+            hold[early[:enough]] = at + 1
+        moves = schedule(windows, rows, place[rows], clock, settings, hold=hold)
+    return _account(windows, moves, load, settings, clock, stalled, target)
+
+
+def _cover(windows: Windows, load: Array, target: int, usable: Array, begin: Array, end: Array, slack: Array) -> Array:
+    """Returns windows that bring every peak down to ``target``, as far as there are any, on the assumption that copies take no time."""
+    if not len(load):
+        return np.empty(0, np.int64)
+    # Between two places at which a window begins or ends only the highest point counts.
+    edges = np.unique(np.concatenate([[0], begin, end]))
+    edges = edges[edges < len(load)]
+    load = np.maximum.reduceat(load, edges)
+    begin, end = np.searchsorted(edges, begin), np.searchsorted(edges, end)
+    free = usable.copy()
+    taken: list[Array] = []
+    given_up = np.zeros(len(load), bool)
+    for _ in range(_PEAKS):
+        at = int(np.argmax(np.where(given_up, -1, load)))
+        excess = int(load[at]) - target
+        if excess <= 0 or given_up[at]:
+            break
+        there = np.flatnonzero(free & (begin <= at) & (end > at))
+        if not len(there):
+            given_up |= load == load[at]
+            continue
+        there = there[np.lexsort((-windows.device_bytes[there], -slack[there]))]
+        enough = int(np.searchsorted(np.cumsum(windows.device_bytes[there]), excess)) + 1
+        there = there[:enough]
+        free[there] = False
+        taken.append(there)
+        change = np.zeros(len(load) + 1, np.int64)
+        np.subtract.at(change, begin[there], windows.device_bytes[there])
+        np.add.at(change, end[there], windows.device_bytes[there])
+        load += np.cumsum(change[:-1])
+    return np.concatenate(taken) if taken else np.empty(0, np.int64)
+
+
+def _gone(moves: Moves, windows: Windows, n: int) -> Array:
+    """Returns the bytes that are away after each event."""
+    change = np.zeros(n + 1, np.int64)
+    size = windows.device_bytes[moves.window]
+    np.add.at(change, moves.out_at, size)
+    np.subtract.at(change, moves.back_at, size)
+    gone: Array = np.cumsum(change[:-1])
+    return gone
+
+
+def _spill(windows: Windows, moves: Moves, place: Array, clock: Clock, settings: OffloadSettings) -> Moves:
+    """Sends to disk what the host has no room for, the longest idle first; without room there either, it stays on the device."""
+    held, _ = _host(windows, moves, settings)
+    for _ in range(64):
+        if held <= settings.host_bytes or not len(moves):
+            break
+        on_host = np.flatnonzero(moves.place == CPU)
+        if not len(on_host):
+            break
+        idle = clock.seconds[windows.end[moves.window[on_host]]] - clock.seconds[windows.begin[moves.window[on_host]]]
+        order = on_host[np.lexsort((-windows.copy_bytes[moves.window[on_host]], -idle))]
+        much = int(np.searchsorted(np.cumsum(windows.copy_bytes[moves.window[order]]), held - settings.host_bytes)) + 1
+        place[moves.window[order[:much]]] = DISK
+        moves = schedule(windows, moves.window, place[moves.window], clock, settings)
+        held, _ = _host(windows, moves, settings)
+    while len(moves) and _disk(windows, moves) > settings.offload_disk_size:
+        last = np.flatnonzero(moves.place == DISK)
+        moves = moves.take(np.setdiff1d(np.arange(len(moves)), last[-max(len(last) // 16, 1) :]))
+    return moves
+
+
+def _stays(windows: Windows, moves: Moves, place: int) -> list[tuple[float, float, int]]:
+    rows = np.flatnonzero((moves.place == place) & (moves.back_at > moves.out_at))
+    sizes = windows.copy_bytes[moves.window[rows]]
+    # Where no times are known, events stand for them.
+    timed = bool((moves.out_end > 0).any())
+    begins = moves.out_begin[rows] if timed else moves.out_at[rows].astype(float)
+    ends = moves.back_end[rows] if timed else np.where(np.isinf(moves.back_end[rows]), np.inf, moves.back_at[rows])
+    return list(zip(begins.tolist(), ends.tolist(), sizes.tolist(), strict=True))
+
+
+def _host(windows: Windows, moves: Moves, settings: OffloadSettings) -> tuple[int, int]:
+    return peak_of(_stays(windows, moves, CPU), settings.host_mem_block_size)
+
+
+def _disk(windows: Windows, moves: Moves) -> int:
+    stays = _stays(windows, moves, DISK)
+    changes = sorted([(end, 0, -size) for _, end, size in stays] + [(begin, 1, size) for begin, _, size in stays])
+    used = most = 0
+    for _, _, change in changes:
+        used += change
+        most = max(most, used)
+    return most
+
+
+def _account(
+    windows: Windows, moves: Moves, load: Array, settings: OffloadSettings, clock: Clock, stalled: float, target: int | None
+) -> Chosen:
+    held, used = _host(windows, moves, settings)
+    disk = _disk(windows, moves)
+    left = load - _gone(moves, windows, len(load))
+    fits = held <= settings.host_bytes and disk <= settings.offload_disk_size and (target is None or int(left.max(initial=0)) <= target)
+    return Chosen(moves, left, held, used, disk, clock, stalled, fits)

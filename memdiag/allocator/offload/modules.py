@@ -1,0 +1,154 @@
+"""When the code of each module runs: in forward as the recorder marked it, in backward as the frees of what its block made tell."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from memdiag.trace import schema
+from memdiag.trace.model import DeviceTrace, Trace
+from memdiag.trace.table import Array
+
+_OF = re.compile(r"(?:(?:grad|[a-z_0-9]+) of )?(\S+)$")
+_BACKWARD = schema.PHASES.index("backward")
+_FORWARD = schema.PHASES.index("forward")
+_SAVED = schema.LIFETIMES.index("forward_to_backward")
+
+
+@dataclass(frozen=True)
+class Modules:
+    """Where modules run.
+
+    Attributes:
+        names: Names in the trace (``Trace.strings``).
+        paths: Paths of modules; a number in what follows is an index into it.
+        spans: By path, and by the path of each part that contains it: rows (first event, event after the last) in order.
+        blocks: By outermost numbered part ("layers.3"): events at which what it made in forward is freed in backward, in order.
+    """
+
+    names: tuple[str, ...]
+    paths: tuple[str, ...]
+    spans: dict[str, Array]
+    blocks: dict[str, Array]
+    _uses: dict[int, Array] = field(default_factory=dict, compare=False)
+
+    @classmethod
+    def of(cls, trace: Trace, device: DeviceTrace) -> Modules:
+        """Tells them from the marks and names of a recording; without those all is empty."""
+        names = trace.strings
+        spans = _spans(trace, device) if trace.recorded is not None else {}
+        tensors = device.tensors
+        rows = np.flatnonzero((tensors.lifetime == _SAVED) & (tensors.name >= 0) & (tensors.free_requested_at < device.num_events))
+        block_of = {int(name): block_of_activation(names[name]) for name in np.unique(tensors.name[rows]).tolist()}
+        freed: dict[str, list[int]] = {}
+        for name, at in zip(tensors.name[rows].tolist(), tensors.free_requested_at[rows].tolist(), strict=True):
+            if block_of[name]:
+                freed.setdefault(block_of[name], []).append(at)
+        paths = dict.fromkeys(module_of_name(name) for name in names)
+        return cls(names, tuple(paths), spans, {block: np.sort(np.array(at, np.int64)) for block, at in freed.items()})
+
+    def of_tensors(self, device: DeviceTrace, rows: Array) -> Array:
+        """Returns the number of the module that each tensor belongs to; -1: unknown."""
+        number = {path: i for i, path in enumerate(self.paths)}
+        of_name = np.array([number[module_of_name(name)] for name in self.names] + [-1], np.int64)
+        name = device.tensors.name[rows]
+        return np.where(name >= 0, of_name[name], -1)
+
+    def uses(self, number: int, passes: object) -> Array:
+        """Returns when a module's parameters are needed in forward and backward: rows (first event, event after the last), by pass."""
+        if number not in self._uses:
+            path = self.paths[number] if number >= 0 else ""
+            found = []
+            for phase, begin, end in zip(passes.phase.tolist(), passes.begin.tolist(), passes.end.tolist(), strict=True):  # type: ignore[attr-defined]
+                if phase == _FORWARD:
+                    found.append(self._in_forward(path, begin, end))
+                elif phase == _BACKWARD:
+                    found.append(self._in_backward(path, begin, end))
+            self._uses[number] = np.array(found, np.int64).reshape(-1, 2)
+        return self._uses[number]
+
+    def _in_forward(self, path: str, begin: int, end: int) -> tuple[int, int]:
+        while path:
+            spans = self.spans.get(path)
+            if spans is not None:
+                first, last = np.searchsorted(spans[:, 1], begin, side="right"), np.searchsorted(spans[:, 0], end)
+                if last > first:
+                    return max(int(spans[first, 0]), begin), min(int(spans[last - 1, 1]), end)
+            path = path.rpartition(".")[0]
+        return begin, end
+
+    def _in_backward(self, path: str, begin: int, end: int) -> tuple[int, int]:
+        """From the last free of the block worked on before to the first of the one after."""
+        block = _numbered(path)
+        own = _within(self.blocks.get(block), begin, end)
+        if not len(own):
+            return begin, end
+        first, last = int(own[0]), int(own[-1])
+        before, after = begin, end
+        for other, at in self.blocks.items():
+            frees = _within(at, begin, end)
+            if other == block or not len(frees):
+                continue
+            if frees[0] < first:
+                before = max(before, int(frees[0]))  # from where the block before was begun: its parameters and this one's overlap
+            if frees[-1] > last and frees[frees > last][0] < after:
+                after = int(frees[frees > last][0])
+        return before, min(after + 1, end)
+
+
+def module_of_name(name: str) -> str:
+    """Returns the path of the module that a tensor's name tells of: "layers.3.mlp" of "grad of layers.3.mlp.weight"; "": of none."""
+    if name.endswith(")") and " (" in name:
+        return name.partition(" (")[0].rpartition(" ")[2]
+    match = _OF.fullmatch(name)
+    return match.group(1).rpartition(".")[0] if match and "." in match.group(1) else ""
+
+
+def module_of_activation(name: str) -> str:
+    """Returns the path of the module that made what has this name: "layers.3.mlp" of "layers.3.mlp (gelu)" or "layers.3.mlp"; "": none."""
+    path = name.partition(" (")[0]
+    return "" if " " in path or ":" in path else path
+
+
+def block_of_activation(name: str) -> str:
+    """Returns the outermost numbered part of that module ("layers.3"); "": it has none."""
+    return _numbered(module_of_activation(name))
+
+
+def _numbered(path: str) -> str:
+    parts = path.split(".")
+    return next((".".join(parts[: i + 1]) for i, part in enumerate(parts) if part.isdigit()), "")
+
+
+def _within(at: Array | None, begin: int, end: int) -> Array:
+    if at is None:
+        return np.empty(0, np.int64)
+    return at[np.searchsorted(at, begin) : np.searchsorted(at, end)]
+
+
+def _spans(trace: Trace, device: DeviceTrace) -> dict[str, Array]:
+    """Returns by path when code of it, or of a part of it, ran."""
+    assert trace.recorded is not None  # noqa: S101 - the caller has looked; for the type checker
+    running = trace.recorded.module_at(device)
+    if not len(running):
+        return {}
+    change = np.append(0, np.flatnonzero(np.diff(running)) + 1)
+    ends = np.append(change[1:], len(running))
+    found: dict[str, list[Array]] = {}
+    for name in np.unique(running).tolist():
+        if name < 0:
+            continue
+        mine = running[change] == name
+        spans = np.stack([change[mine], ends[mine]], axis=1)
+        path = trace.recorded.names[name]
+        while path:
+            found.setdefault(path, []).append(spans)
+            path = path.rpartition(".")[0]
+    return {path: _in_order(np.concatenate(spans)) for path, spans in found.items()}
+
+
+def _in_order(spans: Array) -> Array:
+    ordered: Array = np.asfortranarray(spans[np.argsort(spans[:, 0], kind="stable")])  # each column is searched by itself
+    return ordered

@@ -1,0 +1,191 @@
+"""Settings of offloading, under the names and units of MindSpore's memory offload, from JSON, a file or options."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from memdiag.allocator.offload.links import DISKS, LINKS, Link, disk_named, link_named
+from memdiag.errors import MemdiagError
+from memdiag.units import parse_bytes
+
+PLACES = ("", "cpu", "disk")
+KINDS = ("activation", "parameter", "gradient", "optimizer_state")
+_SIZES = ("max_device_memory", "offload_cpu_size", "offload_disk_size", "host_mem_block_size", "aio_block_size", "min_bytes")
+_RATIOS = ("hbm_ratio", "cpu_ratio")
+_FLAGS = ("auto_offload", "enable_pinned_mem", "enable_aio", "allow_exposed")
+_HINT = "settings are described in docs/offload.md"
+
+
+@dataclass(frozen=True)
+class OffloadSettings:
+    """What was asked for.
+
+    Attributes:
+        max_device_memory: Bytes of the device; None: as the card has.
+        offload_param: Where parameters (weights and optimizer state) start (automatic) or live (forced): "", "cpu" or "disk".
+        offload_checkpoint: Where inputs of recomputed parts go: "", "cpu" or "disk".
+        auto_offload: A strategy is found; False: what ``offload_param`` and ``offload_checkpoint`` say is done, nothing else.
+        offload_cpu_size, offload_disk_size: Bytes of host memory and disk that may be used.
+        offload_path: Folder on the disk; only said in what is printed.
+        hbm_ratio, cpu_ratio: Share of the device's and the host's bytes that may be used.
+        host_mem_block_size: Bytes by which the pinned pool grows.
+        enable_pinned_mem: The host's memory is pinned: copies run beside the program.
+        enable_aio: Copies to disk run beside those to the host.
+        aio_block_size, aio_queue_depth: Of those copies; None: whatever the disk needs for its full speed.
+        link, disk: How fast copies are.
+        step_seconds: Length of a step, where the trace's own times are not those of the device; None: the trace's.
+        allow_exposed: Also what cannot be copied in time is moved; the step waits for it.
+        offload_kinds: What the strategy may move, of ``KINDS``.
+        min_bytes: Smaller tensors are not moved by the strategy.
+    """
+
+    max_device_memory: int | None = None
+    offload_param: str = ""
+    offload_checkpoint: str = ""
+    auto_offload: bool = True
+    offload_cpu_size: int = 512 * 10**9
+    offload_disk_size: int = 512 * 10**9
+    offload_path: str = "./offload"
+    hbm_ratio: float = 1.0
+    cpu_ratio: float = 1.0
+    host_mem_block_size: int = 10**9
+    enable_pinned_mem: bool = True
+    enable_aio: bool = True
+    aio_block_size: int | None = None
+    aio_queue_depth: int | None = None
+    link: Link = LINKS["pcie4x16"]
+    disk: Link = DISKS["nvme-gen4"]
+    step_seconds: float | None = None
+    allow_exposed: bool = False
+    offload_kinds: tuple[str, ...] = KINDS
+    min_bytes: int = 1 << 20
+
+    @classmethod
+    def read(cls, config: str | None, options: Mapping[str, Any]) -> OffloadSettings:
+        """Returns the settings of a JSON text or file, and of single options, which outweigh it.
+
+        Args:
+            config: A file, or the text of a JSON object; None: none. Settings may stand in "offload_config", as in set_context.
+            options: By name; None: not given.
+
+        Raises:
+            MemdiagError: A setting is not known, or out of range.
+        """
+        given: dict[str, Any] = {}
+        for name, value in _read_config(config).items():
+            given |= value if name == "offload_config" and isinstance(value, dict) else {name: value}
+        given |= {name: value for name, value in options.items() if value is not None}
+        known = {each.name for each in fields(cls)} | {"memory_offload"}
+        for name in given:
+            if name not in known:
+                close = get_close_matches(name, known, 1)
+                raise MemdiagError(f"offload setting {name}: not known", f"did you mean {close[0]}? {_HINT}" if close else _HINT)
+        if str(given.pop("memory_offload", "ON")).upper() == "OFF":
+            raise MemdiagError("memory_offload is OFF in these settings: nothing would be moved", "set it to ON, or leave it out")
+        settings = replace(cls(), **{name: _value(name, value) for name, value in given.items()})
+        if not settings.auto_offload and not settings.offload_param and not settings.offload_checkpoint:
+            raise MemdiagError(
+                "auto_offload is off, and nothing is said to live elsewhere", "set offload_param or offload_checkpoint to cpu or disk"
+            )
+        return settings
+
+    @property
+    def host_bytes(self) -> int:
+        """Bytes of the host that may be used."""
+        return int(self.offload_cpu_size * self.cpu_ratio)
+
+    def device_bytes(self, card: int | None) -> int | None:
+        """Bytes of the device that may be used, of a card of so many; None: no limit is known."""
+        of = card if self.max_device_memory is None else min(self.max_device_memory, card or self.max_device_memory)
+        return None if of is None else int(of * self.hbm_ratio)
+
+
+def _read_config(config: str | None) -> dict[str, Any]:
+    if config is None:
+        return {}
+    text, where = config, "--offload-config"
+    if not config.lstrip().startswith("{"):
+        where = config
+        try:
+            text = Path(config).read_text(encoding="utf-8")
+        except (OSError, UnicodeError) as error:
+            raise MemdiagError(f"{config}: cannot be read: {error}", "give a JSON file, or a JSON object in quotes") from None
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise MemdiagError(f"{where}: not JSON: {error}", """for example '{"offload_param": "cpu", "auto_offload": false}'""") from None
+    if not isinstance(found, dict):
+        raise MemdiagError(f"{where}: not a JSON object", """for example '{"offload_param": "cpu"}'""")
+    return found
+
+
+def _value(name: str, value: Any) -> Any:
+    """Returns a setting in its own type.
+
+    Raises:
+        MemdiagError: It is not of that type, or out of range.
+    """
+    if name in _SIZES:
+        return _size(name, value)
+    if name in _RATIOS or name == "step_seconds":
+        return _number(name, value, 1.0 if name in _RATIOS else 1e6)
+    if name in _FLAGS:
+        return _flag(name, value)
+    return _READ.get(name, str)(value)
+
+
+def _size(name: str, value: Any) -> int:
+    size = value if isinstance(value, int) and not isinstance(value, bool) else parse_bytes(str(value))
+    if not 0 < size < 1 << 60:
+        raise MemdiagError(f"{name} {value}: not a size that can be", "for example 30GB")
+    return size
+
+
+def _flag(name: str, value: Any) -> bool:
+    if str(value).lower() not in {"true", "false", "1", "0", "on", "off"}:
+        raise MemdiagError(f"{name} {value}: neither true nor false", _HINT)
+    return str(value).lower() in {"true", "1", "on"}
+
+
+def _place(value: Any) -> str:
+    if value not in PLACES:
+        raise MemdiagError(f"offload to {value}: no such place", 'one of "", "cpu", "disk"')
+    return str(value)
+
+
+def _kinds(value: Any) -> tuple[str, ...]:
+    kinds = tuple(str(kind).strip() for kind in (value.split(",") if isinstance(value, str) else value))
+    if not kinds or not set(kinds) <= set(KINDS):
+        raise MemdiagError(f"offload_kinds {value}: no such kind of tensors", f"of {', '.join(KINDS)}, with commas between")
+    return kinds
+
+
+def _depth(value: Any) -> int:
+    if not str(value).isdigit() or int(value) < 1:
+        raise MemdiagError(f"aio_queue_depth {value}: not a number of copies", "for example 8")
+    return int(value)
+
+
+def _number(name: str, value: Any, most: float) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = -1.0
+    if not 0 < number <= most:
+        raise MemdiagError(f"{name} {value}: not a number above 0" + (" up to 1" if most == 1.0 else ""), _HINT)
+    return number
+
+
+_READ: dict[str, Callable[[Any], Any]] = {
+    "offload_param": _place,
+    "offload_checkpoint": _place,
+    "offload_kinds": _kinds,
+    "aio_queue_depth": _depth,
+    "link": lambda value: link_named(str(value)),
+    "disk": lambda value: disk_named(str(value)),
+}

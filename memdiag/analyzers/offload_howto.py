@@ -1,0 +1,149 @@
+"""How to do a plan today: a snippet of PyTorch, and the settings of frameworks that move the same things, each with what it realises."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from memdiag.allocator.offload.modules import block_of_activation, module_of_activation
+from memdiag.allocator.offload.schedule import DISK
+from memdiag.allocator.offload.settings import OffloadSettings
+from memdiag.allocator.offload.told import Hooked
+from memdiag.allocator.offload.windows import GRADIENT, PARAMETER, STATE
+from memdiag.analyzers.offload_snippet import SAVED_TENSORS
+from memdiag.trace.model import DeviceTrace, Trace
+from memdiag.trace.table import Array
+from memdiag.units import format_bytes, plural
+
+if TYPE_CHECKING:
+    from memdiag.analyzers.offloading import Plan
+
+_FSDP = """\
+from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
+fully_shard(model, offload_policy=CPUOffloadPolicy(pin_memory={}))"""
+Snippet = tuple[str, str, str]  # name, which part of the plan it realises, text
+
+
+def snippets(trace: Trace, device: DeviceTrace, plan: Plan, settings: OffloadSettings, hooked: Hooked | None) -> tuple[Snippet, ...]:
+    """Returns what does the same as a plan, as far as there is anything."""
+    moves, windows = plan.chosen.moves, plan.windows
+    if not len(moves):
+        return ()
+    of, saved = windows.category[moves.window], windows.is_saved[moves.window]
+    peak = int(np.argmax(plan.load)) if len(plan.load) else 0
+    there = (moves.out_at <= peak) & (moves.back_at > peak)
+    size = windows.device_bytes[moves.window]
+
+    def at_peak(which: Array) -> str:
+        return format_bytes(int(size[there & which].sum()))
+
+    found: list[Snippet] = []
+    states, weights = (of == STATE) & ~saved, np.isin(of, (PARAMETER, GRADIENT)) & ~saved
+    if saved.any():
+        found += _of_activations(trace, device, plan, at_peak(saved), hooked)
+    if states.any() or weights.any():
+        found += _of_the_model(at_peak(states), at_peak(weights), states.any(), weights.any(), settings)
+    found.append(_mindspore(states.any() or weights.any(), bool((moves.place == DISK).any()), plan.budget, settings))
+    return tuple(found)
+
+
+def modules_of(trace: Trace, device: DeviceTrace, plan: Plan) -> list[str]:
+    """Returns the parts of the model whose activations move: numbered ones where there are, in the order in which they run."""
+    moves, windows = plan.chosen.moves, plan.windows
+    rows = windows.tensor[moves.window[windows.is_saved[moves.window]]]
+    rows = rows[np.argsort(device.tensors.alloc_at[rows], kind="stable")]
+    names = [trace.strings[name] for name in device.tensors.name[rows].tolist() if name >= 0]
+    paths = list(dict.fromkeys(path for path in (block_of_activation(name) or module_of_activation(name) for name in names) if path))
+    # Of one that holds others it is not known which of its parts made the tensor; a list of modules is never called itself.
+    return [path for path in paths if not any(other.startswith(f"{path}.") for other in paths)]
+
+
+def smallest_of(plan: Plan) -> int:
+    """Returns the bytes of the smallest activation that moves."""
+    moves, windows = plan.chosen.moves, plan.windows
+    sizes = windows.copy_bytes[moves.window[windows.is_saved[moves.window]]]
+    return int(sizes.min()) if len(sizes) else 0
+
+
+def _of_activations(trace: Trace, device: DeviceTrace, plan: Plan, size: str, hooked: Hooked | None) -> list[Snippet]:
+    modules = modules_of(trace, device, plan)
+    part = f"what forward saves for backward ({size} at the peak)"
+    found = []
+    if modules and hooked is not None:
+        text = SAVED_TENSORS.replace("MODULES", json.dumps(modules)).replace("SMALLEST", str(smallest_of(plan)))
+        told = f"all of it in {plural(len(modules), 'module')}: {format_bytes(hooked.bytes_a_step)} a step, and a peak of "
+        told += f"{format_bytes(hooked.peak_reserved_bytes)} reserved, {format_bytes(hooked.peak_allocated_bytes)} allocated (replayed); "
+        found.append(("PyTorch: saved-tensor hooks", f"{told}copies run in the program's own stream", text))
+    layers = len(modules) or 1
+    found.append(
+        (
+            "Megatron-core with Transformer Engine",
+            f"{part}, by whole layers; not with pipeline parallelism nor recomputation",
+            f"--cpu-offloading-num-layers {layers}   # TransformerConfig(cpu_offloading=True, cpu_offloading_num_layers={layers})",
+        )
+    )
+    found.append(
+        (
+            "MindSpeed",
+            "activations of attention (--swap-attention); or whatever its own search finds, for shapes that stay the same (--smart-swap)",
+            "--swap-attention --swap-modules self_attention",
+        )
+    )
+    return found
+
+
+def _of_the_model(states: str, weights: str, has_states: object, has_weights: object, settings: OffloadSettings) -> list[Snippet]:
+    both = f"parameters and gradients ({weights} at the peak) and optimizer state ({states})"
+    found = [
+        (
+            "PyTorch: FSDP",
+            f"{both}; the optimizer then runs on the host, and state never comes back",
+            _FSDP.format(settings.enable_pinned_mem),
+        ),
+        ("DeepSpeed", f"{both}; the optimizer runs on the host", _deepspeed(has_states, has_weights, settings)),
+    ]
+    if has_states:
+        found.append(
+            (
+                "Megatron-core",
+                f"optimizer state ({states}); the optimizer runs on the host",
+                "--optimizer-cpu-offload --optimizer-offload-fraction 1.0",
+            )
+        )
+        found.append(("MindSpeed", f"optimizer state ({states}), swapped in for the step", "--swap-optimizer"))
+    return found
+
+
+def _deepspeed(has_states: object, has_weights: object, settings: OffloadSettings) -> str:
+    disk = settings.offload_param == "disk"
+    place: dict[str, object] = {"device": "nvme" if disk else "cpu", "pin_memory": settings.enable_pinned_mem}
+    if disk:
+        place["nvme_path"] = settings.offload_path
+    stage: dict[str, object] = {"stage": 3 if has_weights else 2}
+    if has_weights:
+        stage["offload_param"] = place
+    if has_states:
+        stage["offload_optimizer"] = place
+    return json.dumps({"zero_optimization": stage}, indent=2)
+
+
+def _mindspore(of_model: object, on_disk: bool, budget: int | None, settings: OffloadSettings) -> Snippet:
+    place = settings.offload_param or ("disk" if on_disk else "cpu" if of_model else "")
+    config = {
+        "offload_param": place, "auto_offload": settings.auto_offload, "offload_cpu_size": f"{settings.offload_cpu_size // 10**9}GB",
+        "offload_disk_size": f"{settings.offload_disk_size // 10**9}GB", "offload_path": settings.offload_path,
+        "host_mem_block_size": f"{max(settings.host_mem_block_size // 10**9, 1)}GB", "enable_pinned_mem": settings.enable_pinned_mem,
+        "enable_aio": settings.enable_aio, "hbm_ratio": settings.hbm_ratio, "cpu_ratio": settings.cpu_ratio,
+    }  # fmt: skip
+    memory = f', max_device_memory="{max((budget or 0) // 10**9, 1)}GB"' if budget else ""
+    text = (
+        f'mindspore.set_context(mode=mindspore.GRAPH_MODE, jit_level="O0", memory_offload="ON"{memory})\n'
+        f"mindspore.set_offload_context(offload_config={json.dumps(config, indent=2)})"
+    )
+    return (
+        "MindSpore (graph mode, O0; deprecated from 2.5 on)",
+        "all of it, by a strategy of its own",
+        text.replace("true", "True").replace("false", "False"),
+    )

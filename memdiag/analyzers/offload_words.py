@@ -1,0 +1,148 @@
+"""A plan for moving in the words of a report: what moves, by kind and name, what it costs a step, what had to be assumed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from memdiag.allocator.offload.links import Link
+from memdiag.allocator.offload.schedule import CPU
+from memdiag.allocator.offload.settings import OffloadSettings
+from memdiag.allocator.offload.told import Hooked, Moved, Offloading, Recomputable
+from memdiag.allocator.offload.windows import saved_rows
+from memdiag.analyzers.context import DeviceView
+from memdiag.analyzers.names import collapsed, name_of
+from memdiag.analyzers.offload_howto import snippets
+from memdiag.trace.model import DeviceTrace, Trace
+from memdiag.trace.schema import ACTIONS, CATEGORIES, PHASES
+from memdiag.trace.table import Array
+
+if TYPE_CHECKING:
+    from memdiag.analyzers.offloading import Plan
+
+_MOST = 40  # kinds of tensors that are listed
+_MODULES = 8
+_OOM = ACTIONS.index("oom")
+
+
+def told(trace: Trace, device: DeviceTrace, plan: Plan, settings: OffloadSettings, hooked: Hooked | None) -> Offloading:
+    """Returns what is said of a plan."""
+    moves, windows, clock = plan.chosen.moves, plan.windows, plan.chosen.clock
+    size = windows.copy_bytes[moves.window]
+    returns = moves.back_at < device.num_events
+    steps = clock.num_steps
+    away_seconds = moves.out_end - moves.out_begin
+    back_seconds = (moves.back_end - moves.back_begin)[returns]
+    exposed = (float(moves.wait.sum()) + plan.chosen.stall_seconds) / steps
+    spent = float(away_seconds.sum() + back_seconds.sum()) / steps
+    timed = clock.is_known
+    moved = _moved(trace, device, plan)
+    left = int(plan.chosen.load.max(initial=0))
+    missing = 0 if plan.fits or plan.budget is None else max(plan.missing, plan.bound - plan.budget, left - plan.budget, 1)
+    return Offloading(
+        strategy="automatic" if settings.auto_offload else "forced", budget_bytes=plan.budget, fits=plan.fits, missing_bytes=missing,
+        load_peak_bytes=int(plan.load.max(initial=0)), load_left_bytes=left, bound_bytes=plan.bound,
+        host_peak_bytes=plan.chosen.host_bytes, host_used_bytes=plan.chosen.host_used_bytes, disk_peak_bytes=plan.chosen.disk_bytes,
+        host_budget_bytes=settings.host_bytes, disk_budget_bytes=settings.offload_disk_size, num_moves=len(moves),
+        bytes_away=int(size.sum()) // steps, bytes_back=int(size[returns].sum()) // steps,
+        hidden_us=round(max(spent - exposed, 0.0) * 1e6) if timed else None, exposed_us=round(exposed * 1e6) if timed else None,
+        step_us=_micro(clock.step_seconds), new_step_us=_micro(clock.step_seconds, exposed),
+        link=_rate(settings.link),
+        disk=_rate(settings.disk), moved=moved, recomputable=_recomputable(trace, device, plan),
+        snippets=snippets(trace, device, plan, settings, hooked), hooked=hooked,
+        notes=tuple(_notes(trace, device, plan, settings)),
+    )  # fmt: skip
+
+
+def _micro(seconds: float | None, more: float = 0.0) -> int | None:
+    return None if seconds is None else round((seconds + more) * 1e6)
+
+
+def _rate(link: Link) -> str:
+    return f"{link.name} ({link.away / 1e9:g} and {link.back / 1e9:g} GB/s{', estimated' if link.is_estimate else ''})"
+
+
+def kind_of(windows_category: int, is_saved: bool) -> str:
+    """Returns the category of what moves, in words."""
+    return "activation" if is_saved else CATEGORIES[windows_category].replace("_", " ")
+
+
+def _moved(trace: Trace, device: DeviceTrace, plan: Plan) -> tuple[Moved, ...]:
+    moves, windows = plan.chosen.moves, plan.windows
+    if not len(moves):
+        return ()
+    view = DeviceView(trace, device, -1)
+    tensor = windows.tensor[moves.window]
+    label: dict[tuple[int, int], str] = {}
+    keys: list[tuple[str, str, int]] = []
+    tensors = device.tensors
+    rows = zip(
+        tensor.tolist(), tensors.name[tensor].tolist(), tensors.stack[tensor].tolist(), windows.category[moves.window].tolist(),
+        windows.is_saved[moves.window].tolist(), moves.place.tolist(), strict=True,
+    )  # fmt: skip
+    for row, name, stack, category, saved, place in rows:
+        if (name, stack) not in label:
+            label[name, stack] = collapsed(name_of(view, row)) or trace.stacks.label(stack)
+        keys.append((kind_of(category, saved), label[name, stack], place))
+    number = {key: i for i, key in enumerate(dict.fromkeys(keys))}
+    group = np.array([number[key] for key in keys])
+    size, wait = windows.copy_bytes[moves.window], moves.wait
+    phase = device.events.phase
+    last = device.num_events - 1
+    found = []
+    for (kind, name, place), i in number.items():
+        own = np.flatnonzero(group == i)
+        comes = own[moves.back_at[own] <= last]
+        found.append(
+            Moved(
+                kind, name, "host" if place == CPU else "disk", _usual(phase[np.minimum(moves.out_at[own], last)]),
+                _usual(phase[moves.back_at[comes]]) if len(comes) else "", len(own), int(size[own].sum()),
+                round(float(wait[own].sum()) * 1e6) if plan.clock.is_known else None,
+            )
+        )  # fmt: skip
+    return tuple(sorted(found, key=lambda each: -each.bytes)[:_MOST])
+
+
+def _usual(phases: Array) -> str:
+    return PHASES[int(np.bincount(phases, minlength=len(PHASES)).argmax())]
+
+
+def _recomputable(trace: Trace, device: DeviceTrace, plan: Plan) -> tuple[Recomputable, ...]:
+    """What forward has left for backward at the peak, by part of the model."""
+    at = int(np.argmax(plan.load)) if len(plan.load) else -1
+    rows = saved_rows(device)
+    tensors = device.tensors
+    rows = rows[(tensors.alloc_at[rows] <= at) & (tensors.free_requested_at[rows] > at)]
+    view = DeviceView(trace, device, at)
+    found: dict[str, tuple[int, int]] = {}
+    for row in rows.tolist():
+        name = collapsed(name_of(view, row))
+        module = name.partition(" (")[0] if " (" in name else name or trace.stacks.label(int(tensors.stack[row]))
+        size, count = found.get(module, (0, 0))
+        found[module] = (size + int(tensors.block_bytes[row]), count + 1)
+    ranked = sorted(found.items(), key=lambda item: -item[1][0])[:_MODULES]
+    return tuple(Recomputable(module, size, count) for module, (size, count) in ranked)
+
+
+def _notes(trace: Trace, device: DeviceTrace, plan: Plan, settings: OffloadSettings) -> list[str]:
+    notes = []
+    if not plan.clock.is_known:
+        notes.append("the trace has no times: whether copies are in time is not known, and each is taken to be; --step-seconds tells it")
+    elif plan.clock.is_estimated:
+        notes.append(
+            "times within a step are estimated: backward takes twice as long as forward, and within a pass time goes by the bytes made"
+        )
+    elif settings.step_seconds is None and (trace.phantom or trace.backend == "cpu"):
+        where = "on a device that is not there" if trace.phantom else "on a CPU"
+        notes.append(f"times are those of a recording {where}, not of the card: --step-seconds gives the length of a real step")
+    if trace.recorded is None:
+        notes.append("when a module's parameters are needed is not recorded: they are taken to be needed in all of forward and backward")
+    if (device.events.action == _OOM).any():
+        notes.append(
+            "the recorded run ran out of memory: what it would have done after that is not in the trace, nor in the plan; record it on a "
+            "larger card (memdiag record --phantom …,capacity=128GiB)"
+        )
+    if settings.offload_checkpoint and not any(each.category == "activation" for each in _moved(trace, device, plan)):
+        notes.append("offload_checkpoint has nothing to move: no part of the model is seen to be recomputed")
+    return notes

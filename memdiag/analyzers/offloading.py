@@ -1,0 +1,189 @@
+"""``--policy offload``: what to move to the host or to disk so that a recorded run fits, and what that costs.
+
+The plan is made on live bytes, then what is left is replayed through the allocator: moving changes fragmentation too. The automatic
+strategy asks for less until the replay fits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from memdiag.allocator.as_trace import Simulated
+from memdiag.allocator.offload.choose import Chosen, automatic, forced
+from memdiag.allocator.offload.clock import Clock
+from memdiag.allocator.offload.modules import block_of_activation, module_of_activation
+from memdiag.allocator.offload.rewrite import rewrite
+from memdiag.allocator.offload.schedule import CPU, Moves, schedule
+from memdiag.allocator.offload.settings import OffloadSettings
+from memdiag.allocator.offload.told import Hooked, Offloading
+from memdiag.allocator.offload.windows import Windows, find_windows
+from memdiag.allocator.prediction import Prediction
+from memdiag.allocator.result import OUT_OF_MEMORY, Replay
+from memdiag.analyzers.offload_howto import modules_of, smallest_of
+from memdiag.analyzers.offload_words import told
+from memdiag.analyzers.simulation import Scenario, Subject, predict
+from memdiag.errors import MemdiagError
+from memdiag.trace import schema
+from memdiag.trace.table import Array
+
+_LEFT_OVER = (0.0, 0.01, 0.03, 0.07, 0.15, 0.3)  # of the device, by tries of the automatic strategy
+_BACKWARD = schema.PHASES.index("backward")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A plan for one recording.
+
+    Attributes:
+        windows: When tensors are not needed.
+        clock: When events happen.
+        chosen: What moves.
+        load: Live bytes with nothing moved, after each event.
+        bound: Live bytes at most if all that is idle were away.
+        subject: The recording with the moves in it.
+        budget: Bytes of the device; None: no limit.
+        fits: The replay of what is left needs no more.
+        missing: Bytes that it lacks otherwise.
+    """
+
+    windows: Windows
+    clock: Clock
+    chosen: Chosen
+    load: Array
+    bound: int
+    subject: Subject
+    budget: int | None
+    fits: bool
+    missing: int
+
+
+def predict_offload(subject: Subject, scenario: Scenario, settings: OffloadSettings) -> tuple[Prediction, Replay, Simulated]:
+    """Returns what comes of moving tensors, its replay, and that as a trace.
+
+    Args:
+        subject: The recording.
+        scenario: The allocator that serves what stays on the device.
+        settings: What was asked for.
+
+    Raises:
+        MemdiagError: The trace does not tell what a plan needs.
+    """
+    plan = make_plan(subject, scenario, settings)
+    moved = replace(scenario, capacity_bytes=plan.budget)
+    prediction, replay, simulated = predict(plan.subject, moved)
+    peak = subject.comparable_peak
+    words: Offloading = told(subject.trace, subject.device, plan, settings, _hooked(subject, scenario, plan))
+    return (
+        replace(
+            prediction, policy="offload", conf=scenario.conf, offload=words, fits=plan.fits and prediction.fits, is_recorded=False,
+            saved_bytes=None if peak is None else peak - prediction.peak_reserved_bytes,
+        ),
+        replay,
+        simulated,
+    )  # fmt: skip
+
+
+def make_plan(subject: Subject, scenario: Scenario, settings: OffloadSettings) -> Plan:
+    """Returns the plan for a recording.
+
+    Raises:
+        MemdiagError: The trace does not tell what a plan needs.
+    """
+    device = subject.device
+    windows = find_windows(subject.trace, device)
+    if not len(windows):
+        raise MemdiagError(
+            "nothing can be said of when tensors are idle: the trace tells neither forward from backward nor the optimizer",
+            "record with memdiag record -- python train.py, which marks them",
+        )
+    load = device.usage.allocated.astype(np.int64)
+    is_real = not subject.trace.phantom and subject.trace.backend != "cpu"
+    clock = Clock.of(device, settings.step_seconds, is_real=is_real)
+    budget = settings.device_bytes(scenario.capacity_bytes)
+    bound = int((load - _all_away(windows, len(load))).max(initial=0))
+    if not settings.auto_offload:
+        chosen = forced(windows, load, clock, settings, _checkpoints(subject, windows))
+        changed, missing = _tried(subject, scenario, windows, chosen.moves, budget)
+        return Plan(windows, clock, chosen, load, bound, changed, budget, chosen.is_enough and not missing, missing)
+    if budget is None:
+        raise MemdiagError(
+            "the automatic strategy needs to know what to fit in: the trace does not say how large the card is",
+            "add --max-device-memory 30GB, or --capacity 32GiB",
+        )
+    best: Plan | None = None
+    # What is left over for fragmentation is not known beforehand: a little, then twice as much each time.
+    for share in _LEFT_OVER:
+        target = round(budget * (1 - share))
+        chosen = automatic(windows, load, target, clock, settings)
+        changed, missing = _tried(subject, scenario, windows, chosen.moves, budget)
+        plan = Plan(windows, clock, chosen, load, bound, changed, budget, not missing and _has_room(chosen, settings), missing)
+        if best is None or plan.fits or missing < best.missing:
+            best = plan
+        if plan.fits or not chosen.is_enough:
+            break
+    assert best is not None  # noqa: S101 - there is one try at least; for the type checker
+    return best
+
+
+def _hooked(subject: Subject, scenario: Scenario, plan: Plan) -> Hooked | None:
+    """Returns what saved-tensor hooks around the modules of the plan come to: replayed as if copies took no time, for they are in order."""
+    trace, device, windows = subject.trace, subject.device, plan.windows
+    modules, smallest = modules_of(trace, device, plan), smallest_of(plan)
+    if not modules:
+        return None
+    names = device.tensors.name[windows.tensor]
+    within = {int(name): _is_within(module_of_activation(trace.strings[name]), modules) for name in np.unique(names).tolist() if name >= 0}
+    known = np.array([within.get(int(name), False) for name in names], bool)
+    rows = np.flatnonzero(windows.is_saved & known & (windows.copy_bytes >= smallest))
+    clock = replace(plan.clock, seconds=np.zeros(device.num_events + 1), is_known=False)
+    moves = schedule(windows, rows, np.full(len(rows), CPU), clock, OffloadSettings(), on_demand=True)
+    changed = replace(subject, workload=rewrite(subject.workload, windows, moves).workload, hooks={})
+    replay = changed.replay(replace(scenario, capacity_bytes=None, fraction=None), log=False)
+    size = int(windows.copy_bytes[rows].sum()) // plan.clock.num_steps
+    return Hooked(tuple(modules), smallest, size, int(replay.reserved.max(initial=0)), int(replay.allocated.max(initial=0)))
+
+
+def _is_within(path: str, modules: list[str]) -> bool:
+    return any(path == module or path.startswith(f"{module}.") for module in modules)
+
+
+def _has_room(chosen: Chosen, settings: OffloadSettings) -> bool:
+    return chosen.host_bytes <= settings.host_bytes and chosen.disk_bytes <= settings.offload_disk_size
+
+
+def _tried(subject: Subject, scenario: Scenario, windows: Windows, moves: Moves, budget: int | None) -> tuple[Subject, int]:
+    """Returns the recording with the moves in it, and how many bytes the device lacks for it."""
+    rewritten = rewrite(subject.workload, windows, moves)
+    changed = replace(subject, workload=rewritten.workload, hooks={})
+    if budget is None:
+        return changed, 0
+    replay = changed.replay(replace(scenario, capacity_bytes=budget), log=False)
+    failed = np.flatnonzero(replay.status == OUT_OF_MEMORY)
+    if not len(failed):
+        return changed, 0
+    wanted = rewritten.workload.size[failed] + replay.allocated[failed]
+    return changed, max(int(wanted.max()) - budget, int(rewritten.workload.size[failed].max()) // 8, 1)
+
+
+def _all_away(windows: Windows, n: int) -> Array:
+    """Returns the bytes that are idle after each event."""
+    change = np.zeros(n + 1, np.int64)
+    np.add.at(change, windows.begin, windows.device_bytes)
+    np.subtract.at(change, windows.end, windows.device_bytes)
+    away: Array = np.cumsum(change[:-1])
+    return away
+
+
+def _checkpoints(subject: Subject, windows: Windows) -> Array:
+    """Returns per window whether it is what a recomputed part is recomputed from: its block's code runs again in backward."""
+    trace, device = subject.trace, subject.device
+    if trace.recorded is None:
+        return np.zeros(len(windows), bool)
+    running = trace.recorded.module_at(device)[device.events.phase == _BACKWARD]
+    again = {block_of_activation(trace.recorded.names[name]) for name in np.unique(running).tolist() if name >= 0} - {""}
+    names = device.tensors.name[windows.tensor]
+    of_name = {int(name): block_of_activation(trace.strings[name]) in again for name in np.unique(names).tolist() if name >= 0}
+    found: Array = windows.is_saved & np.array([of_name.get(int(name), False) for name in names], bool)
+    return found
