@@ -35,6 +35,7 @@ class Rules:
         private_is_expandable: Private pools have expandable segments, where the setting is on; otherwise they get whole ones all the same.
         lends_last: Private pools that stand in for the default pool are asked after all else has failed, even when they are released;
             otherwise before any cached memory is given back.
+        lends_expandable: They do so with expandable segments, too.
         own_stream_counts: A block recorded on the stream that it was allocated on waits for that stream.
     """
 
@@ -50,6 +51,7 @@ class Rules:
     rounding_follows_segment: bool = True
     private_is_expandable: bool = True
     lends_last: bool = False
+    lends_expandable: bool = False
     own_stream_counts: bool = False
 
 
@@ -63,11 +65,13 @@ _CUDA_2_0 = Rules(
     one_division_is_exact=True,
     private_is_expandable=False,
     lends_last=True,
+    lends_expandable=True,
 )
 _CUDA_2_4 = replace(_CUDA_2_0, one_division_is_exact=False, capture_uses_count=False)
 _CUDA_2_5 = replace(_CUDA_2_4, private_is_expandable=True)
 _CUDA_2_6 = replace(_CUDA_2_5, expandable_is_collected=False)
-_CUDA_2_10 = replace(_CUDA_2_6, whole_fraction_is_limit=False, capacity_is_asked=False, outermost_scope=False)
+_CUDA_2_10 = replace(_CUDA_2_6, whole_fraction_is_limit=False, capacity_is_asked=False, outermost_scope=False,
+                     lends_expandable=False)  # fmt: skip
 _CUDA_2_11 = replace(_CUDA_2_10, lends_last=False)
 _CUDA_2_12 = replace(_CUDA_2_11, ties=BY_BIRTH)
 _CUDA_2_13 = replace(_CUDA_2_12, ties=BY_SEGMENT, scope_is_capture=False)

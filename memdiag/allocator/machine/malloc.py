@@ -8,10 +8,10 @@ from memdiag.allocator.machine.expandable import grow
 
 from memdiag.allocator.machine.memory import (  # isort: skip
     ADDRESS, ALIGNMENT, CALL, COUNT, EXPANDABLE, FREE, FREEABLE, FREE_BYTES, GC, HELD, HOLE, INDEX, IS_BROKEN, IS_CAPTURED, IS_LAZY,
-    IS_LOGGED, IS_OPEN, IS_PRIVATE, IS_SMALL, KNOWN, LANE, LANES, LENDS_LAST, LIMIT, LOG_ACTION, LOG_CALL, LOG_OFF, LOG_POOL, LOG_SEG,
-    LOG_SIZE, LOG_STREAM, LOG_TENSOR, MAX_SPLIT, NEXT, NONE, NO_SPLIT, NUM_LOGGED, NUM_POOLS, NUM_STAND_IN, NUM_STREAMS, OFF, OOMS,
-    OUTSTANDING, POOL, POOLS, PREV, PRIVATE_IS_EXPANDABLE, RANGE, REJECT_ABOVE, RESERVED, RETRIES, ROUNDING, ROW, SEARCHES, SIZE,
-    STANDS_IN, STATE, STREAM, SUCC, TIE, USERS, up,
+    IS_LOGGED, IS_OPEN, IS_PRIVATE, IS_SMALL, KNOWN, LANE, LANES, LENDS_EXPANDABLE, LENDS_LAST, LIMIT, LOG_ACTION, LOG_CALL, LOG_OFF,
+    LOG_POOL, LOG_SEG, LOG_SIZE, LOG_STREAM, LOG_TENSOR, MAX_SPLIT, NEXT, NONE, NO_SPLIT, NUM_LOGGED, NUM_POOLS, NUM_STAND_IN, NUM_STREAMS,
+    OFF, OOMS, OUTSTANDING, POOL, POOLS, PREV, PRIVATE_IS_EXPANDABLE, RANGE, REJECT_ABOVE, RESERVED, RETRIES, ROUNDING, ROW, SEARCHES,
+    SIZE, STANDS_IN, STATE, STREAM, SUCC, TIE, USERS, up,
 )  # fmt: skip
 from memdiag.allocator.machine.ordered import at_least, remove
 from memdiag.allocator.machine.release import collect, flush, is_expandable, lane_of, release_oversize
@@ -85,7 +85,7 @@ def _from_stand_in(r: Array, m: Array, lane: int, size: int) -> int:
     """Returns a free block, still in its set, of a private pool that lends what it has to the default pool; NONE: none has one.
 
     The allocator opens a scope of each such pool for the search: one that is open already is an assertion. With expandable segments it
-    opens them all the same, and finds nothing.
+    opens them all the same, and finds nothing (from 2.10 on).
     """
     turn = 0
     while not m[m[lane + POOL] + IS_PRIVATE]:
@@ -101,7 +101,7 @@ def _from_stand_in(r: Array, m: Array, lane: int, size: int) -> int:
         elif m[pool + IS_OPEN] or m[pool + USERS] == 0:
             r[IS_BROKEN] = 1
             return NONE
-        if not r[EXPANDABLE]:
+        if r[LENDS_EXPANDABLE] or not r[EXPANDABLE]:
             block = _search(r, m, lane_of(r, m[pool + INDEX], m[lane + IS_SMALL], m[lane + STREAM]), size)
             if block != NONE:
                 return block

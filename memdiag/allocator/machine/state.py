@@ -77,7 +77,7 @@ def new_state(
         r[mem.REJECT_ABOVE] = int((1.0 if conf.fraction is None else conf.fraction) * capacity)
     r[mem.OWN_STREAM_COUNTS], r[mem.TIES_BY_BIRTH] = rules.own_stream_counts, rules.ties == BY_BIRTH
     r[mem.SCOPE_IS_CAPTURE], r[mem.TAKES_EXPANDABLE] = rules.scope_is_capture, rules.expandable_is_collected
-    r[mem.CAPTURE_USES_COUNT] = rules.capture_uses_count
+    r[mem.CAPTURE_USES_COUNT], r[mem.LENDS_EXPANDABLE] = rules.capture_uses_count, rules.lends_expandable
     r[mem.LENDS_LAST], r[mem.PRIVATE_IS_EXPANDABLE] = rules.lends_last, rules.private_is_expandable
     r[mem.DONE], r[mem.NUM_STREAMS], r[mem.NUM_POOLS] = done, num_streams, num_pools
     r[mem.FREE_BYTES] = mem.UNLIMITED if capacity is None else capacity
