@@ -48,8 +48,10 @@ model = model.cuda()
 if kind == "ddp":
     model = nn.parallel.DistributedDataParallel(model, device_ids=[0], bucket_cap_mb=1)
 elif kind == "fsdp2":
-    from torch.distributed.fsdp import fully_shard
-
+    try:
+        from torch.distributed.fsdp import fully_shard
+    except ImportError:  # where it was before torch 2.6
+        from torch.distributed._composable.fsdp import fully_shard
     for block in model:
         fully_shard(block)
     fully_shard(model)

@@ -43,6 +43,9 @@ unsigned bytes_of(const std::string& type) {
 
 bool holds(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
 
+// The array of std, or of PyTorch's own up to 2.5.
+bool is_of_one(const std::string& name) { return holds(name, "std::array<char*, 1ul>") || holds(name, "at::detail::Array<char*, 1>"); }
+
 // The texts between the commas of the last pair of parentheses that stand in no bracket.
 std::vector<std::string> parameters(const std::string& name) {
   std::vector<std::string> found;
@@ -98,7 +101,7 @@ Signature read_signature(const char* mangled_name) {
   if (config().values == MadeUp::kFinite) found.question = question_of(name);
   constexpr const char* fill = "FillFunctor<";
   size_t at = name.find(fill);
-  if (found.output == 2 && at != std::string::npos && holds(name, "array<char*, 1ul>")) {
+  if (found.output == 2 && at != std::string::npos && is_of_one(name)) {
     at += strlen(fill);
     found.fill_bytes = bytes_of(name.substr(at, name.find('>', at) - at));
   }

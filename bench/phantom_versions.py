@@ -1,0 +1,122 @@
+"""Tries the phantom CUDA device with several versions of torch, and writes the section CUDA of reports/phantom-versions.md.
+
+    python bench/phantom_versions.py PYTHON…      # each of an environment with a CUDA build of torch; rows of others stay
+
+For each: the recorded rows of the allocator (tests/phantom/cuda_rows.py), programs of many kinds, what must be read back, what must be
+refused by name, a GPT recorded twice and once with expandable segments, and what its own out-of-memory error says. The wheels of the
+toolkit need not be there. The section NPU is that of bench/phantom_npu_versions.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import pickle
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from measuring import markdown_table
+
+from memdiag.phantom import launch
+from memdiag.phantom.cuda.standin import Torch
+from memdiag.phantom.installed import installed_for
+from memdiag.phantom.profiles import choose
+
+ROOT = Path(__file__).parents[1]
+TESTS = ROOT / "tests" / "phantom"
+REPORT = ROOT / "reports" / "phantom-versions.md"
+BEGIN, END = "<!-- cuda -->", "<!-- cuda ends -->"
+HEAD = ("torch", "CUDA", "recorded rows", "programs", "GPT: events, twice the same", "expandable segments", "out of memory")
+DEVICE = "cuda:h100-80g"
+KINDS = ("attention", "amp", "checkpointing", "graph", "convolutions", "lstm", "ddp", "fsdp2")
+PROGRAMS = ("values_cuda.py", "isolation_cuda.py", "refused_cuda.py", *(f"train_cuda.py {kind}" for kind in KINDS))
+GPT, TOO_LARGE = ("cuda", "4", "256", "128", "3"), ("cuda", "24", "2048", "512", "3")
+
+
+def rows_of(python: str, settings: int) -> str:
+    """How many of the allocator's recorded rows come out, and why others do not."""
+    command = [sys.executable, str(TESTS / "cuda_rows.py"), "--python", python, "--settings", str(settings)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    causes = sorted({line.rpartition(": ")[2] for line in done.stdout.splitlines() if "not from Python" in line})
+    return "; ".join([(done.stderr.strip().splitlines() or ["not here"])[-1], *causes])
+
+
+def programs_of(python: str) -> str:
+    """How many programs did as they should, as rank 517 of 1,024; the names of the others, with what they said."""
+    environment = launch.environment_for(choose(DEVICE), [python], as_rank=517, world=1024)
+    command = [python, str(TESTS / "programs" / "several_cuda.py"), *PROGRAMS]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"program"')]
+    failed = [f"{one['program']}: {why(one['said'])}" for one in found if one["status"]]
+    return "; ".join([f"{len(found) - len(failed)} of {len(PROGRAMS)}", *failed])
+
+
+def why(said: Sequence[str]) -> str:
+    """The line of a program's stderr that says most."""
+    return next((line for line in said if line.startswith("memdiag: the phantom device cannot")), said[-1] if said else "nothing was said")
+
+
+def record(python: str, device: str, words: Sequence[str], folder: Path, **more: str) -> tuple[str, list[tuple[object, ...]]]:
+    """Records the training on a device; returns what it said and the allocator's entries."""
+    command = [sys.executable, "-m", "memdiag", "record", "--quiet", "--phantom", device, "-o", str(folder), "--", python]
+    done = subprocess.run(
+        [*command, str(ROOT / "bench" / "timed_training.py"), *words], capture_output=True, text=True, check=False, cwd=folder.parent,
+        env={**os.environ, **more},
+    )  # fmt: skip
+    found: list[tuple[object, ...]] = []
+    for path in sorted(folder.glob("rank*.pkl")):
+        with path.open("rb") as file:
+            traces = pickle.load(file)["device_traces"]  # written a moment ago, by memdiag
+        found += [(entry["action"], entry["size"], entry.get("addr"), entry.get("stream")) for trace in traces for entry in trace]
+    return done.stderr, found
+
+
+def measure(python: str, settings: int) -> list[str]:
+    """One row of the table."""
+    installed = installed_for([python], os.environ)
+    torch = Torch(Path(installed.folder_of("torch")), installed.version_of("torch"))
+    with tempfile.TemporaryDirectory() as scratch:
+        runs = [record(python, DEVICE, GPT, Path(scratch) / str(number)) for number in range(2)]
+        expandable = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+        said, mapped = record(python, DEVICE, GPT, Path(scratch) / "expandable", **expandable)
+        failed, _ = record(python, f"{DEVICE},capacity=1GiB", TOO_LARGE, Path(scratch) / "oom")
+    hashes = {hashlib.sha256(repr(events).encode()).hexdigest() for _, events in runs}
+    trained = f"{len(runs[0][1]):,}, {'yes' if len(hashes) == 1 else 'no'}" if runs[0][1] else why(runs[0][0].strip().splitlines())
+    maps = sum(entry[0] == "segment_map" for entry in mapped)
+    grown = f"{len(mapped):,} events, {maps} of them map" if maps else why(said.strip().splitlines())
+    error = re.search(r"CUDA out of memory\. Tried to allocate [^.]*\.[^.]*\. GPU 0 has a total capacity of \S+ \S+", failed)
+    texts = [torch.version, "{}.{}".format(*torch.cuda), rows_of(python, settings), programs_of(python), trained, grown]
+    return [text.replace("|", "/") for text in (*texts, error[0] if error else "no error came")]
+
+
+def write(row: Sequence[str]) -> None:
+    """Puts a row among those that are there."""
+    before, _, rest = REPORT.read_text(encoding="utf-8").partition(BEGIN)
+    kept, _, after = rest.partition(END)
+    lines = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in kept.strip().splitlines()[2:]]
+    rows = sorted(
+        [line for line in lines if line[0] != row[0]] + [list(row)], key=lambda line: [int(part) for part in re.findall(r"\d+", line[0])]
+    )
+    REPORT.write_text(f"{before}{BEGIN}\n\n{markdown_table(HEAD, rows)}\n{END}{after}", encoding="utf-8")
+
+
+def main() -> None:
+    """Measures what is asked for, and writes its rows."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("python", nargs="+")
+    parser.add_argument("--settings", type=int, default=1, help="so many of the ten settings of each recorded program")
+    given = parser.parse_args()
+    for python in given.python:
+        row = measure(python, given.settings)
+        print(" | ".join(row), flush=True)
+        write(row)
+
+
+if __name__ == "__main__":
+    main()
