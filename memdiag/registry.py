@@ -45,6 +45,8 @@ POLICIES: dict[str, str] = {
     "stitch": "memdiag.allocator.policies.stitch",
     "mempool": "memdiag.allocator.policies.mempool",
     "npu-mempool": "memdiag.allocator.policies.npu_mempool",
+    "plan": "memdiag.allocator.policies.plan",
+    "bound": "memdiag.allocator.policies.bound",
 }
 
 RENDERERS: dict[str, str] = {

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from memdiag.allocator.lifecycle.told import LifetimePools
 from memdiag.allocator.mempool_told import Mempools
 from memdiag.allocator.offload.told import Offloading
+from memdiag.allocator.planned.told import PlanTold
 from memdiag.allocator.stitch.told import Stitching
 from memdiag.findings import SCHEMA_VERSION, Finding, Fragmentation
 
@@ -93,6 +94,7 @@ class Prediction:
         mallocs_per_step: Ranges obtained from the driver per training step; None: no steps are known.
         min_capacity_bytes: Smallest card on which it runs; None: not asked for, or none.
         lifetimes: What pools by lifetime came to; None: the policy has none.
+        planned: How far a plan held; None: the policy makes none.
         stitching: What stitching came to; None: the policy does not stitch.
         offload: The plan for moving what is idle; None: nothing is to move.
         mempools: What pools of the program's own came to; None: the policy has none.
@@ -121,6 +123,7 @@ class Prediction:
     min_capacity_bytes: int | None = None
     lifetimes: LifetimePools | None = None
     stitching: Stitching | None = None
+    planned: PlanTold | None = None
     offload: Offloading | None = None
     mempools: Mempools | None = None
 

@@ -19,6 +19,7 @@ from memdiag.allocator.from_trace import PLAIN_EVENTS
 from memdiag.allocator.lifecycle.replay import LifecycleReplay
 from memdiag.allocator.limits import Limits
 from memdiag.allocator.mempool import MempoolReplay
+from memdiag.allocator.planned.replay import PlannedReplay
 from memdiag.allocator.prediction import CalibrationReport, FirstDivergence, FirstOom, Prediction, PredictionReport, RecordedRun
 from memdiag.allocator.recorded_settings import DEFAULT_VERSION, recorded_settings
 from memdiag.allocator.result import OUT_OF_MEMORY, UNDEFINED, Replay
@@ -184,13 +185,15 @@ def predict(subject: Subject, scenario: Scenario, *, with_min_capacity: bool = F
         num_retries=int(replay.retries[-1]) if len(replay.retries) else 0, num_ooms=int(replay.ooms[-1]) if len(replay.ooms) else 0,
         first_oom=_first_oom(subject, scenario, replay, simulated, int(failed[0])) if len(failed) else None,
         fits=not len(failed) and not undefined, device_allocs=obtained,
-        device_frees=int(replay.device_frees[-1]) if len(replay.device_frees) else 0, fragmentation=_fragmentation(simulated),
+        device_frees=int(replay.device_frees[-1]) if len(replay.device_frees) else 0,
+        fragmentation=_fragmentation(simulated, fullest=isinstance(replay, PlannedReplay)),
         saved_bytes=None if recorded_peak is None else recorded_peak - peaks["reserved"],
         num_cycles=int(np.count_nonzero(freed > 0)), num_undefined=undefined,
         error_bytes=subject.calibration.error_bytes if recorded_peak is not None else None, is_recorded=kept,
         mallocs_per_step=obtained / steps if steps else None, min_capacity_bytes=smallest,
         lifetimes=replay.lifecycle.told() if isinstance(replay, LifecycleReplay) and replay.lifecycle is not None else None,
         stitching=replay.stitching if isinstance(replay, StitchReplay) else None,
+        planned=replay.planned if isinstance(replay, PlannedReplay) else None,
         mempools=replay.mempools if isinstance(replay, MempoolReplay) else None,
     )  # fmt: skip
     return prediction, replay, simulated
@@ -269,12 +272,18 @@ def _num_steps(device: DeviceTrace) -> int:
     return len(steps)
 
 
-def _fragmentation(simulated: Simulated) -> Fragmentation:
-    """The split at the reserved peak; its event is that of the input."""
+def _fragmentation(simulated: Simulated, *, fullest: bool) -> Fragmentation:
+    """The split at the reserved peak; its event is that of the input.
+
+    ``fullest``: of all moments with as much reserved, where most is in use: the memory may be there before it is needed.
+    """
     device = simulated.device
     if not device.num_events:
         return _NO_SPLIT
     at = device.peak("reserved")
+    if fullest:
+        reserved = device.usage.reserved
+        at = int(np.argmax(np.where(reserved == reserved.max(), device.usage.active, -1)))
     split = fragmentation_at(device, at, simulated.trace.layout.large_segment)
     return replace(split, at_event=int(simulated.row[at]) if at >= 0 else -1)
 

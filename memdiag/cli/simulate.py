@@ -26,7 +26,8 @@ def simulate(
         typer.Option(
             "--policy",
             metavar="NAME,…",
-            help="caching, expandable, npu, npu-expandable, lifecycle, lifecycle-stack, lifetime-oracle, stitch, mempool, npu-mempool; "
+            help="caching, expandable, npu, npu-expandable, lifecycle, lifecycle-stack, lifetime-oracle, stitch, mempool, npu-mempool, "
+            "plan, bound; "
             "offload; several with commas, or repeated. Left out: the recorded one.",
             show_default=False,
         ),

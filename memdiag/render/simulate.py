@@ -12,6 +12,7 @@ from memdiag.render.simulate_advice import advice
 from memdiag.render.simulate_lifetimes import lifetimes
 from memdiag.render.simulate_mempools import mempools
 from memdiag.render.simulate_offload import offloading
+from memdiag.render.simulate_planned import planned
 from memdiag.render.simulate_stitching import stitching
 from memdiag.render.split import PARTS
 from memdiag.render.text import plain
@@ -31,6 +32,8 @@ def render(report: PredictionReport, look: Look = PLAIN) -> str:
     for number, result in enumerate(report.results):
         if result.lifetimes is not None:
             lifetimes(page, name_of(number), result.lifetimes)
+        if result.planned is not None:
+            planned(page, name_of(number), result.planned)
         if result.stitching is not None:
             stitching(page, name_of(number), result.stitching)
         if result.offload is not None:

@@ -71,6 +71,8 @@ def _result(result: Prediction, *, with_min_capacity: bool) -> dict[str, Any]:
         shown["lifetimes"] = {**asdict(result.lifetimes), "bases": dict(result.lifetimes.bases)}
     if result.offload is not None:
         shown["offload"] = asdict(result.offload)
+    if result.planned is not None:
+        shown["planned"] = asdict(result.planned)
     if result.stitching is not None:
         shown["stitching"] = asdict(result.stitching)
     if result.mempools is not None:

@@ -27,6 +27,7 @@ def plan(
     seconds: float | None = 10.0,
     *,
     seed: int = 0,
+    rounds: int | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Plan:
     """Places buffers whose lifetimes are known: one offset each, as low as can be found. The result has been verified.
@@ -38,6 +39,7 @@ def plan(
         capacity: Bytes: a placement that fits is enough. None: the lowest that can be found.
         seconds: To spend at most, except that something is always found; None: until nothing is left to be tried.
         seed: Of what is left to chance.
+        rounds: Of search, at most, for each part: with ``seconds`` None the plan is the same on any machine. None: as the time allows.
         say: Called now and then with a line about how far it is.
 
     Raises:
@@ -58,7 +60,7 @@ def plan(
     parts = split(padded // unit, lower[rows], upper[rows])
     warm()
     with Effort(seconds, say) as effort:
-        answers, ended = _solve(parts, None if capacity is None else capacity // unit, effort, seed, unit)
+        answers, ended = _solve(parts, None if capacity is None else capacity // unit, effort, seed, rounds, unit)
         offsets = np.zeros(len(sizes), np.int64)
         for part, answer in zip(parts, answers, strict=True):
             offsets[rows[part.members]] = (answer.offsets + part.base) * unit
@@ -85,13 +87,15 @@ def _worst(parts: list[Part], answers: list[Answer]) -> int:
     return max(range(len(parts)), key=lambda k: parts[k].base + answers[k].height, default=0)
 
 
-def _solve(parts: list[Part], capacity: int | None, effort: Effort, seed: int, unit: int) -> tuple[list[Answer], str]:
+def _solve(
+    parts: list[Part], capacity: int | None, effort: Effort, seed: int, rounds: int | None, unit: int
+) -> tuple[list[Answer], str]:  # fmt: skip
     """Returns an answer for each part, and why it ended: only the part that ends highest is worth more effort."""
     if not parts:
         return [], "load"
     load = max(part.base + part.bound for part in parts)
     target = max(load, capacity or 0)
-    making = [solve(part, target - part.base, effort, seed, only_target=capacity is not None) for part in parts]
+    making = [solve(part, target - part.base, effort, seed, only_target=capacity is not None, rounds=rounds) for part in parts]
     answers = [next(made) for made in making]
     while True:
         k = _worst(parts, answers)

@@ -16,7 +16,7 @@ ONE_PASS = 100_000  # buffers up to which a pass by any order takes seconds
 
 @njit
 def fit(
-    order: Array, first: Array, last: Array, size: Array, tightest: bool, forget: bool, stop: Array, placed: Array, offsets: Array
+    order: Array, first: Array, last: Array, size: Array, tightest: bool, forget: bool, stop: Array, placed: Array, num: int, offsets: Array
 ) -> int:
     """Places all buffers and returns the height; -1 if it was stopped.
 
@@ -26,12 +26,15 @@ def fit(
         tightest: Take the smallest gap that is large enough, not the lowest.
         forget: The order is that of births: what has died is never looked at again.
         stop: One value; other than 0: stop.
-        placed: Four rows of n values for use here: the list by offset (int64).
+        placed: Four rows for use here: the list by offset, with room for n more than it has (int64).
+        num: How many it has already.
         offsets: Result (int64).
     """
     n = len(order)
     low, high, born, dead = placed[0], placed[1], placed[2], placed[3]
-    num, height = 0, 0
+    height = 0
+    for p in range(num):
+        height = max(height, high[p])
     for k in range(n):
         if stop[0] != 0:
             return -1
@@ -73,9 +76,14 @@ def fit(
     return height
 
 
-def first_fit(order: Array, first: Array, last: Array, size: Array, stop: Array | None = None) -> tuple[Array, int]:
-    """Returns offsets and height of placing the buffers in that order, each as low as it can be."""
-    return _run(order, first, last, size, tightest=False, forget=False, stop=stop)
+def first_fit(
+    order: Array, first: Array, last: Array, size: Array, stop: Array | None = None, *, pinned: Array | None = None
+) -> tuple[Array, int]:  # fmt: skip
+    """Returns offsets and height of placing the buffers in that order, each as low as it can be.
+
+    ``pinned``: what has its place already, by offset: rows begin, end, first and last section (4 x any number); None: nothing.
+    """
+    return _run(order, first, last, size, tightest=False, forget=False, stop=stop, pinned=pinned)
 
 
 def best_fit(order: Array, first: Array, last: Array, size: Array, stop: Array | None = None) -> tuple[Array, int]:
@@ -88,8 +96,13 @@ def online(first: Array, last: Array, size: Array, *, tightest: bool, stop: Arra
     return _run(np.argsort(first, kind="stable"), first, last, size, tightest=tightest, forget=True, stop=stop)
 
 
-def _run(order: Array, first: Array, last: Array, size: Array, *, tightest: bool, forget: bool, stop: Array | None) -> tuple[Array, int]:
+def _run(
+    order: Array, first: Array, last: Array, size: Array, *, tightest: bool, forget: bool, stop: Array | None, pinned: Array | None = None
+) -> tuple[Array, int]:  # fmt: skip
     offsets = np.zeros(len(size), np.int64)
     never = np.zeros(1, np.int64) if stop is None else stop
-    placed = np.empty((4, len(size)), np.int64)
-    return offsets, int(fit(order.astype(np.int64), first, last, size, tightest, forget, never, placed, offsets))
+    num = 0 if pinned is None else pinned.shape[1]
+    placed = np.empty((4, num + len(size)), np.int64)
+    if pinned is not None:
+        placed[:, :num] = pinned
+    return offsets, int(fit(order.astype(np.int64), first, last, size, tightest, forget, never, placed, num, offsets))

@@ -32,7 +32,9 @@ NEAR = 1.002
 STEPS_OF_ROOM = 20_000_000_000  # that checking sections may take in one descent
 
 
-def solve(part: Part, target: int, effort: Effort, seed: int, *, only_target: bool = False) -> Iterator[Answer]:
+def solve(
+    part: Part, target: int, effort: Effort, seed: int, *, only_target: bool = False, rounds: int | None = None
+) -> Iterator[Answer]:  # fmt: skip
     """Yields better and better placements of a part, until one is no higher than ``target``, or no better one is to be found.
 
     Args:
@@ -41,6 +43,7 @@ def solve(part: Part, target: int, effort: Effort, seed: int, *, only_target: bo
         effort: Time and threads.
         seed: Of what is left to chance.
         only_target: Anything above the target is of little use.
+        rounds: Waves of search at most; None: as many as the time allows.
     """
     answer = Answer(bound=part.bound)
     if part.num_sections == 1:
@@ -65,7 +68,8 @@ def solve(part: Part, target: int, effort: Effort, seed: int, *, only_target: bo
     if len(part.members) <= MOST_TO_SEARCH:
         if len(part.members) > LARGE:  # go on from what did best
             orders = {name: orders[name] for name in sorted(orders, key=lambda name: reached.get(name, 1 << 62))}
-        yield from _search(part, target, effort, seed, answer, list(orders.values()), LONELY if only_target else 2)
+        most = rounds if rounds is not None else 1 << 62
+        yield from _search(part, target, effort, seed, answer, list(orders.values()), LONELY if only_target else 2, most)
     answer.exhausted = not effort.is_over
     yield answer
 
@@ -138,7 +142,9 @@ def _tracked(part: Part) -> tuple[Array, Array, Array]:
     return seen_from.astype(np.int64), seen_to.astype(np.int64), part.load[rows]
 
 
-def _search(part: Part, target: int, effort: Effort, seed: int, answer: Answer, orders: list[Array], between: int) -> Iterator[Answer]:
+def _search(
+    part: Part, target: int, effort: Effort, seed: int, answer: Answer, orders: list[Array], between: int, most_waves: int
+) -> Iterator[Answer]:  # fmt: skip
     """Searches by waves: the first goes for the target; where it fails, one of ``between`` for what lies between."""
     n = len(part.members)
     tracked, crowd = _tracked(part), contention(part)
@@ -155,7 +161,7 @@ def _search(part: Part, target: int, effort: Effort, seed: int, answer: Answer, 
     chains = [_Chain(part, order) for order in orders[:WAVE]]
     middle, idle, tried, wave = 0.5, 0, 0, 0
     ruled_out = False
-    while answer.height > target and not effort.is_over:
+    while answer.height > target and wave < most_waves and not effort.is_over:
         if n > LARGE:  # a descent takes long, and hardly any reaches the target at once
             for_target = wave % LONELY == LONELY - 1
         else:

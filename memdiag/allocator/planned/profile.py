@@ -1,0 +1,237 @@
+"""What a plan is made from: initialisation, what stays for good, and one step of a recording, laid out as lifetimes for the planner.
+
+Time is the number of the call. The step that needs most is planned: a request that asks for less than was planned for can have the place
+all the same, one that asks for more cannot. A step is a circle: what it leaves to the next one (gradients that live until they are set to
+None, the last output) lives on from the end to the beginning. The circle is cut where the fewest bytes live across the cut. Where something
+lives a little longer than a step lasts, so that a new one is there before the old one has gone, either the circle is two steps, and even
+and odd ones have places of their own, or such requests rove: they have room beside the plan, where each takes the place of the one that has
+just gone. Which is better is tried out (``script``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from memdiag.allocator import workload as w
+from memdiag.allocator.workload import Workload
+from memdiag.trace.table import Array
+
+GRAIN = 512
+_MOST_TURNS = 2
+_ABOUT = 0.99
+_WHOLE = 0.6
+_WORTH = 0.002  # of the peak: less is not worth a second turn
+
+
+@dataclass(frozen=True)
+class Span:
+    """One step: its number in the recording, its first call and the one after its last."""
+
+    number: int
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Requests:
+    """The requests of the default pool, in order.
+
+    Attributes:
+        call: Number of the call (int64).
+        size: Bytes, rounded up to GRAIN (int64).
+        stream: Index into the workload's streams.
+        site: Where in the program; -1: unknown.
+        death: The call that ends its free; the number of calls: none does (int64).
+    """
+
+    call: Array
+    size: Array
+    stream: Array
+    site: Array
+    death: Array
+
+    @classmethod
+    def of(cls, workload: Workload, pool: Array, site: Array) -> Requests:
+        """Takes them from a workload whose every request has its pool."""
+        num_calls = len(workload.op)
+        call = np.flatnonzero((workload.op == w.ALLOC) & (workload.size > 0) & (workload.tensor >= 0) & (pool == 0))
+        died = np.full(workload.num_tensors + 1, num_calls, np.int64)
+        ends = np.flatnonzero(((workload.op == w.FREE) | (workload.op == w.FREE_COMPLETED)) & (workload.tensor >= 0))[::-1]
+        died[workload.tensor[ends]] = ends  # the first of several is written last
+        size = -(-workload.size[call].astype(np.int64) // GRAIN) * GRAIN
+        return cls(call, size, workload.stream[call].astype(np.int64), site[call], np.maximum(died[workload.tensor[call]], call + 1))
+
+    def within(self, span: Span) -> Array:
+        """Returns the rows of a step."""
+        rows: Array = np.flatnonzero((self.call >= span.begin) & (self.call < span.end))
+        return rows
+
+    def _live(self, num_calls: int) -> Array:
+        change = np.zeros(num_calls + 1, np.int64)
+        np.add.at(change, self.call, self.size)
+        np.add.at(change, self.death, -self.size)
+        return np.cumsum(change)
+
+    def most_live(self, num_calls: int) -> int:
+        """Returns the most bytes live at one moment."""
+        return int(self._live(num_calls).max(initial=0))
+
+    def peaks(self, spans: list[Span], num_calls: int) -> Array:
+        """Returns the most bytes live at any call of each span."""
+        live = self._live(num_calls)
+        return np.array([int(live[span.begin : span.end].max(initial=0)) for span in spans], np.int64)
+
+
+def spans_of(step: Array) -> list[Span]:
+    """Returns the steps of calls whose step numbers are given (-1: in none): each lasts until the next one begins."""
+    inside = np.flatnonzero(step >= 0)
+    if not len(inside):
+        return []
+    begins = inside[np.append(True, step[inside][1:] != step[inside][:-1])]
+    ends = np.append(begins[1:], len(step))
+    return [Span(int(step[b]), int(b), int(e)) for b, e in zip(begins, ends, strict=True)]
+
+
+@dataclass(frozen=True)
+class Slots:
+    """Requests that have places in a plan, in the order of the program, and for how long each place is theirs.
+
+    Attributes:
+        row: Rows of ``Requests``.
+        lower, upper: Lifetimes of their places in the time of the plan: initialisation as it was, then the step, cut open (int64). Of
+            those of a step there may be one for each turn (turns x slots); they may end after the last turn, which is then the first again.
+    """
+
+    row: Array
+    lower: Array
+    upper: Array
+
+
+@dataclass(frozen=True)
+class Roving:
+    """Requests that have no place of their own.
+
+    Attributes:
+        row: Rows of ``Requests``, of the step.
+        born, gone: Their lives in three steps in a row (3 x rows).
+        early: Rows of initialisation that are the first of their kind.
+    """
+
+    row: Array
+    born: Array
+    gone: Array
+    early: Array
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What is planned.
+
+    Attributes:
+        spans: The steps of the recording.
+        planned: Index of the one that is planned; -1: there are none, and all of it counts as initialisation.
+        begin, end: When in the time of the plan the circle begins and ends.
+        scripts: Of initialisation, the step, and what steps leave behind for good.
+        roving: Of the step, too.
+    """
+
+    spans: list[Span]
+    planned: int
+    begin: int
+    end: int
+    scripts: tuple[Slots, Slots, Slots]
+    roving: Roving
+
+    @property
+    def turns(self) -> int:
+        """How many steps the circle has."""
+        return len(self.scripts[1].lower) if self.scripts[1].lower.ndim > 1 else 1
+
+
+def profile_of(requests: Requests, spans: list[Span], num_calls: int, *, roves: bool = False) -> Profile:
+    """Chooses the step that needs most, and lays out what is planned.
+
+    Args:
+        requests, spans: Of the recording.
+        num_calls: Calls of the recording.
+        roves: What lives longer than a step lasts roves; False: it has places for even and for odd steps.
+    """
+    none = np.empty(0, np.int64)
+    nobody = Roving(none, none, none, none)
+    if not spans:
+        every = np.arange(len(requests.call))
+        alone = (Slots(every, requests.call, requests.death), Slots(none, none, none), Slots(none, none, none))
+        return Profile([], -1, num_calls, num_calls, alone, nobody)
+    peaks = requests.peaks(spans, num_calls)
+    planned = _most_telling(requests, spans, peaks)
+    span, start = spans[planned], spans[0].begin
+    length, is_last = span.end - span.begin, planned + 1 == len(spans)
+    # What the next step does not free stays; of the last step nobody knows, so that what is there in the end lives on to its end.
+    until = num_calls + 1 if is_last else spans[planned + 1].end
+    inside = requests.within(span)
+    stays = requests.death[inside] >= until
+    if not is_last:
+        stays |= _is_left(requests, inside, length, requests.within(spans[planned + 1]))
+    of_step = inside[~stays]
+    born, death, size = requests.call[of_step] - span.begin, requests.death[of_step], requests.size[of_step]
+    life = np.minimum(death, span.end) - requests.call[of_step]
+    if not is_last:
+        life += np.clip(death - span.end, 0, length)
+    outlives = life > length
+    turns, roving = 1, nobody
+    if roves:
+        born_in = born[outlives] + length * np.arange(3)[:, None]
+        dies_in_first = (requests.call < start) & (requests.death > start) & (requests.death < spans[0].end)
+        early_ones = np.flatnonzero(dies_in_first & np.isin(requests.size, size[outlives]))
+        roving = Roving(of_step[outlives], born_in, born_in + life[outlives], early_ones)
+        of_step, born, size, life = of_step[~outlives], born[~outlives], size[~outlives], life[~outlives]
+    elif int(size[outlives].sum()) > _WORTH * peaks[planned]:
+        turns = _MOST_TURNS
+    cut = 0 if is_last else _cheapest_cut(born, np.minimum(life, length), size, length)  # what the last one leaves is not known
+    lower = start + (born - cut) % length + length * np.arange(turns)[:, None]
+    end = start + turns * length
+
+    early = np.setdiff1d(np.flatnonzero(requests.call < start), roving.early)
+    gone = requests.death[early]
+    in_first = start + np.maximum(gone - spans[0].begin - cut, 0)  # gone within the first step: it begins before the cut
+    early_upper = np.where(gone <= start, gone, np.where(gone < spans[0].end, np.minimum(in_first, end), end))
+    later = np.flatnonzero((requests.call >= start) & (requests.call < span.end) & (requests.death >= span.end))
+    kept = np.union1d(later[(requests.call[later] < span.begin) & (requests.death[later] >= min(until, num_calls))], inside[stays])
+    return Profile(spans, planned, start, end, (
+        Slots(early, requests.call[early], np.maximum(early_upper, requests.call[early] + 1)),
+        Slots(of_step, lower, lower + np.minimum(life, turns * length)),
+        Slots(kept, np.full(len(kept), start), np.full(len(kept), end)),
+    ), roving)  # fmt: skip
+
+
+def _most_telling(requests: Requests, spans: list[Span], peaks: Array) -> int:
+    """Returns which step to plan: the one that needs most; of whole ones that need about as much the first that leaves least behind."""
+    near = np.flatnonzero(peaks >= _ABOUT * peaks.max()).tolist()
+    near = near[:-1] if len(near) > 1 and near[-1] == len(spans) - 1 else near  # what the last one leaves is not known
+    rows = {k: requests.within(spans[k]) for k in near}
+    most = max(len(of) for of in rows.values())
+
+    def left_bytes(k: int) -> int:
+        until = spans[min(k + 1, len(spans) - 1)].end
+        return int(requests.size[rows[k]][requests.death[rows[k]] >= until].sum())
+
+    return min([k for k in near if len(rows[k]) >= _WHOLE * most], key=left_bytes)
+
+
+def _is_left(requests: Requests, rows: Array, length: int, following: Array) -> Array:
+    """Whether requests of a step that outlive a step's length are never made again: what runs leave behind until they end (bool)."""
+    key = requests.site * (1 << 42) + np.where(requests.site < 0, requests.size // GRAIN, 0)
+    outlive = requests.death[rows] - requests.call[rows] > length
+    left: Array = outlive & ~np.isin(key[rows], key[following])
+    return left
+
+
+def _cheapest_cut(born: Array, life: Array, size: Array, length: int) -> int:
+    """Returns the moment of a step at which the fewest bytes live that lived the moment before."""
+    change = np.zeros(2 * length + 2, np.int64)
+    np.add.at(change, born + 1, size)
+    np.add.at(change, born + life, -size)
+    across = np.cumsum(change)[: 2 * length]
+    return int(np.argmin(across[:length] + across[length:]))
