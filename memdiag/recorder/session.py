@@ -128,7 +128,11 @@ class Session:
         self._on = True
         if self._main is None or self._main.name == "cpu":
             self._main = backend
-            self.training.count_modules = None if backend.has_times else backend.position
+            if backend.has_times:
+                self.training.count_modules = None
+            else:
+                is_quick = getattr(backend, "is_quick", False)
+                self.training.place_modules(backend.quick_position if is_quick else backend.position, is_quick=is_quick)
         self.naming.devices = tuple({other.name for other in self.backends}) if self.config.names else ()
         backend.on_oom(contained(lambda *numbers: self._out_of_memory(backend, *numbers)))
         if hasattr(backend, "when_idle"):

@@ -16,7 +16,8 @@ from .guard import report
 from .marks import BACKWARD, FORWARD, INITIALISATION, OPTIMIZER, OUTSIDE, PHASE, STEP, Marks, Position
 from .naming import Naming
 
-_DEEPEST_COUNTED = 2  # calls within calls whose place in the events is counted, where events have no times
+_DEEPEST_COUNTED = 2  # calls within calls whose place in the events is counted, where events have no times and counting takes long
+_AS_DEEP_AS_THERE_ARE = 1 << 30
 
 
 class Training:
@@ -36,6 +37,7 @@ class Training:
         self.steps = 0
         self.seconds = 0.0  # spent in phase and step marks and in naming
         self.count_modules = position
+        self._deepest = _DEEPEST_COUNTED
         self._torch = torch
         self._marks = marks
         self._naming = naming
@@ -70,6 +72,11 @@ class Training:
         self._wrap(self._torch.autograd, "grad")
         self._mark_phase(INITIALISATION)
 
+    def place_modules(self, position: Callable[[], Position], *, is_quick: bool) -> None:
+        """Has calls of modules placed by where the allocator stands, since its events have no times; all of them if that is quick."""
+        self._deepest = _AS_DEEP_AS_THERE_ARE if is_quick else _DEEPEST_COUNTED
+        self.count_modules = position
+
     def remove(self) -> None:
         """Takes all hooks away."""
         self._off = True
@@ -103,7 +110,7 @@ class Training:
                 stack.append(name)
                 add_time(now())
                 add_name(name)
-                if self.count_modules is not None and len(stack) <= _DEEPEST_COUNTED + 1:
+                if self.count_modules is not None and len(stack) <= self._deepest + 1:
                     marks.place_module(self.count_modules())
             except Exception as error:  # noqa: BLE001
                 report("module hook", error)
@@ -118,7 +125,7 @@ class Training:
                 stack.pop()
                 add_time(now())
                 add_name(stack[-1] if stack else -1)
-                if self.count_modules is not None and len(stack) <= _DEEPEST_COUNTED:
+                if self.count_modules is not None and len(stack) <= self._deepest:
                     marks.place_module(self.count_modules())
                 if not stack:
                     self._leave_root()

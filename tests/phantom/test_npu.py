@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -76,6 +77,12 @@ def test_a_run_is_recorded_says_that_it_is_phantom_and_can_be_repeated(tmp_path)
     assert kept["phantom_device"]["device"] == "npu:910b-64g"
     assert any("read as zeros" in text for text in kept["phantom_device"]["assumptions"])
     assert kept["phantom_device"]["read_backs"]["count"] >= 0
+    entered, allocs, frees = (np.frombuffer(kept["modules"][name], "<i8") for name in ("name", "allocs", "frees"))
+    assert "blocks.1.down" in {kept["names"][number] for number in entered if number >= 0}
+    for counts, name in ((allocs, "allocs"), (frees, "frees")):  # every call is placed, also those deep in others
+        assert counts[0] >= 0
+        assert (np.diff(counts) >= 0).all()
+        assert counts[-1] <= kept["counts"][0][name]
     shown = subprocess.run(
         [sys.executable, "-m", "memdiag", "analyze", "--json", str(tmp_path / "one" / "rank0.pkl")],
         capture_output=True,

@@ -1,12 +1,18 @@
-"""Ascend NPU: torch_npu's history, made after PyTorch's, with fewer arguments and without times."""
+"""Ascend NPU: torch_npu's history, made after PyTorch's, with fewer arguments and without times.
+
+On memdiag's phantom NPU the stand-in for the runtime counts the blocks of each device, which the allocator tells it of
+(``memdiag_phantom_blocks``: two integers that stay where they are). Looking there takes a fraction of a microsecond.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Callable
 from typing import Any
 
 from ..guard import contained, warn
+from ..marks import Position
 from .cuda import Cuda
 
 
@@ -15,6 +21,11 @@ class Npu(Cuda):
 
     name = "npu"
     has_times = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._ask: Any = None
+        self._counts: dict[int, Any] = {}
 
     def watch(self, torch: Any, started: Callable[[Any], None]) -> None:
         """Waits until the program initialises the NPU. ``torch`` must have torch_npu in it already."""
@@ -32,6 +43,28 @@ class Npu(Cuda):
         if backend != "native":
             warn(f"the allocator in use is {backend}: asking it for a snapshot can end the process, nothing is recorded of it")
         return backend == "native"
+
+    def start(self, max_events: int) -> None:
+        """Starts the history."""
+        super().start(max_events)
+        self._ask = _stand_in() if self.is_active else None
+        if self._ask is not None:
+            known = self._stats().get("allocation", {}).get("all", {"allocated": 0, "freed": 0})  # none yet: the allocator says nothing
+            if (known["allocated"], known["freed"]) != self.quick_position()[1:]:
+                self._ask = None
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether ``quick_position`` can be asked at every call of a module."""
+        return self._ask is not None
+
+    def quick_position(self) -> Position:
+        """Returns what ``position`` does, without the allocator being asked."""
+        device = self._device()
+        counts = self._counts.get(device)
+        if counts is None:
+            counts = self._counts[device] = self._ask(device)
+        return device, counts[0], counts[1]
 
     def _device(self) -> int:
         return int(self._torch.npu.current_device())
@@ -62,3 +95,13 @@ class Npu(Cuda):
         import torch_npu  # in the program already
 
         torch_npu._C._npu_attach_out_of_memory_observer(callback)
+
+
+def _stand_in() -> Any:
+    """What tells where the two counts of a device are: handed out, given back; None: the device is a real one."""
+    try:
+        ask = ctypes.CDLL(None).memdiag_phantom_blocks
+    except (OSError, AttributeError):
+        return None
+    ask.restype = ctypes.POINTER(ctypes.c_int64)
+    return ask
