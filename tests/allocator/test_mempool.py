@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -181,3 +182,17 @@ def test_as_a_trace_the_pools_are_told_apart(goldens: Path, kind: str) -> None:
     assert len({(int(a), int(b)) for a, b in zip(simulated.groups.pool_major, simulated.groups.pool_minor, strict=True)}) >= len(used) > 1
     for curve in ("reserved", "allocated", "requested"):
         assert simulated.usage[curve].max() == getattr(found, curve).max()
+
+
+def test_a_program_with_such_pools_holds_what_was_predicted_from_one_without() -> None:
+    """Both ran on PyTorch's own allocator (mempools/program.py): here the one is replayed, there the other was counted."""
+    folder = Path(__file__).parent / "mempools"
+    truth = json.loads((folder / "truth.json").read_text())
+    trace = read(folder / "plain.pickle")
+    subject = Subject.of(trace, trace.devices[0])
+    found = mempool.replay(subject.workload, mempool.marks(trace, trace.devices[0], subject.workload), log=True, torch_version="2.13")
+    assert found.mempools is not None
+    assert (found.reserved.max(), found.allocated.max()) == (truth["peak_reserved_bytes"], truth["peak_allocated_bytes"])
+    assert found.device_allocs[-1] == truth["device_allocs"]
+    assert found.device_frees[-1] == 0  # so that what is held at the end is what was held at the peak
+    assert {pool.pool: pool.reserved_bytes for pool in found.mempools.pools} == truth["reserved_bytes"]
