@@ -55,6 +55,8 @@ def environment_for(
     return {
         **kind.environment(profile, folder, around),
         VARIABLE: json.dumps(described),
+        # What is compiled and chosen for a device that is not there must not be found by a program on a real one.
+        "TORCHINDUCTOR_CACHE_DIR": base.get("TORCHINDUCTOR_CACHE_DIR") or str(folder.parent / "inductor"),
         "PYTHONHASHSEED": base.get("PYTHONHASHSEED") or "0",  # sets of names are walked in the same order in every run
     }
 

@@ -2,8 +2,9 @@
 
 The first two come from memdiag's launcher, in the environment. The rest is counted by the stand-in in this process, which answers through
 one function of C, ``memdiag_phantom_facts``: JSON with ``read_backs`` (copies to the host of what the device would have computed: count,
-and the first dozen places in the program) and ``refused`` (functions that cannot be imitated and were called all the same). Where small
-tensors are computed (``--compute small``), ``computed`` says how many operators were and how many were not.
+and the first dozen places in the program) and ``refused`` (functions that cannot be imitated and were called all the same). What else
+memdiag does within the program counts for itself: ``computed``, small tensors (``--compute small``), and ``timing``, kernels that
+torch.compile would have timed.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ import sys
 from typing import Any
 
 _COMPUTING = "memdiag_phantom_computing"  # what computes small tensors in this process, where that is asked for
+_TIMING = "memdiag_phantom_timing"  # what keeps torch.compile from timing kernels
 
 
 def phantom_device() -> dict[str, Any] | None:
     """Returns the device that is not there; None: this process runs on none."""
     said = _table(os.environ.get("MEMDIAG_PHANTOM"))
-    return None if said is None else {**said, **(_table(_counted()) or {}), **_computed()}
+    return None if said is None else {**said, **(_table(_counted()) or {}), **_within()}
 
 
 def without_computing(content: dict[str, Any]) -> None:
@@ -40,10 +42,11 @@ def without_computing(content: dict[str, Any]) -> None:
                 frames[:] = [frame for frame in frames if not frame["filename"].startswith(folder)]
 
 
-def _computed() -> dict[str, Any]:
-    computing = sys.modules.get(_COMPUTING)
-    facts = None if computing is None else computing.facts()
-    return {} if facts is None else {"computed": facts}
+def _within() -> dict[str, Any]:
+    """What memdiag's own parts in this process count."""
+    parts = {name: sys.modules.get(module) for name, module in (("computed", _COMPUTING), ("timing", _TIMING))}
+    found = {name: part.facts() for name, part in parts.items() if part is not None}
+    return {name: facts for name, facts in found.items() if facts is not None}
 
 
 def _counted() -> str | None:

@@ -27,7 +27,20 @@ def phantom_notes(own: Mapping[str, Any]) -> list[Note]:
         notes.append(Note("MD928", f"called, and failed since it cannot be imitated: {', '.join(refused)}"))
     if computed := _computed(device.get("computed")):
         notes.append(Note("MD929", computed))
+    if untimed := _untimed(device.get("timing")):
+        notes.append(Note("MD930", untimed))
     return notes
+
+
+def _untimed(given: Any) -> str:
+    count = given.get("candidates") if isinstance(given, dict) else 0
+    if not isinstance(count, int) or isinstance(count, bool) or not 0 < count < 1 << 60:
+        return ""
+    candidates = plural(count, "candidate")
+    return (
+        f"torch.compile was asked for the fastest kernels, and {candidates} could not be timed: the first was taken each time; "
+        "the fastest on a device may ask for other memory"
+    )
 
 
 def _computed(given: Any) -> str:

@@ -104,10 +104,22 @@ def test_what_is_assumed_of_it_and_what_was_read_back_are_told(opened):
     assert "cudaMallocManaged of libcudart" in notes["MD928"]
 
 
-@pytest.mark.parametrize("value", [None, 3, "x", [], [None, 5], {"count": "many"}, {"count": True}, {"count": 0, "places": 7}])
+def test_what_was_computed_and_what_could_not_be_timed_is_told(opened):
+    counts = {"limit_bytes": 65536, "computed": 1234, "partly": 2, "unknown": 30, "large": 0, "failed": 1, "failures": {"_cudnn_rnn": "no"}}
+    notes = notes_of(opened(phantom=True, phantom_device={"computed": counts, "timing": {"candidates": 22}}))
+    assert notes["MD929"] == (
+        "1,234 operators on tensors up to 64.00 KiB computed on the CPU, 2 more for a part of their tensors; 31 were not: "
+        "30 read what is not known, 1 could not be done there (_cudnn_rnn)"
+    )
+    assert "22 candidates could not be timed" in notes["MD930"]
+
+
+@pytest.mark.parametrize(
+    "value", [None, 3, "x", [], [None, 5], {"count": "many"}, {"count": True}, {"count": 0, "places": 7}, {"computed": 1}]
+)
 def test_a_device_described_by_a_stranger_makes_no_such_notes(opened, value):
-    device = {"device": value, "assumptions": value, "read_backs": value, "refused": value}
-    assert not {"MD926", "MD927", "MD928"} & set(notes_of(opened(phantom=True, phantom_device=device)))
+    device = {"device": value, "assumptions": value, "read_backs": value, "refused": value, "computed": value, "timing": value}
+    assert not {"MD926", "MD927", "MD928", "MD929", "MD930"} & set(notes_of(opened(phantom=True, phantom_device=device)))
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1, True, "2", None, [], 1 << 70])

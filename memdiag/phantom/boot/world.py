@@ -33,6 +33,7 @@ def begin() -> None:
     # A backward pass leaves threads that still drop their last references. On a device the program ends long after; here it may end
     # before, and then Python kills a thread in the middle, which aborts the process.
     atexit.register(_let_threads_end)
+    sys.meta_path.insert(0, _After({"torch._inductor.runtime.benchmarking": _time}))
     if os.environ.get(_COMPUTE):
         is_npu = find_spec("torch_npu") is not None and "MEMDIAG_PHANTOM_NPU_TOTAL" in os.environ
         sys.meta_path.insert(0, _After({"torch_npu" if is_npu else "torch": lambda _: _compute("PrivateUse1" if is_npu else "CUDA")}))
@@ -50,16 +51,24 @@ def _let_threads_end() -> None:
         time.sleep(_SECONDS)
 
 
-def _compute(key: str) -> None:
-    """Has small tensors computed (see ``computing``, which is loaded by its place as well)."""
-    folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "computing")
-    place = os.path.join(folder, "__init__.py")
-    spec = spec_from_file_location("memdiag_phantom_computing", place, submodule_search_locations=[folder])
+def _part(name: str, place: str) -> Any:
+    """Loads another part of the boot by its place, as this one was."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), place)
+    folders = [os.path.dirname(path)] if path.endswith("__init__.py") else None
+    spec = spec_from_file_location(name, path, submodule_search_locations=folders)
     if spec is None or spec.loader is None:
-        return
-    module = sys.modules["memdiag_phantom_computing"] = module_from_spec(spec)
+        raise ImportError(path)
+    module = sys.modules[name] = module_from_spec(spec)
     spec.loader.exec_module(module)
-    module.begin(sys.modules["torch"], key)
+    return module
+
+
+def _compute(key: str) -> None:
+    _part("memdiag_phantom_computing", os.path.join("computing", "__init__.py")).begin(sys.modules["torch"], key)
+
+
+def _time(benchmarking: Any) -> None:
+    _part("memdiag_phantom_timing", "timing.py").begin(benchmarking)
 
 
 class _After(MetaPathFinder):

@@ -1,0 +1,49 @@
+"""Kernels are not chosen by times that a phantom device cannot have."""
+
+import sys
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from memdiag.phantom.boot import timing
+
+
+@pytest.fixture
+def benchmarking():
+    module = ModuleType("benchmarking")
+
+    class Base:
+        def benchmark_gpu(self, run, **_):
+            return run()
+
+    class Other(Base):
+        def benchmark_gpu(self, run, return_mode="min"):
+            return [run()] * 3 if return_mode == "all" else run()
+
+    module.Base, module.Other = Base, Other
+    timing.begin(module)
+    return module
+
+
+def test_all_candidates_are_run_and_take_the_same_time(benchmarking):
+    runs = []
+    for number in range(3):
+        assert benchmarking.Other().benchmark_gpu(lambda number=number: runs.append(number) or number / 1000) == 1
+        assert benchmarking.Base().benchmark_gpu(lambda number=number: runs.append(number) or number / 1000) == 1
+    assert runs == [0, 0, 1, 1, 2, 2]
+    assert benchmarking.Other().benchmark_gpu(lambda: 7, return_mode="all") == [1] * 3
+
+
+def test_only_what_the_program_asked_for_is_counted(benchmarking, monkeypatch):
+    before = timing.facts()["candidates"]
+    monkeypatch.setitem(sys.modules, "torch._inductor.config", SimpleNamespace(max_autotune=False, max_autotune_gemm=False))
+    benchmarking.Base().benchmark_gpu(lambda: 7)
+    assert timing.facts()["candidates"] == before
+    monkeypatch.setitem(sys.modules, "torch._inductor.config", SimpleNamespace(max_autotune=True))
+    benchmarking.Base().benchmark_gpu(lambda: 7)
+    assert timing.facts()["candidates"] == before + 1
+
+
+def test_a_candidate_that_fails_fails(benchmarking):
+    with pytest.raises(ZeroDivisionError):
+        benchmarking.Base().benchmark_gpu(lambda: 1 / 0)
