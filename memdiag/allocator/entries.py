@@ -77,6 +77,8 @@ def calls_of_entries(
         settings = replace(settings, threshold=0.0)
     retried = _retried(trace, device, parts, settings.threshold)
     retried[list(asked_for)] = False
+    if trace.layout.max_split is None:  # else single large blocks may be, even while a graph is captured
+        retried &= ~_is_captured(device)
     calls = Calls(handles)
 
     made = np.flatnonzero((events.action == schema.ALLOC) & (events.tensor >= 0))
@@ -111,8 +113,17 @@ def calls_of_entries(
     calls.add_frees(device, np.flatnonzero(tensors.free_completed_at >= 0), late)
     lives = _lives(device, parts, pool_of, (np.concatenate((made, ooms)), np.concatenate((pool, pool_of_oom))), trace.layout.max_split)
     _add_pools(calls, lives)
-    _add_releases(calls, device, parts, retried, lives)
+    _add_releases(calls, device, parts, retried, lives, pool_of)
     return calls, _failures(device, parts, retried, trace.layout, settings)
+
+
+def _is_captured(device: DeviceTrace) -> Array:
+    """Whether each event is of a pool whose memory is asked for only while a graph is captured: it has an id that torch gave it."""
+    if not len(device.groups):
+        return np.zeros(device.num_events, bool)
+    group = device.events.group
+    found: Array = (group >= 0) & (device.groups.pool_major[np.maximum(group, 0)] > 0)
+    return found
 
 
 def _collects(trace: Trace, device: DeviceTrace, parts: _Parts, shares: Shares) -> bool:
@@ -255,7 +266,7 @@ def _retried(trace: Trace, device: DeviceTrace, parts: _Parts, threshold: float)
     return retried
 
 
-def _add_releases(calls: Calls, device: DeviceTrace, parts: _Parts, retried: Array, lives: _Lives) -> None:
+def _add_releases(calls: Calls, device: DeviceTrace, parts: _Parts, retried: Array, lives: _Lives, pool_of: Array) -> None:
     """Adds an EMPTY_CACHE for each burst of releases that is no request's own, and the end of private pools whose memory went."""
     events = device.events
     releases = np.flatnonzero(np.isin(events.action, _RELEASES))
@@ -266,28 +277,28 @@ def _add_releases(calls: Calls, device: DeviceTrace, parts: _Parts, retried: Arr
     burst = parts.following[releases]
     last = np.append(burst[1:] != burst[:-1], True)
     alone = releases[last & ~of_request]
-    of_default = _is_default(device, releases)
+    pool = _pools_of(device, releases, pool_of)
     if len(lives.ended):
         number = np.searchsorted(releases, lives.ended_at)
         home = burst[number]
         # The end of a pool is seen when its memory goes: it belongs before that burst, or before the request whose burst it is.
         place = np.where(of_request[number], home, releases[last][np.searchsorted(burst[last], home)])
-        calls.add(w.POOL_RELEASE, row=place, pool=lives.ended, rank=EARLIER)
-        with_default = np.unique(burst[of_default])
-        alone = alone[np.isin(parts.following[alone], with_default) | ~np.isin(parts.following[alone], home)]
+        calls.add(w.POOL_RELEASE, row=place, pool=lives.ended, size=of_request[number], rank=EARLIER)
+        # All else that goes with it, of the default pool or of pools that ended before, was given back by a call.
+        num = len(pool_of) + 1
+        with_more = np.unique(burst[~np.isin(burst * num + pool, home * num + lives.ended)])
+        alone = alone[np.isin(parts.following[alone], with_more) | ~np.isin(parts.following[alone], home)]
     calls.add(w.EMPTY_CACHE, row=alone)
 
 
-def _is_default(device: DeviceTrace, releases: Array) -> Array:
-    """Whether each release is of memory of the default pool."""
-    regions, groups = device.regions, device.groups
+def _pools_of(device: DeviceTrace, releases: Array, pool_of: Array) -> Array:
+    """Returns the pool (index) whose memory each release is of; 0 where that is not known."""
+    regions = device.regions
     order = np.argsort(regions.closed_at, kind="stable")
     if not len(order):
-        return np.ones(len(releases), bool)
+        return np.zeros(len(releases), np.int64)
     row = order[np.minimum(np.searchsorted(regions.closed_at[order], releases), len(order) - 1)]
-    group = regions.group[row]
-    found: Array = (groups.pool_major[group] == 0) & (groups.pool_minor[group] == 0)
-    found |= regions.closed_at[row] != releases
+    found: Array = np.where(regions.closed_at[row] == releases, pool_of[regions.group[row]], 0)
     return found
 
 

@@ -67,7 +67,8 @@ class Workload:
         op: Index into ``OPS`` (int8).
         tensor: Number of the allocation that is made, freed, recorded (int32, dense from 0; one number is allocated once at most); -1:
             none.
-        size: Bytes asked for; of SET_FRACTION the fraction times 10^9; of EXTERNAL and SET_TOTAL device bytes (int64).
+        size: Bytes asked for; of SET_FRACTION the fraction times 10^9; of EXTERNAL and SET_TOTAL device bytes (int64). Of
+            POOL_RELEASE 0: its memory is given back at once; 1: with the next that is (a graph that is deleted).
         stream: Index into ``streams``; of COMPLETE -1: all (int32). Of RECORD_STREAM: the stream that uses the tensor. Of POOL_BEGIN -1:
             allocations of every stream go to the pool.
         pool: Of ALLOC: index into ``pools`` that the recording saw it in, -1: as the scopes opened by POOL_BEGIN say, else the default

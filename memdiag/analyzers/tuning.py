@@ -170,8 +170,8 @@ def _report(
     members: list[_Member], space: Space, found: Found, baseline: Score, evaluate: Callable[[Choice, bool], Score], seconds: float
 ) -> TuneReport:
     recorded_peaks = [_recorded_peak(member) for member in members]
-    known = [peak for peak in recorded_peaks if peak is not None]
-    before = max(known) if len(known) == len(members) and not any(member.begins_late for member in members) else baseline.peak
+    known = [peak for peak in (member.subject.comparable_peak for member in members) if peak is not None]
+    before = max(known) if len(known) == len(members) else baseline.peak  # what `memdiag simulate` tells savings against
     errors = [member.subject.calibration.error_bytes for member in members]
     error = max((each for each in errors if each is not None), default=None) if None not in errors else None
 

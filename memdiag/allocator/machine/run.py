@@ -167,7 +167,7 @@ def run(r: Array, m: Array, log: Array, out: Array, where: Array, op: Array, ten
                 r[NUM_STAND_IN] -= 1
                 m[row + STANDS_IN] = 0
             _unuse(m, row)
-            if m[row + FREEABLE]:  # emptying one pool waits for the events of its own blocks only
+            if m[row + FREEABLE] and size[i] == 0:  # emptying one pool waits for the events of its own blocks only
                 wait(r, m, log, row)
                 release_pool(r, m, log, pool[i])
         elif code == EXTERNAL:
