@@ -31,7 +31,7 @@ POOLS: dict[str, str] = {"lifecycle": "hooks around layers", "lifecycle-stack": 
 _USUAL_FRACTION = 0.94  # the one that the authors give as an example
 _CALIBRATED = 0.9
 _GRAIN = 512
-_WORTH = 2 << 20  # less than a page is nothing
+_WORTH, _WORTH_SHARE = 2 << 20, 0.01  # a page, and of the peak: less is not worth going without expandable segments
 
 
 @dataclass(frozen=True)
@@ -177,12 +177,12 @@ def _verdict(runs: _Runs, capacity: int | None, error: int) -> tuple[bool, str]:
             f"Pools by lifetime would not pay: they run out of memory {here}, {_named(best)} fit with {format_bytes(best.peak_bytes)}",
         )
     gain = best.peak_bytes - pools.peak_bytes
-    if gain > max(error, _WORTH):
+    if gain > max(error, _WORTH, _WORTH_SHARE * best.peak_bytes):
         return (
             True,
             f"Pools by lifetime would pay: {format_bytes(pools.peak_bytes)} at the peak, {format_bytes(gain)} less than {_named(best)}",
         )
-    against = f"{_named(best)} need {format_bytes(best.peak_bytes)}"
+    against = f"{_named(best)} need {format_bytes(best.peak_bytes)}" if gain <= 0 else f"{format_bytes(gain)} less than {_named(best)}"
     return False, f"Pools by lifetime would not pay: {format_bytes(pools.peak_bytes)} at the peak, {against}"
 
 

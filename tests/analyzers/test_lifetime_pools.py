@@ -53,8 +53,11 @@ def test_pools_pay_if_nothing_else_fits_or_they_hold_least(found: _Runs, pays: b
     assert ("would pay" in title) == pays
 
 
-def test_a_gain_within_the_error_of_the_model_is_none() -> None:
+def test_a_gain_within_the_error_of_the_model_or_hardly_any_is_none() -> None:
     assert not _verdict(runs((9, 0), (8, 0), (7, 0)), None, error=GIB)[0]
+    pays, title = _verdict(runs((999, 0), (999, 0), (998, 0)), None, error=0)
+    assert not pays
+    assert title.endswith("998.00 GiB at the peak, 1.00 GiB less than the recorded settings")
 
 
 @pytest.fixture(scope="module")
