@@ -242,3 +242,14 @@ def test_a_policy_has_the_first_version_that_knows_it(asked, goldens, refused):
 
     assert [_version_for(policy, "2.0") for policy in ("caching", "expandable")] == ["2.0", "2.1"]
     assert _version_for("expandable", "2.6") == "2.6"
+
+
+def test_variables_go_to_the_policies_that_read_them(asked, train):
+    shown = asked(train, "--policy", "caching,stitch,lifecycle", "--conf", "fragLimit=2097152,ALR_MAX=99999999999,max_split_size_mb:64")
+    assert [result["conf"] for result in shown["results"]] == [
+        "max_split_size_mb:64", "fragLimit=2097152,max_split_size_mb:64", "ALR_MAX=99999999999,max_split_size_mb:64",
+    ]  # fmt: skip
+    assert shown["results"][1]["stitching"]["frag_limit_bytes"] == 2 << 20
+    assert shown["advice"]["code"] == "MD114"
+    (behind,) = asked(train, "--policy", "lifecycle", "--conf", "ALR_MAX=5000000000 PYTORCH_NPU_ALLOC_CONF=max_split_size_mb:64")["results"]
+    assert behind["conf"] == "ALR_MAX=5000000000,max_split_size_mb:64"
