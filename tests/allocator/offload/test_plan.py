@@ -1,0 +1,132 @@
+"""A plan is true: every byte in one place, back before its use, budgets kept; and what is left is what the allocator then serves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from memdiag.allocator.offload.check import ON_DEVICE, ON_DISK, ON_HOST, Life, Stay, problems
+from memdiag.allocator.offload.choose import Chosen, automatic, forced
+from memdiag.allocator.offload.clock import Clock
+from memdiag.allocator.offload.rewrite import rewrite
+from memdiag.allocator.offload.schedule import CPU
+from memdiag.allocator.offload.settings import OffloadSettings
+from memdiag.allocator.offload.windows import Windows, find_windows
+from memdiag.analyzers.simulation import Subject
+from memdiag.cli.loading import read_trace
+from memdiag.errors import MemdiagError
+
+GOLDENS = Path(__file__).parents[2] / "goldens"
+RECORDED = ["cuda-2.13.0-recorded", "npu-2.13.0-recorded", "cuda-2.13.0-train"]
+
+
+@pytest.fixture(scope="module", params=RECORDED)
+def subject(request) -> Subject:
+    trace = read_trace(next(iter(sorted((GOLDENS / request.param).glob("*.pickle")))))
+    return Subject.of(trace, trace.devices[0])
+
+
+def verified(subject: Subject, windows: Windows, chosen: Chosen, most: int | None) -> list[str]:
+    device, moves = subject.device, chosen.moves
+    tensors = device.tensors
+    idle: dict[int, list[tuple[int, int]]] = {}
+    for tensor, begin, end in zip(windows.tensor.tolist(), windows.begin.tolist(), windows.end.tolist(), strict=True):
+        idle.setdefault(tensor, []).append((begin, end))
+    lives = {
+        row: Life(int(tensors.alloc_at[row]), int(tensors.free_requested_at[row]), int(tensors.block_bytes[row]), tuple(idle.get(row, ())))
+        for row in range(len(tensors))
+    }
+    stays = [
+        Stay(int(windows.tensor[window]), ON_HOST if place == CPU else ON_DISK, out, back)
+        for window, place, out, back in zip(
+            moves.window.tolist(), moves.place.tolist(), moves.out_at.tolist(), moves.back_at.tolist(), strict=True
+        )
+        if back > out
+    ]
+    return problems(lives, stays, {} if most is None else {ON_DEVICE: most}, device.num_events)
+
+
+@pytest.mark.parametrize("share", [0.95, 0.8])
+@pytest.mark.parametrize("options", [{}, {"step_seconds": 0.01}, {"step_seconds": 10, "offload_cpu_size": "1MB"}, {"allow_exposed": True}])
+def test_every_byte_is_in_one_place_and_back_before_its_use(subject, share, options):
+    settings = OffloadSettings.read(None, {"min_bytes": 512, **options})
+    windows = find_windows(subject.trace, subject.device)
+    load = subject.device.usage.allocated.astype(np.int64)
+    target = int(load.max() * share)
+    chosen = automatic(windows, load, target, Clock.of(subject.device, settings.step_seconds, is_real=False), settings)
+    assert verified(subject, windows, chosen, target if chosen.is_enough else None) == []
+    assert chosen.host_bytes <= settings.host_bytes or not chosen.is_enough
+    assert (chosen.load <= load).all()
+
+
+def test_the_forced_strategy_is_true_too(subject):
+    settings = OffloadSettings.read('{"offload_param": "cpu", "auto_offload": false}', {})
+    windows = find_windows(subject.trace, subject.device)
+    load = subject.device.usage.allocated.astype(np.int64)
+    nothing = np.zeros(len(windows), bool)
+    chosen = forced(windows, load, Clock.of(subject.device, 1.0, is_real=False), settings, nothing)
+    assert verified(subject, windows, chosen, None) == []
+
+
+def test_what_the_allocator_then_serves_is_what_the_plan_leaves(subject):
+    settings = OffloadSettings.read(None, {"min_bytes": 512})
+    windows = find_windows(subject.trace, subject.device)
+    load = subject.device.usage.allocated.astype(np.int64)
+    chosen = automatic(windows, load, int(load.max() * 0.8), Clock.of(subject.device, 10.0, is_real=False), settings)
+    assert len(chosen.moves)
+    rewritten = rewrite(subject.workload, windows, chosen.moves)
+    own = subject.recorded
+    replay = subject.replayer(
+        rewritten.workload, own.policy, conf=own.conf, torch_version=own.torch_version, capacity=None, fraction=None, log=False,
+        keep_start=True,
+    )  # fmt: skip
+    last = np.searchsorted(rewritten.workload.row, np.arange(len(load)), side="right") - 1
+    known = last >= 0
+    # A block may be larger or smaller than the recorded one by what is too little to be cut off.
+    assert (replay.allocated[last[known]] >= chosen.load[known] - (1 << 21)).all()
+    assert int(replay.allocated.max()) <= int(chosen.load.max()) * 1.03 + (1 << 21)
+    assert (rewritten.origin[rewritten.workload.tensor[rewritten.workload.tensor >= 0]] < subject.workload.num_tensors).all()
+
+
+def test_the_checker_sees_what_is_wrong():
+    lives = {1: Life(0, 10, 100, ((2, 6),)), 2: Life(0, 10, 50, ())}
+    assert problems(lives, [Stay(1, ON_HOST, 2, 6)], {ON_HOST: 100, ON_DEVICE: 150}, 10) == []
+    assert "when it is needed" in problems(lives, [Stay(1, ON_HOST, 2, 7)], {}, 10)[0]
+    assert "when it is needed" in problems(lives, [Stay(2, ON_DISK, 2, 3)], {}, 10)[0]
+    assert "host holds 100" in problems(lives, [Stay(1, ON_HOST, 2, 6)], {ON_HOST: 99}, 10)[0]
+    assert "device holds 150" in problems(lives, [Stay(1, ON_HOST, 2, 6)], {ON_DEVICE: 149}, 10)[0]
+    assert "does not exist" in problems(lives, [Stay(3, ON_HOST, 2, 6)], {}, 10)[0]
+
+
+@pytest.mark.parametrize(
+    ("config", "options", "said"),
+    [
+        ('{"offload_parm": "cpu"}', {}, "did you mean offload_param"),
+        ('{"offload_param": "moon"}', {}, "no such place"),
+        ('{"auto_offload": false}', {}, "auto_offload is off"),
+        ('{"hbm_ratio": 1.5}', {}, "hbm_ratio"),
+        ("{", {}, "not JSON"),
+        ("[]", {}, "cannot be read"),
+        (None, {"link": "string"}, "neither known nor a rate"),
+        (None, {"offload_kinds": "weights"}, "no such kind"),
+        ('{"memory_offload": "OFF"}', {}, "OFF"),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(config, options, said):
+    with pytest.raises(MemdiagError) as error:
+        OffloadSettings.read(config, options)
+    assert said in error.value.message + error.value.hint
+
+
+def test_settings_have_the_names_and_units_of_the_original():
+    text = """{"memory_offload": "ON", "max_device_memory": "30GB", "offload_config": {"offload_path": "./x", "auto_offload": true,
+      "offload_cpu_size": "512GB", "offload_disk_size": "1024GB", "host_mem_block_size": "1GB", "hbm_ratio": 0.5, "enable_aio": true,
+      "aio_block_size": "1GB", "aio_queue_depth": 8, "enable_pinned_mem": true, "offload_param": "disk", "offload_checkpoint": "cpu",
+      "cpu_ratio": 0.5}}"""
+    settings = OffloadSettings.read(text, {"link": "22GB/s,20GB/s"})
+    assert settings.device_bytes(32 << 30) == 15 * 10**9
+    assert settings.host_bytes == 256 * 10**9
+    assert (settings.link.away, settings.link.back) == (22e9, 20e9)
+    assert (settings.offload_param, settings.offload_disk_size, settings.aio_queue_depth) == ("disk", 1024 * 10**9, 8)

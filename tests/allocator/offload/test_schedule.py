@@ -1,0 +1,80 @@
+"""Copies queue on each way, tensors are back in time or waited for, and the host's pool keeps what it is given apart."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memdiag.allocator.offload.clock import Clock
+from memdiag.allocator.offload.host import HostPool, peak_of
+from memdiag.allocator.offload.schedule import CPU, DISK, copy_seconds, schedule
+from memdiag.allocator.offload.settings import OffloadSettings
+from memdiag.allocator.offload.windows import Windows
+
+NUM_EVENTS = 60
+GB = 10**9
+
+
+@st.composite
+def windows(draw):
+    rows = draw(st.lists(st.tuples(st.integers(0, NUM_EVENTS - 2), st.integers(1, 40), st.integers(1, 4 * GB)), min_size=1, max_size=12))
+    begin = np.array([begin for begin, _, _ in rows])
+    end = np.minimum(begin + np.array([length for _, length, _ in rows]), NUM_EVENTS)
+    size = np.array([size for _, _, size in rows])
+    n = len(rows)
+    return Windows(np.arange(n), begin, end, size, size, np.zeros(n, int), np.ones(n, bool))
+
+
+@given(windows(), st.booleans(), st.floats(0.01, 3), st.integers(0, 1))
+@settings(max_examples=150, deadline=None)
+def test_copies_of_one_way_never_overlap_and_nothing_is_used_before_it_is_back(found, on_demand, speed, place):
+    clock = Clock(np.arange(NUM_EVENTS + 1) * 0.1 * speed, 1.0, 1, is_known=True)
+    rows, where = np.arange(len(found)), np.full(len(found), (CPU, DISK)[place])
+    options = OffloadSettings()
+    moves = schedule(found, rows, where, clock, options, on_demand=on_demand)
+    away, back = copy_seconds(found.copy_bytes, where, options)
+    order = np.argsort(moves.out_begin, kind="stable")
+    assert (moves.out_begin[order][1:] >= moves.out_end[order][:-1] - 1e-9).all()
+    assert np.allclose(moves.out_end - moves.out_begin, away)
+    assert (moves.out_begin >= clock.seconds[found.begin] - 1e-9).all()
+    comes = np.isfinite(moves.back_end)
+    assert (comes == (found.end < NUM_EVENTS)).all()
+    assert np.allclose(moves.back_end[comes] - moves.back_begin[comes], back[comes])
+    assert (moves.back_begin[comes] >= moves.out_end[comes] - 1e-9).all()
+    assert (moves.wait[comes] >= (moves.back_end - clock.seconds[found.end])[comes] - 1e-9).all()
+    in_time = comes & (moves.wait < 1e-12)
+    if not on_demand:
+        begins = np.argsort(moves.back_begin[in_time], kind="stable")
+        assert (moves.back_begin[in_time][begins][1:] >= moves.back_end[in_time][begins][:-1] - 1e-6).all()
+    # The device's bytes are free only after the copy, and taken again before it.
+    assert ((moves.out_at >= found.begin) & (moves.back_at <= np.maximum(found.end, moves.out_at))).all()
+    gone = moves.back_at > moves.out_at
+    assert (clock.seconds[np.minimum(moves.out_at, NUM_EVENTS)][gone] >= moves.out_end[gone] - 1e-9).all()
+    if not on_demand:
+        assert (clock.seconds[moves.back_at][gone & comes] <= moves.back_begin[gone & comes] + 1e-9).all()
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 3 << 20)), max_size=80))
+@settings(max_examples=100, deadline=None)
+def test_the_host_pool_holds_whole_blocks_and_reuses_what_is_free(steps):
+    pool, live = HostPool(1 << 20), {}
+    for number, (is_put, size) in enumerate(steps):
+        if is_put or not live:
+            pool.put(number, size)
+            live[number] = size
+        else:
+            oldest = next(iter(live))
+            pool.take(oldest)
+            del live[oldest]
+        places = sorted(pool._size[key] for key in live)
+        assert all(place + room <= after for (place, room), (after, _) in pairwise(places))
+        assert pool.held_bytes % (1 << 20) == 0
+        assert sum(live.values()) <= pool.used_bytes <= pool.held_bytes
+
+
+def test_a_pool_that_is_used_again_does_not_grow():
+    stays = [(float(i), float(i + 1), 700_000) for i in range(50)]
+    assert peak_of(stays, 1 << 20) == (1 << 20, 700_416)

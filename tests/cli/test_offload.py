@@ -1,0 +1,69 @@
+"""``memdiag simulate --policy offload`` from the outside."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from memdiag.cli.main import main
+
+RECORDED = next(iter(sorted((Path(__file__).parents[1] / "goldens" / "cuda-2.13.0-recorded").glob("*.pickle"))))
+
+
+def run(capsys, *arguments: str) -> tuple[int, str, str]:
+    code = main(["simulate", str(RECORDED), *arguments])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_json_tells_the_plan(capsys):
+    code, out, _ = run(capsys, "--policy", "caching,offload", "--max-device-memory", "72MiB", "--step-seconds", "1", "--json")
+    assert code == 0
+    plain, moved = json.loads(out)["results"]
+    assert (plain["policy"], moved["policy"]) == ("caching", "offload")
+    told = moved["offload"]
+    assert told["strategy"] == "automatic"
+    assert told["fits"] == moved["fits"]
+    assert told["bound_bytes"] <= told["load_left_bytes"] <= told["load_peak_bytes"]
+    assert {"moved", "recomputable", "snippets", "bytes_away", "exposed_us", "host_peak_bytes"} <= set(told)
+
+
+def test_impossible_budgets_say_what_is_missing(capsys):
+    code, out, _ = run(capsys, "--policy", "offload", "--max-device-memory", "20MB")
+    assert code == 0
+    assert "DOES NOT FIT" in out
+    assert "are missing" in out
+
+
+def test_forced_moves_parameters_only(capsys):
+    code, out, _ = run(capsys, "--policy", "offload", "--no-auto-offload", "--offload-param", "cpu", "--step-seconds", "1", "--json")
+    assert code == 0
+    told = json.loads(out)["results"][0]["offload"]
+    assert told["strategy"] == "forced"
+    assert {each["category"] for each in told["moved"]} <= {"parameter", "optimizer state"}
+    assert told["exposed_us"] > 0  # nothing is fetched ahead
+
+
+def test_a_file_of_settings_is_read(capsys, tmp_path):
+    (tmp_path / "offload.json").write_text('{"max_device_memory": "70MiB", "offload_config": {"offload_cpu_size": "1GB"}}')
+    code, out, _ = run(capsys, "--policy", "offload", "--offload-config", str(tmp_path / "offload.json"), "--json")
+    assert code == 0
+    assert json.loads(out)["results"][0]["offload"]["host_budget_bytes"] == 10**9
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--link", "pcie5x16"],
+        ["--policy", "offload", "--link", "rope"],
+        ["--policy", "offload", "--offload-config", "nowhere.json"],
+        ["--policy", "offload", "--no-auto-offload"],
+        ["--policy", "ofload"],
+    ],
+)
+def test_wrong_input_is_an_error_with_a_hint(capsys, arguments):
+    code, _, err = run(capsys, *arguments)
+    assert code == 2
+    assert "hint:" in err

@@ -1,0 +1,45 @@
+"""The snippet that a plan for offloading ends in, run as it stands on a device that is not there: what both devices' tests share."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+PROGRAM = Path(__file__).with_name("programs") / "gpt_moved.py"
+
+
+def record(folder, device, python, **more):
+    """Records the GPT; returns what it printed, and the file."""
+    backend = device.partition(":")[0]
+    command = [sys.executable, "-m", "memdiag", "record", "-o", str(folder), "--phantom", device, "--", python, str(PROGRAM), backend]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder.parent, env={**os.environ, **more})
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{"))), folder / "rank0.pkl"
+
+
+def simulated(path, *options):
+    """Returns the first result of ``memdiag simulate`` with these options."""
+    command = [sys.executable, "-m", "memdiag", "simulate", str(path), *options, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)["results"][0]
+
+
+def assert_snippet_does_what_the_plan_says(tmp_path, device, python):
+    """Records, plans for 70 % of the peak with activations only, runs the snippet, and compares."""
+    _, plain = record(tmp_path / "plain", device, python)
+    peak = simulated(plain)["peak_reserved_bytes"]
+    result = simulated(
+        plain, "--policy", "offload", "--max-device-memory", str(peak * 7 // 10), "--step-seconds", "1", "--offload-kinds", "activation"
+    )
+    told = result["offload"]
+    hooked = told["hooked"]
+    assert told["fits"]
+    assert hooked["peak_allocated_bytes"] < 0.75 * peak
+    (tmp_path / "snippet.py").write_text(told["snippets"][0][2])
+    printed, moved = record(tmp_path / "moved", device, python, MEMDIAG_TEST_SNIPPET=str(tmp_path / "snippet.py"))
+    got = simulated(moved)
+    assert abs(printed["copied"] / 3 - hooked["bytes_a_step"]) <= 0.02 * hooked["bytes_a_step"]
+    assert abs(got["peak_allocated_bytes"] - hooked["peak_allocated_bytes"]) <= 0.02 * hooked["peak_allocated_bytes"]
+    assert abs(got["peak_reserved_bytes"] - hooked["peak_reserved_bytes"]) <= 0.02 * hooked["peak_reserved_bytes"] + (2 << 20)
