@@ -104,7 +104,7 @@ def _forward(trace: Trace, device: DeviceTrace, hooks: str) -> tuple[list[Event]
         edges, basis = edges_of_stacks(trace.recorded, device), "marks"
         if hooks == "layer" and (layers := edges_of_layers(trace.recorded, device)):
             all_layers = with_those_too_deep(layers, edges, edges_of(trace.stacks, device, layers=True))
-            edges, basis = all_layers, "marks" if len(all_layers) == len(layers) else "marks and stacks"
+            edges, basis = all_layers, "marks" if len(all_layers) == len(layers) else "marks+stacks"
         elif hooks == "layer":
             edges = []
     if not edges:
