@@ -24,6 +24,7 @@ from memdiag.allocator.workload import Workload
 from memdiag.trace.table import Array
 
 _MOST_SIZE = 1 << 60
+_MOST_MEMORY = 1 << 46  # every chunk is kept track of: what no device has is not granted, without a limit either
 _DONE = {"now": mem.BY_NEXT_CALL, "manual": mem.BY_HAND, "recorded": mem.AS_RECORDED}
 _RULES = Rules(whole_fraction_is_limit=True)  # those of torch 2.0, which it was made from
 _GRAIN = 512
@@ -77,13 +78,13 @@ def replay_stitch(
     own = Conf(max_split=max_split, fraction=fraction)
     r, m = new_state(own, _RULES, capacity, num_streams, 1, _DONE[workload.done], np.empty(0, np.int64), (), ())
     limit = int(r[mem.LIMIT])
+    r[mem.FREE_BYTES] = min(int(r[mem.FREE_BYTES]), _MOST_MEMORY)
     k = _kept(r, m, settings, capacity, num_streams)
     op, tensor, stream = (column.astype(np.int64) for column in (workload.op, workload.tensor, workload.stream))
     size = np.where(op == w.ALLOC, np.clip(workload.size, 0, _MOST_SIZE), workload.size).astype(np.int64)
     rounded = rounded_sizes(size)
     most = np.minimum(rounded * settings.reuse_limit, float(_MOST_SIZE)).astype(np.int64)
-    # Only what may be granted needs chunks: a request for more than there is on any device is refused first.
-    granted = rounded[(op == w.ALLOC) & (rounded <= (capacity or _MOST_SIZE))]
+    granted = rounded[(op == w.ALLOC) & (rounded <= _MOST_MEMORY)]  # only what may be granted needs chunks
     largest = max(int(granted.max(initial=0)), driver.LARGE_SEGMENT) // pieces.CHUNK
     used = np.zeros(4096 + largest, np.int8)
     entries = np.zeros((len(mem.LOG_COLUMNS), 4 * len(op) if log else 0), np.int64)

@@ -11,6 +11,7 @@ import pytest
 from memdiag.allocator import workload as w
 from memdiag.allocator.as_trace import as_trace
 from memdiag.allocator.policies import stitch
+from memdiag.allocator.stitch.replay import replay_stitch
 from memdiag.allocator.stitch.settings import ON_NPU, Settings
 from memdiag.analyzers.simulation import Subject
 from memdiag.errors import MemdiagError
@@ -105,6 +106,11 @@ def test_stitched_blocks_go_with_their_memory_and_above_the_limit_of_collection(
     assert gone.reserved[-1] == 100 * MIB
     kept = holes(40 * MIB, 60 * MIB).alloc(100, 90 * MIB).free(100).alloc(101, 96 * MIB)
     assert check(kept, Settings(2 * MIB, collect_bytes=100 * MIB)).stitching.num_taken_apart == 1  # type: ignore[union-attr]
+
+
+def test_what_no_device_has_is_not_granted() -> None:
+    found = replay_stitch(Program().alloc(0, 1 << 59).alloc(1, 1 << 62).alloc(2, MIB).workload(), Settings())
+    assert found.status.tolist() == [1, 1, 0]
 
 
 def test_variables_and_settings_are_read_and_others_refused() -> None:
