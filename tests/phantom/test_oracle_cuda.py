@@ -23,7 +23,7 @@ def rows():
     made.close()
 
 
-@pytest.mark.parametrize(("path", "setting"), some(1), ids=lambda value: value.stem if isinstance(value, Path) else str(value))
+@pytest.mark.parametrize(("path", "setting"), list(some(1)), ids=lambda value: value.stem if isinstance(value, Path) else str(value))
 def test_every_row_comes_out(path, setting, rows):
     result = rows.of(path, setting)
     if "not from Python" in result.said:
