@@ -65,6 +65,7 @@ def draw_strangers(rows: list[dict], file: Path) -> None:
             axes.plot([100 * share for share in shares], mark, linestyle="-", linewidth=0.8, color=colour, markersize=4, markeredgewidth=0)
     axes.axhline(0, color="#000000", linewidth=0.6)
     axes.set_yscale("symlog", linthresh=5)
+    axes.yaxis.set_major_formatter("{x:g}")
     axes.set_xlabel("snapshots, each policy in its own order", fontsize=8)
     axes.set_ylabel("saved of the smallest card, %", fontsize=8)
     keep(figure, axes, file, drawn)

@@ -15,6 +15,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -107,17 +108,22 @@ def brief(said: dict[str, Any], titles: dict[str, str]) -> dict[str, Result]:
 
 def study(root: Path, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Replays the recordings of every device."""
-    for index in sorted(root.glob("*/index.json"), reverse=True):
-        device = json.loads(index.read_text())["device"]
+
+    def one(job: tuple[Path, str, Recorded, int]) -> dict[str, Any] | None:
+        folder, device, row, room = job
         titles = columns(device.partition(":")[0], args.policy)
-        recorded = read_back(index.parent)
-        for row in recorded:
-            if row.fits and args.only in row.job.name and args.device in device:
-                room = room_of(row, recorded)
-                said, refused = simulate(index.parent / row.job.name, list(titles.values()), room)
-                print(f"{device} {row.job.name}: {refused or 'done'}", flush=True)
-                if said:
-                    yield as_row(device, row, room, said, refused, titles)
+        said, refused = simulate(folder / row.job.name, list(titles.values()), room)
+        print(f"{device} {row.job.name}: {refused or 'done'}", flush=True)
+        return as_row(device, row, room, said, refused, titles) if said else None
+
+    jobs: list[tuple[Path, str, Recorded, int]] = []
+    for index in sorted(root.glob("*/index.json"), reverse=True):
+        device, recorded = json.loads(index.read_text())["device"], read_back(index.parent)
+        wanted = [row for row in recorded if row.fits and args.only in row.job.name and args.device in device]
+        wanted = [row for row in wanted if (device, row.job.name) not in args.known]
+        jobs += [(index.parent, device, row, room_of(row, recorded)) for row in wanted]
+    with ThreadPoolExecutor(args.jobs) as pool:
+        yield from (row for row in pool.map(one, jobs) if row is not None)
 
 
 def room_of(row: Recorded, recorded: Iterable[Recorded]) -> int:
@@ -145,24 +151,27 @@ def title_of(job: Job) -> str:
 
 
 def strangers(folder: Path, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Replays other people's snapshots, each on the memory that it was recorded with."""
-    for file in sorted(folder.iterdir()):
-        if file.suffix not in {".pickle", ".pkl", ".html"} or args.only not in file.name:
-            continue
-        found, _ = _run([sys.executable, "-m", "memdiag", "simulate", str(file), "--json", "--min-capacity"])
-        if found is None:  # nothing in it to replay
-            continue
-        backend = "npu" if "npu" in str(found["recorded"]["policy"]) else "cuda"
-        titles = columns(backend, args.policy)
-        said, refused = simulate(file, list(titles.values()), None)
+    """Replays other people's snapshots, each on the memory that it was recorded with; those with nothing to replay are left out."""
+
+    def one(file: Path) -> dict[str, Any] | None:
+        for backend in ("cuda", "npu"):
+            titles = columns(backend, args.policy)
+            said, refused = simulate(file, list(titles.values()), None)
+            if not said:
+                return None
+            if str(said["recorded"]["policy"]).startswith("npu") == (backend == "npu"):
+                break
         print(f"{file.name}: {refused or 'done'}", flush=True)
-        if said:
-            told, as_recorded = said["calibration"], found["results"][0]
-            yield {
-                "name": file.name, "events": told["events"], "exact": told["exact_fraction"], "capacity": as_recorded["capacity_bytes"],
-                "conf": as_recorded["conf"], "own_smallest": as_recorded["min_capacity_bytes"], "refused": refused,
-                "results": brief(said, titles),
-            }  # fmt: skip
+        told, own = said["calibration"], said["recorded"]
+        return {
+            "name": file.name, "events": told["events"], "exact": told["exact_fraction"], "conf": own["conf"], "refused": refused,
+            "results": brief(said, titles),
+        }  # fmt: skip
+
+    files = [file for file in sorted(folder.iterdir()) if file.suffix in {".pickle", ".pkl", ".html"} and args.only in file.name]
+    files = [file for file in files if (None, file.name) not in args.known]
+    with ThreadPoolExecutor(args.jobs) as pool:
+        yield from (row for row in pool.map(one, files) if row is not None)
 
 
 def merged(old: list[dict[str, Any]], new: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
@@ -182,10 +191,13 @@ def main() -> None:
     parser.add_argument("--policy", type=lambda text: text.split(","), default=[], help="only these columns")
     parser.add_argument("--only", default="", help="a part of the names")
     parser.add_argument("--device", default="", help="a part of the names of devices")
+    parser.add_argument("--missing", action="store_true", help="only what the last report has not at all")
+    parser.add_argument("--jobs", type=int, default=2, help="so many at once")
     parser.add_argument("--python", default=sys.executable, help="has matplotlib")
     args = parser.parse_args()
     kept = REPORT.with_suffix(".json")
     data = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {"study": [], "snapshots": []}
+    args.known = {(row.get("device"), row["name"]) for rows in data.values() for row in rows} if args.missing else set()
     if args.recordings:
         for rows in merged(data["study"], study(args.recordings, args)):
             write_report({**data, "study": rows})

@@ -165,7 +165,7 @@ def shares_of(rows: Iterable[Row], title: str, what: str) -> list[float]:
     for row in rows:
         result = row["results"].get(title, {})
         after = result.get(what)
-        saved = result.get("saved") if what == "reserved" else minus(row["own_smallest"], after)
+        saved = result.get("saved") if what == "reserved" else minus(row["results"]["caching"]["smallest"], after)
         if after is not None and saved is not None and after + saved > 0:
             shares.append(saved / (after + saved))
     return shares
