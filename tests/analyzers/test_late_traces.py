@@ -1,0 +1,32 @@
+"""Where a trace begins with tensors and cache already there, all commands tell savings against the same beginning."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from memdiag.analyzers import what_if
+from memdiag.analyzers.allocator_settings import AllocatorSettings
+from memdiag.analyzers.simulation import Subject, predict
+from memdiag.analyzers.tuning import tune
+from memdiag.sources import load
+
+LINE = "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+
+
+def test_cache_from_before_the_trace_is_no_merit_of_other_settings(goldens):
+    trace = load(goldens / "cuda-2.13.0-late" / "snapshot.pickle")
+    subject = Subject.of(trace, trace.devices[0])
+    recorded = int(trace.devices[0].usage.reserved.max())
+    assert subject.comparable_peak is not None
+    assert subject.comparable_peak < recorded
+    told, _, _ = predict(subject, replace(subject.recorded, conf="expandable_segments:True"))
+    assert told.saved_bytes == subject.comparable_peak - told.peak_reserved_bytes > 0
+
+    replays = what_if._Replays.of(trace, trace.devices[0], AllocatorSettings.of(trace))
+    (result,) = replays.results({LINE: ("MD201",)})
+    assert result.saved_bytes == told.saved_bytes
+
+    found = tune([subject], most=4, seconds=30)
+    (tried,) = [each for each in found.front if each.conf == "expandable_segments:True"]
+    assert tried.saved_bytes == told.saved_bytes
+    assert found.baseline.saved_bytes == 0
