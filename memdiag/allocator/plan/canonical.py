@@ -65,13 +65,14 @@ def look_for(
     offsets, steps = np.zeros(n, np.int64), np.zeros(1, np.int64)
     by_section = np.zeros((4, len(tracked[2])), np.int64)
     by_section[LEFT] = tracked[2]
-    ended = _search(
-        first, last, size, rank, _twins(first, last, size, order), tracked[0], tracked[1],
-        height, limit, split_every, TURNS if propagate else 1,
-        np.arange(n), np.zeros((4, n), np.int64), by_section, np.zeros((2, int(last.max()) + 1), np.int64),
-        np.zeros((8, 2 * n + 2), np.int64), np.zeros((10, n + 1), np.int64), np.zeros((2, min(n * n + 1, MOST_CHANGES)), np.int64),
-        np.zeros((3, num_known), np.int64), np.zeros((n + 1, n) if propagate else (1, 1), np.int8), stop, steps, offsets,
-    )  # fmt: skip
+    with np.errstate(over="ignore"):  # names of outlines wrap around, where it is not compiled too
+        ended = _search(
+            first, last, size, rank, _twins(first, last, size, order), tracked[0], tracked[1],
+            height, limit, split_every, TURNS if propagate else 1,
+            np.arange(n), np.zeros((4, n), np.int64), by_section, np.zeros((2, int(last.max()) + 1), np.int64),
+            np.zeros((8, 2 * n + 2), np.int64), np.zeros((10, n + 1), np.int64), np.zeros((2, min(n * n + 1, MOST_CHANGES)), np.int64),
+            np.zeros((3, num_known), np.int64), np.zeros((n + 1, n) if propagate else (1, 1), np.int8), stop, steps, offsets,
+        )  # fmt: skip
     return int(ended), offsets, int(steps[0])
 
 

@@ -63,6 +63,12 @@ class Requests:
         size = -(-workload.size[call].astype(np.int64) // GRAIN) * GRAIN
         return cls(call, size, workload.stream[call].astype(np.int64), site[call], np.maximum(died[workload.tensor[call]], call + 1))
 
+    @property
+    def kind(self) -> Array:
+        """What is made again in each step: by the line that makes it, else by its size (int64)."""
+        kind: Array = np.where(self.site < 0, -1 - self.size // GRAIN, self.site)
+        return kind
+
     def within(self, span: Span) -> Array:
         """Returns the rows of a step."""
         rows: Array = np.flatnonzero((self.call >= span.begin) & (self.call < span.end))
@@ -167,9 +173,9 @@ def profile_of(requests: Requests, spans: list[Span], num_calls: int, *, roves: 
     peaks = requests.peaks(spans, num_calls)
     planned = _most_telling(requests, spans, peaks)
     span, start = spans[planned], spans[0].begin
-    length, is_last = span.end - span.begin, planned + 1 == len(spans)
+    length, is_last = span.end - span.begin, _is_last(requests, spans, planned)
     # What the next step does not free stays; of the last step nobody knows, so that what is there in the end lives on to its end.
-    until = num_calls + 1 if is_last else spans[planned + 1].end
+    until = num_calls + 1 if is_last else spans[planned + 1].end  # frees from here on count as none
     inside = requests.within(span)
     stays = requests.death[inside] >= until
     if not is_last:
@@ -197,8 +203,12 @@ def profile_of(requests: Requests, spans: list[Span], num_calls: int, *, roves: 
     gone = requests.death[early]
     in_first = start + np.maximum(gone - spans[0].begin - cut, 0)  # gone within the first step: it begins before the cut
     early_upper = np.where(gone <= start, gone, np.where(gone < spans[0].end, np.minimum(in_first, end), end))
-    later = np.flatnonzero((requests.call >= start) & (requests.call < span.end) & (requests.death >= span.end))
-    kept = np.union1d(later[(requests.call[later] < span.begin) & (requests.death[later] >= min(until, num_calls))], inside[stays])
+    before = np.flatnonzero((requests.call >= start) & (requests.call < span.begin) & (requests.death > span.begin))
+    if is_last:  # when it ends, a run frees all that it has left behind
+        remains = (requests.death[before] >= num_calls) | ~np.isin(requests.kind[before], requests.kind[inside])
+    else:
+        remains = requests.death[before] >= until
+    kept = np.union1d(before[remains], inside[stays])
     return Profile(spans, planned, start, end, (
         Slots(early, requests.call[early], np.maximum(early_upper, requests.call[early] + 1)),
         Slots(of_step, lower, lower + np.minimum(life, turns * length)),
@@ -222,10 +232,17 @@ def _most_telling(requests: Requests, spans: list[Span], peaks: Array) -> int:
 
 def _is_left(requests: Requests, rows: Array, length: int, following: Array) -> Array:
     """Whether requests of a step that outlive a step's length are never made again: what runs leave behind until they end (bool)."""
-    key = requests.site * (1 << 42) + np.where(requests.site < 0, requests.size // GRAIN, 0)
-    outlive = requests.death[rows] - requests.call[rows] > length
-    left: Array = outlive & ~np.isin(key[rows], key[following])
+    outlives = requests.death[rows] - requests.call[rows] > length
+    left: Array = outlives & ~np.isin(requests.kind[rows], requests.kind[following])
     return left
+
+
+def _is_last(requests: Requests, spans: list[Span], planned: int) -> bool:
+    """Whether nothing but a part of a step follows on a step: then it is placed as it was, as if it were not to be made again."""
+    if planned + 2 == len(spans):
+        own, following = (len(requests.within(span)) for span in spans[planned:])
+        return following < _WHOLE * own
+    return planned + 1 == len(spans)
 
 
 def _cheapest_cut(born: Array, life: Array, size: Array, length: int) -> int:

@@ -82,6 +82,16 @@ def test_an_output_that_lives_until_the_next_one_is_there_has_two_places():
     assert peak(found) <= 1.02 * load(program.workload())
 
 
+def test_a_recording_that_breaks_off_in_its_second_step_is_planned_as_it_was():
+    program = training([4, 4])
+    begin = program.steps.index(1)
+    program.calls, program.steps = program.calls[: begin + 6], program.steps[: begin + 6]
+    found = program.replay()
+    assert problems(found) == []
+    assert found.planned.planned_step == 0
+    assert peak(found) <= 1.002 * load(program.workload())
+
+
 def test_a_place_is_not_used_again_before_other_streams_are_through():
     program = Program()
     for _ in range(3):
