@@ -17,7 +17,7 @@ from .backends.cuda import Cuda
 from .backends.npu import Npu
 from .files import Place, cannot_write, write_json, write_pickle
 from .guard import contained
-from .interrupts import held
+from .interrupts import held, uncollected
 from .marks import MARK, NOWHERE, OUTSIDE, PHASE, Marks, Position
 from .naming import Naming
 from .phantom_facts import phantom_device, without_computing
@@ -247,7 +247,7 @@ class Session:
         """Writes a file for each backend that has recorded anything, and what is known beside it."""
         if os.getpid() != self._pid or is_data_worker():
             return
-        with self._lock, held():
+        with self._lock, held(), uncollected():
             self._writer, began = threading.get_ident(), time.perf_counter()
             try:
                 for backend in self.backends:
