@@ -184,7 +184,7 @@ def table(rows: Sequence[Row]) -> str:
         if row.works:
             figures = f"{row.num_events:,} | {format_bytes(row.allocated_bytes)} | {format_bytes(row.reserved_bytes)} | {row.seconds:.0f} s"
             alike = Counter(row.hashes).most_common(1)[0][1]
-            repeated = ("yes" if row.is_repeated else "no") if len(row.hashes) < 3 else f"{alike} of {len(row.hashes)}"
+            repeated = ("yes" if row.is_repeated else "no") if len(row.hashes) == 2 else f"{alike} of {len(row.hashes)}"
             lines.append(f"| {row.name} | yes{', but: ' + row.said if row.said else ''} | {figures} | {repeated} |")
         else:
             lines.append(f"| {row.name} | no: {row.said.replace('|', '/')} | | | | {row.seconds:.0f} s | |")

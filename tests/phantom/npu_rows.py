@@ -28,7 +28,7 @@ ROWS = ROOT.parent / "shared/data/oracle-npu"
 FILES = sorted(ROWS.glob("*.npz"))
 NUM_SETTINGS = 9
 PROGRAM = Path(__file__).parent / "programs" / "replay.py"
-UNKNOWN = "Unrecognized CachingAllocator option"
+UNKNOWN = ("Unrecognized CachingAllocator option", "Unrecognized key")  # before 2.10, and since
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Result:
     @property
     def is_unknown(self) -> bool:
         """Whether this version of torch_npu does not know a setting, and says so."""
-        return UNKNOWN in self.said
+        return any(words in self.said for words in UNKNOWN)
 
 
 def device_of(path: Path) -> str:
@@ -106,7 +106,9 @@ def _of_program(worker, path, scratch, errors):
         facts = path.stem, conf, len(expected["op"]), int(expected[f"{setting}/oom"].sum())
         said = errors.read().strip()
         if status:
-            why = next((line for line in said.splitlines() if UNKNOWN in line), f"exit status {status}: {said[-200:]}")
+            why = next(
+                (line for line in said.splitlines() if any(words in line for words in UNKNOWN)), f"exit status {status}: {said[-200:]}"
+            )
             yield Result(*facts, said=why)
         else:
             yield Result(*facts, differs=tuple(differences(path, setting, np.load(out)["rows"])))
