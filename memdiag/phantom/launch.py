@@ -20,7 +20,7 @@ VARIABLE = "MEMDIAG_PHANTOM"  # what the device is, for the recorder to write in
 VALUES = "MEMDIAG_PHANTOM_VALUES"  # what results of kernels read as
 COMPUTE = "MEMDIAG_PHANTOM_COMPUTE"  # tensors up to so many bytes are computed on the CPU; left out: none are
 _STAND_INS = {"cuda": standin, "npu": ascend}
-SMALL_BYTES = MIB  # of a tensor that is computed where no other limit is given: a product of two such takes some 10 ms
+SMALL_BYTES = MIB  # of a tensor that is computed, where no other limit is given
 _SAME_ADDRESSES = 0x0040000  # ADDR_NO_RANDOMIZE of personality(2)
 _WHAT_IT_IS = 0xFFFFFFFF
 
