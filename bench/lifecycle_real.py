@@ -247,7 +247,7 @@ def broken_table(folder: Path, num_programs: int) -> list[str]:
         changed.mkdir(exist_ok=True)
         for path, text in sources.items():
             (changed / path.name).write_text(text.replace(old, new))
-        program = plugged.compiled(folder, alone=True, sources=changed)
+        program = plugged.compiled(changed, alone=True, sources=changed)
         wrong = sum(
             bool(plugged.compare(case.replay, case.run.calls, plugged.run_alone(program, case.run, folder)).differences) for case in cases
         )
