@@ -59,7 +59,8 @@ def programs_of(python: str) -> str:
 
 def why(said: Sequence[str]) -> str:
     """The line of a program's stderr that says most."""
-    return next((line for line in said if line.startswith("memdiag: the phantom device cannot")), said[-1] if said else "nothing was said")
+    found = next((line for line in said if line.startswith("memdiag: the phantom device cannot")), said[-1] if said else "nothing was said")
+    return re.sub(r" \(/[^)]*\)", "", found)  # where it lies on this machine
 
 
 def record(python: str, device: str, words: Sequence[str], folder: Path, **more: str) -> tuple[str, list[tuple[object, ...]]]:
