@@ -240,6 +240,12 @@ def _less(case: Case, *, alone: bool) -> tuple[Fix, ...]:
             "torch.distributed.fsdp.fully_shard(model)", "torch >= 2.6, more than one device; DeepSpeed: ZeRO 2, 3 or offloading",
             "more communication",
         ))  # fmt: skip
+        if numbers.total and numbers.total >= GIB:
+            fixes.append(Fix(
+                "See what would fit if what is idle moved to the host or to disk, and what the copies cost", "record",
+                f"memdiag simulate --policy offload --max-device-memory {numbers.total // GIB}GiB",
+                "training; after memdiag record -- python train.py", "moving cannot lower what one moment of the program uses at once",
+            ))  # fmt: skip
         fixes.append(snapshot(case))
     else:
         fixes.append(Fix("Use a smaller model, a narrower number format, or a larger device", "code", "", "every framework", ""))

@@ -114,7 +114,7 @@ def _pool(start: int, end: int, fields: Fields, peaks: Fields) -> Found:
         judgement = Judgement("capacity", "high" if over else "medium", ("limit",), (f"{asked}{of_all}, and the runtime needs some too.",))
     judgement = _with_peaks(judgement, peaks, requested, limit)
     more = _memory_fix(total, "Let MindSpore use the whole card")
-    fixes = (more,) if judgement.verdict == "limit" else (_OFFLOAD, _O0, more)
+    fixes = (more,) if judgement.verdict == "limit" else (_OFFLOAD, _O0, _moving(total), more)
     return Found(start, end, "mindspore_pool", "mindspore", "npu", fields, judgement, fixes)
 
 
@@ -217,6 +217,18 @@ def _memory_fix(available: int | None, title: str) -> Fix:
         f'mindspore.set_context(max_device_memory="{size}")',
         f'{card}; mindspore.runtime.set_memory(max_size="{size}") since 2.5',
         f"the runtime and HCCL need about {_RUNTIME} GB beside the pool.",
+    )
+
+
+def _moving(available: int | None) -> Fix:
+    """Returns how to see what moving to the host and to disk would take, within what the pool may hold."""
+    card = available // GIB if available else 64
+    return Fix(
+        "See what moving to the host and to disk would take, before anything is changed",
+        "record",
+        f"memdiag simulate --policy offload --max-device-memory {max(card - _RUNTIME, 1)}GB",
+        f"the same model in PyTorch, recorded: memdiag record --phantom npu:910b-64g,capacity={4 * card}GiB -- python train.py",
+        "MindSpore itself is not recorded, and its graph may use more or less; the plan ends in settings for set_offload_context",
     )
 
 
