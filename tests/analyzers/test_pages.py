@@ -5,7 +5,7 @@ import re
 import pytest
 
 from memdiag.oom import advice
-from memdiag.registry import ANALYZERS, resolve
+from memdiag.registry import ANALYZERS, LINT_RULES, resolve
 from memdiag.settings import lint
 
 CODES = {code: meaning for target in ANALYZERS.values() for code, meaning in resolve(target).CODES.items()} | lint.CODES | advice.CODES
@@ -24,9 +24,14 @@ def test_the_page_of_a_finding_is_titled_with_its_meaning_and_complete(pages, co
     assert [line for line in page.splitlines() if line.startswith("## ")] == list(SECTIONS)
 
 
+@pytest.mark.parametrize("code", sorted(LINT_RULES))
+def test_the_page_of_a_habit_is_complete(pages, code):
+    assert [line for line in pages[code].splitlines() if line.startswith("## ")] == list(SECTIONS)
+
+
 def test_the_page_of_a_note_says_what_it_limits(pages):
     for code, page in pages.items():
-        if code not in CODES:
+        if code not in CODES and code not in LINT_RULES:
             assert code.startswith("MD9")
             assert [line for line in page.splitlines() if line.startswith("## ")] == [
                 "## What it means",
