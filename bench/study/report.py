@@ -141,7 +141,7 @@ def strangers_part(rows: Sequence[Row]) -> list[str]:
     exact = sum(row["exact"] == 1 for row in known)
     lines = [
         "## Other people's snapshots", "",
-        f"{len(known)} public snapshots with a trace, of which {exact} are reproduced exactly.", "", STRANGERS, "",
+        f"{len(known)} public snapshots with a trace. {exact} of them are reproduced exactly, and count.", "", STRANGERS, "",
         "![What each policy saves](study-snapshots.svg)", "",
     ]  # fmt: skip
     for what, name in (("reserved", "peak reserved"), ("smallest", "smallest card")):
@@ -163,9 +163,13 @@ def shares_of(rows: Iterable[Row], title: str, what: str) -> list[float]:
     """What a policy saves against the recorded settings, as shares, of the snapshots of which it has the figure."""
     shares = []
     for row in rows:
-        result = row["results"].get(title, {})
+        if row["exact"] != 1:
+            continue
+        result, before = row["results"].get(title, {}), row["results"]["caching"]
+        if what == "reserved" and (result.get("ooms") or before["ooms"]):
+            continue  # what did not run held less
         after = result.get(what)
-        saved = result.get("saved") if what == "reserved" else minus(row["results"]["caching"]["smallest"], after)
+        saved = result.get("saved") if what == "reserved" else minus(before["smallest"], after)
         if after is not None and saved is not None and after + saved > 0:
             shares.append(saved / (after + saved))
     return shares
