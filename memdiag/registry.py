@@ -30,6 +30,7 @@ ANALYZERS: dict[str, str] = {
     "leaks": "memdiag.analyzers.leaks",
     "churn": "memdiag.analyzers.churn",
     "streams": "memdiag.analyzers.streams",
+    "communication": "memdiag.analyzers.communication",
     "settings": "memdiag.analyzers.settings",
 }
 
