@@ -59,30 +59,30 @@ class Plan:
     missing: int
 
 
-def predict_offload(subject: Subject, scenario: Scenario, settings: OffloadSettings) -> tuple[Prediction, Replay, Simulated]:
-    """Returns what comes of moving tensors, its replay, and that as a trace.
+def predict_offload(
+    subject: Subject, scenario: Scenario, settings: OffloadSettings, *, with_min_capacity: bool = False
+) -> tuple[Subject, tuple[Prediction, Replay, Simulated]]:
+    """Returns the recording with the moves in it, and what comes of that: in numbers, replayed, and as a trace.
 
     Args:
         subject: The recording.
         scenario: The allocator that serves what stays on the device.
         settings: What was asked for.
+        with_min_capacity: Whether the smallest card is looked for on which what stays runs.
 
     Raises:
         MemdiagError: The trace does not tell what a plan needs.
     """
     plan = make_plan(subject, scenario, settings)
     moved = replace(scenario, capacity_bytes=plan.budget)
-    prediction, replay, simulated = predict(plan.subject, moved)
+    prediction, replay, simulated = predict(plan.subject, moved, with_min_capacity=with_min_capacity)
     peak = subject.comparable_peak
     words: Offloading = told(subject.trace, subject.device, plan, settings, _hooked(subject, scenario, plan))
-    return (
-        replace(
-            prediction, policy="offload", conf=scenario.conf, offload=words, fits=plan.fits and prediction.fits, is_recorded=False,
-            saved_bytes=None if peak is None else peak - prediction.peak_reserved_bytes,
-        ),
-        replay,
-        simulated,
+    told_of = replace(
+        prediction, policy="offload", conf=scenario.conf, offload=words, fits=plan.fits and prediction.fits, is_recorded=False,
+        saved_bytes=None if peak is None else peak - prediction.peak_reserved_bytes,
     )  # fmt: skip
+    return plan.subject, (told_of, replay, simulated)
 
 
 def make_plan(subject: Subject, scenario: Scenario, settings: OffloadSettings) -> Plan:

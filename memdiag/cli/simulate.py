@@ -125,12 +125,13 @@ def simulate(
             from memdiag.analyzers.offloading import predict_offload
 
             scenarios.append(wanted.offload_scenario(subject))
-            predicted.append(predict_offload(subject, scenarios[-1], moving))
+            moved, prediction = predict_offload(subject, scenarios[-1], moving, with_min_capacity=min_capacity)
+            predicted.append(prediction)
         report = report_of(subject, tuple(prediction for prediction, _, _ in predicted), with_min_capacity=min_capacity)
         report = with_advice(report, subject, scenarios)
     _, replay, simulated = predicted[0]
     if rows is not None:
-        _write_rows(rows, subject, scenarios[0], replay)
+        _write_rows(rows, subject if moving is None else moved, scenarios[0], replay)
     if out is not None:
         _write_trace(out, simulated, replay)
 

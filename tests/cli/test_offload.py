@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from memdiag.cli.main import main
@@ -51,6 +52,18 @@ def test_a_file_of_settings_is_read(capsys, tmp_path):
     code, out, _ = run(capsys, "--policy", "offload", "--offload-config", str(tmp_path / "offload.json"), "--json")
     assert code == 0
     assert json.loads(out)["results"][0]["offload"]["host_budget_bytes"] == 10**9
+
+
+def test_rows_and_trace_are_those_of_what_stays(capsys, tmp_path):
+    rows, out = tmp_path / "rows.npz", tmp_path / "out.pkl"
+    options = ["--policy", "offload", "--max-device-memory", "71MiB", "--step-seconds", "1", "--json"]
+    code, printed, _ = run(capsys, *options, "--rows", str(rows), "--out", str(out), "--min-capacity")
+    assert code == 0
+    result = json.loads(printed)["results"][0]
+    events = np.load(rows)
+    assert events["reserved"].max() <= result["peak_reserved_bytes"]
+    assert main(["analyze", str(out), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["devices"][0]["peak"]["reserved_bytes"] == result["peak_reserved_bytes"]
 
 
 @pytest.mark.parametrize(
