@@ -33,7 +33,7 @@ def told(trace: Trace, device: DeviceTrace, plan: Plan, settings: OffloadSetting
     returns = moves.back_at < device.num_events
     steps = clock.num_steps
     away_seconds = moves.out_end - moves.out_begin
-    back_seconds = (moves.back_end - moves.back_begin)[returns]
+    back_seconds = moves.back_end[returns] - moves.back_begin[returns]
     exposed = (float(moves.wait.sum()) + plan.chosen.stall_seconds) / steps
     spent = float(away_seconds.sum() + back_seconds.sum()) / steps
     timed = clock.is_known

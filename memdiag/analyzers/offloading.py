@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from memdiag.allocator.as_trace import Simulated
+from memdiag.allocator.machine.start import with_start_allocated
 from memdiag.allocator.offload.choose import Chosen, automatic, forced
 from memdiag.allocator.offload.clock import Clock
 from memdiag.allocator.offload.modules import block_of_activation, module_of_activation
@@ -73,16 +74,24 @@ def predict_offload(
     Raises:
         MemdiagError: The trace does not tell what a plan needs.
     """
-    plan = make_plan(subject, scenario, settings)
+    beginning = anew(subject)
+    plan = make_plan(beginning, scenario, settings)
     moved = replace(scenario, capacity_bytes=plan.budget)
     prediction, replay, simulated = predict(plan.subject, moved, with_min_capacity=with_min_capacity)
     peak = subject.comparable_peak
-    words: Offloading = told(subject.trace, subject.device, plan, settings, _hooked(subject, scenario, plan))
+    words: Offloading = told(subject.trace, subject.device, plan, settings, _hooked(beginning, scenario, plan))
     told_of = replace(
         prediction, policy="offload", conf=scenario.conf, offload=words, fits=plan.fits and prediction.fits, is_recorded=False,
         saved_bytes=None if peak is None else peak - prediction.peak_reserved_bytes,
     )  # fmt: skip
     return plan.subject, (told_of, replay, simulated)
+
+
+def anew(subject: Subject) -> Subject:
+    """Returns a recording that begins with tensors already there as one that makes them first: another device held other cache."""
+    if not len(subject.workload.start.base):
+        return subject
+    return replace(subject, workload=with_start_allocated(subject.workload), hooks={})
 
 
 def make_plan(subject: Subject, scenario: Scenario, settings: OffloadSettings) -> Plan:

@@ -263,7 +263,7 @@ def _recorded_peak(device: DeviceTrace, curve: str) -> int | None:
 
 def _peak(subject: Subject, replay: Replay, name: str, *, kept: bool) -> int:
     values = getattr(replay, name)
-    start = subject.device.start[name] if kept and subject.device.has_addresses else 0
+    start = subject.device.start[name] if kept and subject.device.has_addresses and len(subject.workload.start.base) else 0
     return max(int(values.max(initial=0)), start, 0)
 
 
