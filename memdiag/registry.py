@@ -31,6 +31,7 @@ ANALYZERS: dict[str, str] = {
     "churn": "memdiag.analyzers.churn",
     "streams": "memdiag.analyzers.streams",
     "communication": "memdiag.analyzers.communication",
+    "scattered": "memdiag.analyzers.scattered",
     "settings": "memdiag.analyzers.settings",
 }
 

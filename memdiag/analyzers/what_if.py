@@ -13,8 +13,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from memdiag.analyzers.allocator_settings import NPU_EXCLUDED, AllocatorSettings
-from memdiag.analyzers.context import Context
-from memdiag.analyzers.lifetime_pools import CODES as _ASKED
+from memdiag.analyzers.context import Context, DeviceView
+from memdiag.analyzers.habits_judged import CODES as _HABITS
+from memdiag.analyzers.habits_judged import answered
+from memdiag.analyzers.lifetime_pools import CODES as _POOLS
 from memdiag.analyzers.pools_judged import is_calibrated, judged
 from memdiag.analyzers.simulation import Subject
 from memdiag.errors import MemdiagError
@@ -27,6 +29,7 @@ from memdiag.trace.model import DeviceTrace, Trace
 _EXACT_ENOUGH = 0.9
 _MOST_EVENTS = 5_000_000  # a replay takes about a second for each two million
 _REPLAYED = ("cuda", "npu")
+_ASKED = (*_POOLS, *_HABITS)  # findings that replays answer, or add to
 
 
 def replayed(trace: Trace, context: Context, findings: Iterable[Finding]) -> tuple[list[Finding], tuple[WhatIf, ...]]:
@@ -43,13 +46,16 @@ def replayed(trace: Trace, context: Context, findings: Iterable[Finding]) -> tup
             with contextlib.suppress(MemdiagError):  # the file claims settings that its allocator would refuse
                 replays = _Replays.of(trace, view.device, settings)
                 results += replays.results(lines)
-                found = [_answered(replays.subject, finding) if finding in asked else finding for finding in found]
+                answers = ((_answered(replays.subject, view, finding) if finding in asked else finding) for finding in found)
+                found = [finding for finding in answers if finding is not None]
     return [_with_saving(finding, results) for finding in found], tuple(results)
 
 
-def _answered(subject: Subject, question: Finding) -> Finding:
-    """Returns the answer of replays to what an analyzer could only ask, where they reproduce the recording."""
-    return (judged(subject, question) if is_calibrated(subject) else None) or question
+def _answered(subject: Subject, view: DeviceView, question: Finding) -> Finding | None:
+    """Returns the answer of replays to what an analyzer could only ask, where they reproduce the recording; None: they refute it."""
+    if not is_calibrated(subject):
+        return question
+    return answered(subject, view, question) if question.code in _HABITS else judged(subject, question) or question
 
 
 def _lines(settings: AllocatorSettings, findings: Iterable[Finding]) -> dict[str, tuple[str, ...]]:

@@ -1,0 +1,150 @@
+"""Long-lived tensors of one kind that lie in many blocks, where one buffer with views into it would do.
+
+Each such block is rounded, and keeps the segment in which it lies from being given back. What one buffer would save is not told from that:
+it is replayed (``merged``), and where the replay shows nothing, the finding is withdrawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from memdiag.analyzers.context import Context, DeviceView
+from memdiag.analyzers.places import lifetime_name, moment_name
+from memdiag.findings import Evidence, Finding, Fix
+from memdiag.trace.model import Trace
+from memdiag.trace.schema import CATEGORIES, LIFETIMES
+from memdiag.trace.table import Array
+from memdiag.units import MIB, format_bytes, plural
+
+CODES: dict[str, str] = {"MD122": "many long-lived tensors of one kind lie in blocks of their own"}
+
+MIN_TENSORS = 16
+FLOOR = 32 * MIB  # of rounding and of what they pin
+SHARE = 0.01  # of reserved memory
+NUM_GROUPS = 3
+
+_LONG = [LIFETIMES.index(name) for name in ("persistent", "optimizer_state", "survives_step")]
+_KNOWN = [CATEGORIES.index(name) for name in ("parameter", "gradient", "optimizer_state", "collective", "input")]
+_SMALL = MIB
+_PAGE = 2 * MIB
+
+
+@dataclass(frozen=True)
+class Group:
+    """Tensors of one category, place, pool and stream.
+
+    Attributes:
+        name: Place and category, as evidence has it.
+        rows: Rows of Tensors.
+        rounding_bytes: By how much their blocks are larger than what was asked for.
+        pinned_bytes: Free bytes in segments that hold none but them.
+        num_segments: How many such segments there are.
+    """
+
+    name: str
+    rows: Array
+    rounding_bytes: int
+    pinned_bytes: int
+    num_segments: int
+
+    @property
+    def lost_bytes(self) -> int:
+        """What scattering costs at the moment looked at."""
+        return self.rounding_bytes + self.pinned_bytes
+
+
+def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
+    """Yields findings MD122 of every device; replays answer whether one buffer would save anything."""
+    for view in context.views(trace):
+        for group in find_groups(view):
+            yield _finding(view, group)
+
+
+def find_groups(view: DeviceView) -> list[Group]:
+    """Returns the groups that lose most, at most ``NUM_GROUPS``."""
+    device, tensors = view.device, view.device.tensors
+    if not device.has_addresses or not device.num_events:
+        return []
+    live = device.live(view.at)
+    asked = tensors.requested_bytes[live]
+    odd = (asked <= _SMALL) | (asked % _PAGE != 0)
+    made_here = (tensors.alloc_at[live] >= 0) & (tensors.stack[live] >= 0) & (tensors.group[live] >= 0)
+    rows = live[odd & made_here & np.isin(tensors.lifetime[live], _LONG) & np.isin(tensors.category[live], _KNOWN)]
+    least = max(FLOOR, int(SHARE * max(device.usage_at(view.at)["reserved"], 0)))
+    if len(rows) < MIN_TENSORS:
+        return []
+    topology = device.topology(view.at)
+    blocks, segments = topology.blocks, topology.segments
+    used = np.bincount(blocks["segment"], weights=np.where(blocks["tensor"] >= 0, blocks["size"], 0), minlength=len(segments["start"]))
+    segment_of = np.full(len(tensors), -1, np.int64)
+    held = blocks["tensor"] >= 0
+    segment_of[blocks["tensor"][held]] = blocks["segment"][held]
+    rows = rows[segment_of[rows] >= 0]
+    found = []
+    for name, members in _by_kind(view, rows).items():
+        if len(members) < MIN_TENSORS:
+            continue
+        size = tensors.block_bytes[members]
+        own = np.bincount(segment_of[members], weights=size, minlength=len(used))
+        alone = np.flatnonzero((own > 0) & (own >= used) & ~segments["expandable"])
+        rounding = int((size - tensors.requested_bytes[members]).sum())
+        group = Group(name, members, rounding, int(segments["size"][alone].sum() - own[alone].sum()), len(alone))
+        if group.lost_bytes >= least:
+            found.append(group)
+    return sorted(found, key=lambda group: (-group.lost_bytes, group.name))[:NUM_GROUPS]
+
+
+def _by_kind(view: DeviceView, rows: Array) -> dict[str, Array]:
+    """Returns the tensors of each category, place, pool and stream."""
+    tensors, groups = view.device.tensors, view.device.groups
+    of = tensors.group[rows]
+    keys = np.stack([
+        tensors.category[rows], tensors.stack[rows], groups.pool_major[of], groups.pool_minor[of], groups.stream[of],
+    ], axis=1).astype(np.int64)  # fmt: skip
+    kinds, inverse = np.unique(keys, axis=0, return_inverse=True)
+    inverse = inverse.reshape(-1)
+    order = np.argsort(inverse, kind="stable")
+    parts = np.split(rows[order], np.cumsum(np.bincount(inverse, minlength=len(kinds)))[:-1])
+    found: dict[tuple[str, int, int, int], list[Array]] = {}
+    for (category, stack, *where), members in zip(kinds.tolist(), parts, strict=True):
+        name = f"{view.label(stack)}: {CATEGORIES[category].replace('_', ' ')}"
+        found.setdefault((name, *where), []).append(members)
+    largest: dict[str, Array] = {}
+    for (name, *_), arrays in found.items():  # of one place in several pools or streams, where most of them are
+        together = np.sort(np.concatenate(arrays))
+        if name not in largest or len(together) > len(largest[name]):
+            largest[name] = together
+    return largest
+
+
+def _finding(view: DeviceView, group: Group) -> Finding:
+    tensors = view.device.tensors
+    asked = tensors.requested_bytes[group.rows]
+    lifetimes = np.unique(tensors.lifetime[group.rows]).tolist()
+    words = " or ".join(lifetime_name(one) for one in lifetimes)
+    return Finding(
+        "MD122",
+        f"{plural(len(group.rows), 'long-lived tensor')} lie in blocks of their own, which costs {format_bytes(group.lost_bytes)}",
+        "info",
+        view.device.device,
+        (
+            Evidence(f"tensors, {words}", len(group.rows), "tensors", group.name),
+            Evidence("asked for by them", int(asked.sum()), "bytes"),
+            Evidence("their usual size", int(np.median(asked)), "bytes"),
+            Evidence("rounding of their blocks", group.rounding_bytes, "bytes", moment_name(view.device, view.at)),
+            Evidence("free in segments that hold nothing else", group.pinned_bytes, "bytes", plural(group.num_segments, "segment")),
+        ),
+        (
+            Fix(
+                "Allocate one buffer for all of them, and make each a view into it",
+                "code",
+                "",
+                "every backend; optimizers and sharding libraries often have it as an option (flat parameters, contiguous gradients)",
+                "the buffer stays while any view does; free the old tensors, then call empty_cache() once",
+            ),
+        ),
+        weight_bytes=group.lost_bytes,
+    )
