@@ -40,6 +40,9 @@ Aio = Annotated[
     typer.Option("--enable-aio/--no-enable-aio", help="Copies to disk run beside those to the host (default).", show_default=False,
                  rich_help_panel=_PANEL),
 ]  # fmt: skip
+AioBlock = Annotated[str | None, _option("--aio-block-size", "SIZE", "Of copies to disk; left out: what the disk needs.")]
+AioDepth = Annotated[int | None, _option("--aio-queue-depth", "N", "Of copies to disk; left out: what the disk needs.")]
+DiskPath = Annotated[str | None, _option("--offload-path", "DIR", "Folder on the disk, as it is to stand in what is printed.")]
 Kinds = Annotated[
     str | None, _option("--offload-kinds", "KIND,…", "What may move: activation, parameter, gradient, optimizer_state; all if left out.")
 ]

@@ -27,7 +27,7 @@ def simulate(
             "--policy",
             metavar="NAME,…",
             help="caching, expandable, npu, npu-expandable, lifecycle, lifecycle-stack, lifetime-oracle, stitch, mempool, npu-mempool, "
-            "plan, bound; "
+            "plan, bound, "
             "offload; several with commas, or repeated. Left out: the recorded one.",
             show_default=False,
         ),
@@ -67,6 +67,9 @@ def simulate(
     host_mem_block_size: o.HostBlock = None,
     enable_pinned_mem: o.Pinned = None,
     enable_aio: o.Aio = None,
+    aio_block_size: o.AioBlock = None,
+    aio_queue_depth: o.AioDepth = None,
+    offload_path: o.DiskPath = None,
     offload_kinds: o.Kinds = None,
     link: o.LinkRate = None,
     disk: o.DiskRate = None,
@@ -103,7 +106,8 @@ def simulate(
         offload_config, wanted.offload, max_device_memory=max_device_memory, offload_param=offload_param,
         offload_checkpoint=offload_checkpoint, auto_offload=auto_offload, offload_cpu_size=offload_cpu_size,
         offload_disk_size=offload_disk_size, hbm_ratio=hbm_ratio, cpu_ratio=cpu_ratio, host_mem_block_size=host_mem_block_size,
-        enable_pinned_mem=enable_pinned_mem, enable_aio=enable_aio, offload_kinds=offload_kinds, link=link, disk=disk,
+        enable_pinned_mem=enable_pinned_mem, enable_aio=enable_aio, aio_block_size=aio_block_size, aio_queue_depth=aio_queue_depth,
+        offload_path=offload_path, offload_kinds=offload_kinds, link=link, disk=disk,
         step_seconds=step_seconds, allow_exposed=allow_exposed,
     )  # fmt: skip
     form = form_of(as_json=as_json, as_md=False, output=output)
