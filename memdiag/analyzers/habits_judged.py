@@ -82,7 +82,10 @@ def headroom(subject: Subject, view: DeviceView, question: Finding) -> Finding:
     while _retries(subject, replace(own, capacity_bytes=capacity + high * _PAGE)):
         low, high = high, 2 * high
         if high * _PAGE > capacity:
-            return question
+            twice = _retries(subject, replace(own, capacity_bytes=2 * capacity))
+            return replace(
+                question, evidence=(*question.evidence, Evidence("on a device twice as large there would still be", twice, "times"))
+            )
     while high - low > 1:
         middle = (low + high) // 2
         if _retries(subject, replace(own, capacity_bytes=capacity + middle * _PAGE)):
