@@ -32,6 +32,7 @@ ANALYZERS: dict[str, str] = {
     "streams": "memdiag.analyzers.streams",
     "communication": "memdiag.analyzers.communication",
     "scattered": "memdiag.analyzers.scattered",
+    "intermediates": "memdiag.analyzers.intermediates",
     "settings": "memdiag.analyzers.settings",
 }
 

@@ -1,0 +1,166 @@
+"""Chains of element-wise operators in one module: each link makes a tensor as large as the one before, and lets go of that.
+
+In a trace that is a run of allocations of one size in one ``forward``, where each tensor is freed soon after the next one is made. Tensors
+that autograd keeps for backward are no part of it: they are activations, and fusing keeps fewer of those as well, but which is not told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from memdiag.analyzers.context import Context, DeviceView
+from memdiag.analyzers.places import moment_name
+from memdiag.findings import Evidence, Finding, Fix, Saving
+from memdiag.trace.model import Trace
+from memdiag.trace.table import Array
+from memdiag.units import MIB, format_bytes, format_count, plural
+
+CODES: dict[str, str] = {"MD123": "chains of operators in one module make a temporary tensor at each link"}
+
+MIN_LINKS = 4  # short-lived tensors of a run
+SOON = 3  # a link is freed before so many more of the run are made
+FLOOR = 32 * MIB  # live of one run at a time
+SHARE = 0.02  # of what is allocated at the peak
+WARNING_SHARE = 0.1
+NUM_PLACES = 3
+
+
+@dataclass(frozen=True)
+class Chains:
+    """Runs, one entry each.
+
+    Attributes:
+        rows: Per run: its short-lived tensors (rows of Tensors), in order of birth.
+        stack: Stack of the first of them.
+        peak_bytes, peak_at: The most bytes of them that live at a time, and the event from which on they do.
+    """
+
+    rows: list[Array]
+    stack: Array
+    peak_bytes: Array
+    peak_at: Array
+
+
+def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
+    """Yields finding MD123 of every device."""
+    for view in context.views(trace):
+        yield from _chained(view)
+
+
+def find_chains(view: DeviceView) -> Chains:
+    """Returns every run whose links are worth a word by their bytes."""
+    tensors = view.device.tensors
+    order = np.flatnonzero(tensors.alloc_at >= 0)
+    order = order[np.argsort(tensors.alloc_at[order], kind="stable")]
+    module = np.append(_modules(view), -1)[tensors.stack[order]]
+    size = tensors.requested_bytes[order]
+    # Tensors of another size between them (a mask, a scalar) do not end a run: of each module, those of one size follow each other.
+    mine = np.flatnonzero((module >= 0) & (size * 2 >= FLOOR))
+    order, module, size, position = order[mine], module[mine], size[mine], mine
+    ends = (np.diff(module) != 0) | (np.diff(size) != 0) | (np.diff(position) > SOON)
+    edges = np.flatnonzero(ends) + 1
+    first, last = np.concatenate(([0], edges)), np.append(edges, len(order))
+    rows: list[Array] = []
+    peaks: list[tuple[int, int]] = []
+    for begin, end in zip(first.tolist(), last.tolist(), strict=True):
+        if end - begin <= MIN_LINKS:
+            continue
+        run = order[begin:end]
+        made, freed = tensors.alloc_at[run], tensors.free_requested_at[run]
+        until = np.append(made, view.device.num_events)[np.minimum(np.arange(len(run)) + 1 + SOON, len(run))]
+        then = np.append(made[1:], view.device.num_events)
+        link = (freed > then) & (freed < until) & (then < view.device.num_events)
+        links = run[link]
+        if len(links) < MIN_LINKS:
+            continue
+        held = tensors.block_bytes[links]
+        change = np.concatenate((held, -held))
+        when = np.concatenate((tensors.alloc_at[links], tensors.free_requested_at[links]))
+        by = np.lexsort((change, when))
+        total = np.cumsum(change[by])
+        most = int(np.argmax(total))
+        if total[most] >= FLOOR:
+            rows.append(links)
+            peaks.append((int(total[most]), int(when[by][most])))
+    columns = np.array(peaks, np.int64).reshape(-1, 2)
+    return Chains(rows, np.array([tensors.stack[run[0]] for run in rows], np.int64), columns[:, 0], columns[:, 1])
+
+
+def _modules(view: DeviceView) -> Array:
+    """Returns, per stack, a number for its innermost ``forward`` and the frames that called it; -1: it has none.
+
+    The line at which ``forward`` itself stands is left out: the links of a chain are on lines of their own.
+    """
+    stacks = view.trace.stacks
+    numbers: dict[tuple[int, ...], int] = {}
+    found = np.full(len(stacks), -1, np.int64)
+    is_forward = np.array([frame.name == "forward" and frame.is_python for frame in stacks.frames], bool)
+    if not is_forward.any():
+        return found
+    files: dict[str, int] = {}
+    file = np.array([files.setdefault(frame.filename, len(files)) for frame in stacks.frames], np.int64)
+    for number in range(len(stacks)):
+        frames = stacks.frame_ids[stacks.offsets[number] : stacks.offsets[number + 1]]
+        at = np.flatnonzero(is_forward[frames])
+        if len(at):
+            inner = int(at[0])
+            key = (int(file[frames[inner]]), *frames[inner + 1 :].tolist())
+            found[number] = numbers.setdefault(key, len(numbers))
+    return found
+
+
+def _chained(view: DeviceView) -> Iterator[Finding]:
+    """MD123."""
+    found, device = find_chains(view), view.device
+    allocated = max(int(device.usage.allocated.max(initial=0)), device.start["allocated"])
+    if not found.rows or int(found.peak_bytes.max()) < SHARE * allocated:
+        return
+    worst = int(np.argmax(found.peak_bytes))
+    size = int(device.tensors.requested_bytes[found.rows[worst][0]])
+    largest = int(found.peak_bytes[worst])
+    live = np.intersect1d(np.concatenate(found.rows), view.live)
+    held = device.tensors.block_bytes[live]
+    at_peak = int(held.sum())
+    # A fused chain still has its result: what is kept then is one tensor of those that are there.
+    less = at_peak - int(held.max(initial=0))
+    is_highest = device.usage_at(view.at)["reserved"] == max(int(device.usage.reserved.max()), device.start["reserved"])
+    yield Finding(
+        "MD123",
+        f"A chain of operators makes {plural(len(found.rows[worst]), 'temporary tensor')} of {format_bytes(size)}, one for each link:"
+        f" {format_bytes(largest)} at a time",
+        "warning" if less >= WARNING_SHARE * allocated else "info",
+        device.device,
+        (
+            Evidence("most bytes of one chain at a time", largest, "bytes", moment_name(device, int(found.peak_at[worst]))),
+            Evidence("its temporary tensors", len(found.rows[worst]), "tensors"),
+            Evidence("chains like this", len(found.rows), "chains"),
+            Evidence("of their tensors live at the moment looked at", at_peak, "bytes", moment_name(device, view.at)),
+            *_places(view, found),
+        ),
+        (
+            Fix(
+                "Fuse the chain: a fused operator of PyTorch, torch.compile of the module, or in-place operators",
+                "code",
+                "",
+                "every backend",
+                "in-place operators only where autograd does not need what they overwrite",
+            ),
+        ),
+        saving=Saving(0, less, less, "estimated") if less and is_highest else None,
+        weight_bytes=max(less, largest // 2),
+    )
+
+
+def _places(view: DeviceView, found: Chains) -> Iterator[Evidence]:
+    """Yields where the chains with most bytes begin."""
+    most: dict[str, tuple[int, int]] = {}
+    for stack, size in zip(found.stack.tolist(), found.peak_bytes.tolist(), strict=True):
+        label = view.label(stack)
+        highest, count = most.get(label, (0, 0))
+        most[label] = (max(highest, size), count + 1)
+    for label in sorted(most, key=lambda name: (-most[name][0], name))[:NUM_PLACES]:
+        highest, count = most[label]
+        yield Evidence(f"begins here, {format_count(count)} times; at a time", highest, "bytes", label)

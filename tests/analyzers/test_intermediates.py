@@ -1,0 +1,78 @@
+"""Chains of operators are told from other runs of equal tensors by how long each link lives."""
+
+from __future__ import annotations
+
+import pytest
+
+from memdiag.analyzers import intermediates
+from memdiag.analyzers.context import Context
+
+MIB = 1 << 20
+
+
+def findings(trace, **options):
+    return {finding.code: finding for finding in intermediates.analyze(trace, Context(**options))}
+
+
+def number(finding, words):
+    return next(evidence.value for evidence in finding.evidence if words in evidence.what)
+
+
+def chain(heap, links=5, size=64, where="forward", overlap=True, kept=False, sizes=None):
+    """Each tensor is freed when the next is there; the last stays."""
+    heap.segment(0, 4000 * MIB)
+    last = None
+    for i in range(links + 1):
+        if last is not None and not overlap:
+            heap.free(last[0], last[1])
+        of = (sizes[i % len(sizes)] if sizes else size) * MIB
+        heap.alloc(i * 100, of, where=[where, "block7"])
+        if last is not None and overlap and not kept:
+            heap.free(last[0], last[1])
+        last = (i * 100, of)
+    return heap.trace()
+
+
+def test_a_chain_is_found_with_the_bytes_that_live_at_a_time(heap):
+    found = findings(chain(heap))["MD123"]
+    assert number(found, "most bytes of one chain") == 128 * MIB
+    assert number(found, "its temporary tensors") == 5
+    assert number(found, "begins here, 1 times") == 128 * MIB
+    assert found.severity == "info"
+    assert found.saving is None  # reserved is highest from the first event on
+
+
+def test_what_one_fused_operator_would_keep_is_no_saving(heap):
+    found = findings(chain(heap), at=2)["MD123"]  # two links live
+    assert (found.saving.low_bytes, found.saving.expected_bytes, found.saving.basis) == (0, 64 * MIB, "estimated")
+    assert found.severity == "warning"
+
+
+def test_lines_below_the_same_forward_are_one_chain(heap):
+    heap.segment(0, 4000 * MIB)
+    for i in range(6):
+        heap.alloc(i * 100, 64 * MIB, where=[f"norm{i + 2}", "forward", "block7"])
+        if i:
+            heap.free((i - 1) * 100, 64 * MIB)
+    assert number(findings(heap.trace())["MD123"], "its temporary tensors") == 5
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"links": 3},  # too short
+        {"size": 8},  # too small to matter
+        {"where": "step"},  # in no module
+        {"overlap": False},  # one after the other: no link needs the one before
+        {"kept": True},  # kept for backward: activations
+        {"sizes": (64, 65)},
+    ],
+)
+def test_other_runs_are_silent(heap, changed):
+    assert findings(chain(heap, **changed)) == {}
+
+
+def test_a_chain_that_is_small_beside_the_peak_is_silent(heap):
+    heap.segment(10_000, 20_000 * MIB)
+    heap.alloc(10_000, 20_000 * MIB, where="model")
+    assert findings(chain(heap)) == {}
