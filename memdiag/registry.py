@@ -33,6 +33,7 @@ ANALYZERS: dict[str, str] = {
     "communication": "memdiag.analyzers.communication",
     "scattered": "memdiag.analyzers.scattered",
     "intermediates": "memdiag.analyzers.intermediates",
+    "buckets": "memdiag.analyzers.buckets",
     "settings": "memdiag.analyzers.settings",
 }
 

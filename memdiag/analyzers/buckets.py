@@ -1,0 +1,123 @@
+"""The buffers in which data-parallel libraries gather gradients before they send them: they stay, and are no tensor of the model.
+
+They are told by who asks for them: the reducer of DistributedDataParallel (a C++ class: its caller is the last Python frame), Megatron's
+buffers of parameters and gradients, DeepSpeed's buckets. What a smaller bucket changes differs: DistributedDataParallel and Megatron cut
+the bytes of all gradients into more pieces; of DeepSpeed's, the buffer is as large as one bucket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from memdiag.analyzers.context import Context, DeviceView
+from memdiag.analyzers.places import moment_name
+from memdiag.analyzers.sites import by_place, when_fullest
+from memdiag.findings import Evidence, Finding, Fix
+from memdiag.trace.model import Trace
+from memdiag.trace.schema import CATEGORIES, LIFETIMES
+from memdiag.trace.stacks import Frame
+from memdiag.trace.table import Array
+from memdiag.units import MIB, format_bytes, plural
+
+CODES: dict[str, str] = {"MD124": "buffers of bucketed communication are a large part of the peak"}
+
+FLOOR = 64 * MIB
+SHARE = 0.02  # of what is allocated
+WARNING_SHARE = 0.1
+LEAST = MIB  # of one buffer
+NUM_PLACES = 3
+
+_LONG = [LIFETIMES.index(name) for name in ("persistent", "survives_step", "optimizer_state")]
+_DDP, _MEGATRON, _DEEPSPEED = "DistributedDataParallel", "Megatron", "DeepSpeed"
+_DDP_CALLERS = ("_ddp_init_helper", "_pre_forward", "_rebuild_buckets")
+_FIXES = {
+    _DDP: Fix(
+        "Let gradients be views into the buckets: without that, each of them is there twice",
+        "code",
+        "DistributedDataParallel(model, gradient_as_bucket_view=True)",
+        "torch >= 1.7",
+        "detach_() of a gradient fails then; zero_grad(set_to_none=False) keeps the views; a smaller bucket_cap_mb saves nothing",
+    ),
+    _MEGATRON: Fix(
+        "Keep the gradient buffer in the gradients' own type: leave out --accumulate-allreduce-grads-in-fp32",
+        "flag",
+        "",
+        "Megatron-LM, MindSpeed with bf16",
+        "sums of many micro-batches lose precision; a smaller bucket saves nothing; with the distributed optimizer, parameters are among them",
+    ),
+    _DEEPSPEED: Fix(
+        "Make the buckets smaller: the buffer is as large as one, and there are two with overlap_comm",
+        "flag",
+        '"zero_optimization": {"reduce_bucket_size": 100000000, "allgather_bucket_size": 100000000}',
+        "DeepSpeed ZeRO; in elements, 500,000,000 by default",
+        "more and smaller messages: measure the step time",
+    ),
+}
+
+
+def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
+    """Yields finding MD124 of every device."""
+    owner = _owners(trace)
+    if not (owner >= 0).any():
+        return
+    for view in context.views(trace):
+        yield from _held(when_fullest(view, context), owner)
+
+
+def _owners(trace: Trace) -> Array:
+    """Returns, per stack, whose bucket is made there (index into the fixes); -1: nobody's."""
+    stacks = trace.stacks
+    owners = list(_FIXES)
+    of_frame = np.array([_owner(frame) for frame in stacks.frames], object)
+    found = np.full(len(stacks), -1, np.int64)
+    for number, owner in enumerate(owners):
+        mask = of_frame == owner if len(of_frame) else np.zeros(0, bool)
+        found[stacks.with_frame(np.asarray(mask, bool))] = number
+    # Of what DistributedDataParallel's callers make themselves, nothing else lives long; but a frame below them is another matter.
+    for stack in np.flatnonzero(found == owners.index(_DDP)).tolist():
+        inner = next((frame for frame in stacks[stack] if frame.is_python), None)
+        if inner is not None and _owner(inner) != _DDP:
+            found[stack] = -1
+    return found
+
+
+def _owner(frame: Frame) -> str:
+    """Returns whose bucket a frame makes; "" for none."""
+    file = frame.filename.replace("\\", "/")
+    if "c10d::Reducer::" in frame.name or (file.endswith("nn/parallel/distributed.py") and frame.name in _DDP_CALLERS):
+        return _DDP
+    if file.endswith("param_and_grad_buffer.py"):
+        return _MEGATRON
+    return _DEEPSPEED if "/deepspeed/" in file and ("bucket" in frame.name or "ipg" in frame.name) else ""
+
+
+def _held(view: DeviceView, owner: Array) -> Iterator[Finding]:
+    """MD124."""
+    device, tensors = view.device, view.device.tensors
+    live = device.live(view.at)
+    stays = np.isin(tensors.lifetime[live], _LONG) | (tensors.free_requested_at[live] >= device.num_events)
+    whose = np.append(owner, -1)[tensors.stack[live]]
+    mine = (whose >= 0) & stays & (tensors.block_bytes[live] >= LEAST)
+    rows, whose = live[mine], whose[mine]
+    held, allocated = int(tensors.block_bytes[rows].sum()), int(device.usage_at(view.at)["allocated"])
+    if held < max(FLOOR, SHARE * allocated):
+        return
+    libraries = [name for number, name in enumerate(_FIXES) if (whose == number).any()]
+    gradients = np.setdiff1d(live[tensors.category[live] == CATEGORIES.index("gradient")], rows)
+    yield Finding(
+        "MD124",
+        f"Buckets of {' and '.join(libraries)} hold {format_bytes(held)} all the time",
+        "warning" if held >= WARNING_SHARE * allocated else "info",
+        device.device,
+        (
+            Evidence("held by buffers of buckets", held, "bytes", moment_name(device, view.at)),
+            Evidence("of all that is allocated then", round(held / max(allocated, 1), 3), "ratio"),
+            Evidence("largest of them", int(tensors.block_bytes[rows].max()), "bytes", plural(len(rows), "buffer")),
+            Evidence("gradients beside them then", int(tensors.block_bytes[gradients].sum()), "bytes"),
+            *(Evidence("made here", place.bytes, "bytes", place.label) for place in by_place(view, rows)[:NUM_PLACES]),
+        ),
+        tuple(_FIXES[name] for name in libraries),
+        weight_bytes=held,
+    )
