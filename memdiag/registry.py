@@ -34,6 +34,7 @@ ANALYZERS: dict[str, str] = {
     "scattered": "memdiag.analyzers.scattered",
     "intermediates": "memdiag.analyzers.intermediates",
     "buckets": "memdiag.analyzers.buckets",
+    "leftovers": "memdiag.analyzers.leftovers",
     "settings": "memdiag.analyzers.settings",
 }
 

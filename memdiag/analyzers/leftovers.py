@@ -1,0 +1,143 @@
+"""What temporaries of initialisation leave behind: segments that were opened for them and that nothing uses later.
+
+Loading a model makes tensors that go again (a state dict, weights in another type, a copy before sharding). Their segments stay in the
+cache. Where all of a segment is free, one call of ``empty_cache()`` gives it back; where a weight came to lie in it, nothing does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from memdiag.analyzers import remedies
+from memdiag.analyzers.allocator_settings import AllocatorSettings
+from memdiag.analyzers.context import Context, DeviceView
+from memdiag.analyzers.places import moment_name
+from memdiag.analyzers.sites import by_place
+from memdiag.findings import Evidence, Finding, Fix, Saving
+from memdiag.trace.model import DeviceTrace, Trace
+from memdiag.trace.schema import PHASES
+from memdiag.trace.table import Array
+from memdiag.units import MIB, format_bytes, plural
+
+CODES: dict[str, str] = {"MD125": "segments of temporaries of initialisation stay behind, half empty or empty"}
+
+FLOOR = 64 * MIB
+SHARE = 0.02  # of reserved memory
+WARNING_SHARE = 0.1
+EMPTY = 0.5  # of a segment is free when initialisation ends
+NUM_PLACES = 3
+
+_TRAINING = [PHASES.index(name) for name in ("forward", "backward", "optimizer")]
+
+
+@dataclass(frozen=True)
+class Leftovers:
+    """What initialisation leaves.
+
+    Attributes:
+        at: Its last event.
+        unused_bytes: Per segment: free then, and never used again until the moment looked at.
+        whole: Per segment: it was wholly free, and stayed so.
+        rows: Temporaries that had lain in these segments (rows of Tensors).
+    """
+
+    at: int
+    unused_bytes: Array
+    whole: Array
+    rows: Array
+
+
+def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
+    """Yields finding MD125 of every device."""
+    settings = AllocatorSettings.of(trace)
+    for view in context.views(trace):
+        yield from _left(view, settings)
+
+
+def end_of_initialisation(device: DeviceTrace) -> int:
+    """Returns the last event before the first step or pass; -1: the trace does not show it, or there is none."""
+    training = (device.events.step >= 0) | np.isin(device.events.phase, _TRAINING)
+    first = int(np.argmax(training)) if training.any() else 0
+    return first - 1
+
+
+def find_leftovers(view: DeviceView) -> Leftovers | None:
+    """Returns the segments that initialisation left half empty and that were not filled later; None: there are none."""
+    device, tensors = view.device, view.device.tensors
+    end = end_of_initialisation(device)
+    if end < 0 or view.at <= end or not device.has_addresses:
+        return None
+    pieces = device.regions
+    held = np.flatnonzero(
+        (pieces.opened_at >= 0) & (pieces.opened_at <= end) & (pieces.closed_at > view.at) & ~pieces.expandable & (pieces.segment >= 0)
+    )
+    if not len(held):
+        return None
+    held = held[np.argsort(pieces.start[held], kind="stable")]
+    start, size = pieces.start[held], pieces.size[held]
+    placed = np.flatnonzero(tensors.group >= 0)
+    home = np.searchsorted(start, tensors.addr[placed], side="right") - 1
+    inside = (
+        (home >= 0) & (tensors.addr[placed] < start[home] + size[home]) & (tensors.free_completed_at[placed] > pieces.opened_at[held][home])
+    )
+    placed, home = placed[inside], home[inside]
+    born, gone, length = tensors.alloc_at[placed], tensors.free_completed_at[placed], tensors.block_bytes[placed]
+
+    def total(of: Array) -> Array:
+        return np.bincount(home[of], weights=length[of], minlength=len(held)).astype(np.int64)
+
+    used = total((born <= end) & (gone > end))
+    # What comes later may use the same bytes again and again: counted each time, so that what is left is certainly unused.
+    unused = np.maximum(size - used - total((born > end) & (born <= view.at)), 0)
+    temporary = (born >= 0) & (gone <= end)
+    left = (used <= (1 - EMPTY) * size) & (total(temporary) > 0) & (unused > 0)
+    if not left.any():
+        return None
+    return Leftovers(end, unused[left], (unused == size)[left], placed[temporary & left[home]])
+
+
+def _left(view: DeviceView, settings: AllocatorSettings) -> Iterator[Finding]:
+    """MD125."""
+    found, device = find_leftovers(view), view.device
+    reserved = int(device.usage_at(view.at)["reserved"])
+    if found is None:
+        return
+    unused, whole = int(found.unused_bytes.sum()), int(found.unused_bytes[found.whole].sum())
+    if unused < max(FLOOR, SHARE * reserved):
+        return
+    is_highest = reserved == max(int(device.usage.reserved.max()), device.start["reserved"])
+    once = Fix(
+        "Call empty_cache() once after initialisation",
+        "code",
+        "torch.npu.empty_cache()" if settings.backend == "npu" else "torch.cuda.empty_cache()",
+        "segments that are wholly free; before the first step, and not inside training",
+        "",
+    )
+    order = Fix(
+        "Load on the CPU or part by part, or make what stays before what goes",
+        "code",
+        "",
+        "segments in which something stayed",
+        "loading may take longer",
+    )
+    yield Finding(
+        "MD125",
+        f"{format_bytes(unused)} of segments from initialisation are free since it ended, and nothing uses them",
+        "warning" if unused >= WARNING_SHARE * reserved else "info",
+        device.device,
+        (
+            Evidence("free since initialisation ended, and unused", unused, "bytes", moment_name(device, found.at)),
+            Evidence("of it in segments that are wholly free", whole, "bytes", plural(int(found.whole.sum()), "segment")),
+            Evidence("segments concerned", len(found.unused_bytes), "segments"),
+            *(
+                Evidence("temporaries that had lain there, in all", place.bytes, "bytes", place.label)
+                for place in by_place(view, found.rows)[:NUM_PLACES]
+            ),
+        ),
+        remedies.present(once if whole else None, order if whole < unused else None, remedies.expandable_segments(settings)),
+        saving=Saving(whole, whole, unused, "estimated") if whole and is_highest else None,
+        weight_bytes=unused,
+    )
