@@ -69,7 +69,9 @@ def find_gathers(view: DeviceView) -> Gathers:
     edges = np.flatnonzero((np.diff(size) != 0) | (np.diff(stack) != 0)) + 1
     first = np.concatenate(([0], edges))
     count = np.diff(np.append(first, len(order)))
-    candidates = np.flatnonzero((count >= 2) & (stack[first] >= 0) & (size[first] * count >= FLOOR))
+    named = np.concatenate(([0], np.cumsum(names_it)))
+    near = named[np.minimum(first + count + SOON, len(order))] > named[first]
+    candidates = np.flatnonzero((count >= 2) & (stack[first] >= 0) & (size[first] * count >= FLOOR) & near)
     found: list[tuple[int, int, int]] = []
     for start, number in zip(first[candidates].tolist(), count[candidates].tolist(), strict=True):
         end = start + number

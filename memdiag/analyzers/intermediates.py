@@ -55,19 +55,18 @@ def find_chains(view: DeviceView) -> Chains:
     tensors = view.device.tensors
     order = np.flatnonzero(tensors.alloc_at >= 0)
     order = order[np.argsort(tensors.alloc_at[order], kind="stable")]
-    module = np.append(_modules(view), -1)[tensors.stack[order]]
     size = tensors.requested_bytes[order]
+    module = np.append(_modules(view, np.unique(tensors.stack[order[size >= FLOOR // 2]])), -1)[tensors.stack[order]]
     # Tensors of another size between them (a mask, a scalar) do not end a run: of each module, those of one size follow each other.
-    mine = np.flatnonzero((module >= 0) & (size * 2 >= FLOOR))
+    mine = np.flatnonzero((module >= 0) & (size >= FLOOR // 2))
     order, module, size, position = order[mine], module[mine], size[mine], mine
     ends = (np.diff(module) != 0) | (np.diff(size) != 0) | (np.diff(position) > SOON)
     edges = np.flatnonzero(ends) + 1
     first, last = np.concatenate(([0], edges)), np.append(edges, len(order))
     rows: list[Array] = []
     peaks: list[tuple[int, int]] = []
-    for begin, end in zip(first.tolist(), last.tolist(), strict=True):
-        if end - begin <= MIN_LINKS:
-            continue
+    long = last - first > MIN_LINKS
+    for begin, end in zip(first[long].tolist(), last[long].tolist(), strict=True):
         run = order[begin:end]
         made, freed = tensors.alloc_at[run], tensors.free_requested_at[run]
         until = np.append(made, view.device.num_events)[np.minimum(np.arange(len(run)) + 1 + SOON, len(run))]
@@ -89,8 +88,8 @@ def find_chains(view: DeviceView) -> Chains:
     return Chains(rows, np.array([tensors.stack[run[0]] for run in rows], np.int64), columns[:, 0], columns[:, 1])
 
 
-def _modules(view: DeviceView) -> Array:
-    """Returns, per stack, a number for its innermost ``forward`` and the frames that called it; -1: it has none.
+def _modules(view: DeviceView, wanted: Array) -> Array:
+    """Returns, per stack, a number for its innermost ``forward`` and the frames that called it; -1: it has none, or is not wanted.
 
     The line at which ``forward`` itself stands is left out: the links of a chain are on lines of their own.
     """
@@ -102,7 +101,7 @@ def _modules(view: DeviceView) -> Array:
         return found
     files: dict[str, int] = {}
     file = np.array([files.setdefault(frame.filename, len(files)) for frame in stacks.frames], np.int64)
-    for number in range(len(stacks)):
+    for number in wanted[wanted >= 0].tolist():
         frames = stacks.frame_ids[stacks.offsets[number] : stacks.offsets[number + 1]]
         at = np.flatnonzero(is_forward[frames])
         if len(at):
