@@ -60,32 +60,28 @@ def find_chains(view: DeviceView) -> Chains:
     # Tensors of another size between them (a mask, a scalar) do not end a run: of each module, those of one size follow each other.
     mine = np.flatnonzero((module >= 0) & (size >= FLOOR // 2))
     order, module, size, position = order[mine], module[mine], size[mine], mine
-    ends = (np.diff(module) != 0) | (np.diff(size) != 0) | (np.diff(position) > SOON)
-    edges = np.flatnonzero(ends) + 1
-    first, last = np.concatenate(([0], edges)), np.append(edges, len(order))
-    rows: list[Array] = []
-    peaks: list[tuple[int, int]] = []
-    long = last - first > MIN_LINKS
-    for begin, end in zip(first[long].tolist(), last[long].tolist(), strict=True):
-        run = order[begin:end]
-        made, freed = tensors.alloc_at[run], tensors.free_requested_at[run]
-        until = np.append(made, view.device.num_events)[np.minimum(np.arange(len(run)) + 1 + SOON, len(run))]
-        then = np.append(made[1:], view.device.num_events)
-        link = (freed > then) & (freed < until) & (then < view.device.num_events)
-        links = run[link]
-        if len(links) < MIN_LINKS:
-            continue
-        held = tensors.block_bytes[links]
-        change = np.concatenate((held, -held))
-        when = np.concatenate((tensors.alloc_at[links], tensors.free_requested_at[links]))
-        by = np.lexsort((change, when))
-        total = np.cumsum(change[by])
-        most = int(np.argmax(total))
-        if total[most] >= FLOOR:
-            rows.append(links)
-            peaks.append((int(total[most]), int(when[by][most])))
-    columns = np.array(peaks, np.int64).reshape(-1, 2)
-    return Chains(rows, np.array([tensors.stack[run[0]] for run in rows], np.int64), columns[:, 0], columns[:, 1])
+    same = (np.diff(module) == 0) & (np.diff(size) == 0) & (np.diff(position) <= SOON)
+    made, freed, never = tensors.alloc_at[order], tensors.free_requested_at[order], view.device.num_events
+    run = np.cumsum(np.concatenate(([0], ~same)))[: len(order)]
+    until = np.append(made, never)[np.minimum(np.arange(len(order)) + 1 + SOON, len(order))]
+    then = np.append(made[1:], never)[: len(order)]
+    link = np.append(same, False)[: len(order)] & (freed > then) & (freed < until)
+    link &= np.bincount(run[link], minlength=len(order) + 1)[run] >= MIN_LINKS
+    rows, of = order[link], run[link]
+    held = tensors.block_bytes[rows]
+    if not len(rows):
+        return Chains([], rows, rows, rows)
+    # What a run allocates it frees: summed up run by run, each begins at nothing.
+    change, when = np.concatenate((held, -held)), np.concatenate((made[link], freed[link]))
+    by = np.lexsort((change, when, np.concatenate((of, of))))
+    total, when = np.cumsum(change[by]), when[by]
+    first = np.flatnonzero(np.append(True, np.diff(of) != 0))
+    most = np.maximum.reduceat(total, 2 * first)
+    runs = np.split(rows, first[1:])
+    worth = np.flatnonzero(most >= FLOOR)
+    ends = np.append(2 * first[1:], len(total))
+    at = [int(when[begin + np.argmax(total[begin:end])]) for begin, end in zip(2 * first[worth], ends[worth], strict=True)]
+    return Chains([runs[i] for i in worth], tensors.stack[rows[first[worth]]], most[worth], np.array(at, np.int64))
 
 
 def _modules(view: DeviceView, wanted: Array) -> Array:

@@ -76,3 +76,14 @@ def test_a_chain_that_is_small_beside_the_peak_is_silent(heap):
     heap.segment(10_000, 20_000 * MIB)
     heap.alloc(10_000, 20_000 * MIB, where="model")
     assert findings(chain(heap)) == {}
+
+
+def test_what_stays_until_the_pass_back_is_no_link_however_near_the_end_of_its_run(heap):
+    heap.segment(0, 4000 * MIB)
+    for i in range(5):
+        heap.alloc(i * 100, 64 * MIB, where=["forward", "block7"])
+    for i in range(20):
+        heap.alloc(600 + i * 100, 64 * MIB, where=["forward", f"other{i}"])
+    for i in range(5):
+        heap.free(i * 100, 64 * MIB)
+    assert findings(heap.trace()) == {}
