@@ -1,11 +1,18 @@
-"""Holds back what would come between: ctrl-C, where something must not be left half done, and Python's search for garbage."""
+"""Holds back what would come between: ctrl-C, where something must not be left half done, and Python's search for garbage.
+
+And tells moments at which a signal's handler must do nothing.
+"""
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import gc
+import os
 import signal
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -48,3 +55,32 @@ def uncollected() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
+
+
+def is_in_profile_function() -> bool:
+    """Whether this code runs from within a function that looks at calls (``sys.setprofile``), as a signal's handler may.
+
+    Python looks at no call that such a function makes: whether it looks at one of ours tells.
+    """
+    seen: list[bool] = []
+    theirs = sys.gettrace()
+    sys.settrace(lambda *_: seen.append(True))
+    try:
+        _nothing()
+    finally:
+        sys.settrace(theirs)
+    return not seen
+
+
+def _nothing() -> None:
+    """Is called, to see whether calls are looked at."""
+
+
+def again_soon(number: int) -> None:
+    """Sends this process a signal in a hundredth of a second: not now, or its handler would be run within itself."""
+
+    def send() -> None:
+        time.sleep(0.01)
+        os.kill(os.getpid(), number)
+
+    _thread.start_new_thread(send, ())

@@ -17,13 +17,14 @@ from .backends.cuda import Cuda
 from .backends.npu import Npu
 from .files import Place, cannot_write, write_json, write_pickle
 from .guard import contained
-from .interrupts import held, uncollected
+from .interrupts import again_soon, held, is_in_profile_function, uncollected
 from .marks import MARK, NOWHERE, OUTSIDE, PHASE, Marks, Position
 from .naming import Naming
 from .phantom_facts import phantom_device, without_computing
 from .training import Training
 
 FORMAT = 1
+_MOST_ATTEMPTS = 500  # to write after a signal, 10 ms apart
 _session: Session | None = None
 
 
@@ -83,6 +84,7 @@ class Session:
         self._dump_seconds = 0.0
         self._on = False
         self._waiting = 0
+        self._attempts = 0  # to write after a signal that came at an awkward moment
         self._writer = 0  # the thread that writes files now
         self._previous: dict[int, Any] = {}
 
@@ -224,6 +226,8 @@ class Session:
         if any(getattr(backend, "is_busy", False) for backend in self.backends):
             self._waiting = number  # in the middle of taking over events: a file would lack them
             return
+        if self._is_too_early(number):
+            return
         if number == getattr(signal, "SIGUSR1", -1):
             if any(backend.is_in_backward() for backend in self.backends if backend.name == "cpu"):
                 self._waiting = number  # until the step is done: what follows in this pass would be lost
@@ -231,6 +235,24 @@ class Session:
             self.write("demand")
             return
         self.write("signal")
+        self._end_by(number)
+
+    def _is_too_early(self, number: int) -> bool:
+        """Whether a signal came while PyTorch's profiler looks at a call: it holds its lock, and to stop it from there would wait for ever.
+
+        It is through in a moment: the signal is sent again. One that ends the program does so in the end, then without a last file.
+        """
+        if not any(backend.name == "cpu" for backend in self.backends) or not is_in_profile_function():
+            self._attempts = 0
+            return False
+        self._attempts += 1
+        if self._attempts < _MOST_ATTEMPTS:
+            again_soon(number)
+        elif number != getattr(signal, "SIGUSR1", -1):
+            self._end_by(number)
+        return True
+
+    def _end_by(self, number: int) -> None:
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
 

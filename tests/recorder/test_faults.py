@@ -53,6 +53,14 @@ def test_what_cannot_be_written_does_not_stop_the_program(cpu, way):
         assert list(with_us.folder.glob("*.part")) == []
 
 
+def test_a_signal_while_the_profiler_looks_at_a_call(cpu):
+    """Its lock is held then, and to stop it would wait for ever: the file is written in a moment, and so does the program end."""
+    run = cpu("small.py", "looked_at", "3", settings={"every": 1}, status=-signal.SIGTERM)
+    assert "SIGUSR1" in run.done.stdout
+    assert "not ended" not in run.done.stdout
+    assert memdiag.load(run.path()).num_events
+
+
 def test_asked_for_files_at_any_moment(cpu):
     """SIGUSR1 again and again, also while a file is being written: the requests do not nest."""
     folder = cpu.folder / "1" / "run"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 
 import pytest
 
 import memdiag
-from memdiag.recorder.interrupts import held
+from memdiag.recorder.interrupts import held, is_in_profile_function
 from memdiag.recorder.marks import NOWHERE, PHASE, Marks
 
 
@@ -71,3 +72,20 @@ def test_a_program_that_goes_on_after_each_interrupt(cpu):
     assert "memdiag:" not in run.done.stderr
     trace = memdiag.load(run.path())
     assert trace.devices[0].events.step.max() >= 2
+
+
+def test_a_function_that_looks_at_calls_is_noticed():
+    inside = []
+
+    def look(*_):
+        inside.append(is_in_profile_function())
+
+    before = sys.getprofile()
+    sys.setprofile(look)
+    try:
+        len("a call")
+    finally:
+        sys.setprofile(before)
+    assert inside
+    assert all(inside)
+    assert not is_in_profile_function()

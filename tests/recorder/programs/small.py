@@ -201,6 +201,31 @@ def pestered():
         other.join()
 
 
+def looked_at():
+    """Asked for a file, then for its end, while PyTorch's profiler looks at a call: it looks up what a module has."""
+    from memdiag.recorder.interrupts import is_in_profile_function
+
+    sent = []
+    for number in (signal.SIGUSR1, signal.SIGTERM):
+        wanted = [number]
+
+        class Asked(torch.nn.Module):
+            def __getattribute__(self, name, wanted=wanted):
+                if name == "_parameters" and wanted and is_in_profile_function():
+                    sent.append(wanted[0])
+                    os.kill(os.getpid(), wanted.pop())
+                return super().__getattribute__(name)
+
+            def forward(self, x):
+                return x * 2
+
+        for _ in range(50):
+            Asked()(torch.ones(4))
+            time.sleep(0.01)
+        print(sent, flush=True)
+    print("not ended")
+
+
 def interrupted():
     """Interrupted at forty moments, and goes on."""
     armed = False
