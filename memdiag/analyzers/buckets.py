@@ -45,7 +45,8 @@ _FIXES = {
         "flag",
         "",
         "Megatron-LM, MindSpeed with bf16",
-        "sums of many micro-batches lose precision; a smaller bucket saves nothing; with the distributed optimizer, parameters are among them",
+        "sums of many micro-batches lose precision; a smaller bucket saves nothing; "
+        "with the distributed optimizer, parameters are among them",
     ),
     _DEEPSPEED: Fix(
         "Make the buckets smaller: the buffer is as large as one, and there are two with overlap_comm",
