@@ -142,10 +142,9 @@ def _with_waiting(
     chosen, place = first.copy(), place.copy()
     chosen[_cover(windows, load, target, usable & ~chosen, windows.begin, windows.end, slack)] = True
     rows = np.flatnonzero(chosen)
+    moves = _spill(windows, schedule(windows, rows, place[rows], clock, settings), place, clock, settings)
+    rows, stalled = moves.window, 0.0
     hold = np.zeros(len(rows), np.int64)
-    stalled = 0.0
-    moves = schedule(windows, rows, place[rows], clock, settings, hold=hold)
-    moves = _spill(windows, moves, place, clock, settings)
     for _ in range(_WAITS):
         left = load - _gone(moves, windows, len(load))
         at = int(np.argmax(left > target))

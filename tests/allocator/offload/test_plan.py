@@ -19,6 +19,7 @@ from memdiag.cli.loading import read_trace
 from memdiag.errors import MemdiagError
 
 GOLDENS = Path(__file__).parents[2] / "goldens"
+TIGHT = {"step_seconds": 0.01, "offload_cpu_size": "1MB", "offload_disk_size": "3MB", "host_mem_block_size": "1MB"}
 RECORDED = ["cuda-2.13.0-recorded", "npu-2.13.0-recorded", "cuda-2.13.0-train"]
 
 
@@ -49,7 +50,9 @@ def verified(subject: Subject, windows: Windows, chosen: Chosen, most: int | Non
 
 
 @pytest.mark.parametrize("share", [0.95, 0.8])
-@pytest.mark.parametrize("options", [{}, {"step_seconds": 0.01}, {"step_seconds": 10, "offload_cpu_size": "1MB"}, {"allow_exposed": True}])
+@pytest.mark.parametrize(
+    "options", [{}, {"step_seconds": 0.01}, {"step_seconds": 10, "offload_cpu_size": "1MB"}, {"allow_exposed": True}, TIGHT]
+)
 def test_every_byte_is_in_one_place_and_back_before_its_use(subject, share, options):
     settings = OffloadSettings.read(None, {"min_bytes": 512, **options})
     windows = find_windows(subject.trace, subject.device)
