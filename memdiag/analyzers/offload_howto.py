@@ -12,7 +12,7 @@ from memdiag.allocator.offload.schedule import DISK
 from memdiag.allocator.offload.settings import OffloadSettings
 from memdiag.allocator.offload.told import Hooked
 from memdiag.allocator.offload.windows import GRADIENT, PARAMETER, STATE
-from memdiag.analyzers.offload_snippet import SAVED_TENSORS
+from memdiag.analyzers.offload_snippet import ELSEWHERE, PINNED, SAVED_TENSORS
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.table import Array
 from memdiag.units import format_bytes, plural
@@ -72,7 +72,8 @@ def _of_activations(trace: Trace, device: DeviceTrace, plan: Plan, size: str, ho
     part = f"what forward saves for backward ({size} at the peak)"
     found = []
     if modules and hooked is not None:
-        text = SAVED_TENSORS.replace("MODULES", json.dumps(modules)).replace("SMALLEST", str(smallest_of(plan)))
+        room = ELSEWHERE if trace.backend == "cpu" else PINNED
+        text = SAVED_TENSORS.replace("ROOM", room).replace("MODULES", json.dumps(modules)).replace("SMALLEST", str(smallest_of(plan)))
         told = f"all of it in {plural(len(modules), 'module')}: {format_bytes(hooked.bytes_a_step)} a step, and a peak of "
         told += f"{format_bytes(hooked.peak_reserved_bytes)} reserved, {format_bytes(hooked.peak_allocated_bytes)} allocated (replayed); "
         found.append(("PyTorch: saved-tensor hooks", f"{told}copies run in the program's own stream", text))

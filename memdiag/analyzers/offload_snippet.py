@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+# Where the copies go. On a CPU, where it can only be tried out, they go to memory that is not PyTorch's.
+PINNED = "torch.empty(memory.numel(), dtype=torch.uint8, pin_memory=True)"
+ELSEWHERE = "torch.from_numpy(__import__('numpy').empty(memory.numel(), 'uint8'))"
+
 SAVED_TENSORS = '''\
 import weakref
 
@@ -16,7 +20,7 @@ def offload(model, modules, smallest=SMALLEST):
     class Copy:
         def __init__(self, tensor):
             memory = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
-            self.host = torch.empty(memory.numel(), dtype=torch.uint8, pin_memory=tensor.device.type != "cpu")
+            self.host = ROOM
             self.host.copy_(memory, non_blocking=True)
 
     def pack(tensor):
@@ -34,7 +38,7 @@ def offload(model, modules, smallest=SMALLEST):
         if isinstance(packed, torch.Tensor):
             return packed
         copy, device, dtype, shape, stride, offset = packed
-        return copy.host.view(dtype).as_strided(shape, stride, offset).to(device, non_blocking=True)
+        return copy.host.view(dtype).as_strided(shape, stride, offset).to(device, non_blocking=True, copy=True)
 
     for name in modules:
         part, stack = model.get_submodule(name), []

@@ -1,4 +1,4 @@
-"""The snippet that a plan for offloading ends in, run as it stands on a device that is not there: what both devices' tests share."""
+"""The snippet that a plan for offloading ends in, run as it stands on a CPU and on devices that are not there: what their tests share."""
 
 import json
 import os
@@ -11,8 +11,9 @@ PROGRAM = Path(__file__).with_name("programs") / "gpt_moved.py"
 
 def record(folder, device, python, **more):
     """Records the GPT; returns what it printed, and the file."""
-    backend = device.partition(":")[0]
-    command = [sys.executable, "-m", "memdiag", "record", "-o", str(folder), "--phantom", device, "--", python, str(PROGRAM), backend]
+    phantom = [] if device == "cpu" else ["--phantom", device]
+    program = [python, str(PROGRAM), device.partition(":")[0]]
+    command = [sys.executable, "-m", "memdiag", "record", "-o", str(folder), *phantom, "--", *program]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder.parent, env={**os.environ, **more})
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{"))), folder / "rank0.pkl"

@@ -1,0 +1,19 @@
+"""What a plan for offloading says of its snippet is what the snippet does, recorded on the CPU."""
+
+import os
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from offloaded import assert_snippet_does_what_the_plan_says
+
+PYTHON = os.environ.get("MEMDIAG_TEST_TORCH_PYTHON") or (sys.executable if find_spec("torch") else "")
+
+
+@pytest.mark.skipif(not PYTHON, reason="there is no torch here, and MEMDIAG_TEST_TORCH_PYTHON names no Python that has it")
+def test_the_snippet_moves_what_the_plan_says_and_the_peak_falls_as_predicted(tmp_path):
+    assert_snippet_does_what_the_plan_says(tmp_path, "cpu", PYTHON)
