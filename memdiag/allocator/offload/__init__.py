@@ -1,6 +1,9 @@
 """Heterogeneous storage: what moves to the host or to disk while it is not needed, and what that leaves on the device.
 
+passes.py     forward, backward and optimizer passes
+modules.py    when the code of each module runs
 windows.py    from when to when each tensor is not needed
+clock.py      when events happen
 settings.py   what was asked for, under the names that MindSpore's memory offload gave them
 links.py      how fast copies are
 schedule.py   when each copy begins and ends, one after the other on each way

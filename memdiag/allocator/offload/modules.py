@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from memdiag.allocator.offload.passes import BACKWARD, FORWARD, Passes
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.table import Array
 
 _OF = re.compile(r"(?:(?:grad|[a-z_0-9]+) of )?(\S+)$")
-_BACKWARD = schema.PHASES.index("backward")
-_FORWARD = schema.PHASES.index("forward")
 _SAVED = schema.LIFETIMES.index("forward_to_backward")
 
 
@@ -32,7 +31,7 @@ class Modules:
     paths: tuple[str, ...]
     spans: dict[str, Array]
     blocks: dict[str, Array]
-    _uses: dict[int, Array] = field(default_factory=dict, compare=False)
+    _in_backwards: dict[str, Array] = field(default_factory=dict, compare=False)
 
     @classmethod
     def of(cls, trace: Trace, device: DeviceTrace) -> Modules:
@@ -56,32 +55,34 @@ class Modules:
         name = device.tensors.name[rows]
         return np.where(name >= 0, of_name[name], -1)
 
-    def uses(self, number: int, passes: object) -> Array:
+    def uses(self, number: int, passes: Passes) -> Array:
         """Returns when a module's parameters are needed in forward and backward: rows (first event, event after the last), by pass."""
-        if number not in self._uses:
-            path = self.paths[number] if number >= 0 else ""
-            found = []
-            for phase, begin, end in zip(passes.phase.tolist(), passes.begin.tolist(), passes.end.tolist(), strict=True):  # type: ignore[attr-defined]
-                if phase == _FORWARD:
-                    found.append(self._in_forward(path, begin, end))
-                elif phase == _BACKWARD:
-                    found.append(self._in_backward(path, begin, end))
-            self._uses[number] = np.array(found, np.int64).reshape(-1, 2)
-        return self._uses[number]
+        path = self.paths[number] if number >= 0 else ""
+        forward = passes.phase == FORWARD
+        block = _numbered(path)
+        if block not in self._in_backwards:
+            backward = zip(passes.begin[passes.phase == BACKWARD].tolist(), passes.end[passes.phase == BACKWARD].tolist(), strict=True)
+            found = [self._in_backward(block, begin, end) for begin, end in backward]
+            self._in_backwards[block] = np.array(found, np.int64).reshape(-1, 2)
+        return np.concatenate([self._in_forward(path, passes.begin[forward], passes.end[forward]), self._in_backwards[block]])
 
-    def _in_forward(self, path: str, begin: int, end: int) -> tuple[int, int]:
-        while path:
+    def _in_forward(self, path: str, begin: Array, end: Array) -> Array:
+        """Where marks show no code of the module in a pass, that of the part that holds it; without any the whole pass."""
+        found = np.stack([begin, end], axis=1)
+        left = np.ones(len(begin), bool)
+        while path and left.any():
             spans = self.spans.get(path)
             if spans is not None:
                 first, last = np.searchsorted(spans[:, 1], begin, side="right"), np.searchsorted(spans[:, 0], end)
-                if last > first:
-                    return max(int(spans[first, 0]), begin), min(int(spans[last - 1, 1]), end)
+                hit = left & (last > first)
+                found[hit, 0] = np.maximum(spans[first[hit], 0], begin[hit])
+                found[hit, 1] = np.minimum(spans[last[hit] - 1, 1], end[hit])
+                left &= ~hit
             path = path.rpartition(".")[0]
-        return begin, end
+        return found
 
-    def _in_backward(self, path: str, begin: int, end: int) -> tuple[int, int]:
-        """From the last free of the block worked on before to the first of the one after."""
-        block = _numbered(path)
+    def _in_backward(self, block: str, begin: int, end: int) -> tuple[int, int]:
+        """From the first free of the block worked on before to the first of the one after."""
         own = _within(self.blocks.get(block), begin, end)
         if not len(own):
             return begin, end

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from memdiag.allocator.offload.modules import Modules
+from memdiag.allocator.offload.passes import OPTIMIZER, Passes
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.table import Array, Table
 
-FORWARD, BACKWARD, OPTIMIZER = (schema.PHASES.index(name) for name in ("forward", "backward", "optimizer"))
 PARAMETER, GRADIENT, STATE = (schema.CATEGORIES.index(name) for name in ("parameter", "gradient", "optimizer_state"))
 _SAVED = schema.LIFETIMES.index("forward_to_backward")
 _ENOUGH = 0.6  # of the usual distance between a layer and the next: closer ones from the same line belong to one layer
@@ -53,31 +53,6 @@ class Windows:
     def take(self, rows: Array) -> Windows:
         """Returns some of them."""
         return Windows(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
-
-
-@dataclass(frozen=True)
-class Passes:
-    """Forward, backward and optimizer passes in order: phase, first event, event after the last."""
-
-    phase: Array
-    begin: Array
-    end: Array
-
-    @classmethod
-    def of(cls, device: DeviceTrace) -> Passes:
-        """Returns the passes of a device; what lies between them belongs to the one before."""
-        phase = device.events.phase.astype(np.int64)
-        told = np.flatnonzero(np.isin(phase, (FORWARD, BACKWARD, OPTIMIZER)))
-        if not len(told):
-            nothing = np.empty(0, np.int64)
-            return cls(nothing, nothing, nothing)
-        first = told[np.append(True, np.diff(phase[told]) != 0)]
-        last = told[np.append(np.diff(phase[told]) != 0, True)] + 1
-        return cls(phase[first], first, last)
-
-    def at(self, event: Array) -> Array:
-        """Returns the pass that each event belongs to; -1: before the first."""
-        return np.searchsorted(self.begin, event, side="right") - 1
 
 
 def find_windows(trace: Trace, device: DeviceTrace) -> Windows:
