@@ -236,7 +236,7 @@ def _spill(windows: Windows, moves: Moves, place: Array, clock: Clock, settings:
 
 
 def _stays(windows: Windows, moves: Moves, place: int) -> list[tuple[float, float, int]]:
-    rows = np.flatnonzero((moves.place == place) & (moves.back_at > moves.out_at))
+    rows = np.flatnonzero(moves.place == place)
     sizes = windows.copy_bytes[moves.window[rows]]
     # Where no times are known, events stand for them.
     timed = bool((moves.out_end > 0).any())
@@ -262,6 +262,7 @@ def _disk(windows: Windows, moves: Moves) -> int:
 def _account(
     windows: Windows, moves: Moves, load: Array, settings: OffloadSettings, clock: Clock, stalled: float, target: int | None
 ) -> Chosen:
+    moves = moves.take(np.flatnonzero(moves.back_at > moves.out_at))  # what is back before it has gone frees nothing
     held, used = _host(windows, moves, settings)
     disk = _disk(windows, moves)
     left = load - _gone(moves, windows, len(load))
