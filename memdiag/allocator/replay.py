@@ -21,7 +21,8 @@ from memdiag.registry import POLICIES, resolve
 from memdiag.trace.table import Array
 
 _GOLDEN = 11400714819323198485  # 2^64 / the golden ratio
-_DONE = {"now": mem.BY_NEXT_CALL, "manual": mem.BY_HAND, "recorded": mem.AS_RECORDED}
+# How the machine learns that other streams are through, by ``Workload.done``.
+DONE = {"now": mem.BY_NEXT_CALL, "manual": mem.BY_HAND, "recorded": mem.AS_RECORDED}
 
 
 def replay(
@@ -77,8 +78,8 @@ def replay(
     num_calls = len(workload.op)
     given = np.empty(0, np.int64) if bases is None else bases.astype(np.int64)
     r, m = new_state(
-        numbers, rules, capacity, max(len(workload.streams), 1), len(workload.pools), _DONE[workload.done], given, workload.no_split,
-        _turns(workload), workload.captured,
+        numbers, rules, capacity, max(len(workload.streams), 1), len(workload.pools), DONE[workload.done], given, workload.no_split,
+        turns_of(workload), workload.captured,
     )  # fmt: skip
     if fraction is not None:
         r[mem.LIMIT], r[mem.BAR] = limits(fraction, numbers, capacity, rules)
@@ -90,7 +91,7 @@ def replay(
     out = np.empty((NUM_OUT, num_calls), np.int64)
     columns = [
         column.astype(np.int64)
-        for column in (workload.op, workload.tensor, size, workload.stream, _pools(workload, rules), rounded, segment_size)
+        for column in (workload.op, workload.tensor, size, workload.stream, pools_of(workload, rules), rounded, segment_size)
     ]
     limit = int(r[mem.LIMIT])
     while run(r, m, entries, out, where, *columns) < num_calls:
@@ -109,7 +110,7 @@ def _from_call(before: int, out: Array, entries: Array) -> tuple[Array, Array]:
     return out[:, before:], entries
 
 
-def _turns(workload: Workload) -> list[int]:
+def turns_of(workload: Workload) -> list[int]:
     """The pools that stand in for the default pool, in the order in which they are asked: that of a hash table with Fibonacci hashing."""
 
     def place(index: int) -> int:
@@ -119,7 +120,7 @@ def _turns(workload: Workload) -> list[int]:
     return sorted(workload.stand_in, key=place)
 
 
-def _pools(workload: Workload, rules: Rules) -> Array:
+def pools_of(workload: Workload, rules: Rules) -> Array:
     """The pool of every request: as recorded, else that of the scope that is open for its stream, else the default pool."""
     pool = workload.pool.copy()
     unknown = (workload.op == ALLOC) & (pool < 0)

@@ -74,6 +74,104 @@ def _release(r: Array, m: Array, log: Array, block: int, recorded: bool) -> None
         record_events(r, m, block)
 
 
+@lean_part
+def make_live(r: Array, m: Array, log: Array, where: Array, block: int, tensor: int, size: int) -> None:
+    """Gives a block to the tensor that asked for ``size`` bytes."""
+    m[block + STATE], m[block + TENSOR], m[block + REQUESTED], m[block + USES] = LIVE, tensor, size, NONE
+    where[tensor] = block
+    r[ALLOCATED] += m[block + SIZE]
+    r[ACTIVE] += m[block + SIZE]
+    r[REQUESTED_BYTES] += size
+    note(r, m, log, schema.ALLOC, block, size, tensor)
+
+
+@lean_part
+def other_call(
+    r: Array, m: Array, log: Array, where: Array, code: int, t: int, size: int, stream: int, pool: int, rounded: int
+) -> int:  # fmt: skip
+    """Makes a call that is no request, with what the columns of ``run`` say of it. Returns its status."""
+    status = 0
+    if code == FREE or code == FREE_REQUESTED:
+        block = where[t] if t >= 0 else NONE
+        if block == NONE:
+            status = SKIPPED
+        else:
+            if code == FREE:
+                where[t] = NONE
+            if m[block + STATE] == LIVE:
+                _release(r, m, log, block, code == FREE_REQUESTED)
+            else:
+                status = SKIPPED
+    elif code == FREE_COMPLETED:
+        block = NONE
+        if t >= 0:
+            block = where[t]
+            where[t] = NONE
+        if block != NONE and m[block + STATE] == PENDING and m[block + TENSOR] == t:
+            stop_waiting(m, block)
+            finish(r, m, log, block)
+        else:
+            status = SKIPPED
+    elif code == RECORD_STREAM:
+        block = where[t] if t >= 0 else NONE
+        if block == NONE or m[block + STATE] != LIVE:
+            status = SKIPPED
+        else:
+            use(r, m, block, stream)
+    elif code == EMPTY_CACHE:
+        flush(r, m, log)
+    elif code == COMPLETE:
+        complete(r, m, stream)
+    elif code == SYNC:
+        complete(r, m, -1)
+    elif code == SET_FRACTION:
+        r[LIMIT] = size
+        r[BAR] = rounded
+    elif code == POOL_BEGIN:
+        _begin_pool(r, m, r[POOLS] + pool * ROW)
+    elif code == POOL_END:
+        r[NUM_SCOPES] -= 1
+        m[r[POOLS] + pool * ROW + IS_OPEN] = 0
+        _unuse(m, r[POOLS] + pool * ROW)
+    elif code == POOL_RELEASE:
+        row = r[POOLS] + pool * ROW
+        if m[row + STANDS_IN] and not r[LENDS_LAST]:
+            r[NUM_STAND_IN] -= 1
+            m[row + STANDS_IN] = 0
+        _unuse(m, row)
+        if m[row + FREEABLE] and size == 0:  # emptying one pool waits for the events of its own blocks only
+            wait(r, m, log, row)
+            release_pool(r, m, log, pool)
+    elif code == EXTERNAL:
+        r[FREE_BYTES] += r[OTHERS] - size
+        r[OTHERS] = size
+    elif code == SET_TOTAL:  # seen by new reservations only; the limit stays with the capacity read at the start
+        r[FREE_BYTES] += size - r[DEVICE_BYTES]
+        r[DEVICE_BYTES] = size
+    return status
+
+
+@lean_part
+def has_room(r: Array) -> bool:
+    """Returns whether memory and log suffice for any one call."""
+    # A release can cut each free block in three and log each block twice; nothing else needs as much.
+    rows = r[NUM_ROWS]
+    enough: bool = r[CAPACITY] - r[FRESH] >= (2 * rows + 64) * ROW and (
+        r[IS_LOGGED] == 0 or r[LOG_CAPACITY] - r[NUM_LOGGED] >= 3 * rows + 64
+    )
+    return enough
+
+
+@lean_part
+def write_row(r: Array, out: Array, i: int, status: int, seg: int, off: int, block_size: int) -> None:
+    """Writes what stands after call ``i``."""
+    out[OUT_STATUS, i], out[OUT_SEG, i], out[OUT_OFF, i], out[OUT_BLOCK, i] = status, seg, off, block_size
+    out[OUT_RESERVED, i], out[OUT_ALLOCATED, i] = r[RESERVED], r[ALLOCATED]
+    out[OUT_ACTIVE, i], out[OUT_REQUESTED, i] = r[ACTIVE], r[REQUESTED_BYTES]
+    out[OUT_RETRIES, i], out[OUT_OOMS, i] = r[RETRIES], r[OOMS]
+    out[OUT_DEVICE_ALLOCS, i], out[OUT_DEVICE_FREES, i] = r[DEVICE_ALLOCS], r[DEVICE_FREES]
+
+
 @lean
 def run(r: Array, m: Array, log: Array, out: Array, where: Array, op: Array, tensor: Array, size: Array, stream: Array, pool: Array,
         rounded: Array, segment_size: Array) -> int:  # fmt: skip
@@ -93,10 +191,7 @@ def run(r: Array, m: Array, log: Array, out: Array, where: Array, op: Array, ten
     n = len(op)
     i = r[AT]
     while i < n:
-        # A release can cut each free block in three and log each block twice; nothing else needs as much.
-        if r[CAPACITY] - r[FRESH] < (2 * r[NUM_ROWS] + 64) * ROW or (
-            r[IS_LOGGED] and r[LOG_CAPACITY] - r[NUM_LOGGED] < 3 * r[NUM_ROWS] + 64
-        ):
+        if not has_room(r):
             break
         r[CALL] = i
         code, t = op[i], tensor[i]
@@ -111,78 +206,13 @@ def run(r: Array, m: Array, log: Array, out: Array, where: Array, op: Array, ten
                 if block == NONE:
                     status = OUT_OF_MEMORY
                 else:
-                    m[block + STATE], m[block + TENSOR], m[block + REQUESTED], m[block + USES] = LIVE, t, size[i], NONE
-                    where[t] = block
-                    block_size = m[block + SIZE]
-                    r[ALLOCATED] += block_size
-                    r[ACTIVE] += block_size
-                    r[REQUESTED_BYTES] += size[i]
-                    seg, off = m[m[block + RANGE] + NUMBER], m[block + OFF]
-                    note(r, m, log, schema.ALLOC, block, size[i], t)
-        elif code == FREE or code == FREE_REQUESTED:
-            block = where[t] if t >= 0 else NONE
-            if block == NONE:
-                status = SKIPPED
-            else:
-                if code == FREE:
-                    where[t] = NONE
-                if m[block + STATE] == LIVE:
-                    _release(r, m, log, block, code == FREE_REQUESTED)
-                else:
-                    status = SKIPPED
-        elif code == FREE_COMPLETED:
-            block = NONE
-            if t >= 0:
-                block = where[t]
-                where[t] = NONE
-            if block != NONE and m[block + STATE] == PENDING and m[block + TENSOR] == t:
-                stop_waiting(m, block)
-                finish(r, m, log, block)
-            else:
-                status = SKIPPED
-        elif code == RECORD_STREAM:
-            block = where[t] if t >= 0 else NONE
-            if block == NONE or m[block + STATE] != LIVE:
-                status = SKIPPED
-            else:
-                use(r, m, block, stream[i])
-        elif code == EMPTY_CACHE:
-            flush(r, m, log)
-        elif code == COMPLETE:
-            complete(r, m, stream[i])
-        elif code == SYNC:
-            complete(r, m, -1)
-        elif code == SET_FRACTION:
-            r[LIMIT] = size[i]
-            r[BAR] = rounded[i]
-        elif code == POOL_BEGIN:
-            _begin_pool(r, m, r[POOLS] + pool[i] * ROW)
-        elif code == POOL_END:
-            r[NUM_SCOPES] -= 1
-            m[r[POOLS] + pool[i] * ROW + IS_OPEN] = 0
-            _unuse(m, r[POOLS] + pool[i] * ROW)
-        elif code == POOL_RELEASE:
-            row = r[POOLS] + pool[i] * ROW
-            if m[row + STANDS_IN] and not r[LENDS_LAST]:
-                r[NUM_STAND_IN] -= 1
-                m[row + STANDS_IN] = 0
-            _unuse(m, row)
-            if m[row + FREEABLE] and size[i] == 0:  # emptying one pool waits for the events of its own blocks only
-                wait(r, m, log, row)
-                release_pool(r, m, log, pool[i])
-        elif code == EXTERNAL:
-            r[FREE_BYTES] += r[OTHERS] - size[i]
-            r[OTHERS] = size[i]
-        elif code == SET_TOTAL:  # seen by new reservations only; the limit stays with the capacity read at the start
-            r[FREE_BYTES] += size[i] - r[DEVICE_BYTES]
-            r[DEVICE_BYTES] = size[i]
+                    make_live(r, m, log, where, block, t, size[i])
+                    seg, off, block_size = m[m[block + RANGE] + NUMBER], m[block + OFF], m[block + SIZE]
+        else:
+            status = other_call(r, m, log, where, code, t, size[i], stream[i], pool[i], rounded[i])
         if r[IS_BROKEN]:
             status = UNDEFINED
-        out[OUT_STATUS, i], out[OUT_SEG, i], out[OUT_OFF, i], out[OUT_BLOCK, i] = status, seg, off, block_size
-        out[OUT_RESERVED, i], out[OUT_ALLOCATED, i] = r[RESERVED], r[ALLOCATED]
-        out[OUT_ACTIVE, i], out[OUT_REQUESTED, i] = r[ACTIVE], r[REQUESTED_BYTES]
-        out[OUT_RETRIES, i], out[OUT_OOMS, i] = r[RETRIES], r[OOMS]
-        out[OUT_DEVICE_ALLOCS, i], out[OUT_DEVICE_FREES, i] = r[DEVICE_ALLOCS], r[DEVICE_FREES]
+        write_row(r, out, i, status, seg, off, block_size)
         i += 1
     r[AT] = i
     return i

@@ -18,7 +18,7 @@ from memdiag.allocator.planned.count import told_of
 from memdiag.allocator.planned.profile import Requests, spans_of
 from memdiag.allocator.planned.script import Script, script_of
 from memdiag.allocator.planned.told import PlanTold
-from memdiag.allocator.replay import _DONE, _pools, _turns
+from memdiag.allocator.replay import DONE, pools_of, turns_of
 from memdiag.allocator.result import Replay
 from memdiag.allocator.rules import rules_for
 from memdiag.allocator.workload import Workload
@@ -66,7 +66,7 @@ def make_plan(workload: Workload, site: Array, step: Array, basis: str) -> Plann
     """
     whole = _with_start(workload)
     before = len(whole.op) - len(workload.op)
-    pool = _pools(whole, rules_for(_BACKEND, _NEWEST))
+    pool = pools_of(whole, rules_for(_BACKEND, _NEWEST))
     site, step = (np.concatenate((np.full(before, -1, np.int64), column.astype(np.int64))) for column in (site, step))
     requests = Requests.of(whole, pool, site)
     script = script_of(requests, spans_of(step), len(whole.op), max(len(whole.streams), 1))
@@ -140,7 +140,7 @@ def _run(
             total = int(size[i])
     num_calls, num_streams, own = len(workload.op), max(len(workload.streams), 1), len(workload.pools)
     r, m = new_state(
-        numbers, rules, capacity, num_streams, own + 1, _DONE[workload.done], np.empty(0, np.int64), workload.no_split, _turns(workload),
+        numbers, rules, capacity, num_streams, own + 1, DONE[workload.done], np.empty(0, np.int64), workload.no_split, turns_of(workload),
         workload.captured,
     )  # fmt: skip
     if fraction is not None:
@@ -172,7 +172,7 @@ def _run(
     r[mem.IS_LOGGED], r[mem.LOG_CAPACITY] = log, entries.shape[1]
     out = np.empty((machine.NUM_OUT, num_calls), np.int64)
     where = np.zeros(max(workload.num_tensors, 1), np.int64)
-    pools = _pools(workload, rules) if planned is None else planned.pool
+    pools = pools_of(workload, rules) if planned is None else planned.pool
     columns = [column.astype(np.int64) for column in (workload.op, workload.tensor, size, workload.stream, pools)]
     more = [column.astype(np.int64) for column in (site, cycle, rounded, segment_size)]
     while machine.run(r, m, entries, k, slots, arenas, taken, by_place, out, where, *columns, *more) < num_calls:

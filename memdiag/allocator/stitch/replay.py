@@ -15,6 +15,7 @@ from memdiag.allocator.conf import Conf
 from memdiag.allocator.machine import memory as mem
 from memdiag.allocator.machine.start import with_start_allocated
 from memdiag.allocator.machine.state import enlarge, new_state, segments
+from memdiag.allocator.replay import DONE
 from memdiag.allocator.result import OK, Replay
 from memdiag.allocator.rules import Rules
 from memdiag.allocator.stitch import driver, machine, pieces, waiting
@@ -25,7 +26,6 @@ from memdiag.trace.table import Array
 
 _MOST_SIZE = 1 << 60
 _MOST_MEMORY = 1 << 46  # every chunk is kept track of: what no device has is not granted, without a limit either
-_DONE = {"now": mem.BY_NEXT_CALL, "manual": mem.BY_HAND, "recorded": mem.AS_RECORDED}
 _RULES = Rules(whole_fraction_is_limit=True)  # those of torch 2.0, which it was made from
 _GRAIN = 512
 
@@ -76,7 +76,7 @@ def replay_stitch(
     max_split = None if settings.max_split_bytes >= NO_LIMIT else settings.max_split_bytes
     num_streams = max(len(workload.streams), 1)
     own = Conf(max_split=max_split, fraction=fraction)
-    r, m = new_state(own, _RULES, capacity, num_streams, 1, _DONE[workload.done], np.empty(0, np.int64), (), ())
+    r, m = new_state(own, _RULES, capacity, num_streams, 1, DONE[workload.done], np.empty(0, np.int64), (), ())
     limit = int(r[mem.LIMIT])
     r[mem.FREE_BYTES] = min(int(r[mem.FREE_BYTES]), _MOST_MEMORY)
     k = _kept(r, m, settings, capacity, num_streams)
