@@ -15,6 +15,7 @@ from memdiag.allocator.machine.start import with_start_allocated
 from memdiag.allocator.offload.choose import Chosen, automatic, forced
 from memdiag.allocator.offload.clock import Clock
 from memdiag.allocator.offload.modules import block_of_activation, module_of_activation
+from memdiag.allocator.offload.passes import Passes
 from memdiag.allocator.offload.rewrite import rewrite
 from memdiag.allocator.offload.schedule import CPU, Moves, schedule
 from memdiag.allocator.offload.settings import OffloadSettings
@@ -102,6 +103,11 @@ def make_plan(subject: Subject, scenario: Scenario, settings: OffloadSettings) -
     """
     device = subject.device
     windows = find_windows(subject.trace, device)
+    if not len(windows) and len(Passes.of(device).phase):
+        raise MemdiagError(
+            "nothing is seen to be idle: forward leaves nothing for backward, and no parameter or optimizer state lies unused for a while",
+            "a plan for moving is for training: record whole steps, backward and optimizer too",
+        )
     if not len(windows):
         raise MemdiagError(
             "nothing can be said of when tensors are idle: the trace tells neither forward from backward nor the optimizer",
