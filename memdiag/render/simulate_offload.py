@@ -52,6 +52,9 @@ def _why_not(page: LightPage, found: Offloading) -> None:
             f"The host would have to hold {format_bytes(found.host_peak_bytes)}; {format_bytes(found.host_budget_bytes)} are allowed.",
             indent=2,
         )
+    elif found.budget_bytes is not None and found.load_left_bytes <= found.budget_bytes:
+        said = "What is live would fit, but not where the allocator puts it, and more cannot be moved in time. Try it with"
+        page.text(f"{said} --conf expandable_segments:True, or --allow-exposed, with which the step waits.", indent=2)
     elif found.strategy == "forced":
         page.text("The automatic strategy (without auto_offload: false) may move what these settings leave there.", indent=2)
     else:
