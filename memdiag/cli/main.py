@@ -11,7 +11,25 @@ from typing import Annotated
 
 import typer
 
-from memdiag.cli import analyze, conf, devices, doctor, lint, oom, plan, record, simulate, try_run, tune
+from memdiag.cli import (
+    analyze,
+    check,
+    compare,
+    conf,
+    devices,
+    doctor,
+    export,
+    fleet,
+    lint,
+    oom,
+    plan,
+    plot,
+    record,
+    simulate,
+    try_run,
+    tune,
+    view,
+)
 from memdiag.cli.quick import QuickCommand, QuickGroup, TextCommand
 from memdiag.cli.talk import say_error
 from memdiag.errors import COULD_NOT, DONE, MemdiagError
@@ -29,6 +47,12 @@ app = typer.Typer(
 )
 app.command("analyze", cls=QuickCommand)(analyze.analyze)
 app.command("oom", cls=TextCommand)(oom.oom)
+app.command("view", cls=QuickCommand)(view.view)
+app.command("plot", cls=QuickCommand)(plot.plot)
+app.command("export", cls=QuickCommand)(export.export)
+app.command("compare", cls=QuickCommand)(compare.compare)
+app.command("check", cls=QuickCommand)(check.check)
+app.command("fleet", cls=QuickCommand)(fleet.fleet)
 app.command("simulate", cls=QuickCommand)(simulate.simulate)
 app.command("tune", cls=QuickCommand)(tune.tune)
 app.command("plan", cls=QuickCommand)(plan.plan)

@@ -1,0 +1,1 @@
+"""Budgets and baselines: whether a trace keeps within them. Also the plugin for pytest."""

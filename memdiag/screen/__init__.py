@@ -1,0 +1,1 @@
+"""A trace in a terminal, to walk through with the keyboard."""
