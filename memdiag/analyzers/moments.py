@@ -171,23 +171,28 @@ def reference_kind(device: DeviceTrace, at: int) -> str | None:
     return "this request" if at <= references.at_event[row] else "last request"
 
 
+def reference_at(device: DeviceTrace, at: int) -> tuple[str | None, int | None, int]:
+    """Returns from which request free memory is seen after event ``at``: its kind, its rounded bytes, its row of Groups (-1: none).
+
+    Without any request in the trace (a snapshot without a history) that is the largest tensor that is live.
+    """
+    row = int(device.usage.reference[max(at, 0)]) if device.num_events else -1
+    if row >= 0:
+        return reference_kind(device, at), int(device.references.size[row]), int(device.references.group[row])
+    live = device.live(at, pending=True) if device.has_addresses else ()
+    if not len(live):
+        return None, None, -1
+    largest = int(live[np.argmax(device.tensors.block_bytes[live])])
+    return "largest live", int(device.tensors.block_bytes[largest]), int(device.tensors.group[largest])
+
+
 def fragmentation_at(device: DeviceTrace, at: int, large_page: int = LARGE_SEGMENT) -> Fragmentation:
     """Returns the split of reserved - requested after event ``at``; None for what cannot be known.
 
-    Without any request in the trace (a snapshot without a history) free memory is seen from the largest tensor that is live.
     ``large_page`` is the unit of large expandable segments, in bytes.
     """
     usage = device.usage_at(at)
-    row = int(device.usage.reference[max(at, 0)]) if device.num_events else -1
-    kind, size, group = reference_kind(device, at), None, -1
-    if row >= 0:
-        size, group = int(device.references.size[row]), int(device.references.group[row])
-    elif device.has_addresses:
-        live = device.live(at, pending=True)
-        if len(live):
-            largest_live = int(live[np.argmax(device.tensors.block_bytes[live])])
-            kind, size = "largest live", int(device.tensors.block_bytes[largest_live])
-            group = int(device.tensors.group[largest_live])
+    kind, size, group = reference_at(device, at)
     split = split_at(device, at, size, group, large_page) if size is not None and device.has_addresses else None
     return Fragmentation(
         at_event=at if device.num_events else None,
