@@ -24,6 +24,7 @@ _MOST_NAME = 300
 _MOST_VARIABLES = 64
 _MOST_CATEGORY = 8
 _MOST_SECONDS = 1e9
+_MOST_RANKS = 1 << 24
 _MOST_VALUE = 1 << 30  # so that numbers of steps stay within 32 bits
 
 
@@ -48,7 +49,8 @@ def recorded_in(own: Mapping[str, Any]) -> Recorded | None:
         raise ValueError("a mark names an unknown category")
     if len(marks["value"]) and (marks["value"].max() > _MOST_VALUE or marks["value"].min() < -_MOST_VALUE):
         raise ValueError("a mark has an absurd value")
-    return Recorded(tuple(name[:_MOST_NAME] for name in names), marks, modules, tensors, _counts(own.get("counts")))
+    short, counts = tuple(name[:_MOST_NAME] for name in names), _counts(own.get("counts"))
+    return Recorded(short, marks, modules, tensors, counts, *_rank(own.get("rank"), own.get("world")))
 
 
 def environment_in(own: Mapping[str, Any]) -> dict[str, str]:
@@ -114,6 +116,12 @@ def _window(given: Any) -> str:
 def _whole(value: Any) -> int:
     """Returns a whole number that a file gives; 0 where it is none, or absurd."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 60 else 0
+
+
+def _rank(rank: Any, world: Any) -> tuple[int | None, int | None]:
+    """Returns number and size of a job's rank; None for what is no such number."""
+    known = [value if type(value) is int and 0 <= value < _MOST_RANKS else None for value in (rank, world)]
+    return known[0], known[1] or None
 
 
 def _columns(own: Mapping[str, Any], table: str, names: tuple[str, ...]) -> dict[str, Array]:

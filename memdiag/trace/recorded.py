@@ -36,6 +36,7 @@ class Recorded:
         tensors: Columns device, addr, category, name, first, last: seen at every mark from ``first`` to ``last`` that is of the kind
             and value of ``first``.
         counts: Blocks handed out and given back on each device when the file was written.
+        rank, world: Of the process, as its launcher said; None: it had none.
     """
 
     names: tuple[str, ...]
@@ -43,6 +44,8 @@ class Recorded:
     modules: Mapping[str, Array]
     tensors: Mapping[str, Array]
     counts: Mapping[int, tuple[int, int]]
+    rank: int | None = None
+    world: int | None = None
 
     def place(self, device: DeviceTrace, columns: Mapping[str, Array]) -> Array:
         """Returns, for each row, the first event after it (int64); num_events: it is after the last; -1: it cannot be placed."""
