@@ -34,6 +34,7 @@ class Pin:
         num_pieces: Segments or pages that they pin.
         held_bytes: Free bytes in those pieces that no one can use meanwhile.
         oldest_alloc_at: Event of birth of the oldest; -1: before the trace.
+        rows: Those tensors (rows of Tensors).
     """
 
     label: str
@@ -44,6 +45,7 @@ class Pin:
     num_pieces: int
     held_bytes: int
     oldest_alloc_at: int
+    rows: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -158,6 +160,7 @@ def _by_site(view: DeviceView, rows: Array, held: Array) -> tuple[Pin, ...]:
                 int(mine.sum()),
                 int(held[mine].sum()),
                 int(tensors.alloc_at[distinct].min()),
+                tuple(distinct.tolist()),
             )
         )
     return tuple(sorted(pins, key=lambda pin: (-pin.held_bytes, pin.label)))

@@ -22,7 +22,7 @@ class FreeRanges:
 
     Attributes:
         block: Row of the topology's blocks.
-        whole_bytes: What a retry would give back to the driver: all of a whole segment, the whole pages of an expandable one. That is cache.
+        whole_bytes: What a retry would give back to the driver (cache): all of a whole segment, the whole pages of an expandable one.
         cause: Index into CAUSES, of all that is not whole.
     """
 

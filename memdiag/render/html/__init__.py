@@ -1,0 +1,106 @@
+"""The report as one HTML file that needs nothing else: no network, no server, no other file.
+
+The page itself (markup, style, scripts, words) lies in ``assets``. Here its parts and the data are put into one text. Everything that comes
+from a trace is inside the data, compressed: nothing of it is ever read as markup.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import zlib
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from memdiag.render import what_if, words
+from memdiag.render.json import as_dict, as_json
+from memdiag.render.text import plain
+from memdiag.units import format_bytes
+
+if TYPE_CHECKING:
+    from memdiag.findings import Finding
+    from memdiag.views.picture import Picture
+
+FORMAT = 1
+LANGUAGES = ("en", "zh")
+_ASSETS = files(__name__) / "assets"
+
+
+def render(picture: Picture, lang: str = "en") -> str:
+    """Returns the page; ``lang`` (one of ``LANGUAGES``) is what it opens in."""
+    packed = base64.b64encode(zlib.compress(json.dumps(data_of(picture, lang), separators=(",", ":")).encode(), 9)).decode()
+    parts = {
+        "<!--memdiag:style-->": _element("style", _read(".css")),
+        "<!--memdiag:script-->": _element("script", _scripts()),
+        "<!--memdiag:data-->": f'<script type="application/octet-stream" id="memdiag-data">{packed}</script>',
+        "{{lang}}": {"zh": "zh-CN"}.get(lang, lang),
+        "{{title}}": html.escape(f"memdiag: {plain(picture.report.source.path, 80)}"),
+    }
+    page = (_ASSETS / "page.html").read_text(encoding="utf-8")
+    for mark, text in parts.items():
+        page = page.replace(mark, text, 1)
+    return page
+
+
+def data_of(picture: Picture, lang: str) -> dict[str, Any]:
+    """Returns what the page draws: dicts, lists, str, int, float, bool and None only."""
+    report = picture.report
+    shown = {
+        "format": FORMAT,
+        "lang": lang,
+        "report": as_dict(report),
+        "headline": words.headline(report),
+        "severity": words.worst(report.findings),
+        "facts": words.source_facts(report),
+        "finding_words": [_finding(finding) for finding in words.in_order(report.findings)],
+        "what_if": [{"change": plain(row.change), "saves": row.saves, "peak": row.peak, "fate": row.fate} for row in what_if.rows(report)],
+        "what_if_words": plain(what_if.subtitle(report)) if report.what_if else "",
+        "settings": [[plain(key), plain(value, 400)] for key, value in report.settings.items()],
+        "notes": [[plain(note.code), plain(note.text)] for note in report.notes],
+        "frames": picture.frames,
+        "strings": picture.strings,
+        "modules": picture.modules,
+        **picture.fixed,
+    }
+    # The numbers were made for JSON already, and are many: they are not looked at again.
+    return {**as_json(shown), "stacks": picture.stacks, "devices": picture.devices, "simulated": picture.simulated}
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    return {
+        "code": plain(finding.code),
+        "title": plain(finding.title),
+        "severity": finding.severity,
+        "device": finding.device,
+        "evidence": [[words.value_words(item), plain(item.what), plain(item.where)] for item in finding.evidence],
+        "fixes": [
+            {
+                "title": plain(fix.title),
+                "change": plain(fix.change),
+                "applicability": plain(fix.applicability),
+                "caveat": plain(fix.caveat),
+                "kind": fix.kind,
+            }
+            for fix in finding.fixes
+        ],
+        "saving": words.saving_words(finding.saving) if finding.saving else "",
+        "size": format_bytes(finding.weight_bytes) if finding.weight_bytes else "",
+    }
+
+
+def _element(name: str, text: str) -> str:
+    return f"<{name}>\n{text}\n</{name}>"
+
+
+def _scripts() -> str:
+    """The charting library, the words in every language, then the page's own scripts in the order of their names."""
+    library = (_ASSETS / "vendor" / "echarts.min.js").read_text(encoding="utf-8")
+    lang = {name: json.loads((_ASSETS / "lang" / f"{name}.json").read_text(encoding="utf-8")) for name in LANGUAGES}
+    spoken = json.dumps(lang, ensure_ascii=False).replace("</", "<\\/")
+    return "\n".join((library, f"window.MEMDIAG_WORDS = {spoken};", _read(".js")))
+
+
+def _read(suffix: str) -> str:
+    found = sorted((item for item in _ASSETS.iterdir() if item.name.endswith(suffix)), key=lambda item: item.name)
+    return "\n".join(item.read_text(encoding="utf-8") for item in found)

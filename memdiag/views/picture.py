@@ -1,0 +1,241 @@
+"""All that the HTML report draws, in few megabytes whatever the trace has: moments, the tensors there at one of them, and curves.
+
+A page cannot hold a million events. It gets the curves in some thousand points, and some hundred *instants* at which everything can be
+looked at; every tensor that is there at one of them is in the page, so that what it shows of an instant is exact. A tensor that lives
+and dies between two instants is only in the curves and in the sums by call stack.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from memdiag.analyzers.allocator_settings import AllocatorSettings
+from memdiag.analyzers.context import Context, DeviceView
+from memdiag.analyzers.moments import fragmentation_at, look, reference_at
+from memdiag.analyzers.pinning import pinned
+from memdiag.findings import Report
+from memdiag.trace import schema
+from memdiag.trace.layout import SMALL_SEGMENT
+from memdiag.trace.model import DeviceTrace, Trace
+from memdiag.trace.table import Array
+from memdiag.views import flame, heap, timeline
+from memdiag.views.columns import pack
+from memdiag.views.stacks import Symbols
+
+MOST_POINTS = 40_000  # of the curves
+MOST_INSTANTS = 2400
+MOST_TENSORS = 300_000  # in the page; with more, there are fewer instants
+MOST_STACKS = 1500  # by each measure of the flame graph
+_MOST_SPLITS = 50  # worked out one by one
+_SPLIT = ("cache", "stranded", "foreign")
+_USAGE = ("reserved", "allocated", "active", "requested")
+
+
+@dataclass(frozen=True)
+class Picture:
+    """What a page draws, ready for JSON.
+
+    Attributes:
+        report: The diagnosis.
+        devices: One dict for each device.
+        frames, stacks, strings, modules: What the devices refer to by number.
+        simulated: Curves under other policies and settings.
+    """
+
+    report: Report
+    devices: tuple[dict[str, Any], ...]
+    frames: tuple[str, ...]
+    stacks: tuple[tuple[int, ...], ...]
+    strings: tuple[str, ...]
+    modules: tuple[str, ...]
+    simulated: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def fixed(self) -> dict[str, list[str]]:
+        """The lists that codes stand for."""
+        return {
+            "categories": list(schema.CATEGORIES), "lifetimes": list(schema.LIFETIMES), "phases": list(schema.PHASES),
+            "causes": list(heap.CAUSES),
+        }  # fmt: skip
+
+
+def build_picture(trace: Trace, report: Report, *, at: str | int = "peak", simulated: tuple[dict[str, Any], ...] = ()) -> Picture:
+    """Returns the picture of a trace and its report; ``at`` is the moment that the report looks at, as for ``build_report``."""
+    symbols = Symbols(trace)
+    context = Context(at)
+    shown = {device.device for device in report.devices}
+    views = [view for view in context.views(trace) if view.device.device in shown]
+    devices = tuple(_device(view, context, symbols) for view in views)
+    stacks = tuple(tuple(stack) for stack in symbols.stacks)
+    return Picture(report, devices, tuple(symbols.frames), stacks, tuple(symbols.strings), tuple(symbols.modules), simulated)
+
+
+def _device(view: DeviceView, context: Context, symbols: Symbols) -> dict[str, Any]:
+    device, trace = view.device, view.trace
+    at = _instants(device, view.at)
+    rows = _there(device, at)
+    base = _base(device)
+    reserved_peak, allocated_peak = (device.peak(curve) if device.num_events else -1 for curve in ("reserved", "allocated"))
+    stacks = flame.by_stack(device, view.at)
+    ooms = np.flatnonzero(device.events.action == schema.OOM)
+    return {
+        "device": device.device, "num_events": device.num_events, "has_addresses": device.has_addresses,
+        "has_time": flame.has_times(device), "capacity_bytes": device.capacity_bytes,
+        "page_small": SMALL_SEGMENT, "page_large": trace.layout.large_segment,
+        "curve": _usage(device, timeline.pick(device, MOST_POINTS)),
+        "instants": _instant_columns(device, at, trace.layout.large_segment),
+        "categories_at": _stacked(device, at),
+        "chosen_instant": _row(at, view.at), "peak_instant": _row(at, reserved_peak), "peak_allocated_instant": _row(at, allocated_peak),
+        "phase_spans": pack(timeline.phase_spans(device)), "steps": pack(timeline.step_starts(device)),
+        "retries": timeline.retries(device).tolist(),
+        "ooms": [{"event": event, "size": int(device.events.size[event]), "instant": _row(at, event)} for event in ooms.tolist()],
+        "groups": [_group(device, row) for row in range(len(device.groups))],
+        "tensors": _tensors(device, rows, base, symbols),
+        "regions": _regions(device, at, base),
+        "pins": _pins(view, context, trace, rows),
+        "flame": _flame(stacks, symbols),
+    }  # fmt: skip
+
+
+def _instants(device: DeviceTrace, chosen: int) -> Array:
+    """As many instants as leave room for their tensors."""
+    most = MOST_INSTANTS
+    while True:
+        at = timeline.instants(device, most, (chosen,))
+        if most < 20 or len(_there(device, at)) <= MOST_TENSORS:
+            return at
+        most = most * 2 // 3
+
+
+def _there(device: DeviceTrace, at: Array) -> Array:
+    """Returns the tensors that are there at one of ``at`` at least, in the order of their birth."""
+    tensors = device.tensors
+    after = np.searchsorted(at, tensors.alloc_at)  # the first instant at or after its birth
+    there = (after < len(at)) & (at[np.minimum(after, len(at) - 1)] < tensors.free_completed_at)
+    if device.has_addresses:
+        there &= tensors.group >= 0
+    return np.flatnonzero(there)
+
+
+def _row(at: Array, event: int) -> int:
+    """Returns the instant at or next after an event."""
+    return min(int(np.searchsorted(at, event)), len(at) - 1)
+
+
+def _of_events(device: DeviceTrace, at: Array, values: Array, before: int) -> Array:
+    """Returns values of events, ``before`` for -1."""
+    if not device.num_events:
+        return np.full(len(at), before, np.int64)
+    return np.where(at < 0, before, values[np.maximum(at, 0)].astype(np.int64))
+
+
+def _usage(device: DeviceTrace, at: Array) -> dict[str, Any]:
+    curves = {name: _of_events(device, at, device.usage[name], device.start[name]) for name in _USAGE}
+    return pack({"event": at, "time_us": _times(device, at), **curves})
+
+
+def _times(device: DeviceTrace, at: Array) -> Array | None:
+    return _of_events(device, at, device.events.time_us, int(device.events.time_us[0])) if flame.has_times(device) else None
+
+
+def _instant_columns(device: DeviceTrace, at: Array, large_page: int) -> dict[str, Any]:
+    columns = {name: _of_events(device, at, device.usage[name], device.start[name]) for name in _USAGE}
+    columns |= {name: _of_events(device, at, device.usage[name], -1) for name in _SPLIT}
+    reference = _of_events(device, at, device.usage.reference, -1)
+    row = np.maximum(reference, 0)
+    table = device.references
+    size = np.where(reference >= 0, table.size[row], -1) if len(table) else np.full(len(at), -1)
+    group = np.where(reference >= 0, table.group[row], -1) if len(table) else np.full(len(at), -1)
+    if device.has_addresses:
+        for unknown in np.flatnonzero(
+            columns["cache"] < 0
+        ).tolist():  # before the first event, or no request in the trace: as the largest tensor sees it
+            split = fragmentation_at(device, int(at[unknown]), large_page)
+            _, request, of_group = reference_at(device, int(at[unknown]))
+            if request is not None and split.cache_bytes is not None:
+                size[unknown], group[unknown] = request, of_group
+                for name in _SPLIT:
+                    columns[name][unknown] = getattr(split, f"{name}_bytes")
+    return pack({
+        "event": at, "time_us": _times(device, at), **columns, "phase": _of_events(device, at, device.events.phase, 0),
+        "step": _of_events(device, at, device.events.step, -1), "reference_size": size, "reference_group": group,
+    })  # fmt: skip
+
+
+def _stacked(device: DeviceTrace, at: Array) -> list[dict[str, Any] | None]:
+    """One packed column for each category; None: it never held anything."""
+    table = timeline.by_class(device, at, "category", len(schema.CATEGORIES))
+    return [pack({"bytes": row})["bytes"] if row.any() else None for row in table]
+
+
+def _group(device: DeviceTrace, row: int) -> dict[str, Any]:
+    groups = device.groups
+    major, minor, stream = int(groups.pool_major[row]), int(groups.pool_minor[row]), int(groups.stream[row])
+    pool = "default pool" if (major, minor) == (0, 0) else f"pool {major}.{minor}"
+    small = bool(groups.small[row])
+    stream_words = "default stream" if stream == 0 else f"stream {stream:#x}"
+    return {
+        "pool": pool, "small": small, "stream": stream, "label": f"{pool}, {'small' if small else 'large'} blocks, {stream_words}",
+    }  # fmt: skip
+
+
+def _base(device: DeviceTrace) -> int:
+    """The lowest address: the others count from there."""
+    lowest = [int(table[column].min()) for table, column in ((device.regions, "start"), (device.tensors, "addr")) if len(table)]
+    return min(lowest, default=0) if device.has_addresses else 0
+
+
+def _tensors(device: DeviceTrace, rows: Array, base: int, symbols: Symbols) -> dict[str, Any]:
+    tensors = device.tensors.take(rows)
+    return pack({
+        "addr": tensors.addr - base if device.has_addresses else None, "block": tensors.block_bytes, "requested": tensors.requested_bytes,
+        "alloc_at": tensors.alloc_at, "free_requested_at": tensors.free_requested_at, "free_completed_at": tensors.free_completed_at,
+        "group": tensors.group, "stack": symbols.stack(tensors.stack), "category": tensors.category, "lifetime": tensors.lifetime,
+        "name": symbols.name(tensors.name), "module": symbols.module(tensors.name, tensors.category), "phase_alloc": tensors.phase_alloc,
+        "step_alloc": tensors.step_alloc,
+    })  # fmt: skip
+
+
+def _regions(device: DeviceTrace, at: Array, base: int) -> dict[str, Any]:
+    """Pieces of reserved memory that are held at one instant at least."""
+    regions = device.regions
+    after = np.searchsorted(at, regions.opened_at)
+    held = (after < len(at)) & (at[np.minimum(after, len(at) - 1)] < regions.closed_at)
+    kept = regions.take(np.flatnonzero(held))
+    return pack({
+        "start": kept.start - base, "size": kept.size, "opened_at": kept.opened_at, "closed_at": kept.closed_at, "group": kept.group,
+        "expandable": kept.expandable, "segment": kept.segment,
+    })  # fmt: skip
+
+
+def _pins(view: DeviceView, context: Context, trace: Trace, rows: Array) -> list[int]:
+    """Returns which of ``rows`` keep a piece of memory from being given back at the moment that fragmentation is looked at."""
+    if not view.device.has_addresses:
+        return []
+    settings = AllocatorSettings.of(trace)
+    here = look(view, context, settings)
+    request = here.request_bytes if here.reference >= 0 else 0
+    found = pinned(view, here.topology, settings, here.group, request)
+    pins = np.array(sorted(row for pin in found.pins for row in pin.rows) if found else [], np.int64)
+    return np.flatnonzero(np.isin(rows, pins)).tolist()
+
+
+def _flame(stacks: dict[str, Array], symbols: Symbols) -> dict[str, Any]:
+    """Packs the stacks that matter by any measure; what the others sum up to goes under -2."""
+    kept = np.zeros(len(stacks["stack"]), bool)
+    for measure in ("bytes_at", "byte_events", "byte_us", "num_allocs", "total_bytes"):
+        kept[np.argsort(-stacks[measure], kind="stable")[:MOST_STACKS]] = True
+    rows = {name: values[kept] for name, values in stacks.items()}
+    rows["stack"] = symbols.stack(rows["stack"])
+    if not kept.all():
+        rows = {name: np.append(rows[name], -2 if name == "stack" else stacks[name][~kept].sum()) for name in rows}
+    # Products of bytes and time may be beyond what a float of a page holds exactly, and need not be exact: kilobytes times time.
+    for name in ("byte_events", "byte_us"):
+        rows[name] = np.where(rows[name] < 0, -1, np.round(rows[name] / 1024))
+    if len(rows["byte_us"]) and rows["byte_us"].min() < 0:
+        del rows["byte_us"]
+    renamed = {"bytes_at": "bytes_at_peak", "num_at": "num_at_peak", "byte_events": "kib_events", "byte_us": "kib_us"}
+    return pack({renamed.get(name, name): values for name, values in rows.items()})
