@@ -111,6 +111,31 @@ LINT_RENDERERS: dict[str, str] = {
     "sarif": "memdiag.render.lint_sarif:render",
 }
 
+# What ``memdiag plot --kind`` draws: what gathers its data, and what draws it.
+PLOT_DATA: dict[str, str] = {
+    "timeline": "memdiag.views.plot_timeline:timeline_of",
+    "fragmentation": "memdiag.views.plot_fragmentation:fragmentation_of",
+    "lifetimes": "memdiag.views.plot_lifetimes:lifetimes_of",
+    "policies": "memdiag.views.plot_policies:policies_of",
+    "map": "memdiag.views.plot_map:map_of",
+}
+PLOTS: dict[str, str] = {
+    "timeline": "memdiag.render.plots.timeline:draw",
+    "fragmentation": "memdiag.render.plots.fragmentation:draw",
+    "lifetimes": "memdiag.render.plots.lifetimes:draw",
+    "policies": "memdiag.render.plots.policies:draw",
+    "map": "memdiag.render.plots.map:draw",
+}
+
+# What ``memdiag export --format`` writes.
+EXPORTS: dict[str, str] = {
+    "perfetto": "memdiag.exports.perfetto",
+    "speedscope": "memdiag.exports.speedscope",
+    "csv": "memdiag.exports.csv_tables",
+    "parquet": "memdiag.exports.parquet",
+    "snapshot": "memdiag.exports.snapshot",
+}
+
 
 def resolve(target: str) -> Any:
     """Imports ``"module"`` or ``"module:attribute"`` and returns it."""

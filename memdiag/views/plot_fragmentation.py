@@ -1,0 +1,71 @@
+"""What reserved memory consists of over a run, for a picture: what tensors asked for, and the split of all beyond it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from memdiag.errors import MemdiagError
+from memdiag.trace.model import DeviceTrace, Trace
+from memdiag.trace.table import Array
+from memdiag.views.plot_frame import Ask, Frame, Mark, frame_of, need_addresses, need_events, peak_of, thin
+
+PARTS: tuple[str, ...] = ("rounding", "pending", "stranded", "foreign", "cache")
+
+
+@dataclass(frozen=True)
+class FragmentationPlot:
+    """The split of reserved memory.
+
+    Attributes:
+        at: Events.
+        requested: Bytes that live tensors asked for, at each of them.
+        parts: Bytes of each of PARTS, bottom to top; with ``requested`` they add up to what is reserved.
+        worst: Where stranded and foreign memory are most, in bytes of both.
+        peak: Where most was reserved.
+        at_peak: Bytes of each of PARTS there.
+    """
+
+    frame: Frame
+    at: Array
+    requested: Array
+    parts: dict[str, Array]
+    worst: Mark
+    peak: Mark
+    at_peak: dict[str, int]
+
+
+def fragmentation_of(trace: Trace, device: DeviceTrace, ask: Ask) -> FragmentationPlot:
+    """Returns the split of a device's memory over its run (docs/fragmentation.md).
+
+    Raises:
+        MemdiagError: The file holds no events, or does not know where tensors lay.
+    """
+    need_events(trace, device, "fragmentation")
+    need_addresses(trace, device, "fragmentation")
+    usage = device.usage
+    known = (usage.cache >= 0) & (usage.reserved >= 0)
+    if not known.any():
+        raise MemdiagError(
+            f"--kind fragmentation needs a request from which free memory is seen, and {trace.path} holds none",
+            "--kind map shows the memory",
+        )
+    whole = {
+        "rounding": usage.allocated - usage.requested, "pending": usage.active - usage.allocated,
+        **{name: np.where(known, usage[name], 0) for name in ("stranded", "foreign", "cache")},
+    }  # fmt: skip
+    lost = whole["stranded"] + whole["foreign"]
+    at = thin([usage.reserved, usage.requested, *whole.values()], ask.columns)
+    worst, peak = int(np.argmax(lost)), peak_of(device, "reserved")
+    row = max(peak.at, 0)
+    notes = ("cache, stranded, foreign: free memory as the next request that opens a segment sees it",)
+    return FragmentationPlot(
+        frame=frame_of(trace, device, ask.columns, notes),
+        at=at,
+        requested=usage.requested[at],
+        parts={name: whole[name][at] for name in PARTS},
+        worst=Mark(worst, int(lost[worst]), ""),
+        peak=peak,
+        at_peak={name: int(whole[name][row]) for name in PARTS},
+    )

@@ -1,0 +1,193 @@
+"""What all plots share: which points of a curve are drawn, and the frame of a run: phases, steps, failures, the size of the device.
+
+A picture has some thousand columns of pixels, a trace up to millions of events. Of each column the first, lowest, highest and last value
+are kept: what is drawn then looks as if all were, and no peak is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any
+
+import numpy as np
+
+from memdiag.analyzers.places import moment_name
+from memdiag.errors import MemdiagError
+from memdiag.render.text import plain
+from memdiag.trace import schema
+from memdiag.trace.model import DeviceTrace, Trace
+from memdiag.trace.table import Array
+from memdiag.units import format_bytes, format_count, plural
+from memdiag.views.timeline import phase_spans, retries, step_starts
+
+_MOST_NAME = 80
+_RECORD = "record the run from its beginning: memdiag record -- python train.py"
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What a picture is asked to show.
+
+    Attributes:
+        columns: How many columns of pixels it is wide.
+        at: The moment of a picture of one moment: "peak", "oom" or an event (-1: before the first).
+        scenarios: Gives what is simulated, from what was made ready for simulation (``analyzers.simulation.Subject``).
+    """
+
+    columns: int
+    at: str | int = "peak"
+    scenarios: Callable[[Any], list[Any]] | None = None
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Bytes after some of the events; they hold until the next of them."""
+
+    name: str
+    at: Array
+    bytes: Array
+
+
+@dataclass(frozen=True)
+class Band:
+    """A stretch of events of one phase, ``end`` not included."""
+
+    start: int
+    end: int
+    name: str
+
+
+@dataclass(frozen=True)
+class Mark:
+    """One event with the bytes that stood there, and what it is, in words."""
+
+    at: int
+    bytes: int
+    words: str
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What is known of a run beside its curves.
+
+    Attributes:
+        subtitle: The file, its device and its size, on one line.
+        num_events: Events of the trace.
+        bands: Phases, in order; nothing where none is known.
+        steps: First event and number of each training step.
+        retries, ooms: Events at which cached memory was given back for a request, and at which memory ran out.
+        capacity_bytes: Bytes of the device; None: unknown.
+        notes: What must be known to read the picture right.
+    """
+
+    subtitle: str
+    num_events: int
+    bands: tuple[Band, ...]
+    steps: tuple[tuple[int, int], ...]
+    retries: tuple[int, ...]
+    ooms: tuple[int, ...]
+    capacity_bytes: int | None
+    notes: tuple[str, ...]
+
+
+def frame_of(trace: Trace, device: DeviceTrace, columns: int, notes: Sequence[str] = ()) -> Frame:
+    """Returns the frame of a device's run."""
+    starts = step_starts(device)
+    said = [*notes]
+    if device.num_events > 2 * columns:
+        said.append(f"each column of pixels keeps its highest and lowest of {format_count(device.num_events)} events")
+    if trace.phantom:
+        said.append("recorded on a device that is not there: sizes are real")
+    return Frame(
+        subtitle=subtitle(trace, device),
+        num_events=device.num_events,
+        bands=bands_of(device, columns) if trace.bases.get("phase", "none") != "none" else (),
+        steps=tuple(zip(starts["event"].tolist(), starts["step"].tolist(), strict=True)),
+        retries=tuple(retries(device).tolist()),
+        ooms=tuple(np.flatnonzero(device.events.action == schema.OOM).tolist()),
+        capacity_bytes=device.capacity_bytes,
+        notes=tuple(said),
+    )
+
+
+def subtitle(trace: Trace, device: DeviceTrace) -> str:
+    """Returns the file, its device and its size on one line."""
+    path = PurePath(trace.path)
+    name = f"{path.parent.name}/{path.name}" if path.stem.startswith("rank") and path.parent.name else path.name
+    facts = [plain(name, _MOST_NAME), f"device {device.device}"]
+    facts += [plain(trace.backend, 20)] if trace.backend else []
+    facts += [f"torch {plain(trace.torch_version, 20)}"] if trace.torch_version else []
+    return "  ·  ".join([*facts, plural(device.num_events, "event"), plural(len(device.tensors), "tensor")])
+
+
+def bands_of(device: DeviceTrace, columns: int) -> tuple[Band, ...]:
+    """Returns the phases of a run; where they change more often than can be shown, of each column that of most of its events."""
+    spans = phase_spans(device)
+    if len(spans["start"]) > columns // 2:
+        n, kinds = device.num_events, len(schema.PHASES)
+        column = np.arange(n) * columns // n
+        most = np.bincount(column * kinds + device.events.phase, minlength=columns * kinds).reshape(columns, kinds).argmax(axis=1)
+        first = np.flatnonzero(np.diff(most, prepend=-1))
+        edges = -(-np.arange(columns + 1) * n // columns)
+        spans = {"start": edges[first], "end": np.append(edges[first[1:]], n), "phase": most[first]}
+    rows = zip(spans["start"].tolist(), spans["end"].tolist(), spans["phase"].tolist(), strict=True)
+    return tuple(Band(start, end, schema.PHASES[phase]) for start, end, phase in rows if phase)
+
+
+def thin(values: Sequence[Array], columns: int) -> Array:
+    """Returns the events (int64, ascending) that draw all these curves: first, lowest, highest and last of each in every column."""
+    n = len(values[0]) if values else 0
+    if n <= 4 * columns:
+        return np.arange(n)
+    edges = np.arange(columns + 1, dtype=np.int64) * n // columns
+    first = edges[:-1]
+    column = np.repeat(np.arange(columns), np.diff(edges))
+    chosen = [first, edges[1:] - 1]
+    for curve in values:
+        for best in (np.maximum.reduceat(curve, first), np.minimum.reduceat(curve, first)):
+            hits = np.flatnonzero(curve == best[column])
+            chosen.append(hits[np.append(True, column[hits[1:]] != column[hits[:-1]])])
+    return np.unique(np.concatenate(chosen))
+
+
+def curve_of(device: DeviceTrace, name: str, columns: int) -> Curve | None:
+    """Returns one of the curves of ``usage``; None where it is not known."""
+    values = device.usage[name]
+    if not (values >= 0).any():
+        return None
+    at = thin([values], columns)
+    return Curve(name, at, values[at])
+
+
+def peak_of(device: DeviceTrace, name: str) -> Mark:
+    """Returns the highest point of one of the curves of ``usage``."""
+    at = device.peak(name)
+    bytes_ = device.usage_at(at)[name]
+    return Mark(at, bytes_, f"{format_bytes(bytes_)} {name}, {moment_name(device, at)}")
+
+
+def need_events(trace: Trace, device: DeviceTrace, kind: str) -> None:
+    """Checks that there is something to draw over time.
+
+    Raises:
+        MemdiagError: The file has only a last state.
+    """
+    if not device.num_events:
+        hint = f"--kind map shows that state; or {_RECORD}" if len(device.segments) else _RECORD
+        raise MemdiagError(f"--kind {kind} draws what happened over time, and {trace.path} holds no events of device {device.device}", hint)
+
+
+def need_addresses(trace: Trace, device: DeviceTrace, kind: str) -> None:
+    """Checks that places in memory are known.
+
+    Raises:
+        MemdiagError: They are not.
+    """
+    if not device.has_addresses:
+        raise MemdiagError(
+            f"--kind {kind} needs to know where in memory tensors lay, which {trace.path} ({trace.format}) does not say",
+            "a snapshot of the allocator does: memdiag record -- python train.py, or torch.cuda.memory._dump_snapshot(); "
+            "--kind timeline works without",
+        )

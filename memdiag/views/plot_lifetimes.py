@@ -1,0 +1,85 @@
+"""Live bytes by how long their tensors live, over a run, for a picture."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from memdiag.analyzers.places import lifetime_name
+from memdiag.errors import MemdiagError
+from memdiag.render.words import LIFETIME_WORDS
+from memdiag.trace.model import DeviceTrace, Trace
+from memdiag.trace.schema import LIFETIMES
+from memdiag.trace.table import Array
+from memdiag.views.plot_frame import Ask, Frame, Mark, frame_of, need_events, peak_of, thin
+from memdiag.views.timeline import by_class
+
+# From what stays to what goes at once: in a stack, what moves lies on top.
+ORDER: tuple[str, ...] = (
+    "persistent", "optimizer_state", "survives_step", "forward_to_backward", "within_step", "within_phase", "temporary", "unknown",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One lifetime class: its key, its name, what it means, bytes at each event, bytes at the peak."""
+
+    key: str
+    name: str
+    meaning: str
+    bytes: Array
+    at_peak: int
+
+
+@dataclass(frozen=True)
+class LifetimesPlot:
+    """Bytes of blocks, pending ones included, by lifetime; layers from the bottom up, only those that ever hold anything."""
+
+    frame: Frame
+    at: Array
+    layers: tuple[Layer, ...]
+    peak: Mark
+
+
+def lifetimes_of(trace: Trace, device: DeviceTrace, ask: Ask) -> LifetimesPlot:
+    """Returns live bytes by lifetime.
+
+    Raises:
+        MemdiagError: The file holds no events, or tells of no lifetime.
+    """
+    need_events(trace, device, "lifetimes")
+    if not device.tensors.lifetime.any():
+        raise MemdiagError(
+            f"--kind lifetimes needs phases or steps, and {trace.path} tells of none (no marks, named spans or stacks)",
+            "record with memdiag record, which marks them; --kind timeline works without",
+        )
+    codes = [code for code in (LIFETIMES.index(name) for name in ORDER) if (device.tensors.lifetime == code).any()]
+    at = _moments(device, codes, ask.columns)
+    peak = peak_of(device, "active")
+    at = np.unique(np.append(at, max(peak.at, 0)))
+    amounts = by_class(device, at, "lifetime", len(LIFETIMES))
+    there = by_class(device, np.array([peak.at]), "lifetime", len(LIFETIMES))[:, 0]
+    layers = tuple(
+        Layer(
+            LIFETIMES[code], lifetime_name(code) or "unknown", LIFETIME_WORDS.get(LIFETIMES[code], ""), amounts[code], int(there[code])
+        )
+        for code in codes
+        if amounts[code].any()
+    )  # fmt: skip
+    notes = ("blocks that tensors sit in, freed ones that wait for a stream included",)
+    return LifetimesPlot(frame_of(trace, device, ask.columns, notes), at, layers, peak)
+
+
+def _moments(device: DeviceTrace, codes: list[int], columns: int) -> Array:
+    """Returns the events that draw every layer and their sum; one layer at a time is in memory as a whole."""
+    n, tensors = device.num_events, device.tensors
+    if n <= 4 * columns:
+        return np.arange(n)
+    chosen = [thin([device.usage.active], columns)]
+    for code in codes:
+        rows = np.flatnonzero(tensors.lifetime == code)
+        size = tensors.block_bytes[rows].astype(np.float64)
+        born, gone = np.clip(tensors.alloc_at[rows], 0, n), np.clip(tensors.free_completed_at[rows], 0, n)
+        chosen.append(thin([np.cumsum(np.bincount(born, size, n + 1) - np.bincount(gone, size, n + 1))[:n]], columns))
+    return np.unique(np.concatenate(chosen))
