@@ -14,6 +14,7 @@ from memdiag.errors import MemdiagError
 
 if TYPE_CHECKING:
     from memdiag.findings import Report
+    from memdiag.trace.model import Trace
 
 
 def analyze(
@@ -24,9 +25,14 @@ def analyze(
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts (docs/json.md).")] = False,
     as_md: Annotated[bool, typer.Option("--md", help="Print markdown, to paste into an issue.")] = False,
+    as_html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Write a page to explore with the mouse there (docs/report.md).", show_default=False),
+    ] = None,
+    lang: Annotated[str, typer.Option("--lang", metavar="en|zh", help="What the page opens in.")] = "en",
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write there; .json and .md choose the form.", show_default=False),
+        typer.Option("--output", "-o", metavar="FILE", help="Write there; .json, .md and .html choose the form.", show_default=False),
     ] = None,
     top: Annotated[int, typer.Option("--top", metavar="N", min=1, help="Rows in each list.")] = 10,
     device: Annotated[int | None, typer.Option("--device", metavar="N", min=0, help="Only this device.", show_default=False)] = None,
@@ -54,13 +60,21 @@ def analyze(
 
     from memdiag.cli.choose import choose_trace, is_same
     from memdiag.cli.emit import emit, form_of
+    from memdiag.cli.page import read_page
 
-    form = form_of(as_json=as_json, as_md=as_md, output=output)
+    form = form_of(as_json=as_json, as_md=as_md, output=output, with_html=True)
+    page = read_page(as_html, lang, output if form == "html" else None)
 
     path = choose_trace(trace)
-    if output is not None and is_same(output, path):
-        raise MemdiagError(f"--output {output}: this is the trace itself", "name another file")
-    report = _report(path, moment, top, device, replay=not no_replay)
+    for option, file in (("--output", output), ("--html", as_html)):
+        if file is not None and is_same(file, path):
+            raise MemdiagError(f"{option} {file}: this is the trace itself", "name another file")
+    loaded, report = _report(path, moment, top, device, replay=not no_replay)
+    if page is not None:
+        page.write(loaded, report, moment, replay=not no_replay)
+        if form == "html":
+            end_if_hit(_over(report, budgets))
+            return
 
     from memdiag.registry import RENDERERS, resolve
 
@@ -77,7 +91,7 @@ def _moment(at: str) -> str | int:
     return int(digits)
 
 
-def _report(path: Path, at: str | int, top: int, device: int | None, *, replay: bool) -> Report:
+def _report(path: Path, at: str | int, top: int, device: int | None, *, replay: bool) -> tuple[Trace, Report]:
     from memdiag.cli.loading import read_trace
     from memdiag.cli.talk import busy
 
@@ -85,7 +99,7 @@ def _report(path: Path, at: str | int, top: int, device: int | None, *, replay: 
     with busy(f"diagnosing {trace.num_events:,} events …"):
         from memdiag.analyzers.report import build_report
 
-        return build_report(trace, at=at, top=top, device=device, replay=replay)
+        return trace, build_report(trace, at=at, top=top, device=device, replay=replay)
 
 
 def _over(report: Report, budgets: list[str]) -> list[str]:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 _SUFFIXES = {".json": "json", ".md": "md"}
 
 
-def form_of(*, as_json: bool, as_md: bool, output: Path | None) -> str:
-    """Returns ``json``, ``md`` or ``terminal``: as asked for, else as the suffix of the file says.
+def form_of(*, as_json: bool, as_md: bool, output: Path | None, with_html: bool = False) -> str:
+    """Returns ``json``, ``md``, ``terminal`` or (``with_html``) ``html``: as asked for, else as the suffix of the file says.
 
     Raises:
         MemdiagError: Both were asked for.
@@ -27,7 +27,8 @@ def form_of(*, as_json: bool, as_md: bool, output: Path | None) -> str:
         return "json"
     if as_md:
         return "md"
-    return _SUFFIXES.get(output.suffix.lower(), "terminal") if output else "terminal"
+    suffix = output.suffix.lower() if output else ""
+    return "html" if with_html and suffix in {".html", ".htm"} else _SUFFIXES.get(suffix, "terminal")
 
 
 def emit(draw: Callable[[Look], str], output: Path | None) -> None:

@@ -11,7 +11,9 @@ from memdiag.cli import offload_options as o
 from memdiag.errors import MemdiagError
 
 if TYPE_CHECKING:
+    from memdiag.allocator.result import Replay
     from memdiag.analyzers.simulation import Scenario, Subject
+    from memdiag.cli.page import Page
     from memdiag.trace.model import DeviceTrace, Trace
 
 
@@ -85,6 +87,11 @@ def simulate(
         Path | None,
         typer.Option("--out", metavar="FILE.pkl", help="Write the simulated run there, as a trace to analyze.", show_default=False),
     ] = None,
+    as_html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Write a page with the runs as curves over each other there.", show_default=False),
+    ] = None,
+    lang: Annotated[str, typer.Option("--lang", metavar="en|zh", help="What the page opens in.")] = "en",
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Write the table there; .json chooses the form.", show_default=False),
@@ -99,6 +106,7 @@ def simulate(
     """
     from memdiag.cli.choose import choose_trace
     from memdiag.cli.emit import emit, form_of
+    from memdiag.cli.page import read_page
     from memdiag.cli.scenarios import Wanted
 
     wanted = Wanted.read(policy or [], conf, torch, capacity, fraction)
@@ -111,8 +119,9 @@ def simulate(
         step_seconds=step_seconds, allow_exposed=allow_exposed,
     )  # fmt: skip
     form = form_of(as_json=as_json, as_md=False, output=output)
+    page = read_page(as_html, lang)
     path = choose_trace(trace)
-    _check_files(path, {"--rows": rows, "--out": out, "--output": output}, wanted)
+    _check_files(path, {"--rows": rows, "--out": out, "--output": output, "--html": as_html}, wanted)
     recording, chosen = _read(path, device)
     wanted.check(recording, chosen)
 
@@ -138,6 +147,8 @@ def simulate(
         _write_rows(rows, subject if moving is None else moved, scenarios[0], replay)
     if out is not None:
         _write_trace(out, simulated, replay)
+    if page is not None:
+        _write_page(page, subject, [(scenario, each) for scenario, (_, each, _) in zip(scenarios, predicted, strict=True)])
 
     from memdiag.registry import SIMULATE_RENDERERS, resolve
 
@@ -210,6 +221,20 @@ def _write_trace(path: Path, simulated: object, replay: object) -> None:
     except OSError as error:
         raise _cannot_write(path, error) from None
     say(f"wrote {path}")
+
+
+def _write_page(page: Page, subject: Subject, replays: list[tuple[Scenario, Replay]]) -> None:
+    """Writes the page of the recording, with the simulated runs laid over it."""
+    from memdiag.analyzers.report import build_report
+    from memdiag.views.policies import curve
+
+    report = build_report(subject.trace, device=subject.device.device)
+    own = subject.recorded
+    curves = [curve(subject, own, subject.replay(own, log=False), "as recorded")] if subject.calibration.exact is not None else []
+    for scenario, replay in replays:
+        if scenario != own and len(replay.reserved) == len(subject.workload.row):  # what moves away has calls of its own
+            curves.append(curve(subject, scenario, replay, f"{scenario.policy}: {scenario.conf or 'defaults'}"))
+    page.write(subject.trace, report, simulated=tuple(curves))
 
 
 def _cannot_write(path: Path, error: OSError) -> MemdiagError:

@@ -18,13 +18,19 @@ def pick(device: DeviceTrace, most: int) -> Array:
     Of each bucket of events these are the first, the one with most reserved, and those with most and least allocated; beside them the last
     event, the first events of both peaks, and every out-of-memory event (the first ones, if they are very many).
     """
-    n = device.num_events
+    if device.num_events <= most:
+        return np.arange(device.num_events)
+    chosen = of_curve(device.usage.reserved, device.usage.allocated, most)
+    return np.unique(np.concatenate((chosen, moments(device))))
+
+
+def of_curve(reserved: Array, allocated: Array, most: int) -> Array:
+    """Returns rows (int64, ascending) that draw two curves in about ``most`` points; all rows if there are no more."""
+    n = len(reserved)
     if n <= most:
         return np.arange(n)
     edges = _edges(n, max(most // _PER_BUCKET, 1))
-    reserved, allocated = device.usage.reserved, device.usage.allocated
-    chosen = (edges[:-1], _best(reserved, edges), _best(allocated, edges), _best(-allocated, edges), [n - 1], moments(device))
-    return np.unique(np.concatenate(chosen))
+    return np.unique(np.concatenate((edges[:-1], _best(reserved, edges), _best(allocated, edges), _best(-allocated, edges), [n - 1])))
 
 
 def instants(device: DeviceTrace, most: int, also: tuple[int, ...] = ()) -> Array:

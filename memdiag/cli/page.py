@@ -1,0 +1,89 @@
+"""The HTML page of a trace and its report, written for ``--html FILE`` or ``-o FILE.html``."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from memdiag.errors import MemdiagError
+
+if TYPE_CHECKING:
+    from memdiag.findings import Report
+    from memdiag.trace.model import Trace
+
+
+def read_page(path: Path | None, lang: str, output: Path | None = None) -> Page | None:
+    """Returns the page that is asked for, by ``--html`` or by the suffix of ``--output``; None: none is.
+
+    Raises:
+        MemdiagError: Both name one, or the language is not known.
+    """
+    if lang not in {"en", "zh"}:
+        raise MemdiagError(f"--lang {lang}: the page knows en (English) and zh (Chinese)", "the page has a switch for the other one, too")
+    if path is not None and output is not None:
+        raise MemdiagError("--html FILE and -o FILE.html both name a page", "leave one of them out")
+    path = path or output
+    return None if path is None else Page(path, lang)
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page to be written: where, and in which language it opens."""
+
+    path: Path
+    lang: str
+
+    def write(
+        self,
+        trace: Trace,
+        report: Report,
+        at: str | int = "peak",
+        *,
+        replay: bool = True,
+        simulated: tuple[dict[str, Any], ...] | None = None,
+    ) -> None:
+        """Writes the page.
+
+        Args:
+            trace: What is drawn.
+            report: Its diagnosis.
+            at: The moment that the page opens at, as for ``build_report``.
+            replay: Whether to replay other settings for the curves laid over each other.
+            simulated: Those curves, where the caller has them already.
+
+        Raises:
+            MemdiagError: It cannot be written.
+        """
+        from memdiag.cli.talk import busy, say
+
+        with busy(f"drawing {trace.num_events:,} events …"):
+            from memdiag.render.html import render
+            from memdiag.views.picture import build_picture
+            from memdiag.views.policies import simulated_curves
+
+            curves = simulated if simulated is not None else simulated_curves(trace, report) if replay else ()
+            text = render(build_picture(trace, report, at=at, simulated=curves), self.lang)
+        _write_whole(self.path, text)
+        say(f"wrote {self.path}: open it in a browser")
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """Writes a file in one go: a browser that has it open never loads half of it."""
+    scratch = None
+    try:
+        handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.")
+        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text)
+        umask = os.umask(0)
+        os.umask(umask)
+        Path(scratch).chmod(0o666 & ~umask)
+        Path(scratch).replace(path)
+    except OSError as error:
+        if scratch is not None:
+            with contextlib.suppress(OSError):
+                Path(scratch).unlink()
+        raise MemdiagError(f"{path}: cannot be written: {error.strerror or error}", "check the directory and its mode") from None
