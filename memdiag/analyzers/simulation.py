@@ -16,16 +16,12 @@ from memdiag.allocator.as_trace import Simulated, as_trace
 from memdiag.allocator.calibrate import Calibration, described_best
 from memdiag.allocator.conf import Conf
 from memdiag.allocator.from_trace import PLAIN_EVENTS
-from memdiag.allocator.lifecycle.replay import LifecycleReplay
 from memdiag.allocator.limits import Limits
-from memdiag.allocator.mempool import MempoolReplay
-from memdiag.allocator.planned.replay import PlannedReplay
 from memdiag.allocator.prediction import CalibrationReport, FirstDivergence, FirstOom, Prediction, PredictionReport, RecordedRun
 from memdiag.allocator.recorded_settings import DEFAULT_VERSION, recorded_settings
 from memdiag.allocator.result import OUT_OF_MEMORY, UNDEFINED, Replay
 from memdiag.allocator.rules import rules_for
 from memdiag.allocator.smallest import smallest_capacity
-from memdiag.allocator.stitch.replay import StitchReplay
 from memdiag.allocator.workload import ALLOC, EXTERNAL, Workload
 from memdiag.analyzers.allocator_settings import AllocatorSettings
 from memdiag.analyzers.churn import count_retries
@@ -179,6 +175,7 @@ def predict(subject: Subject, scenario: Scenario, *, with_min_capacity: bool = F
     if with_min_capacity:
         others = int(workload.size[workload.op == EXTERNAL].max(initial=0))
         smallest = smallest_capacity(lambda size: subject.replay(replace(scenario, capacity_bytes=size), log=False), others)
+    lifecycle = getattr(replay, "lifecycle", None)  # what the policies with more to tell tell; none of them is loaded for that
     prediction = Prediction(
         policy=scenario.policy, conf=scenario.conf, torch_version=scenario.torch_version, capacity_bytes=scenario.capacity_bytes,
         peak_reserved_bytes=peaks["reserved"], peak_allocated_bytes=peaks["allocated"], peak_requested_bytes=peaks["requested"],
@@ -186,15 +183,15 @@ def predict(subject: Subject, scenario: Scenario, *, with_min_capacity: bool = F
         first_oom=_first_oom(subject, scenario, replay, simulated, int(failed[0])) if len(failed) else None,
         fits=not len(failed) and not undefined, device_allocs=obtained,
         device_frees=int(replay.device_frees[-1]) if len(replay.device_frees) else 0,
-        fragmentation=_fragmentation(simulated, fullest=isinstance(replay, PlannedReplay)),
+        fragmentation=_fragmentation(simulated, fullest=hasattr(replay, "planned")),
         saved_bytes=None if recorded_peak is None else recorded_peak - peaks["reserved"],
         num_cycles=int(np.count_nonzero(freed > 0)), num_undefined=undefined,
         error_bytes=subject.calibration.error_bytes if recorded_peak is not None else None, is_recorded=kept,
         mallocs_per_step=obtained / steps if steps else None, min_capacity_bytes=smallest,
-        lifetimes=replay.lifecycle.told() if isinstance(replay, LifecycleReplay) and replay.lifecycle is not None else None,
-        stitching=replay.stitching if isinstance(replay, StitchReplay) else None,
-        planned=replay.planned if isinstance(replay, PlannedReplay) else None,
-        mempools=replay.mempools if isinstance(replay, MempoolReplay) else None,
+        lifetimes=None if lifecycle is None else lifecycle.told(),
+        stitching=getattr(replay, "stitching", None),
+        planned=getattr(replay, "planned", None),
+        mempools=getattr(replay, "mempools", None),
     )  # fmt: skip
     return prediction, replay, simulated
 
