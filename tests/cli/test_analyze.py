@@ -20,7 +20,7 @@ def asked(monkeypatch, samples):
 
     def report(path, at, top, device, **_):
         calls.append((path, at, top, device))
-        return samples.rich()
+        return None, samples.rich()
 
     monkeypatch.setattr(command, "_report", report)
     return calls
@@ -121,7 +121,7 @@ def test_fail_on_something_else(asked, capsys, value):
 
 def test_nothing_fails_on_a_clean_report(monkeypatch, samples):
     clean = Report(samples.source(), (samples.device(),), {}, (), (Note("MD902", "x"),))
-    monkeypatch.setattr(command, "_report", lambda *_, **__: clean)
+    monkeypatch.setattr(command, "_report", lambda *_, **__: (None, clean))
     assert main(["analyze", "x.pkl", "--fail-on", "warning"]) == 0
 
 

@@ -209,7 +209,7 @@ def test_python_dash_m():
 
 
 def test_json_is_the_only_thing_on_stdout(monkeypatch, samples, capsys):
-    monkeypatch.setattr(command, "_report", lambda *_, **__: samples.rich())
+    monkeypatch.setattr(command, "_report", lambda *_, **__: (None, samples.rich()))
     assert main(["analyze", "x.pkl", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["schema_version"] == 1
 

@@ -121,7 +121,7 @@ def test_bytes_by_stack_add_up(trace):
 def test_policies_are_laid_over_each_other(trace):
     report = memdiag.analyze(trace)
     curves = simulated_curves(trace, report)
-    assert [each["label"] for each in curves][0] == "as recorded"
+    assert curves[0]["label"] == "as recorded"
     assert unpacked(curves[0]["event"])["reserved"].max() == trace.devices[0].usage.reserved.max()
     assert curves[-1]["policy"] == "bound"
     assert curves[-1]["peak_reserved"] == min(each["peak_reserved"] for each in curves)
