@@ -7,8 +7,8 @@ VENV has a CUDA build of torch (for an NPU: torch_npu and its torch) and the pac
 written for CUDA; on an NPU torch_npu's transfer_to_npu runs them, and the table is in reports/phantom-programs-npu.md.
 
 Each program is recorded with ``memdiag record``. In the table: the peaks of the device it ran on, the seconds of the whole process, and
-whether the runs asked the allocator for the same, in the same order, at the same addresses. What cannot be imitated shows the first line of
-what it said.
+how many of the runs asked the allocator for the same, in the same order, at the same addresses. What cannot be imitated shows the first
+line of what it said.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import json
 import os
 import pickle
 import re
+import resource
 import subprocess
 import sys
 import tempfile
@@ -51,7 +52,7 @@ TRAINED = ("llama", "gpt2", "bert", "vit")
 NETS = ("resnet50", "convnext_tiny", "vit_small_patch16_224", "efficientnet_b0")
 PARALLEL = ("ddp", "zero", "fsdp1", "fsdp2", "tensor", "pipeline")
 NATIVE = "../../tests/phantom/programs/train.py"  # a Llama-like model with checkpointing, written for torch_npu
-LIMIT = 300
+LIMIT, CPU_LIMIT = 1800, 400  # seconds of a run: by the clock, and of a processor, which a busy machine does not lengthen
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,7 @@ class Row:
     allocated_bytes: int = 0
     reserved_bytes: int = 0
     seconds: float = 0.0
+    cpu_seconds: float = 0.0
     is_repeated: bool = False
     said: str = ""
     hashes: list[str] = field(default_factory=list)
@@ -119,21 +121,34 @@ def cuda_cases() -> list[Case]:
     return found
 
 
-def record(case: Case, python: str, device: str, folder: Path) -> tuple[int, float, str]:
-    """Records a program into ``folder``; returns its exit status, seconds, and what it said on stderr."""
+def record(case: Case, python: str, device: str, folder: Path) -> tuple[int, float, float, str]:
+    """Records a program into ``folder``; returns its exit status, seconds, seconds of a processor, and what it said on stderr."""
     ranks = ("--as-rank", str(case.rank), "--world", str(case.world)) if case.rank is not None else ()
     command = [sys.executable, "-m", "memdiag", "record", "--quiet", "--phantom", device, *ranks, "-o", str(folder), "--"]
-    began = time.monotonic()
+    began, used = time.monotonic(), cpu_seconds()
     environment = {**os.environ, "CUDA_DEVICE_MAX_CONNECTIONS": "1", "HF_HUB_OFFLINE": "1"}
     script, *arguments = case.words.split()
     try:
         done = subprocess.run(
             [*command, python, str(HERE / "programs" / script), *arguments], cwd=folder.parent, env=environment,
-            capture_output=True, text=True, timeout=LIMIT, check=False,
+            capture_output=True, text=True, timeout=LIMIT, check=False, preexec_fn=limit,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return 124, float(LIMIT), f"not done after {LIMIT} s"
-    return done.returncode, time.monotonic() - began, done.stderr
+        return 124, float(LIMIT), cpu_seconds() - used, f"not done after {LIMIT} s"
+    took = cpu_seconds() - used
+    said = f"not done after {CPU_LIMIT} s of a processor" if done.returncode and took >= CPU_LIMIT else done.stderr
+    return done.returncode, time.monotonic() - began, took, said
+
+
+def limit() -> None:
+    """Ends this process and each that it starts once it has used a processor for too long."""
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_LIMIT, CPU_LIMIT + 10))
+
+
+def cpu_seconds() -> float:
+    """What all that was started so far has used of a processor."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def entries(folder: Path) -> list[tuple[object, ...]]:
@@ -157,8 +172,11 @@ def measure(case: Case, python: str, device: str, runs: int) -> Row:
     for number in range(-int(case.compiles), runs):
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch) / "run"
-            status, seconds, said = record(case, python, device, folder)
-            row.seconds = seconds if number <= 0 else min(row.seconds, seconds)
+            status, *took, said = record(case, python, device, folder)
+            is_first = number <= 0
+            row.seconds, row.cpu_seconds = (
+                now if is_first else min(before, now) for before, now in zip((row.seconds, row.cpu_seconds), took, strict=True)
+            )
             if status:
                 row.said = why(said)
                 return row
@@ -179,15 +197,19 @@ def measure(case: Case, python: str, device: str, runs: int) -> Row:
 
 def table(rows: Sequence[Row]) -> str:
     """The rows as markdown."""
-    lines = ["| program | works | events | peak allocated | peak reserved | time | twice the same |", "|---|---|--:|--:|--:|--:|---|"]
+    lines = [
+        "| program | works | events | peak allocated | peak reserved | time | of a processor | the same |",
+        "|---|---|--:|--:|--:|--:|--:|---|",
+    ]
     for row in rows:
+        took = f"{row.seconds:.0f} s | {f'{row.cpu_seconds:.0f} s' if row.cpu_seconds else ''}"
         if row.works:
-            figures = f"{row.num_events:,} | {format_bytes(row.allocated_bytes)} | {format_bytes(row.reserved_bytes)} | {row.seconds:.0f} s"
+            figures = f"{row.num_events:,} | {format_bytes(row.allocated_bytes)} | {format_bytes(row.reserved_bytes)} | {took}"
             alike = Counter(row.hashes).most_common(1)[0][1]
-            repeated = ("yes" if row.is_repeated else "no") if len(row.hashes) == 2 else f"{alike} of {len(row.hashes)}"
+            repeated = f"{alike} of {len(row.hashes)} runs"
             lines.append(f"| {row.name} | yes{', but: ' + row.said if row.said else ''} | {figures} | {repeated} |")
         else:
-            lines.append(f"| {row.name} | no: {row.said.replace('|', '/')} | | | | {row.seconds:.0f} s | |")
+            lines.append(f"| {row.name} | no: {row.said.replace('|', '/')} | | | | {took} | |")
     return "\n".join(lines)
 
 
@@ -203,13 +225,15 @@ def main() -> None:
     parser.add_argument("--python", required=True)
     parser.add_argument("--device", default="cuda:h100-80g")
     parser.add_argument("--only", default="", help="programs whose name holds one of these, by ;; the others are as in the last report")
+    parser.add_argument("--missing", action="store_true", help="programs that have no row yet")
     parser.add_argument("--runs", type=int, default=2)
     given = parser.parse_args()
     kept = stem(given.device).with_suffix(".json")
-    rows = {row["name"]: Row(**row) for row in json.loads(kept.read_text(encoding="utf-8"))} if given.only and kept.exists() else {}
+    kept_rows = json.loads(kept.read_text(encoding="utf-8")) if (given.only or given.missing) and kept.exists() else []
+    rows = {row["name"]: Row(**row) for row in kept_rows}
     chosen = cases(given.device)
     for case in chosen:
-        if any(part in case.name for part in given.only.split(";")):
+        if any(part in case.name for part in given.only.split(";")) and not (given.missing and case.name in rows):
             rows[case.name] = measure(case, given.python, given.device, given.runs)
             print(table([rows[case.name]]).splitlines()[-1], flush=True)
             write([rows[one.name] for one in chosen if one.name in rows], given.python, given.device)
