@@ -29,6 +29,7 @@ ANALYZERS: dict[str, str] = {
     "lifetime-pools": "memdiag.analyzers.lifetime_pools",
     "leaks": "memdiag.analyzers.leaks",
     "churn": "memdiag.analyzers.churn",
+    "changing-sizes": "memdiag.analyzers.changing_sizes",
     "streams": "memdiag.analyzers.streams",
     "communication": "memdiag.analyzers.communication",
     "scattered": "memdiag.analyzers.scattered",
@@ -134,6 +135,21 @@ EXPORTS: dict[str, str] = {
     "csv": "memdiag.exports.csv_tables",
     "parquet": "memdiag.exports.parquet",
     "snapshot": "memdiag.exports.snapshot",
+}
+
+# Traces beside each other: ``memdiag compare``.
+COMPARE_RENDERERS: dict[str, str] = {
+    "terminal": "memdiag.render.compare:render",
+    "json": "memdiag.render.compare_json:render",
+    "md": "memdiag.render.compare_markdown:render",
+}
+
+# What ``memdiag check`` judged.
+CHECK_RENDERERS: dict[str, str] = {
+    "terminal": "memdiag.render.check:render",
+    "json": "memdiag.render.check_json:render",
+    "junit": "memdiag.render.check_junit:render",
+    "github": "memdiag.render.check_github:render",
 }
 
 

@@ -1,18 +1,24 @@
-"""What replays answer that a trace alone does not: what one buffer would save, and how much headroom would end retries."""
+"""What replays answer that a trace alone does not.
+
+What one buffer would save, how much headroom would end retries, and what like sizes would do where they change from step to step.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from memdiag.allocator.result import Replay
 from memdiag.allocator.workload import ALLOC, FREE, FREE_COMPLETED, Workload
+from memdiag.analyzers.changing_sizes import find_changing
 from memdiag.analyzers.context import DeviceView
 from memdiag.analyzers.scattered import FLOOR, find_groups
 from memdiag.analyzers.simulation import Scenario, Subject
 from memdiag.errors import MemdiagError
 from memdiag.findings import Evidence, Finding, Saving
+from memdiag.trace.layout import SMALL_LIMIT, Layout
 from memdiag.trace.table import Array
 from memdiag.units import MIB, format_bytes
 
@@ -20,6 +26,7 @@ WARNING_SHARE = 0.05  # of the peak
 MOST_SEARCHED = 200_000  # events up to which a search over replays takes about a second
 _PAGE = 2 * MIB
 _ALIGNMENT = 16  # bytes at which views into a buffer begin
+_EIGHTHS = Layout(divisions=(8,) * 16)
 
 
 def merged(workload: Workload, rows: Array) -> Workload | None:
@@ -71,6 +78,31 @@ def one_buffer(subject: Subject, view: DeviceView, question: Finding) -> Finding
     )
 
 
+def padded(workload: Workload, asks: Array) -> Workload:
+    """Returns ``workload`` with large requests of some events rounded up to eighths of powers of two: a few sizes instead of many.
+
+    Args:
+        workload: What the program asked for; its rows are events.
+        asks: Events.
+    """
+    mine = (workload.op == ALLOC) & (workload.size > SMALL_LIMIT) & np.isin(workload.row, asks)
+    return replace(workload, size=np.where(mine, _EIGHTHS.round(workload.size), workload.size))
+
+
+def like_sizes(subject: Subject, view: DeviceView, question: Finding) -> Finding:
+    """Returns MD126 with what is reserved at most if the sizes that change were a few."""
+    found = find_changing(view)
+    if found is None:
+        return question
+    before, after = (
+        _replay(subject, workload, subject.recorded) for workload in (subject.workload, padded(subject.workload, found.asks))
+    )  # fmt: skip
+    peak, with_few = int(before.reserved.max(initial=0)), int(after.reserved.max(initial=0))
+    what = "reserved peak with these sizes rounded up to eighths of powers of two, replayed"
+    where = "out of memory" if int(after.ooms.max(initial=0)) > int(before.ooms.max(initial=0)) else f"as recorded: {format_bytes(peak)}"
+    return replace(question, evidence=(*question.evidence, Evidence(what, with_few, "bytes", where)))
+
+
 def headroom(subject: Subject, view: DeviceView, question: Finding) -> Finding:
     """Returns MD401 with how much more room would end the retries, where a replay on a larger device tells."""
     own = subject.recorded
@@ -112,9 +144,12 @@ def _replay(subject: Subject, workload: Workload, scenario: Scenario) -> Replay:
 def answered(subject: Subject, view: DeviceView, question: Finding) -> Finding | None:
     """Returns a finding with what replays say to it; None: they refute it. What cannot be replayed stays as it is."""
     try:
-        return one_buffer(subject, view, question) if question.code == "MD122" else headroom(subject, view, question)
+        return _ANSWERS[question.code](subject, view, question)
     except MemdiagError:  # the file claims settings that its allocator would refuse
         return question
 
 
-CODES = ("MD122", "MD401")
+_ANSWERS: dict[str, Callable[[Subject, DeviceView, Finding], Finding | None]] = {
+    "MD122": one_buffer, "MD126": like_sizes, "MD401": headroom,
+}  # fmt: skip
+CODES = tuple(_ANSWERS)

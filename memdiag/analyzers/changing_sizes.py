@@ -1,0 +1,174 @@
+"""Requests whose size changes from step to step, and what that costs: cached blocks never fit the next size.
+
+A place in the code that asks in step after step for sizes that it has never asked for before leaves free blocks that are a little too
+small, or are cut and leave pieces. Its requests then take new memory although the cache holds enough bytes. A place that asks for many
+sizes, but the same ones in every step (a loop over layers), is another matter: its blocks fit again. So what counts are new sizes after
+its first step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from memdiag.analyzers import remedies
+from memdiag.analyzers.allocator_settings import AllocatorSettings
+from memdiag.analyzers.context import Context, DeviceView
+from memdiag.analyzers.places import moment_name
+from memdiag.analyzers.sites import label_of
+from memdiag.findings import Evidence, Finding, Fix
+from memdiag.trace import schema
+from memdiag.trace.layout import SMALL_LIMIT
+from memdiag.trace.model import Trace
+from memdiag.trace.table import Array
+from memdiag.units import MIB, format_bytes, format_count, plural
+
+CODES: dict[str, str] = {"MD126": "sizes change from step to step, and cached blocks do not fit them"}
+
+MIN_NEW = 3  # steps after the first in which a place asks for a size that is new to it
+NEW_SHARE = 0.25  # of the steps in which it asks for anything: sizes that settle down are warm-up
+MIN_MISSES = 2
+FLOOR = 32 * MIB  # taken from the device for such requests
+SHARE = 0.02  # of the reserved peak
+WARNING_SHARE = 0.1
+MANY_RETRIES = 3
+NUM_PLACES = 3
+
+_BACKWARD = schema.PHASES.index("backward")
+_NOWHERE = "(backward: autograd's thread, no Python stack)"
+
+
+@dataclass(frozen=True)
+class Changing:
+    """Requests of places whose sizes change.
+
+    Attributes:
+        asks: Events of all large requests of these places.
+        stacks: Stacks of the places (-1: backward without one), with ``num_sizes``, ``least`` and ``most``: how many sizes they ask for,
+            and from which to which (bytes).
+        at: Events of those that no cached block fitted, although as many bytes were free; with ``opened``, the bytes then taken from the
+            device, and ``free``, the bytes that were free.
+        retried: Per such event: the cache was given back first, or the request failed.
+    """
+
+    asks: Array
+    stacks: Array
+    num_sizes: Array
+    least: Array
+    most: Array
+    at: Array
+    opened: Array
+    free: Array
+    retried: Array
+
+
+def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
+    """Yields finding MD126 of every device; replays answer what padding and expandable segments would save."""
+    settings = AllocatorSettings.of(trace)
+    for view in context.views(trace):
+        yield from _changing(view, settings)
+
+
+def find_changing(view: DeviceView) -> Changing | None:
+    """Returns the requests of places whose sizes change from step to step; None: there are none, or steps or places are not known."""
+    events = view.device.events
+    if not view.device.has_addresses or not len(view.trace.stacks) or int(events.step.max(initial=-1)) < MIN_NEW:
+        return None
+    asks = np.flatnonzero(
+        ((events.action == schema.ALLOC) | (events.action == schema.OOM))
+        & (events.step >= 0)
+        & (events.size > SMALL_LIMIT)
+        & ((events.stack >= 0) | (events.phase == _BACKWARD))
+    )
+    stacks, place = np.unique(events.stack[asks], return_inverse=True)
+    place = place.reshape(-1)
+    size, step = events.size[asks], events.step[asks].astype(np.int64)
+    first_step = np.full(len(stacks), np.iinfo(np.int64).max)
+    np.minimum.at(first_step, place, step)
+    _, first = np.unique(np.stack((place, size)), axis=1, return_index=True)  # of every size of a place, when it first asks for it
+    new = first[step[first] > first_step[place[first]]]
+    num_new = np.bincount(np.unique(np.stack((place[new], step[new])), axis=1)[0], minlength=len(stacks))
+    num_later = np.bincount(np.unique(np.stack((place, step)), axis=1)[0], minlength=len(stacks)) - 1
+    changes = (num_new >= MIN_NEW) & (num_new >= NEW_SHARE * num_later)
+    if not changes.any():
+        return None
+    at, opened, free, retried = _misses(view, asks[changes[place] & (step > first_step[place])])
+    least = np.full(len(stacks), np.iinfo(np.int64).max)
+    most = np.zeros(len(stacks), np.int64)
+    np.minimum.at(least, place, size)
+    np.maximum.at(most, place, size)
+    num_sizes = np.bincount(place[first], minlength=len(stacks))
+    return Changing(
+        asks[changes[place]], stacks[changes], num_sizes[changes], least[changes], most[changes], at, opened, free, retried
+    )  # fmt: skip
+
+
+def _misses(view: DeviceView, asks: Array) -> tuple[Array, Array, Array, Array]:
+    """Returns which of some requests took new memory though enough was free: event, bytes taken, bytes free, whether after a retry."""
+    device, references = view.device, view.device.references
+    mine = np.flatnonzero(np.isin(references.at_event, asks))
+    at, begin = references.at_event[mine], references.opened_at[mine]
+    opens = np.isin(device.events.action, (schema.SEGMENT_ALLOC, schema.SEGMENT_MAP))
+    taken = np.concatenate(([0], np.cumsum(np.where(opens, device.events.size, 0))))
+    opened = taken[at] - taken[begin]
+    held = device.usage.reserved - device.usage.active
+    free = np.where(begin > 0, held[np.maximum(begin - 1, 0)], device.start["reserved"] - device.start["active"])
+    retried = references.retried[mine] | references.failed[mine]
+    missed = ((opened > 0) | references.failed[mine]) & (free >= references.size[mine])
+    return at[missed], opened[missed], free[missed], retried[missed]
+
+
+def _changing(view: DeviceView, settings: AllocatorSettings) -> Iterator[Finding]:
+    """MD126."""
+    found, device = find_changing(view), view.device
+    peak = max(int(device.usage.reserved.max(initial=0)), device.start["reserved"])
+    if found is None or len(found.at) < MIN_MISSES:
+        return
+    opened, retries = int(found.opened.sum()), int(np.count_nonzero(found.retried))
+    if opened < max(FLOOR, SHARE * peak):
+        return
+    num_steps = len(np.unique(device.events.step[found.at]))
+    requests = plural(len(found.at), "request")
+    span = f"{plural(num_steps, 'step')}, from {moment_name(device, int(found.at[0]))} on"
+    yield Finding(
+        "MD126",
+        f"Sizes change from step to step: {requests} took {format_bytes(opened)} of new memory while enough was free",
+        "warning" if opened >= WARNING_SHARE * peak or retries >= MANY_RETRIES else "info",
+        device.device,
+        (
+            Evidence("requests that no cached block fitted, with as much free in all", len(found.at), "times", span),
+            Evidence("taken from the device for them", opened, "bytes"),
+            Evidence("free in the cache then, at most", int(found.free.max()), "bytes"),
+            *([Evidence("of them after the cache was given back, or failed", retries, "times")] if retries else []),
+            Evidence("places whose sizes change", len(found.stacks), "places"),
+            *_places(view, found),
+        ),
+        remedies.present(
+            remedies.expandable_segments(settings),
+            Fix(
+                "Pad inputs to a few lengths, or to multiples of 64 or more, so that a cached block fits the next batch",
+                "code",
+                "",
+                "inputs of ever-changing size",
+                "padding costs compute; batches of like lengths together need less of it",
+            ),
+        ),
+        weight_bytes=opened // len(found.at),
+    )
+
+
+def _places(view: DeviceView, found: Changing) -> Iterator[Evidence]:
+    """Yields the places that took most, with how many sizes they ask for."""
+    number = np.searchsorted(found.stacks, view.device.events.stack[found.at])
+    taken = np.bincount(number, weights=found.opened, minlength=len(found.stacks))
+    for place in np.lexsort((found.stacks, -taken))[:NUM_PLACES].tolist():
+        if taken[place]:
+            stack = int(found.stacks[place])
+            label = label_of(view, stack) if stack >= 0 else _NOWHERE
+            sizes = f"{format_bytes(int(found.least[place]))} to {format_bytes(int(found.most[place]))}"
+            yield Evidence(f"sizes asked for here, {sizes}", int(found.num_sizes[place]), "sizes", label)
+            yield Evidence(
+                f"taken from the device here, {format_count(int((number == place).sum()))} times", int(taken[place]), "bytes", label
+            )
