@@ -1,10 +1,133 @@
-"""``memdiag compare``: compare two or more traces: what grew, where, and why."""
+"""``memdiag compare``: two or more traces in; what grew, where, and why, out."""
 
 from __future__ import annotations
 
-from memdiag.errors import MemdiagError
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from memdiag.errors import COULD_NOT, MemdiagError
+
+if TYPE_CHECKING:
+    from memdiag.compare.side import Chosen
+    from memdiag.trace.model import Trace
+
+_USAGE = """\
+error: fewer than two traces given
+hint: give two files or run directories, the base first:
+  memdiag compare before.pkl after.pkl
+  memdiag compare run-a/ run-b/ --rank 3
+  memdiag compare run/            (its ranks, or its devices)
+"""
+_MOST = 8  # columns beside each other
+_LETTERS = "ABCDEFGH"
 
 
-def compare() -> None:
-    """Compare two or more traces: what grew, where, and why."""
-    raise MemdiagError("memdiag compare is being built", "")
+def compare(
+    traces: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="A B [C...]", help="Trace files or run directories; A is the base.", show_default=False),
+    ] = None,
+    *,
+    at: Annotated[
+        str, typer.Option("--at", metavar="peak|allocated|end", help="The moment: the reserved peak, the allocated peak, or the end.")
+    ] = "peak",
+    top: Annotated[int, typer.Option("--top", metavar="N", min=1, help="Rows in each list.")] = 10,
+    device: Annotated[
+        int | None, typer.Option("--device", metavar="N", min=0, help="This device; left out: the one that held most.", show_default=False)
+    ] = None,
+    rank: Annotated[
+        int | None, typer.Option("--rank", metavar="N", min=0, help="This rank of each run; left out: the first.", show_default=False)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts (docs/compare.md).")] = False,
+    as_md: Annotated[bool, typer.Option("--md", help="Print markdown, to paste into an issue.")] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write there; .json and .md choose the form.", show_default=False),
+    ] = None,
+) -> None:
+    """Compare two or more traces: what grew, where, and why.
+
+    Traces of any kind: two runs, two ranks, CUDA against NPU, recorded against simulated (memdiag simulate --out). The verdict comes first;
+    then bytes, tensors and lifetimes by place in the code (found again where lines have moved) and by name, the split of what is free,
+    settings and versions, curves on one axis, and findings that are new or gone.
+
+    For example: memdiag compare before.pkl after.pkl
+
+    Exit code: 0 done, 2 it could not be done.
+    """
+    from memdiag.cli.emit import emit, form_of
+
+    if at not in {"peak", "allocated", "end"}:
+        raise MemdiagError(f"--at {at}: no such moment", "one of peak, allocated, end")
+    form = form_of(as_json=as_json, as_md=as_md, output=output)
+    if not traces:
+        typer.echo(_USAGE, err=True, nl=False)
+        raise typer.Exit(COULD_NOT)
+    chosen = _chosen(traces, device, rank, output)
+
+    from memdiag.cli.talk import busy
+
+    with busy(f"comparing {len(chosen)} traces …"):
+        from memdiag.compare.report import compare as held_against
+
+        comparison = held_against(chosen, at=at, top=top)
+
+    from memdiag.registry import COMPARE_RENDERERS, resolve
+
+    render = resolve(COMPARE_RENDERERS[form])
+    emit(lambda look: render(comparison, look), output)
+
+
+def _chosen(given: Sequence[Path], device: int | None, rank: int | None, output: Path | None) -> list[Chosen]:
+    """Reads the traces and chooses the device of each.
+
+    Raises:
+        MemdiagError: One cannot be read, there are too few or too many, or the output would replace one.
+    """
+    from memdiag.cli.choose import is_same
+    from memdiag.cli.several import one_each, ranks_in
+    from memdiag.compare.side import choose_device
+
+    ranks = list(ranks_in(given[0]).values()) if len(given) == 1 and rank is None else []
+    paths = ranks if len(ranks) > 1 else one_each(given, rank)
+    if len(paths) > _MOST:
+        raise MemdiagError(f"{len(paths)} traces are more than fit beside each other ({_MOST})", "memdiag fleet takes any number")
+    for path in paths:
+        if output is not None and is_same(output, path):
+            raise MemdiagError(f"--output {output}: this is one of the traces", "name another file")
+    read = _read(paths)
+    if len(read) == 1:
+        return _devices(paths[0], read[0], device)
+    numbers = [choose_device(trace, device).device for trace in read]
+    return [_one(*each) for each in zip(_LETTERS, paths, read, numbers, strict=False)]
+
+
+def _read(paths: Sequence[Path]) -> list[Trace]:
+    from memdiag.cli.loading import read_trace
+
+    read = {path: read_trace(path) for path in dict.fromkeys(paths)}
+    return [read[path] for path in paths]
+
+
+def _devices(path: Path, trace: Trace, device: int | None) -> list[Chosen]:
+    """Returns the devices of one trace beside each other.
+
+    Raises:
+        MemdiagError: It has one only.
+    """
+    used = [each.device for each in trace.devices if each.num_events or len(each.tensors)]
+    if device is not None or len(used) < 2:
+        raise MemdiagError(f"{path}: one trace of one device has nothing to be compared with", "give a second trace")
+    if len(used) > _MOST:
+        raise MemdiagError(f"{path} has {len(used)} devices, more than fit beside each other", "give a second trace, and --device")
+    return [_one(letter, path, trace, number) for letter, number in zip(_LETTERS, used, strict=False)]
+
+
+def _one(letter: str, path: Path, trace: Trace, number: int) -> Chosen:
+    from memdiag.compare.facts import run_of
+    from memdiag.compare.side import Chosen, choose_device
+
+    return Chosen(letter, trace, choose_device(trace, number), run_of(path))

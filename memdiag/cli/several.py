@@ -1,0 +1,51 @@
+"""Several traces for one command: files, and run directories, which stand for one of their ranks or for all of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from memdiag.cli.choose import choose_trace
+from memdiag.errors import MemdiagError
+
+_RANK = re.compile(r"rank(\d+)\.pkl")
+
+
+def ranks_in(folder: Path) -> dict[int, Path]:
+    """Returns the traces of a run directory by rank, in order; {}: it is none."""
+    try:
+        found = {int(match.group(1)): path for path in folder.iterdir() if (match := _RANK.fullmatch(path.name))}
+    except OSError:
+        return {}
+    return dict(sorted(found.items()))
+
+
+def one_each(given: Sequence[Path], rank: int | None) -> list[Path]:
+    """Returns one trace for each file or run directory: its rank ``rank``, or the first.
+
+    Raises:
+        MemdiagError: A run does not have this rank, or the path is a file.
+    """
+    if rank is None:
+        return [choose_trace(path) for path in given]
+    chosen = []
+    for path in given:
+        ranks = ranks_in(path)
+        if not ranks:
+            raise MemdiagError(f"--rank {rank}: {path} is no run directory (rank0.pkl …)", "leave out --rank, or name directories")
+        if rank not in ranks:
+            raise MemdiagError(f"{path} has no rank {rank}", f"it has {_listed(list(ranks))}")
+        chosen.append(ranks[rank])
+    return chosen
+
+
+def all_ranks(given: Sequence[Path]) -> list[Path]:
+    """Returns every trace: each file, and each rank of a run directory."""
+    found = [path for each in given for path in (list(ranks_in(each).values()) or [choose_trace(each)])]
+    return list(dict.fromkeys(found))
+
+
+def _listed(ranks: list[int]) -> str:
+    shown = ", ".join(str(rank) for rank in ranks[:8])
+    return f"ranks {shown}" + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")

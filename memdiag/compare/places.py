@@ -1,0 +1,148 @@
+"""Finds the places of one trace again in another: code is edited between two runs, and lies elsewhere on another machine.
+
+A file is found again by the longest end that its path shares with one of the other trace's. Within it, places belong to functions. If most
+of a function's lines that either trace knows are the same, the function was not edited there, and equal lines are one place; what is left
+between them, and all lines of a function that has moved, are paired in their order, so that the lines are as near as can be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from memdiag.compare.model import How, Place
+
+_UNMOVED = 0.5  # share of lines that are the same, from which on a file or function counts as not moved
+_FAR = 100_000  # lines: more than any file has
+
+_MOST_PAIRED = 1 << 20  # distances that are looked at for one function; honest code has far fewer
+_MOST_ALIKE = 300  # files of one name: beyond, only equal paths are one file
+
+Lines = Mapping[str, frozenset[tuple[str, int]]]  # path: functions and lines of it on any stack
+
+
+@dataclass
+class Known:
+    """Places of one trace, and every line that is on any of its stacks: more of them show better what has moved."""
+
+    places: Sequence[Place]
+    lines: Lines = field(default_factory=dict)
+
+
+def match(base: Known, other: Known) -> list[tuple[int, How] | None]:
+    """Returns, for each place of ``other``, which one of ``base`` it is and how that was found; None: none of them."""
+    found: dict[int, tuple[int, How]] = {}
+    _by_words(base.places, other.places, found)
+    files = same_files({place.path for place in base.places}, {place.path for place in other.places})
+    for path, old in files.items():
+        _in_file(base, other, old, path, found)
+    return [found.get(number) for number in range(len(other.places))]
+
+
+def same_files(base: set[str], other: set[str]) -> dict[str, str]:
+    """Returns for paths of ``other`` the one of ``base`` that is the same file: the longest common end wins, each is taken once."""
+    found = {path: path for path in (base & other) - {""}}
+    taken = set(found)
+    ends: dict[str, list[str]] = {}
+    for path in base - taken - {""}:
+        ends.setdefault(_parts(path)[-1], []).append(path)
+    alike = {name: paths for name, paths in ends.items() if len(paths) <= _MOST_ALIKE}
+    pairs = [(_common_end(path, old), old, path) for path in other - taken - {""} for old in alike.get(_parts(path)[-1], ())]
+    for _, old, path in sorted(pairs, key=lambda pair: (-pair[0], pair[1], pair[2])):
+        if path not in found and old not in taken:
+            found[path] = old
+            taken.add(old)
+    return found
+
+
+def _parts(path: str) -> list[str]:
+    return path.replace("\\", "/").split("/")
+
+
+def _common_end(one: str, other: str) -> int:
+    """Returns how many parts two paths have in common at their end."""
+    count = 0
+    for left, right in zip(reversed(_parts(one)), reversed(_parts(other)), strict=False):
+        if left != right:
+            break
+        count += 1
+    return count
+
+
+def _by_words(base: Sequence[Place], other: Sequence[Place], found: dict[int, tuple[int, How]]) -> None:
+    """Pairs places without a file: what is said of them is all there is."""
+    known = {place.label: number for number, place in reversed(list(enumerate(base))) if not place.path}
+    for number, place in enumerate(other):
+        if not place.path and place.label in known:
+            found[number] = (known.pop(place.label), "words")
+
+
+def _in_file(base: Known, other: Known, old: str, path: str, found: dict[int, tuple[int, How]]) -> None:
+    """Pairs the places of one file."""
+    olds, news = _by_function(base.places, old), _by_function(other.places, path)
+    old_lines, new_lines = _lines(base, old), _lines(other, path)
+    unmoved = _share_of_same(old_lines, new_lines) >= _UNMOVED
+    same_path: How = "same" if old == path else "path"
+    for function in olds.keys() & news.keys():
+        mine, theirs = olds[function], news[function]
+        own = _share_of_same(*({line for line in lines if line[0] == function} for lines in (old_lines, new_lines)))
+        for before, after in _paired(mine, theirs, is_unmoved=unmoved and own >= _UNMOVED):
+            found[theirs[after]] = (mine[before], same_path if before == after else "moved")
+    if unmoved:  # the same line of a file that was not edited there, under another name
+        taken = {number for number, _ in found.values()}
+        left = {place.line: n for n, place in enumerate(base.places) if place.path == old and n not in taken}
+        for number, place in enumerate(other.places):
+            if place.path == path and number not in found and place.line in left:
+                found[number] = (left.pop(place.line), "renamed")
+
+
+def _by_function(places: Sequence[Place], path: str) -> dict[str, dict[int, int]]:
+    """Returns, for each function of a file, its lines and which place each is."""
+    found: dict[str, dict[int, int]] = {}
+    for number, place in enumerate(places):
+        if place.path == path:
+            found.setdefault(place.function, {}).setdefault(place.line, number)
+    return found
+
+
+def _lines(known: Known, path: str) -> set[tuple[str, int]]:
+    own = {(place.function, place.line) for place in known.places if place.path == path}
+    return own | known.lines.get(path, frozenset())
+
+
+def _share_of_same(one: set[tuple[str, int]], other: set[tuple[str, int]]) -> float:
+    return len(one & other) / max(min(len(one), len(other)), 1)
+
+
+def _paired(mine: Mapping[int, int], theirs: Mapping[int, int], *, is_unmoved: bool) -> list[tuple[int, int]]:
+    """Returns pairs of lines, in order: as many as can be, and as near to each other."""
+    anchors = sorted(mine.keys() & theirs.keys()) if is_unmoved else []
+    pairs = [(line, line) for line in anchors]
+    edges = [-1, *anchors, _FAR * _FAR]
+    for low, high in pairwise(edges):
+        pairs += _nearest([line for line in sorted(mine) if low < line < high], [line for line in sorted(theirs) if low < line < high])
+    return pairs
+
+
+def _nearest(olds: list[int], news: list[int]) -> list[tuple[int, int]]:
+    """Pairs all of the shorter list with lines of the longer one, both in order, with the least sum of distances."""
+    if len(olds) > len(news):
+        return [(old, new) for new, old in _nearest(news, olds)]
+    if len(olds) * len(news) > _MOST_PAIRED:
+        return list(zip(olds, news, strict=False))
+    # cost[i][j]: least cost of the first i of the shorter with some of the first j of the longer
+    cost = [[0] * (len(news) + 1)]
+    for i, old in enumerate(olds):
+        row = [_FAR * _FAR] * (len(news) + 1)
+        for j in range(i, len(news)):
+            row[j + 1] = min(row[j], cost[i][j] + abs(old - news[j]))
+        cost.append(row)
+    pairs: list[tuple[int, int]] = []
+    j = len(news)
+    for i in range(len(olds), 0, -1):
+        while cost[i][j] == cost[i][j - 1] and j > i:
+            j -= 1
+        pairs.append((olds[i - 1], news[j - 1]))
+        j -= 1
+    return pairs[::-1]

@@ -1,0 +1,153 @@
+"""Holds traces against the first of them: places and names side by side, what differs in settings and findings, curves on one axis."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+from memdiag.compare.axis import axes_of, curves_of
+from memdiag.compare.facts import differences_of
+from memdiag.compare.model import NOTHING, Amount, Comparison, Curves, FindingRow, Found, How, NameRow, Place, Side, SiteRow
+from memdiag.compare.places import Known, match
+from memdiag.compare.side import Chosen, side_of
+from memdiag.compare.words import verdict
+from memdiag.errors import MemdiagError
+
+
+def compare(chosen: Sequence[Chosen], *, at: str = "peak", top: int = 10, with_findings: bool = True) -> Comparison:
+    """Compares traces; the first is the base.
+
+    Args:
+        chosen: Two or more traces, with the device of each.
+        at: The moment: "peak" (reserved), "allocated" (its peak) or "end".
+        top: How many rows a list is meant to show.
+        with_findings: Whether each trace is analyzed too.
+
+    Raises:
+        MemdiagError: There are fewer than two.
+    """
+    if len(chosen) < 2:
+        raise MemdiagError("there is only one trace to compare", "give two: memdiag compare before.pkl after.pkl")
+    devices = [each.device for each in chosen]
+    aligned_by, axes = axes_of(devices)
+    told = [side_of(each, axis, at=at, with_findings=with_findings) for each, axis in zip(chosen, axes, strict=True)]
+    sides, known = tuple(side for side, _ in told), [known for _, known in told]
+    return held_against(sides, known, curves_of(devices), "steps" if aligned_by == "step" else "share", at=at, top=top)
+
+
+def held_against(
+    sides: tuple[Side, ...], known: Sequence[Known], curves: Curves | None, life_unit: Literal["steps", "share"], *, at: str, top: int
+) -> Comparison:
+    """Returns the comparison of what is told of several traces."""
+    sites = site_rows(sides, known)
+    names = _name_rows(sides)
+    differences, findings = differences_of(sides), _finding_rows(sides)
+    comparison = Comparison(
+        sides=sides,
+        verdicts=tuple(verdict(number, sides, sites) for number in range(1, len(sides))),
+        is_same=False,
+        life_unit=life_unit,
+        sites=sites,
+        names=names,
+        differences=differences,
+        findings=findings,
+        curves=curves,
+        at=at,
+        top=top,
+        notes=tuple(_notes(sides)),
+    )
+    return _same(comparison) if _is_same(comparison) else comparison
+
+
+def site_rows(sides: Sequence[Side], known: Sequence[Known]) -> tuple[SiteRow, ...] | None:
+    """Returns every place that holds anything in any trace, largest difference to the base first; None: fewer than two tell."""
+    if sum(side.sites is not None for side in sides) < 2:
+        return None
+    count = len(sides)
+    rows: list[tuple[list[Place | None], list[How | None], list[Amount | None], tuple[str, ...]]] = []
+    lines: dict[str, frozenset[tuple[str, int]]] = {}
+    for number, (side, own) in enumerate(zip(sides, known, strict=True)):
+        representatives = [next(place for place in row[0] if place is not None) for row in rows]
+        matched = match(Known(representatives, lines), own)
+        for held, found in zip(side.sites or (), matched, strict=True):
+            row, found_by = found if found is not None else (len(rows), "base" if number == 0 else "only here")
+            if found is None:
+                empty: list[Amount | None] = [None if other.sites is None else NOTHING for other in sides]
+                rows.append(([None] * count, [None] * count, empty, held.names))
+            places, how, amounts, _ = rows[row]
+            places[number], how[number], amounts[number] = held.place, found_by, held.amount
+        lines = {path: lines.get(path, frozenset()) | more for path, more in own.lines.items()} | {
+            path: more for path, more in lines.items() if path not in own.lines
+        }
+    made = [SiteRow(tuple(places), tuple(how), tuple(amounts), names) for places, how, amounts, names in rows]
+    return tuple(sorted(made, key=lambda row: (-_most_moved(row.amounts), -_most_held(row.amounts), row.label)))
+
+
+def _most_moved(amounts: Sequence[Amount | None]) -> int:
+    base = (amounts[0] or NOTHING).bytes
+    return max((abs(amount.bytes - base) for amount in amounts[1:] if amount is not None), default=0)
+
+
+def _most_held(amounts: Sequence[Amount | None]) -> int:
+    return max((amount.bytes for amount in amounts if amount is not None), default=0)
+
+
+def _name_rows(sides: Sequence[Side]) -> tuple[NameRow, ...] | None:
+    if sum(side.names is not None for side in sides) < 2:
+        return None
+    names = dict.fromkeys(name for side in sides for name in side.names or ())
+    rows = [NameRow(name, tuple(None if side.names is None else side.names.get(name, NOTHING) for side in sides)) for name in names]
+    return tuple(sorted(rows, key=lambda row: (-_most_moved(row.amounts), -_most_held(row.amounts), row.name)))
+
+
+def _finding_rows(sides: Sequence[Side]) -> tuple[FindingRow, ...]:
+    """Pairs findings by their code; several of one code in the order of their weight."""
+    rows: dict[tuple[str, int], list[Found | None]] = {}
+    for number, side in enumerate(sides):
+        seen: Counter[str] = Counter()
+        for found in side.findings:
+            key = (found.code, seen[found.code])
+            seen[found.code] += 1
+            rows.setdefault(key, [None] * len(sides))[number] = found
+    return tuple(FindingRow(code, tuple(found)) for (code, _), found in rows.items())
+
+
+def _notes(sides: Sequence[Side]) -> list[str]:
+    notes = []
+    for what, silent in (
+        ("where tensors were made", [side.letter for side in sides if side.sites is None]),
+        ("names of tensors", [side.letter for side in sides if side.names is None]),
+        ("how much was reserved", [side.letter for side in sides if side.usage.reserved_bytes is None]),
+    ):
+        if silent and len(silent) < len(sides):
+            notes.append(f"{' and '.join(silent)} {'do' if len(silent) > 1 else 'does'} not tell {what}")
+        elif silent:
+            notes.append(f"none of these files tells {what}")
+    if len({side.facts.get("recorded") for side in sides}) > 1:
+        notes.append("not all of these begin on an empty allocator: what was there before has no history, and may have no place")
+    return notes
+
+
+def _is_same(comparison: Comparison) -> bool:
+    """Whether nothing that is compared differs: bytes, places, names, settings, findings, curves."""
+    base = comparison.sides[0]
+    amounts = [row.amounts for row in comparison.sites or ()] + [row.amounts for row in comparison.names or ()]
+    return (
+        not comparison.differences
+        and all(len(set(row)) == 1 for row in amounts)
+        and all(len(set(row.found)) == 1 for row in comparison.findings)
+        and all(
+            (side.usage, side.split, side.counts, side.peak_allocated, side.num_steps)
+            == (base.usage, base.split, base.counts, base.peak_allocated, base.num_steps)
+            for side in comparison.sides
+        )
+        and (comparison.curves is None or len({*zip(comparison.curves.reserved, comparison.curves.allocated, strict=True)}) == 1)
+    )
+
+
+def _same(comparison: Comparison) -> Comparison:
+    base, *others = comparison.sides
+    said = [f"No difference: {side.letter} is the same as {base.letter} in all that is compared." for side in others]
+    return replace(comparison, is_same=True, verdicts=tuple(said))

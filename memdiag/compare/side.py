@@ -1,0 +1,220 @@
+"""One trace of a comparison: what it holds at its peak, by place in the code and by name, as plain data.
+
+The moment is the reserved peak; if a request is just taking memory from the driver there, the moment at which it has its block: what
+made the peak is then among what is held. So the bytes of all places, and what is stranded, foreign and cache, add up to what is reserved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from memdiag.analyzers.context import Context, DeviceView
+from memdiag.analyzers.devices import describe
+from memdiag.analyzers.moments import fragmentation_at
+from memdiag.analyzers.names import collapsed, has_names, names_of
+from memdiag.analyzers.places import moment_name
+from memdiag.analyzers.sites import has_history, label_of, without_stack
+from memdiag.compare.axis import Axis
+from memdiag.compare.facts import facts_of, settings_of
+from memdiag.compare.model import Amount, Found, Held, Place, Side
+from memdiag.compare.places import Known
+from memdiag.errors import MemdiagError
+from memdiag.findings import Usage
+from memdiag.trace import schema
+from memdiag.trace.model import DeviceTrace, Trace
+from memdiag.trace.table import Array
+
+MOMENTS = ("peak", "allocated", "end")
+_KINDS = ("reserved", "allocated", "active", "requested")
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A trace, the device of it that is compared, and the name of it.
+
+    Attributes:
+        letter: "A", "B", …
+        run: What the manifest of its run says: options, environment, versions; empty: it has none.
+    """
+
+    letter: str
+    trace: Trace
+    device: DeviceTrace
+    run: dict[str, str]
+
+
+def choose_device(trace: Trace, number: int | None) -> DeviceTrace:
+    """Returns the device with that number; with None the one that held most.
+
+    Raises:
+        MemdiagError: It is not in the trace, or the trace has none.
+    """
+    if number is not None:
+        found = next((device for device in trace.devices if device.device == number), None)
+        if found is None:
+            have = ", ".join(str(device.device) for device in trace.devices) or "none"
+            raise MemdiagError(f"{trace.path}: device {number} is not in this trace", f"devices in it: {have}")
+        return found
+    if not trace.devices:
+        raise MemdiagError(f"{trace.path}: there is no device in this trace", "nothing was allocated while it was recorded")
+
+    def most(device: DeviceTrace) -> int:
+        curves = (device.usage.reserved, device.usage.allocated)
+        return max(*(int(curve.max(initial=-1)) for curve in curves), *device.start.values(), *device.end.values())
+
+    return max(trace.devices, key=most)
+
+
+def side_of(chosen: Chosen, axis: Axis | None, *, at: str = "peak", with_findings: bool = True) -> tuple[Side, Known]:
+    """Returns what is compared of one trace, and the places that it knows.
+
+    Args:
+        chosen: The trace.
+        axis: On which lifetimes are measured; None: they are not.
+        at: "peak" (reserved), "allocated" (its peak) or "end".
+        with_findings: Whether the trace is analyzed too.
+    """
+    trace, device = chosen.trace, chosen.device
+    moment = _moment(device, at)
+    view = DeviceView(trace, device, moment)
+    told = describe(DeviceView(trace, device, moment), Context(top=1, device=device.device))
+    usage = device.end if at == "end" and device.has_final_state else device.usage_at(moment)
+    lives = _Lives(view, axis)
+    is_told = bool(len(device.tensors)) or usage["active"] == 0
+    side = Side(
+        letter=chosen.letter,
+        path=trace.path,
+        device=device.device,
+        facts=facts_of(trace, device),
+        settings=settings_of(trace),
+        run=dict(chosen.run),
+        num_steps=len(np.unique(device.events.step[device.events.step >= 0])) if (device.events.step >= 0).any() else None,
+        at_event=moment if has_history(device) else None,
+        moment=moment_name(device, moment) if has_history(device) else "the snapshot",
+        usage=_usage(usage),
+        peak=told.peak,
+        peak_allocated=told.peak_allocated,
+        split=fragmentation_at(device, moment, trace.layout.large_segment),
+        counts=dict(told.counts),
+        sites=tuple(_sites(view, lives)) if is_told and len(trace.stacks) else None,
+        names=_names(view, lives) if is_told and has_names(view) else None,
+        findings=_findings(trace, device) if with_findings else (),
+        notes=trace.notes,
+    )
+    return side, Known([held.place for held in side.sites or ()], _lines(trace))
+
+
+def _moment(device: DeviceTrace, at: str) -> int:
+    """Returns the event that is compared; of a file without a history the only state there is."""
+    if at == "end" or not device.num_events:
+        return device.num_events - 1
+    reserved = max(int(device.usage.reserved.max()), device.start["reserved"])
+    peak = device.peak("reserved" if at == "peak" and reserved >= 0 else "allocated")
+    row = int(device.usage.reference[peak]) if peak >= 0 else -1
+    if at != "peak" or row < 0:
+        return peak
+    references = device.references
+    served = int(references.at_event[row])
+    under_way = int(references.opened_at[row]) <= peak < served and not references.failed[row]
+    return served if under_way and device.usage.reserved[served] == reserved else peak
+
+
+def _usage(values: dict[str, int]) -> Usage:
+    return Usage(**{f"{name}_bytes": values[name] if values[name] >= 0 else None for name in _KINDS})
+
+
+class _Lives:
+    """How long tensors live, and sums over some of them."""
+
+    def __init__(self, view: DeviceView, axis: Axis | None) -> None:
+        self._tensors = view.device.tensors
+        self._end = view.device.num_events
+        self._axis = axis if view.device.num_events > 1 else None
+
+    def amount(self, rows: Array) -> Amount:
+        """Returns what some tensors hold."""
+        tensors, size = self._tensors, self._tensors.block_bytes[rows]
+        freed = tensors.free_requested_at[rows] < self._end
+        ended = rows[freed]
+        weight, life = size[freed].astype(np.float64), None
+        if self._axis is not None and weight.sum() > 0:
+            lasted = self._axis.place(tensors.free_requested_at[ended]) - self._axis.place(np.maximum(tensors.alloc_at[ended], 0))
+            life = round(float((lasted * weight).sum() / weight.sum()), 4)
+        return Amount(
+            bytes=int(size.sum()),
+            num_tensors=len(rows),
+            category=_most(schema.CATEGORIES, tensors.category[rows], size),
+            lifetime=_most(schema.LIFETIMES, tensors.lifetime[rows], size),
+            life=life,
+            kept_bytes=int(size[~freed].sum()),
+        )
+
+
+def _most(names: tuple[str, ...], index: Array, size: Array) -> str:
+    """Returns which of ``names`` has most bytes; "" where that is the unknown one (the first)."""
+    number = int(np.argmax(np.bincount(index, size, len(names)))) if len(index) else 0
+    return names[number] if number else ""
+
+
+def _sites(view: DeviceView, lives: _Lives) -> Iterable[Held]:
+    """Yields the places that hold memory at the moment, most bytes first."""
+    rows = view.live
+    tensors = view.device.tensors
+    numbers, group = np.unique(tensors.stack[rows], return_inverse=True)
+    places: dict[Place, int] = {}
+    of_stack = np.array([places.setdefault(_place(view, int(number)), len(places)) for number in numbers], np.int64)
+    own = of_stack[group] if len(rows) else np.empty(0, np.int64)
+    silent = np.flatnonzero(own == places.get(Place(""), -1))
+    if len(silent):  # tell apart why there is no stack
+        reasons = [str(reason) for reason in without_stack(view, rows[silent])]
+        own[silent] = [places.setdefault(Place(reason), len(places)) for reason in reasons]
+    order = np.argsort(own, kind="stable")
+    ends = np.searchsorted(own[order], np.arange(len(places) + 1))
+    found = []
+    for place, number in places.items():
+        mine = rows[order[ends[number] : ends[number + 1]]]
+        if len(mine):
+            found.append(Held(place, lives.amount(mine), names_of(view, mine, 2)))
+    return sorted(found, key=lambda held: (-held.amount.bytes, held.place.label, held.place.path))
+
+
+def _place(view: DeviceView, stack: int) -> Place:
+    """Returns the place that a stack is named after; one without a file if that is not a line of Python."""
+    label = label_of(view, stack)
+    frame = view.trace.stacks.site(stack)
+    if frame is None or not frame.is_python or label.startswith("("):
+        return Place(label)
+    return Place(label, frame.filename, frame.line, frame.name)
+
+
+def _names(view: DeviceView, lives: _Lives) -> dict[str, Amount]:
+    """Returns what tensors hold by name, numbers as stars, most bytes first; "" are those without a name."""
+    rows = view.live
+    numbers, group = np.unique(view.device.tensors.name[rows], return_inverse=True)
+    names: dict[str, int] = {}
+    strings = view.trace.strings
+    of_number = np.array([names.setdefault(collapsed(strings[n]) if n >= 0 else "", len(names)) for n in numbers.tolist()], np.int64)
+    own = of_number[group] if len(rows) else np.empty(0, np.int64)
+    order = np.argsort(own, kind="stable")
+    ends = np.searchsorted(own[order], np.arange(len(names) + 1))
+    found = {name: lives.amount(rows[order[ends[number] : ends[number + 1]]]) for name, number in names.items()}
+    return dict(sorted(found.items(), key=lambda item: (-item[1].bytes, item[0])))
+
+
+def _lines(trace: Trace) -> dict[str, frozenset[tuple[str, int]]]:
+    """Returns, for each file on any stack, its functions and lines there."""
+    found: dict[str, set[tuple[str, int]]] = {}
+    for frame in trace.stacks.frames:
+        if frame.is_python:
+            found.setdefault(frame.filename, set()).add((frame.name, frame.line))
+    return {path: frozenset(lines) for path, lines in found.items()}
+
+
+def _findings(trace: Trace, device: DeviceTrace) -> tuple[Found, ...]:
+    from memdiag.analyzers.report import build_report
+
+    report = build_report(trace, device=device.device, replay=False)
+    return tuple(Found(finding.code, finding.severity, finding.title, finding.device) for finding in report.findings)

@@ -1,0 +1,136 @@
+"""Traces beside each other for people, in a terminal: the verdict first, then how much, when, where, and what differs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from memdiag.render import compare_rows as rows
+from memdiag.render.compare_curves import chart, how_aligned, legend
+from memdiag.render.lightpage import Cell, LightPage, cells
+from memdiag.render.look import PLAIN, Look
+from memdiag.render.text import plain, shorten
+from memdiag.units import plural
+
+if TYPE_CHECKING:
+    from memdiag.compare.model import Comparison, NameRow, SiteRow
+
+_FATES = {"new": "yellow", "worse": "bold red", "gone": "green", "better": "green"}
+_LEAST = 24  # columns for a place
+
+
+def render(report: Comparison, look: Look = PLAIN) -> str:
+    """Returns the comparison as text for a terminal of ``look.width`` columns."""
+    page = LightPage(look)
+    for sentence in report.verdicts:
+        page.text(plain(sentence), "bold")
+    page.gap()
+    page.grid("lw", [((side.letter, "bold cyan"), plain(side.path)) for side in report.sides])
+    for side in report.sides:
+        page.text(f"{side.letter}: {rows.side_words(side)}", "dim", indent=2)
+    _amounts(page, report)
+    if report.is_same:
+        return page.finish()
+    _curves(page, report)
+    _places(page, report)
+    _names(page, report)
+    _differences(page, report)
+    _findings(page, report)
+    for note in report.notes:
+        page.text(f"{note[0].upper()}{note[1:]}.", "dim")
+    return page.finish()
+
+
+def _amounts(page: LightPage, report: Comparison) -> None:
+    page.title(f"How much, {rows.when(report)}")
+    heads: list[Cell] = ["", *((head, "bold") for head in rows.heads(report))]
+    lines: list[Sequence[Cell]] = [heads]
+    lines += [[name, *values] for name, values in rows.usage_rows(report)]
+    split = rows.split_rows(report)
+    lines += [[f"  {name}", *values] for name, values, _ in split]
+    lines += [[name, *values] for name, values in rows.count_rows(report)]
+    page.grid("l" + "r" * (len(heads) - 1), lines)
+    if split:
+        page.text("; ".join(f"{name}: {meaning}" for name, _, meaning in split) + ".", "dim", indent=2)
+
+
+def _curves(page: LightPage, report: Comparison) -> None:
+    if report.curves is None:
+        return
+    letters = [side.letter for side in report.sides]
+    for name, which in (("Reserved", report.curves.reserved), ("Allocated", report.curves.allocated)):
+        lines = chart(report.curves, which, letters, page.width - 2)
+        if lines:
+            page.title(f"{name}, {how_aligned(report.curves)}" if name == "Reserved" else name)
+            for line in lines:
+                page.spans(line, indent=2)
+    page.spans([(" " * 10, ""), *legend(report)], indent=2)
+
+
+def _places(page: LightPage, report: Comparison) -> None:
+    page.title(f"By place in the code, {rows.when(report)}")
+    if report.sites is None:
+        page.text("Not known: where tensors were made is told by fewer than two of these files.", indent=2)
+        return
+    _table(page, report, report.sites, [rows.place_words(row) for row in report.sites[: report.top]], "where it was made")
+    if end := rows.paths_differ(report):
+        page.text(f"Paths differ; files were found again by the end that they share, as {plain(end)}.", "dim", indent=2)
+
+
+def _names(page: LightPage, report: Comparison) -> None:
+    if report.names is None:
+        return
+    page.title(f"By name, {rows.when(report)}")
+    _table(page, report, report.names, [plain(row.name) or "(no name)" for row in report.names[: report.top]], "name")
+
+
+def _table(page: LightPage, report: Comparison, found: Sequence[SiteRow | NameRow], labels: Sequence[str], title: str) -> None:
+    """Adds a list of amounts; without the columns for which there is no room."""
+    shown = found[: report.top]
+    columns: list[tuple[str, list[str]]] = [
+        (head, [rows.byte_cells(row)[number] for row in shown]) for number, head in enumerate(rows.heads(report))
+    ]
+    columns.append(("tensors", [rows.tensor_cell(row) for row in shown]))
+    if any(amount is not None and amount.life is not None for row in shown for amount in row.amounts):
+        columns.append((rows.life_title(report), [rows.life_cell(row) for row in shown]))
+
+    def width() -> int:
+        return 2 + sum(max(cells(text) for text in (head, *values)) + 2 for head, values in columns)
+
+    hidden = []
+    while len(columns) > 3 and width() + _LEAST > page.width:
+        hidden.append(columns.pop()[0])
+    room = page.width - width()
+    heads: list[Cell] = [*((head, "dim") for head, _ in columns), (title, "dim")]
+    lines: list[Sequence[Cell]] = [heads]
+    for number, label in enumerate(labels):
+        values: list[Cell] = [column[number] for _, column in columns]
+        values[len(rows.heads(report)) - 1] = (str(columns[len(rows.heads(report)) - 1][1][number]), "bold")
+        lines.append([*values, shorten(label, max(room, _LEAST))])
+    page.grid("r" * len(columns) + "l", lines)
+    if hidden:
+        page.text(f"Not shown for lack of room: {', '.join(reversed(hidden))} (--json, or a wider terminal).", "dim", indent=2)
+    if len(found) > len(shown):
+        page.text(f"And {len(found) - len(shown):,} more (--top, --json).", "dim", indent=2)
+
+
+def _differences(page: LightPage, report: Comparison) -> None:
+    page.title("Settings and versions")
+    if not report.differences:
+        page.text("The same, as far as these files tell.", indent=2)
+        return
+    each = max((page.width - 28) // len(report.sides) - 2, 12)
+    found = rows.difference_rows(report, each)
+    page.grid("l" * (len(report.sides) + 1), [["", *((side.letter, "bold") for side in report.sides)], *found])
+
+
+def _findings(page: LightPage, report: Comparison) -> None:
+    found = rows.finding_rows(report)
+    alike = rows.num_alike(report)
+    if not found and not alike:
+        return
+    page.title("Findings")
+    if found:
+        page.grid("llw", [((fate, _FATES[fate.split(" ")[0]]), (code, "cyan"), title) for fate, code, title in found])
+    if alike:
+        page.text(f"{plural(alike, 'finding')} in all of them.", "dim", indent=2)

@@ -1,0 +1,204 @@
+"""The rows of a comparison as words, for every form of it that people read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from memdiag.render.split import PARTS
+from memdiag.render.text import plain, shorten
+from memdiag.render.words import USAGE_WORDS
+from memdiag.units import format_bytes, format_count
+
+if TYPE_CHECKING:
+    from memdiag.compare.model import Amount, Comparison, NameRow, Place, Side, SiteRow
+
+UNKNOWN = "?"
+NONE = "-"
+_LONGEST = 240
+_LIVES = {"steps": "steps", "share": "of the trace"}
+
+
+def when(report: Comparison) -> str:
+    """Returns which moments are compared, in words."""
+    if any(side.at_event is None for side in report.sides):
+        return "in the state that each file tells"
+    return {"peak": "at the peaks", "allocated": "at the peaks of what is allocated", "end": "at the end"}.get(report.at, "then")
+
+
+def change(before: int | None, after: int | None) -> str:
+    """Returns ``+1.50 GiB``; ``=`` for no difference; ``?`` where either is unknown."""
+    if before is None or after is None:
+        return UNKNOWN
+    return "=" if before == after else ("+" if after > before else "-") + format_bytes(abs(after - before))
+
+
+def counted(before: int | None, after: int | None) -> str:
+    """Returns ``+3``; ``=`` for no difference; ``?`` where either is unknown."""
+    if before is None or after is None:
+        return UNKNOWN
+    return "=" if before == after else f"{after - before:+,}"
+
+
+def size(value: int | None) -> str:
+    """Returns bytes in words; ``-`` for none, ``?`` where that is unknown."""
+    return UNKNOWN if value is None else format_bytes(value) if value else NONE
+
+
+def held(amount: Amount | None) -> str:
+    """Returns the bytes of an amount in words."""
+    return size(None if amount is None else amount.bytes)
+
+
+def heads(report: Comparison) -> list[str]:
+    """Returns the titles of the columns of bytes: ``A``, ``B``, ``B - A``; of more than two ``A``, ``B - A``, ``C - A``."""
+    base, *others = (side.letter for side in report.sides)
+    return [base, *others, f"{others[0]} - {base}"] if len(others) == 1 else [base, *(f"{other} - {base}" for other in others)]
+
+
+def amounts(values: Sequence[int | None], tell: Callable[[int | None], str], differ: Callable[[int | None, int | None], str]) -> list[str]:
+    """Returns the cells below ``heads``."""
+    base, *others = values
+    if len(others) == 1:
+        return [tell(base), tell(others[0]), differ(base, others[0])]
+    return [tell(base), *(differ(base, other) for other in others)]
+
+
+def byte_cells(row: SiteRow | NameRow) -> list[str]:
+    """Returns the bytes of a place or a name, as cells below ``heads``."""
+    return amounts([None if amount is None else amount.bytes for amount in row.amounts], size, change)
+
+
+def tensor_cell(row: SiteRow | NameRow) -> str:
+    """Returns ``391 → 554``; ``391`` where it is the same everywhere."""
+    counts = [UNKNOWN if amount is None else format_count(amount.num_tensors) if amount.num_tensors else NONE for amount in row.amounts]
+    return counts[0] if len(set(counts)) == 1 else " → ".join(counts)
+
+
+def life_cell(row: SiteRow | NameRow) -> str:
+    """Returns ``0.12 → 0.95``, how long tensors live in each trace; ``stays`` for those that are never freed."""
+    lives = [_life(amount) for amount in row.amounts]
+    return lives[0] if len(set(lives)) == 1 else " → ".join(lives)
+
+
+def _life(amount: Amount | None) -> str:
+    if amount is None:
+        return UNKNOWN
+    if not amount.num_tensors:
+        return NONE
+    return "stays" if amount.life is None or amount.kept_bytes * 2 > amount.bytes else f"{amount.life:.2f}"
+
+
+def life_title(report: Comparison) -> str:
+    """Returns what the column of lifetimes is in."""
+    return f"lives, {_LIVES[report.life_unit]}"
+
+
+def place_words(row: SiteRow) -> str:
+    """Returns a place, and how it is called elsewhere: ``train.py:38 mlp``, ``train.py:38 mlp (B: line 41)``."""
+    first = next(place for place in row.places if place is not None)
+    said = []
+    for number, (place, how) in enumerate(zip(row.places, row.how, strict=True)):
+        letter = chr(ord("A") + number)
+        if place is not None and how == "moved":
+            said.append(f"{letter}: line {place.line}")
+        elif place is not None and how == "renamed":
+            said.append(f"{letter}: {plain(place.function, 30)}")
+    return plain(first.label, _LONGEST) + (f" ({', '.join(said)})" if said else "")
+
+
+def usage_rows(report: Comparison) -> list[tuple[str, list[str]]]:
+    """Returns the bytes at the moment that is compared: name and cells below ``heads``."""
+    rows = []
+    for name, _ in USAGE_WORDS:
+        values = [getattr(side.usage, f"{name}_bytes") for side in report.sides]
+        rows.append((name, amounts(values, size, change)))
+    return rows
+
+
+def split_rows(report: Comparison) -> list[tuple[str, list[str], str]]:
+    """Returns what is reserved and not asked for, in its parts: name, cells below ``heads``, meaning."""
+    rows = []
+    for name, _, _, meaning in PARTS[1:]:
+        values = [getattr(side.split, f"{name}_bytes") for side in report.sides]
+        if any(values) or (None in values and 0 in values):
+            rows.append((name, amounts(values, size, change), meaning))
+    return rows
+
+
+def count_rows(report: Comparison) -> list[tuple[str, list[str]]]:
+    """Returns peaks of the other curve, driver calls, retries and failures: name and cells below ``heads``."""
+    values = [side.peak_allocated.allocated_bytes for side in report.sides]
+    rows = [("peak allocated", amounts(values, size, change))] if any(values) else []
+    words = (("num_segments_allocated", "segments obtained"), ("num_retries", "retries"), ("num_ooms", "out of memory"))
+
+    def tell(count: int | None) -> str:
+        return UNKNOWN if count is None else format_count(count)
+
+    for key, name in words:
+        counts = [side.counts.get(key) for side in report.sides]
+        if any(counts) or (None in counts and 0 in counts):
+            rows.append((name, amounts(counts, tell, counted)))
+    return rows
+
+
+def side_words(side: Side) -> str:
+    """Returns what a trace is, in a line: backend, version, moment."""
+    told = [side.facts.get("backend", "backend unknown"), f"torch {side.facts.get('torch', 'unknown')}"]
+    if side.facts.get("phantom device") == "yes":
+        told.append("phantom")
+    if side.num_steps:
+        told.append(f"{format_count(side.num_steps)} step" + ("s" if side.num_steps != 1 else ""))
+    return plain(f"device {side.device}, {', '.join(told)}; looked at: {side.moment}")
+
+
+def difference_rows(report: Comparison, width: int) -> list[list[str]]:
+    """Returns what differs in settings and facts: name, then a value for each trace, at most ``width`` characters each."""
+    return [
+        [plain(row.what, 40), *(NONE if value is None else shorten(plain(value), width) for value in row.values)]
+        for row in report.differences
+    ]
+
+
+def finding_rows(report: Comparison) -> list[tuple[str, str, str]]:
+    """Returns the findings that are not the same everywhere: fate ("new in B"), code, title."""
+    rows = []
+    for row in report.findings:
+        for number in range(1, len(row.found)):
+            fate, letter = row.fate(number), report.sides[number].letter
+            found, base = row.found[number], row.found[0]
+            if fate == "new" and found is not None:
+                rows.append((f"new in {letter}", found.code, f"{found.severity}: {plain(found.title, _LONGEST)}"))
+            elif fate == "gone" and base is not None:
+                rows.append((f"gone in {letter}", base.code, f"{base.severity}: {plain(base.title, _LONGEST)}"))
+            elif fate in {"worse", "better"} and found is not None and base is not None:
+                rows.append((f"{fate} in {letter}", found.code, f"{base.severity} → {found.severity}: {plain(found.title, _LONGEST)}"))
+    order = ("new", "worse", "better", "gone")
+    return sorted(rows, key=lambda row: order.index(row[0].split(" ")[0]))
+
+
+def num_alike(report: Comparison) -> int:
+    """Returns how many findings are the same everywhere."""
+    return sum(all(row.fate(number) == "same" for number in range(1, len(row.found))) for row in report.findings)
+
+
+def paths_differ(report: Comparison) -> str:
+    """Returns an example of a file that lies elsewhere in another trace; "" if none does."""
+    for row in report.sites or ():
+        for place, how in zip(row.places, row.how, strict=True):
+            first = row.places[0]
+            if how in {"path", "moved"} and place is not None and first is not None and first.path != place.path:
+                return common_end(first, place)
+    return ""
+
+
+def common_end(one: Place, other: Place) -> str:
+    """Returns the end that two paths share."""
+    parts = []
+    for left, right in zip(
+        reversed(one.path.replace("\\", "/").split("/")), reversed(other.path.replace("\\", "/").split("/")), strict=False
+    ):
+        if left != right:
+            break
+        parts.append(left)
+    return "/".join(reversed(parts))
