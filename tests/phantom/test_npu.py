@@ -141,6 +141,22 @@ def test_what_is_not_imitated_is_refused_by_name():
     assert done.returncode >= 0
 
 
+def test_inductor_is_refused_with_what_to_do_and_other_backends_compile():
+    program = (
+        "import torch, torch_npu\nfrom torch_npu.contrib import transfer_to_npu\n"
+        "run = lambda backend, device: print(torch.compile(torch.sin, backend=backend)(torch.zeros(3, device=device)).sum().item())\n"
+        "run('aot_eager', 'cuda')\nrun('inductor', 'cuda')"
+    )
+    done = on_phantom("npu:910b-64g", "-c", program)
+    assert done.stdout.split()[0] == "0.0"
+    assert done.returncode == 1
+    assert "does not imitate inductor, the code generator of torch.compile" in done.stderr
+    assert "Run with TORCH_COMPILE_DISABLE=1" in done.stderr
+    assert "cache_clear" not in done.stderr
+    done = on_phantom("npu:910b-64g", "-c", program, TORCH_COMPILE_DISABLE="1")
+    assert done.stdout.split() == ["0.0"] * 2, done.stderr
+
+
 def test_devices_are_as_many_as_given_and_one_more_is_an_error():
     program = "import torch, torch_npu; print(torch.npu.device_count()); torch.npu.set_device(8)"
     done = on_phantom("npu:910b-64g,devices=8", "-c", program)

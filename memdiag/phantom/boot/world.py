@@ -34,8 +34,10 @@ def begin() -> None:
     # before, and then Python kills a thread in the middle, which aborts the process.
     atexit.register(_let_threads_end)
     sys.meta_path.insert(0, _After({"torch._inductor.runtime.benchmarking": _time}))
+    is_npu = "MEMDIAG_PHANTOM_NPU_TOTAL" in os.environ and find_spec("torch_npu") is not None
+    if is_npu:
+        sys.meta_path.insert(0, _After({"torch_npu": lambda _: _refuse_compiling()}))
     if os.environ.get(_COMPUTE):
-        is_npu = find_spec("torch_npu") is not None and "MEMDIAG_PHANTOM_NPU_TOTAL" in os.environ
         sys.meta_path.insert(0, _After({"torch_npu" if is_npu else "torch": lambda _: _compute("PrivateUse1" if is_npu else "CUDA")}))
     if os.environ.get(_WORLD):
         sys.meta_path.insert(0, _After({
@@ -65,6 +67,10 @@ def _part(name: str, place: str) -> Any:
 
 def _compute(key: str) -> None:
     _part("memdiag_phantom_computing", os.path.join("computing", "__init__.py")).begin(sys.modules["torch"], key)
+
+
+def _refuse_compiling() -> None:
+    _part("memdiag_phantom_compiling", "compiling.py").begin(sys.modules["torch"])
 
 
 def _time(benchmarking: Any) -> None:

@@ -31,4 +31,7 @@ size_t refused_names(char *text, size_t room) {
   return at;
 }
 
+/* For what is refused in Python (boot/compiling.py). The texts must stay where they are. */
+EXPORT int memdiag_phantom_refuse(const char *function, const char *library) { return refuse(function, library); }
+
 EXPORT const char *aclGetRecentErrMsg(void) { return recent; }
