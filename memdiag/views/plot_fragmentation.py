@@ -9,7 +9,7 @@ import numpy as np
 from memdiag.errors import MemdiagError
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.table import Array
-from memdiag.views.plot_frame import Ask, Frame, Mark, frame_of, need_addresses, need_events, peak_of, thin
+from memdiag.views.plot_frame import Ask, Frame, Mark, frame_of, need_addresses, need_events, peak_of, settled, thin
 
 PARTS: tuple[str, ...] = ("rounding", "pending", "stranded", "foreign", "cache")
 
@@ -24,7 +24,7 @@ class FragmentationPlot:
         parts: Bytes of each of PARTS, bottom to top; with ``requested`` they add up to what is reserved.
         worst: Where stranded and foreign memory are most, in bytes of both.
         peak: Where most was reserved.
-        at_peak: Bytes of each of PARTS there.
+        at_peak: Bytes of ``requested`` and of each of PARTS there.
     """
 
     frame: Frame
@@ -44,7 +44,7 @@ def fragmentation_of(trace: Trace, device: DeviceTrace, ask: Ask) -> Fragmentati
     """
     need_events(trace, device, "fragmentation")
     need_addresses(trace, device, "fragmentation")
-    usage = device.usage
+    usage = device.usage.take(settled(device))
     known = (usage.cache >= 0) & (usage.reserved >= 0)
     if not known.any():
         raise MemdiagError(
@@ -59,7 +59,10 @@ def fragmentation_of(trace: Trace, device: DeviceTrace, ask: Ask) -> Fragmentati
     at = thin([usage.reserved, usage.requested, *whole.values()], ask.columns)
     worst, peak = int(np.argmax(lost)), peak_of(device, "reserved")
     row = max(peak.at, 0)
-    notes = ("cache, stranded, foreign: free memory as the next request that opens a segment sees it",)
+    notes = (
+        "amounts: at the peak",
+        "cache, stranded, foreign: free memory as the next request that opens a segment sees it",
+    )
     return FragmentationPlot(
         frame=frame_of(trace, device, ask.columns, notes),
         at=at,
@@ -67,5 +70,5 @@ def fragmentation_of(trace: Trace, device: DeviceTrace, ask: Ask) -> Fragmentati
         parts={name: whole[name][at] for name in PARTS},
         worst=Mark(worst, int(lost[worst]), ""),
         peak=peak,
-        at_peak={name: int(whole[name][row]) for name in PARTS},
+        at_peak={"requested": int(usage.requested[row]), **{name: int(whole[name][row]) for name in PARTS}},
     )

@@ -73,53 +73,56 @@ class Frame:
     """What is known of a run beside its curves.
 
     Attributes:
-        subtitle: The file, its device and its size, on one line.
+        facts: The file, its device and its size; the first ones matter most.
         num_events: Events of the trace.
         bands: Phases, in order; nothing where none is known.
         steps: First event and number of each training step.
         retries, ooms: Events at which cached memory was given back for a request, and at which memory ran out.
+        asked_bytes: What was asked for when memory ran out last.
         capacity_bytes: Bytes of the device; None: unknown.
         notes: What must be known to read the picture right.
     """
 
-    subtitle: str
+    facts: tuple[str, ...]
     num_events: int
     bands: tuple[Band, ...]
     steps: tuple[tuple[int, int], ...]
     retries: tuple[int, ...]
     ooms: tuple[int, ...]
+    asked_bytes: int
     capacity_bytes: int | None
     notes: tuple[str, ...]
 
 
 def frame_of(trace: Trace, device: DeviceTrace, columns: int, notes: Sequence[str] = ()) -> Frame:
     """Returns the frame of a device's run."""
-    starts = step_starts(device)
+    starts, ooms = step_starts(device), np.flatnonzero(device.events.action == schema.OOM)
     said = [*notes]
-    if device.num_events > 2 * columns:
+    if device.num_events > 4 * columns:
         said.append(f"each column of pixels keeps its highest and lowest of {format_count(device.num_events)} events")
     if trace.phantom:
         said.append("recorded on a device that is not there: sizes are real")
     return Frame(
-        subtitle=subtitle(trace, device),
+        facts=facts_of(trace, device),
         num_events=device.num_events,
         bands=bands_of(device, columns) if trace.bases.get("phase", "none") != "none" else (),
         steps=tuple(zip(starts["event"].tolist(), starts["step"].tolist(), strict=True)),
         retries=tuple(retries(device).tolist()),
-        ooms=tuple(np.flatnonzero(device.events.action == schema.OOM).tolist()),
+        ooms=tuple(ooms.tolist()),
+        asked_bytes=int(device.events.size[ooms[-1]]) if len(ooms) else 0,
         capacity_bytes=device.capacity_bytes,
         notes=tuple(said),
     )
 
 
-def subtitle(trace: Trace, device: DeviceTrace) -> str:
-    """Returns the file, its device and its size on one line."""
+def facts_of(trace: Trace, device: DeviceTrace) -> tuple[str, ...]:
+    """Returns the file, its device and its size."""
     path = PurePath(trace.path)
     name = f"{path.parent.name}/{path.name}" if path.stem.startswith("rank") and path.parent.name else path.name
     facts = [plain(name, _MOST_NAME), f"device {device.device}"]
     facts += [plain(trace.backend, 20)] if trace.backend else []
     facts += [f"torch {plain(trace.torch_version, 20)}"] if trace.torch_version else []
-    return "  ·  ".join([*facts, plural(device.num_events, "event"), plural(len(device.tensors), "tensor")])
+    return (*facts, plural(device.num_events, "event"), plural(len(device.tensors), "tensor"))
 
 
 def bands_of(device: DeviceTrace, columns: int) -> tuple[Band, ...]:
@@ -152,9 +155,21 @@ def thin(values: Sequence[Array], columns: int) -> Array:
     return np.unique(np.concatenate(chosen))
 
 
+def settled(device: DeviceTrace) -> Array:
+    """Returns, for every event, the one at which the call it belongs to is done: a free is two events, with no state between them.
+
+    A block that waits for a stream is another matter: its free is not followed by its completion.
+    """
+    events, n = device.events, device.num_events
+    then = np.arange(n)
+    halfway = (events.action[:-1] == schema.FREE_REQUESTED) & (events.action[1:] == schema.FREE_COMPLETED)
+    then[:-1] += halfway & (events.tensor[:-1] == events.tensor[1:])
+    return then
+
+
 def curve_of(device: DeviceTrace, name: str, columns: int) -> Curve | None:
     """Returns one of the curves of ``usage``; None where it is not known."""
-    values = device.usage[name]
+    values = device.usage[name][settled(device)]
     if not (values >= 0).any():
         return None
     at = thin([values], columns)

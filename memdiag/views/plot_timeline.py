@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from memdiag.trace.model import DeviceTrace, Trace
-from memdiag.views.plot_frame import Ask, Curve, Frame, Mark, curve_of, frame_of, need_events, peak_of
+from memdiag.views.plot_frame import Ask, Curve, Frame, Mark, curve_of, frame_of, need_events, peak_of, settled
 
 
 @dataclass(frozen=True)
 class TimelinePlot:
-    """Curves are None where the file does not know them."""
+    """Curves are None where the file does not know them; ``active`` also where no freed block ever waited for a stream."""
 
     frame: Frame
     reserved: Curve | None
@@ -27,6 +27,8 @@ def timeline_of(trace: Trace, device: DeviceTrace, ask: Ask) -> TimelinePlot:
     """
     need_events(trace, device, "timeline")
     reserved, active, allocated = (curve_of(device, name, ask.columns) for name in ("reserved", "active", "allocated"))
+    if active is not None and allocated is not None and not (device.usage.active > device.usage.allocated)[settled(device)].any():
+        active = None
     notes = () if reserved is not None else ("the file does not say how much was reserved",)
     return TimelinePlot(
         frame_of(trace, device, ask.columns, notes), reserved, active, allocated, peak_of(device, "reserved" if reserved else "allocated")

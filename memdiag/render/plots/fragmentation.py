@@ -1,0 +1,60 @@
+"""What reserved memory consists of over a run: all of it above, and below only what is beyond what tensors asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memdiag.render.plots.marks import PEAK_ROOM, capacity_room, draw_capacity, draw_events, draw_peak, event_handles, scale_for_run
+from memdiag.render.plots.page import Page
+from memdiag.render.plots.style import BLUE, PAPER, PURPLE, SKY, VERMILLION, Fill, PlotLook, scale_for
+from memdiag.units import format_bytes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from memdiag.trace.table import Array
+    from memdiag.views.plot_fragmentation import FragmentationPlot
+
+SIZE = (10.0, 6.6)
+ASKED = Fill("#c8c8c8")
+# From the bottom up: what cannot be used lies below what can.
+FILLS = {
+    "rounding": (Fill(BLUE), "rounding"),
+    "pending": (Fill(SKY, "...."), "pending (waiting for a stream)"),
+    "stranded": (Fill(VERMILLION, "xxxx"), "stranded (pieces too small)"),
+    "foreign": (Fill(PURPLE, "\\\\\\\\"), "foreign (other pool or stream)"),
+    "cache": (Fill(PAPER, "////"), "cache (usable)"),
+}
+
+
+def draw(data: FragmentationPlot, look: PlotLook) -> Page:
+    """Draws both panels."""
+    page = Page(look, SIZE, "What reserved memory consists of", data.frame, right=capacity_room(data.frame, data.peak.bytes))
+    there = [name for name, values in data.parts.items() if values.any()]
+    signs = [(page.patch(ASKED), f"asked for by tensors: {format_bytes(data.at_peak['requested'])}")]
+    signs += [(page.patch(FILLS[name][0]), f"{FILLS[name][1]}: {format_bytes(data.at_peak[name])}") for name in there]
+    page.foot(signs, event_handles(data.frame), page.phase_handles())
+    whole, rest = page.panels([1.25, 1])
+    page.bytes_axis(whole, scale_for_run(data.frame, data.peak.bytes), room_above=PEAK_ROOM)
+    beyond = data.requested * 0
+    for name in there:
+        beyond = beyond + data.parts[name]
+    highest = max(int(beyond.max()), 1)
+    page.bytes_axis(rest, (scale_for(highest, 4), highest))
+    page.area(whole, data.at, data.requested, ASKED)
+    _stack(page, whole, data, there, data.requested)
+    _stack(page, rest, data, there, data.requested * 0)
+    page.line(whole, data.at, data.requested + beyond, page.theme.ink, width=1.1)
+    page.line(rest, data.at, beyond, page.theme.muted, width=0.6)
+    draw_capacity(page, whole)
+    draw_events(page, rest)
+    draw_peak(page, whole, data.peak)
+    page.name_panel(rest, "beyond what was asked for")
+    return page
+
+
+def _stack(page: Page, axes: Axes, data: FragmentationPlot, names: list[str], base: Array) -> None:
+    for name in names:
+        above = base + data.parts[name]
+        page.area(axes, data.at, above, FILLS[name][0], below=base)
+        base = above

@@ -1,0 +1,90 @@
+"""Live memory by how long its tensors live, over a run; beside it how much of each was there at the peak."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memdiag.render.plots.marks import draw_events, event_handles
+from memdiag.render.plots.page import Page
+from memdiag.render.plots.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, YELLOW, Fill, PlotLook, scale_for
+from memdiag.units import format_bytes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from memdiag.views.plot_lifetimes import LifetimesPlot
+
+SIZE = (10.0, 5.4)
+FILLS = {
+    "persistent": Fill(BLUE),
+    "optimizer_state": Fill(GREEN, "\\\\\\\\"),
+    "survives_step": Fill(VERMILLION, "xxxx"),
+    "forward_to_backward": Fill(SKY),
+    "within_step": Fill(ORANGE, "////"),
+    "within_phase": Fill(PURPLE, "...."),
+    "temporary": Fill(YELLOW),
+    "unknown": Fill("#b5b5b5"),
+}
+_BESIDE = 2.55  # inches: the bar of the peak and the names
+_BAR = 0.32
+_GAP = 0.2
+_LINE = 0.36  # inches between two names
+
+
+def draw(data: LifetimesPlot, look: PlotLook) -> Page:
+    """Draws the layers, and names each beside the bar."""
+    page = Page(look, SIZE, "Live memory by how long tensors live", data.frame, right=_BESIDE, grey_phases=True)
+    page.foot(event_handles(data.frame), page.phase_handles())
+    (axes,) = page.panels([1])
+    total = data.layers[0].bytes * 0
+    for layer in data.layers:
+        total = total + layer.bytes
+    highest = max(int(total.max()), 1)
+    page.bytes_axis(axes, (scale_for(highest), highest), room_above=0.12)
+    base = data.layers[0].bytes * 0
+    for layer in data.layers:
+        above = base + layer.bytes
+        page.area(axes, data.at, above, FILLS[layer.key], below=base)
+        base = above
+    draw_events(page, axes)
+    axes.axvline(max(data.peak.at, 0), color=page.theme.ink, linewidth=1, linestyle=(0, (7, 3)), zorder=6)
+    _beside(page, axes, data)
+    return page
+
+
+def _beside(page: Page, axes: Axes, data: LifetimesPlot) -> None:
+    """Draws the bar of the peak and, right of it, the name of each layer in the order of the stack."""
+    from matplotlib.patches import Rectangle
+
+    bar = page.beside(axes, _GAP, _BAR)
+    bar.set_xlim(0, 1)
+    bar.set_ylim(axes.get_ylim())
+    bar.axis("off")
+    base = 0
+    for layer in data.layers:
+        bar.bar([0.5], [layer.at_peak], 1, bottom=base, **page.paint(FILLS[layer.key]))
+        base += layer.at_peak
+    names = page.beside(axes, _GAP + _BAR + 0.15, _BESIDE - _GAP - _BAR - 0.15)
+    wide, high = (size * inches for size, inches in zip(names.get_position().size, (page.width, page.height), strict=True))
+    names.set_xlim(0, wide)
+    names.set_ylim(0, high)
+    names.axis("off")
+    line = min(_LINE, high / len(data.layers))
+    for number, layer in enumerate(data.layers):
+        y = line * (number + 0.5)
+        names.add_patch(Rectangle((0, y - 0.07), 0.22, 0.14, **page.paint(FILLS[layer.key])))
+        names.text(
+            0.3, y, f"{layer.name}\n{format_bytes(layer.at_peak)}{_share(layer.at_peak, base)}", ha="left", va="center", fontsize=7.5,
+            linespacing=1.15, color=page.theme.ink,
+        )  # fmt: skip
+    where, _, details = data.peak.words.partition(", ")[2].partition(" (")
+    bar.annotate(
+        f"at the peak, {where}" + (f"\n({details}" if details else ""), (0, 0), xycoords="axes fraction", xytext=(0, -5),
+        textcoords="offset points", ha="left", va="top", fontsize=7.5, color=page.theme.muted, annotation_clip=False,
+    )  # fmt: skip
+
+
+def _share(part: int, whole: int) -> str:
+    if not part or not whole:
+        return ""
+    return f" ({part / whole:.0%})" if part / whole >= 0.01 else " (< 1%)"
