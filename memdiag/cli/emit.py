@@ -38,12 +38,14 @@ def emit(draw: Callable[[Look], str], output: Path | None) -> None:
         MemdiagError: It cannot be written.
     """
     from memdiag.cli.talk import look_of, say, write_out
+    from memdiag.redaction import is_on, redact_text
     from memdiag.render.look import Look
 
     if output is None:
         write_out(draw(look_of(sys.stdout)))
         return
     text = draw(Look(width=100))
+    text = redact_text(text) if is_on() else text
     try:
         output.write_text(text, encoding="utf-8", errors="backslashreplace")
     except OSError as error:

@@ -7,6 +7,7 @@ else to stderr. ``MEMDIAG_DEBUG=1`` shows the traceback of an error as well.
 from __future__ import annotations
 
 import os
+import sys
 from typing import Annotated
 
 import typer
@@ -35,6 +36,7 @@ from memdiag.cli.talk import say_error
 from memdiag.errors import COULD_NOT, DONE, MemdiagError
 
 INTERRUPTED = 130
+_REDACT = "--redact"
 
 app = typer.Typer(
     name="memdiag",
@@ -75,8 +77,27 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def options(
     _version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")] = False,
+    *,
+    redact: Annotated[
+        bool,
+        typer.Option(
+            "--redact", help="Leave paths, user names, command lines and environment out of all that is written (docs/redact.md)."
+        ),
+    ] = False,
 ) -> None:
     """Find out why an accelerator (CUDA, Ascend NPU) ran out of memory, and what would have prevented it."""
+    if redact:
+        from memdiag.redaction import turn_on
+
+        turn_on()
+
+
+def _to_the_front(arguments: list[str]) -> list[str]:
+    """Returns the arguments with ``--redact`` first, wherever it stood. What comes after ``record`` or ``--`` is another program's."""
+    ours = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    if _REDACT not in ours or "record" in ours[: ours.index(_REDACT)]:
+        return arguments
+    return [_REDACT, *(each for each in ours if each != _REDACT), *arguments[len(ours) :]]
 
 
 def _trace_back() -> None:
@@ -93,7 +114,7 @@ def main(arguments: list[str] | None = None) -> int:
         arguments: Without the name of the program; None: those of the process.
     """
     try:
-        app(arguments, prog_name="memdiag")
+        app(_to_the_front(sys.argv[1:] if arguments is None else arguments), prog_name="memdiag")
     except SystemExit as done:
         return done.code if isinstance(done.code, int) else DONE if done.code is None else COULD_NOT
     except KeyboardInterrupt:

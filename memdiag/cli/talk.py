@@ -18,9 +18,10 @@ def say(text: str) -> None:
     """Prints one line on stderr; a closed stderr is no error."""
     if sys.stderr is None:  # closed when Python began
         return
+    from memdiag.redaction import is_on, redact_text
     from memdiag.render.text import in_ascii, plain
 
-    line = plain(text)
+    line = plain(redact_text(text) if is_on() else text)
     if not _takes_unicode(sys.stderr):
         line = in_ascii(line)
     with contextlib.suppress(OSError, ValueError):
@@ -85,7 +86,10 @@ def write_out(text: str) -> None:
 
     What the encoding of stdout lacks is written as escapes.
     """
+    from memdiag.redaction import is_on, redact_text
+
     stream = sys.stdout
+    text = redact_text(text) if is_on() else text
     try:
         stream.write(text.encode(stream.encoding or "ascii", "backslashreplace").decode(stream.encoding or "ascii"))
         stream.flush()

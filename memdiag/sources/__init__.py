@@ -10,8 +10,10 @@ from os import PathLike
 from pathlib import Path
 
 from memdiag.errors import RefusedFile
+from memdiag.redaction import is_on
 from memdiag.registry import SOURCES, resolve
 from memdiag.sources.files import read_head
+from memdiag.sources.redacted import redacted
 from memdiag.trace.model import Trace
 
 
@@ -31,7 +33,7 @@ def load(path: str | PathLike[str]) -> Trace:
         source = resolve(target)
         if source.sniff(head):
             trace: Trace = source.read(file)
-            return trace
+            return redacted(trace) if is_on() else trace
     raise RefusedFile(
         f"{file} is not a memory trace in any format memdiag knows",
         "give a torch.cuda.memory._dump_snapshot() pickle, a torch profiler trace with profile_memory=True, or an Ascend profiler csv",

@@ -1,0 +1,50 @@
+"""A trace without what tells whose it is: paths, users, command lines, environment. What it says of memory stays as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from memdiag.findings import Note
+from memdiag.redaction import note_homes, redact_path, redact_text
+from memdiag.settings.conf import parse_conf
+from memdiag.settings.tables import known, newest
+from memdiag.trace.model import Trace
+from memdiag.trace.stacks import Frame, Stacks
+
+_BACKENDS = ("cuda", "npu")
+
+
+def redacted(trace: Trace) -> Trace:
+    """Returns ``trace`` without paths, names of users, and settings that no allocator knows."""
+    frames = trace.stacks.frames
+    note_homes([trace.path, *(frame.filename for frame in frames)])
+    stacks = Stacks([_frame(frame) for frame in frames], trace.stacks.offsets, trace.stacks.frame_ids)
+    recorded = trace.recorded
+    if recorded is not None:
+        recorded = replace(recorded, names=tuple(redact_text(name) for name in recorded.names))
+    strings = tuple(redact_text(text) for text in trace.strings)
+    notes = tuple(Note(note.code, redact_text(note.text)) for note in trace.notes)
+    path, settings = redact_path(trace.path), _settings(trace.settings)
+    return replace(trace, path=path, stacks=stacks, settings=settings, recorded=recorded, strings=strings, notes=notes)
+
+
+def _frame(frame: Frame) -> Frame:
+    return Frame(redact_path(frame.filename), frame.line, redact_text(frame.name))
+
+
+def _settings(value: Any) -> Any:
+    """Returns settings with the keys of allocators only; of a variable's text, the pairs that an allocator knows."""
+    if isinstance(value, Mapping):
+        return {redact_text(str(key)): _conf(item) if str(key).endswith("ALLOC_CONF") else _settings(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_settings(item) for item in value]
+    return redact_text(value) if isinstance(value, str) else value
+
+
+def _conf(text: Any) -> Any:
+    if not isinstance(text, str):
+        return _settings(text)
+    keys = {key for backend in _BACKENDS for key in known(backend, newest(backend))}
+    return ",".join(f"{key}:{redact_text(value)}" for key, value in parse_conf(text).items() if key in keys)

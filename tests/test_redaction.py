@@ -1,0 +1,171 @@
+"""``--redact``: planted secrets are in nothing that a command writes, and what explains the memory is still there."""
+
+from __future__ import annotations
+
+import base64
+import json
+import pickle
+import re
+import zlib
+from pathlib import Path
+
+import pytest
+
+from memdiag import redaction
+from memdiag.cli.main import main
+from memdiag.redaction import redact_path, redact_text
+
+ROOT = Path(__file__).parents[1]
+GOLDENS = ROOT / "tests" / "goldens"
+SECRETS = ("alicewong", "topsecretproject", "hunter2", "s3cr3t-bucket", "gpu-node-17", "corp.example")
+HOME = "/home/alicewong/topsecretproject"
+
+
+@pytest.fixture(autouse=True)
+def off_again(monkeypatch):
+    """The switch is an environment variable, and users are remembered: both are put back."""
+    monkeypatch.setenv(redaction.VARIABLE, "")
+    monkeypatch.setattr(redaction, "_users", set())
+    monkeypatch.setattr(redaction, "_named", [None])
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("File /home/bob/x/train.py, line 3", "File train.py, line 3"),
+        ("~/work/train.py", "train.py"),
+        ("/data/run", "…"),
+        ("in /home/bob/v/lib/python3.11/site-packages/torch/nn/modules/linear.py:5", "in site-packages/torch/nn/modules/linear.py:5"),
+        ("/usr/lib/python3.12/threading.py", "/lib/python3.12/threading.py"),
+        (r"C:\Users\bob\train.py", "train.py"),
+        ('{"path": "C:\\\\Users\\\\bob\\\\x.pkl"}', '{"path": "x.pkl"}'),
+        ("s3://bucket/key/rank0.pkl", "s3://…/rank0.pkl"),
+        ("file:///home/bob/x.pkl", "file://…/x.pkl"),
+        ("see https://pytorch.org/docs/stable/notes/cuda.html", "see https://pytorch.org/docs/stable/notes/cuda.html"),
+        ("https://bob:pw@host/x", "https://host/x"),
+        ("mail bob@corp.example", "mail [user]"),
+        ("PATH=/usr/bin:/home/bob/bin", "PATH=…:…"),
+        ("bytes/step, CUDA/NPU/CPU, 3/4 of it, and/or", "bytes/step, CUDA/NPU/CPU, 3/4 of it, and/or"),
+        ("layers.3.mlp (gelu) 1.5 GiB/s", "layers.3.mlp (gelu) 1.5 GiB/s"),
+    ],
+)
+def test_text(text, shown):
+    assert redact_text(text) == shown
+
+
+def test_a_user_is_known_once_a_home_was_seen():
+    assert redact_text("/home/carolx/a.py ran; carolx's run, xcarolx") == "a.py ran; [user]'s run, xcarolx"
+    redact_text("/home/train/a.py")
+    assert redact_text("train.py:3 train") == "train.py:3 train"  # a word of every report is no name
+
+
+def test_a_path_keeps_its_library():
+    assert redact_path("/var/torchinductor_dave/ab/cab.py") == "/torchinductor_/cab.py"
+    assert redact_path("/x/site-packages/y/site-packages/torch/a.py") == "site-packages/torch/a.py"
+
+
+def planted(path):
+    """A recording with secrets wherever a recording has text."""
+    content = pickle.loads((GOLDENS / "cuda-2.13.0-recorded" / "snapshot.pickle").read_bytes())
+    seen = set()
+
+    def change(value):
+        if isinstance(value, dict):
+            if id(value) not in seen:
+                seen.add(id(value))
+                if isinstance(value.get("filename"), str) and "site-packages" not in value["filename"]:
+                    value["filename"] = f"{HOME}/{value['filename'].rpartition('/')[2]}"
+                for item in value.values():
+                    change(item)
+        elif isinstance(value, list) and id(value) not in seen:
+            seen.add(id(value))
+            for item in value:
+                change(item)
+
+    change(content)
+    settings = content.setdefault("allocator_settings", {})
+    settings["PYTORCH_CUDA_ALLOC_CONF"] = "max_split_size_mb:512,hunter2:1"
+    settings["last_allocator_settings"] = {"PYTORCH_CUDA_ALLOC_CONF": "hunter2:1"}
+    own = content["memdiag"]
+    own["argv"] = ["python", f"{HOME}/train.py", "--password", "hunter2"]
+    own["cwd"], own["host"] = HOME, "gpu-node-17"
+    own["environment"] = {"PYTORCH_CUDA_ALLOC_CONF": "hunter2:1", "WANDB": "hunter2", "HOME": "/home/alicewong"}
+    content["external_annotations"] = [
+        {"stage": stage, "name": f"load s3://s3cr3t-bucket/x of alicewong from {HOME}", "device": 0, "time_us": time, "id": 1}
+        for stage, time in (("START", 1), ("END", 2))
+    ]
+    path.write_bytes(pickle.dumps(content, protocol=4))
+    return path
+
+
+@pytest.fixture
+def trace(tmp_path, monkeypatch):
+    folder = tmp_path / "alicewong" / "topsecretproject"
+    folder.mkdir(parents=True)
+    monkeypatch.chdir(folder)
+    return planted(folder / "run.pkl")
+
+
+def written(arguments, capsys, folder):
+    """All text that a command has printed or written, with what is compressed in a page unpacked."""
+    for file in folder.iterdir():
+        file.unlink()
+    status = main(arguments)
+    shown = capsys.readouterr()
+    text = shown.out + shown.err
+    for file in sorted(folder.rglob("*")):
+        data = file.read_bytes()
+        text += data.decode("latin-1")
+        for packed in re.findall(rb'id="memdiag-data">([^<]+)<', data):
+            text += zlib.decompress(base64.b64decode(packed)).decode()
+    assert status in {0, 1}, shown.err
+    return text
+
+
+COMMANDS = {
+    "analyze": ["analyze", "FILE"],
+    "analyze json": ["analyze", "FILE", "--json"],
+    "analyze md": ["analyze", "FILE", "-o", "OUT/report.md"],
+    "analyze html": ["analyze", "FILE", "--html", "OUT/report.html"],
+    "simulate": ["simulate", "FILE", "--policy", "expandable", "--out", "OUT/trace.pkl"],
+    "simulate json": ["simulate", "FILE", "--json", "--policy", "caching,lifecycle"],
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_nothing_planted_comes_out(name, trace, tmp_path, capsys):
+    out = tmp_path / "out"
+    out.mkdir()
+    if "html" in name and not (ROOT / "memdiag/render/html/assets/lang/zh.json").exists():
+        pytest.skip("the page is not there")
+    arguments = [str(trace) if each == "FILE" else each.replace("OUT", str(out)) for each in COMMANDS[name]]
+    plain = written(arguments, capsys, out)
+    assert any(secret in plain for secret in SECRETS), "nothing was planted where this command looks"
+    text = written([*arguments, "--redact"], capsys, out)
+    assert [secret for secret in SECRETS if secret in text] == []
+    if name == "analyze":
+        assert "train" in text
+
+
+def test_a_message_is_redacted_as_well(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    log = tmp_path / "train.log"
+    log.write_text(
+        f'  File "{HOME}/train.py", line 3, in <module>\n'
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.15 GiB of which "
+        "1.00 GiB is free. Process 77 has 78.00 GiB memory in use. Of the allocated memory 70.00 GiB is allocated by PyTorch, and "
+        "7.00 GiB is reserved by PyTorch but unallocated.\n"
+    )
+    assert main(["oom", str(log), "--json", "--redact"]) == 0
+    text = capsys.readouterr().out
+    assert json.loads(text)["messages"][0]["fields"]["requested_bytes"] == 2 << 30
+    assert [secret for secret in SECRETS if secret in text] == []
+
+
+def test_the_programs_own_arguments_are_not_ours():
+    from memdiag.cli.main import _to_the_front
+
+    assert _to_the_front(["record", "--", "x", "--redact"]) == ["record", "--", "x", "--redact"]
+    assert _to_the_front(["record", "python", "x", "--redact"]) == ["record", "python", "x", "--redact"]
+    assert _to_the_front(["--redact", "record", "x"]) == ["--redact", "record", "x"]
+    assert _to_the_front(["analyze", "x", "--redact", "--json"]) == ["--redact", "analyze", "x", "--json"]
