@@ -55,7 +55,7 @@ def run_of(trace: Path) -> dict[str, str]:
         return {}
     if not isinstance(manifest, dict):
         return {}
-    found = {}
+    found: dict[str, str] = {}
     for section, lead in (("versions", "version of "), ("environment", ""), ("phantom", "phantom ")):
         values = manifest.get(section)
         if isinstance(values, dict):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from memdiag.analyzers.names import short
 from memdiag.compare.model import NOTHING, Amount, Side, SiteRow
 from memdiag.units import format_bytes, format_count, plural
 
@@ -141,7 +142,7 @@ def _of_sites(number: int, sites: Iterable[SiteRow], base: str, other: str) -> I
         if before is None or after is None or before.bytes == after.bytes:
             continue
         larger = after if after.bytes > before.bytes else before
-        label = row.label
+        label = short(row.label)
         what = f"{kind_words(larger.category)} {label}" if label.startswith("(") else f"{kind_words(larger.category)} of {label}"
         yield Cause(after.bytes - before.bytes, what, _counts(before, after, base, other))
 
@@ -167,7 +168,7 @@ def _of_kinds(number: int, sites: Iterable[SiteRow]) -> Iterable[Cause]:
         kind = kind_words((after if after.bytes > before.bytes else before).category)
         total[kind] = total.get(kind, 0) + change
         if abs(change) > abs(most.get(kind, (0, ""))[0]):
-            most[kind] = (change, row.label)
+            most[kind] = (change, short(row.label))
     for kind, change in total.items():
         if change:
             at, label = most[kind]

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from memdiag.compare.model import Comparison, NameRow, SiteRow
 
 _FATES = {"new": "yellow", "worse": "bold red", "gone": "green", "better": "green"}
-_LEAST = 24  # columns for a place
+_LEAST, _SHORTEST = 24, 12  # columns for a place, where there is room and where there is none
+_COLUMN = 13  # columns for an amount
 
 
 def render(report: Comparison, look: Look = PLAIN) -> str:
@@ -43,15 +44,24 @@ def render(report: Comparison, look: Look = PLAIN) -> str:
 
 def _amounts(page: LightPage, report: Comparison) -> None:
     page.title(f"How much, {rows.when(report)}")
-    heads: list[Cell] = ["", *((head, "bold") for head in rows.heads(report))]
-    lines: list[Sequence[Cell]] = [heads]
-    lines += [[name, *values] for name, values in rows.usage_rows(report)]
     split = rows.split_rows(report)
-    lines += [[f"  {name}", *values] for name, values, _ in split]
-    lines += [[name, *values] for name, values in rows.count_rows(report)]
-    page.grid("l" + "r" * (len(heads) - 1), lines)
+    told = [*rows.usage_rows(report), *((f"  {name}", values) for name, values, _ in split), *rows.count_rows(report)]
+    heads = rows.heads(report)
+    for shown in _columns(page, report):
+        lines: list[Sequence[Cell]] = [["", *((heads[number], "bold") for number in shown)]]
+        lines += [[name, *(values[number] for number in shown)] for name, values in told]
+        page.grid("l" + "r" * len(shown), lines)
     if split:
         page.text("; ".join(f"{name}: {meaning}" for name, _, meaning in split) + ".", "dim", indent=2)
+
+
+def _columns(page: LightPage, report: Comparison) -> list[list[int]]:
+    """Returns which columns of bytes stand beside each other: all of them, or the base with as many others as there is room for."""
+    number = len(rows.heads(report))
+    each = max((page.width - _LEAST) // _COLUMN - 1, 1)
+    if len(report.sides) == 2 or number - 1 <= each:
+        return [list(range(number))]
+    return [[0, *range(first, min(first + each, number))] for first in range(1, number, each)]
 
 
 def _curves(page: LightPage, report: Comparison) -> None:
@@ -85,11 +95,19 @@ def _names(page: LightPage, report: Comparison) -> None:
 
 
 def _table(page: LightPage, report: Comparison, found: Sequence[SiteRow | NameRow], labels: Sequence[str], title: str) -> None:
-    """Adds a list of amounts; without the columns for which there is no room."""
-    shown = found[: report.top]
-    columns: list[tuple[str, list[str]]] = [
-        (head, [rows.byte_cells(row)[number] for row in shown]) for number, head in enumerate(rows.heads(report))
-    ]
+    """Adds a list of amounts, in several parts where the traces are too many for the width."""
+    for bytes_shown in _columns(page, report):
+        _part(page, report, found[: report.top], labels, title, bytes_shown)
+    if len(found) > report.top:
+        page.text(f"And {len(found) - report.top:,} more (--top, --json).", "dim", indent=2)
+
+
+def _part(
+    page: LightPage, report: Comparison, shown: Sequence[SiteRow | NameRow], labels: Sequence[str], title: str, bytes_shown: Sequence[int]
+) -> None:
+    """Adds a list with some of the columns of bytes; without the other columns for which there is no room."""
+    heads = rows.heads(report)
+    columns: list[tuple[str, list[str]]] = [(heads[number], [rows.byte_cells(row)[number] for row in shown]) for number in bytes_shown]
     columns.append(("tensors", [rows.tensor_cell(row) for row in shown]))
     if any(amount is not None and amount.life is not None for row in shown for amount in row.amounts):
         columns.append((rows.life_title(report), [rows.life_cell(row) for row in shown]))
@@ -98,20 +116,16 @@ def _table(page: LightPage, report: Comparison, found: Sequence[SiteRow | NameRo
         return 2 + sum(max(cells(text) for text in (head, *values)) + 2 for head, values in columns)
 
     hidden = []
-    while len(columns) > 3 and width() + _LEAST > page.width:
+    while len(columns) > len(bytes_shown) and width() + _LEAST > page.width:
         hidden.append(columns.pop()[0])
     room = page.width - width()
-    heads: list[Cell] = [*((head, "dim") for head, _ in columns), (title, "dim")]
-    lines: list[Sequence[Cell]] = [heads]
+    lines: list[Sequence[Cell]] = [[*((head, "dim") for head, _ in columns), (title, "dim")]]
     for number, label in enumerate(labels):
-        values: list[Cell] = [column[number] for _, column in columns]
-        values[len(rows.heads(report)) - 1] = (str(columns[len(rows.heads(report)) - 1][1][number]), "bold")
-        lines.append([*values, shorten(label, max(room, _LEAST))])
+        values: list[Cell] = [(column[number], "bold" if "-" in head else "") for head, column in columns]
+        lines.append([*values, shorten(label, max(room, _SHORTEST))])
     page.grid("r" * len(columns) + "l", lines)
     if hidden:
         page.text(f"Not shown for lack of room: {', '.join(reversed(hidden))} (--json, or a wider terminal).", "dim", indent=2)
-    if len(found) > len(shown):
-        page.text(f"And {len(found) - len(shown):,} more (--top, --json).", "dim", indent=2)
 
 
 def _differences(page: LightPage, report: Comparison) -> None:

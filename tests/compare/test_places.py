@@ -1,0 +1,82 @@
+"""Places are found again: on another machine, after edits above and inside a function, under another name."""
+
+from __future__ import annotations
+
+import pytest
+
+from memdiag.compare.model import Place
+from memdiag.compare.places import Known, match, same_files
+
+
+def at(path, line, function):
+    return Place(f"{path.rsplit('/', 1)[-1]}:{line} {function}", path, line, function)
+
+
+def lines_of(*places, more=()):
+    lines: dict[str, set] = {}
+    for place in places:
+        lines.setdefault(place.path, set()).add((place.function, place.line))
+    for path, function, line in more:
+        lines.setdefault(path, set()).add((function, line))
+    return {path: frozenset(found) for path, found in lines.items()}
+
+
+def known(*places, more=()):
+    return Known(places, lines_of(*places, more=more))
+
+
+def test_a_file_on_another_machine_is_found_by_the_longest_end_that_its_path_shares():
+    base = {"/home/ann/job/model/layers.py", "/home/ann/job/other/layers.py", "/home/ann/job/train.py"}
+    other = {"C:\\work\\job\\model\\layers.py", "/srv/other/layers.py", "/srv/train.py", "/srv/new.py"}
+    assert same_files(base, other) == {
+        "C:\\work\\job\\model\\layers.py": "/home/ann/job/model/layers.py",
+        "/srv/other/layers.py": "/home/ann/job/other/layers.py",
+        "/srv/train.py": "/home/ann/job/train.py",
+    }
+
+
+def test_a_file_that_is_there_under_its_own_path_is_no_other():
+    assert same_files({"/a/x/train.py", "/b/train.py"}, {"/b/train.py"}) == {"/b/train.py": "/b/train.py"}
+
+
+def test_equal_places_are_the_same_and_other_paths_are_said():
+    base = known(at("/a/train.py", 38, "mlp"), at("/a/train.py", 50, "main"))
+    assert match(base, known(at("/a/train.py", 50, "main"), at("/a/train.py", 38, "mlp"))) == [(1, "same"), (0, "same")]
+    assert match(base, known(at("/b/train.py", 38, "mlp"))) == [(0, "path")]
+
+
+def test_lines_that_moved_together_are_paired_in_their_order_although_one_is_equal_by_chance():
+    base = known(at("/t.py", 38, "mlp"), at("/t.py", 40, "mlp"), more=[("/t.py", "main", n) for n in (60, 70)])
+    other = known(at("/t.py", 40, "mlp"), at("/t.py", 42, "mlp"), more=[("/t.py", "main", n) for n in (62, 72)])
+    assert match(base, other) == [(0, "moved"), (1, "moved")]
+
+
+def test_in_a_file_that_was_not_edited_equal_lines_are_the_same_and_others_do_not_cross_them():
+    more = [("/t.py", "main", n) for n in (60, 70)]
+    base = known(at("/t.py", 38, "mlp"), at("/t.py", 50, "mlp"), more=more)
+    other = known(at("/t.py", 50, "mlp"), at("/t.py", 61, "mlp"), more=more)
+    assert match(base, other) == [(1, "same"), None]
+
+
+def test_the_nearest_line_of_the_function_is_taken_and_a_new_one_stays_new():
+    base = known(at("/t.py", 38, "mlp"), at("/t.py", 90, "mlp"))
+    other = known(at("/t.py", 10, "mlp"), at("/t.py", 41, "mlp"), at("/t.py", 93, "mlp"), at("/t.py", 41, "other"))
+    assert match(base, other) == [None, (0, "moved"), (1, "moved"), None]
+
+
+def test_a_function_that_was_renamed_is_found_by_its_line_where_the_file_is_the_same():
+    more = [("/t.py", "main", n) for n in (60, 70)]
+    assert match(known(at("/t.py", 38, "mlp"), more=more), known(at("/t.py", 38, "feed_forward"), more=more)) == [(0, "renamed")]
+    assert match(known(at("/t.py", 38, "mlp")), known(at("/t.py", 38, "feed_forward"))) == [None]
+
+
+def test_places_without_a_file_are_found_by_what_is_said_of_them():
+    base = Known([Place("(no stack)"), Place("(before the recording began)")])
+    assert match(base, Known([Place("(before the recording began)"), Place("(else)")])) == [(1, "words"), None]
+
+
+@pytest.mark.parametrize("count", [1, 700, 1500])
+def test_every_line_of_the_shorter_list_finds_one(count):
+    base = known(*(at("/t.py", 10 * n, "f") for n in range(count)))
+    other = known(*(at("/t.py", 10 * n + 3, "f") for n in range(count)))
+    assert match(base, other) == [(n, "moved") for n in range(count)]
