@@ -152,6 +152,19 @@ CHECK_RENDERERS: dict[str, str] = {
     "github": "memdiag.render.check_github:render",
 }
 
+# Where ``memdiag fleet`` reads its files.
+FLEET_ENGINES: dict[str, str] = {
+    "local": "memdiag.fleet.local:Local",
+    "ray": "memdiag.fleet.on_ray:OnRay",
+}
+
+# What ``memdiag fleet`` found.
+FLEET_RENDERERS: dict[str, str] = {
+    "terminal": "memdiag.render.fleet:render",
+    "json": "memdiag.render.fleet_json:render",
+    "md": "memdiag.render.fleet_markdown:render",
+}
+
 
 def resolve(target: str) -> Any:
     """Imports ``"module"`` or ``"module:attribute"`` and returns it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from memdiag.errors import MemdiagError
 
@@ -58,3 +59,18 @@ def plural(count: int, noun: str, many: str | None = None) -> str:
     """Returns ``1 block``, ``3 blocks``, ``2,000 entries``."""
     word = noun if count == 1 else many or noun + "s"
     return f"{format_count(count)} {word}"
+
+
+def format_ranges(numbers: Iterable[int], limit: int = 0) -> str:
+    """Returns whole numbers as ranges: ``0-3, 7``; in at most ``limit`` characters, the rest left out (0: all)."""
+    parts: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if parts and parts[-1][1] == number - 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    shown = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)
+    if not limit or len(shown) <= limit:
+        return shown
+    kept = shown[: limit - 3].rpartition(", ")[0]
+    return f"{kept}, …" if kept else f"{shown[: limit - 1]}…"

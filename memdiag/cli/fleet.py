@@ -1,10 +1,219 @@
-"""``memdiag fleet``: diagnose every rank of a run at once."""
+"""``memdiag fleet``: the files of all ranks of a run in, one report out."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from memdiag.cli.budgets import end_if_hit, read_budgets
 from memdiag.errors import MemdiagError
 
+if TYPE_CHECKING:
+    from memdiag.fleet.files import File
+    from memdiag.fleet.model import FleetReport
+    from memdiag.fleet.run import Engine
+    from memdiag.fleet.store import Store
 
-def fleet() -> None:
-    """Diagnose every rank of a run at once."""
-    raise MemdiagError("memdiag fleet is being built", "")
+_SECONDS = 60.0
+_ALSO = ("oom", "odd", "broken")
+_PICTURES = (".png", ".svg", ".pdf")
+
+
+def fleet(
+    paths: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="PATH…",
+            help="Run directories, trace files, patterns in quotes ('run/*/rank*.pkl'), addresses (s3://bucket/run/).",
+            show_default=False,
+        ),
+    ],
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts (docs/fleet.md).")] = False,
+    as_md: Annotated[bool, typer.Option("--md", help="Print markdown, to paste into an issue.")] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="DIR",
+            help="Keep results there, so that a second run goes on where this one ended; fleet.json and fleet.md are written there too.",
+            show_default=False,
+        ),
+    ] = None,
+    heatmap: Annotated[
+        Path | None,
+        typer.Option("--heatmap", metavar="FILE", help="Draw bytes by rank and step: .png, .svg or .pdf.", show_default=False),
+    ] = None,
+    capacity: Annotated[
+        str | None,
+        typer.Option("--capacity", metavar="SIZE", help="Memory of a device, as 64GiB; left out: as recorded.", show_default=False),
+    ] = None,
+    tune: Annotated[
+        bool, typer.Option("--tune", help="Search one line of allocator settings for all ranks, and replay it on each.")
+    ] = False,
+    budget: Annotated[float, typer.Option("--budget-seconds", metavar="N", min=0.0, help="Time for the search of --tune.")] = _SECONDS,
+    engine: Annotated[str, typer.Option("--engine", metavar="local|ray", help="Processes of this machine, or a Ray cluster.")] = "local",
+    address: Annotated[str | None, typer.Option("--address", metavar="HOST:PORT", help="Of the Ray cluster.", show_default=False)] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option("--workers", metavar="N", min=1, help="Files read at once; left out: one for each processor.", show_default=False),
+    ] = None,
+    top: Annotated[int, typer.Option("--top", metavar="N", min=1, help="Rows in each list.")] = 8,
+    fail_on: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fail-on",
+            metavar="oom|odd|broken|warning|critical|CODE",
+            help="Exit with 1 if there is such a rank, file or finding; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Diagnose every rank of a run: who ran out, who needs most and why, and what all of them have in common.
+
+    For example: memdiag fleet memdiag-20261121-213027/ -o study
+
+    Ranks are compared with those that hold the same part of the model, so that the first stage of a pipeline is not odd for holding the
+    embedding. A file that cannot be read is reported and stops nothing.
+
+    Exit code: 0 done, 1 a --fail-on was hit, 2 it could not be done (no file could be read).
+    """
+    budgets = read_budgets(fail_on, "for example --fail-on oom or --fail-on MD201", _ALSO, "oom, odd, broken, warning, critical nor a code")
+
+    from memdiag.cli.emit import emit, form_of
+    from memdiag.fleet.files import find
+    from memdiag.registry import FLEET_ENGINES, FLEET_RENDERERS, resolve
+    from memdiag.units import parse_bytes
+
+    form = form_of(as_json=as_json, as_md=as_md, output=None)
+    size = parse_bytes(capacity) if capacity is not None else None
+    if size is not None and size <= 0:
+        raise MemdiagError(f"--capacity {capacity}: no device has so much memory", "for example --capacity 64GiB")
+    if engine not in FLEET_ENGINES:
+        raise MemdiagError(f"--engine {engine}: neither {' nor '.join(FLEET_ENGINES)}", "--engine local reads files on this machine")
+    if address is not None and engine != "ray":
+        raise MemdiagError("--address is that of a Ray cluster", "add --engine ray")
+    if heatmap is not None and heatmap.suffix.lower() not in _PICTURES:
+        raise MemdiagError(f"--heatmap {heatmap}: not a picture that can be drawn", f"end its name in {', '.join(_PICTURES)}")
+    files, said = find(paths)
+    report = _report(files, resolve(FLEET_ENGINES[engine]), workers, address, output, size, budget if tune else None, said)
+
+    render = resolve(FLEET_RENDERERS[form])
+    emit(lambda look: render(report, look, top), None)
+    if output is not None:
+        _write(report, output, top)
+    if heatmap is not None:
+        _draw(report, heatmap)
+    if not report.ranks:
+        raise MemdiagError("none of the files could be read", report.broken[0].message if report.broken else "")
+    end_if_hit(_over(report, budgets))
+
+
+def _report(
+    files: list[File], make: Any, workers: int | None, address: str | None, output: Path | None, capacity: int | None,
+    seconds: float | None, said: list[str],
+) -> FleetReport:  # fmt: skip
+    """Reads all files and makes the report; ``seconds`` is the time for a search of settings, None: none is made."""
+    from dataclasses import replace
+
+    from memdiag.cli.talk import busy, say
+    from memdiag.fleet.rollup import roll_up
+    from memdiag.fleet.store import Store
+
+    store = Store(output) if output is not None else None
+    for sentence in said:
+        say(sentence)
+    with busy("starting …"):
+        engine = make(workers=workers, address=address)
+    try:
+        results, num_kept = _read(files, engine, store)
+        with busy("putting together what was found …"):
+            report = roll_up(files, results, capacity=capacity, num_kept=num_kept)
+        if seconds is not None and report.ranks:
+            report = _with_setting(report, files, engine, store, capacity, seconds)
+        return replace(report, notes=(*said, *report.notes))
+    finally:
+        engine.close()
+
+
+def _read(files: list[File], engine: Engine, store: Store | None) -> tuple[list[dict[str, Any]], int]:
+    """Reads all files; says on Ctrl-C what is kept."""
+    from memdiag.cli.progress import Line, bar
+    from memdiag.cli.talk import say
+    from memdiag.fleet.run import read_all
+    from memdiag.trace import compiled
+
+    done = 0
+    if compiled.is_cold():
+        say("building the compiled parts of memdiag: once, about 20 seconds")
+        read_all(files[:1], engine, store)  # once, not in every process
+
+    with Line() as line:
+
+        def told(number: int, most: int, broken: int) -> None:
+            nonlocal done
+            done = number
+            line(f"{bar(number / most)} {number:,} of {most:,} files" + (f", {broken:,} broken" if broken else ""))
+
+        try:
+            return read_all(files, engine, store, told)
+        except KeyboardInterrupt:
+            line.__exit__()
+            kept = "the same command goes on from there" if store is not None else "nothing is kept: -o DIR does"
+            say(f"interrupted: {done:,} of {len(files):,} files were read; {kept}")
+            raise
+
+
+def _with_setting(
+    report: FleetReport, files: list[File], engine: Engine, store: Store | None, capacity: int | None, seconds: float
+) -> FleetReport:
+    from memdiag.cli.progress import Line, bar
+    from memdiag.fleet.run import with_setting
+
+    with Line() as line:
+        return with_setting(
+            report, files, engine, store, lambda done, most, _: line(f"{bar(done / most)} replayed on {done:,} of {most:,} ranks"),
+            capacity=capacity, seconds=seconds,
+            searching=lambda done, most: line(f"{bar(done / most)} {done} settings of at most {most}"),
+        )  # fmt: skip
+
+
+def _write(report: FleetReport, folder: Path, top: int) -> None:
+    """Writes the report into the folder of results, as JSON and markdown."""
+    from memdiag.cli.emit import emit
+    from memdiag.registry import FLEET_RENDERERS, resolve
+
+    for form in ("json", "md"):
+        render = resolve(FLEET_RENDERERS[form])
+        emit(lambda look, render=render: render(report, look, top), folder / f"fleet.{form}")  # type: ignore[misc]
+
+
+def _draw(report: FleetReport, file: Path) -> None:
+    from memdiag.cli.talk import busy, say
+
+    if report.heat is None:
+        raise MemdiagError(f"--heatmap {file}: there is nothing to draw", "the files hold states of memory, not its history")
+    with busy("drawing …"):
+        from memdiag.render.fleet_picture import draw
+
+        try:
+            draw(report, file)
+        except OSError as error:
+            raise MemdiagError(f"{file}: cannot be written: {error.strerror or error}", "check the directory and its mode") from None
+    say(f"wrote {file}")
+
+
+def _over(report: FleetReport, budgets: list[str]) -> list[str]:
+    """What of the report is over budget, in words."""
+    there = {
+        "oom": any(row.ran_out for row in report.ranks),
+        "odd": any(odd.delta_bytes > 0 for odd in report.odd),
+        "broken": bool(report.broken),
+    }
+    hits = [word for word in _ALSO if word in budgets and there[word]]
+    severities = {"warning": ("critical", "warning"), "critical": ("critical",)}
+    wanted = {severity for budget in budgets for severity in severities.get(budget, ())}
+    return [*hits, *(finding.code for finding in report.findings if finding.severity in wanted or finding.code in budgets)]

@@ -1,0 +1,146 @@
+"""How one rank differs from another: what it holds more of, and what that points to.
+
+Both are looked at when most is allocated. Twice as many tensors of a part are another cause (micro-batches in flight, as in the first
+stages of a pipeline) than tensors twice as large (longer sequences, more tokens for an expert).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from memdiag.fleet.facts import EXPERTS
+from memdiag.fleet.model import Difference
+from memdiag.units import format_bytes, format_count
+
+Facts = Mapping[str, Any]
+UNUSED = "unused"
+MOST = 8
+_OF_MODEL = frozenset({"parameter", "gradient", "optimizer_state"})
+_ENDED = 0.7  # of the events of the other: it stopped earlier
+_NOTABLE = 0.05
+_KINDS = {
+    "parameter": "parameters", "gradient": "gradients", "optimizer_state": "optimizer state", "activation": "activations",
+    "input": "inputs", "temporary": "temporary tensors", "collective": "buffers of collectives", "workspace": "workspaces",
+    "unknown": "tensors of unknown kind",
+}  # fmt: skip
+
+
+def differences(here: Facts, there: Facts, *, reserved: bool = True) -> list[Difference]:
+    """Returns all that differs, most bytes first; the parts add up to the difference of the active peaks.
+
+    Args:
+        here, there: Facts of two ranks.
+        reserved: Whether what is reserved beyond what is in use counts as a part: then they add up to the difference of the reserved
+            peaks.
+    """
+    mine, others = _parts(here), _parts(there)
+    found = []
+    for key in sorted(mine.keys() | others.keys()):
+        (size, number), (size_there, number_there) = mine.get(key, (0, 0)), others.get(key, (0, 0))
+        if size != size_there:
+            found.append(Difference(*key, size - size_there, size, size_there, number, number_there))
+    if reserved and (own := unused(here)) is not None and (theirs := unused(there)) is not None and own != theirs:
+        found.append(Difference(UNUSED, "", own - theirs, own, theirs, 0, 0))
+    return sorted(found, key=lambda each: (-abs(each.delta_bytes), each.kind, each.part))
+
+
+def places(here: Facts, there: Facts) -> tuple[tuple[str, int], ...]:
+    """Returns the places in the code that differ most: (place, bytes more)."""
+    mine, others = ({place: size for place, size, _ in facts.get("places", ())} for facts in (here, there))
+    more = [(place, mine.get(place, 0) - others.get(place, 0)) for place in sorted(mine.keys() | others.keys())]
+    return tuple(sorted((each for each in more if each[1]), key=lambda each: (-abs(each[1]), each[0]))[:MOST])
+
+
+def unused(facts: Facts) -> int | None:
+    """Returns the bytes by which the reserved peak exceeds what was ever in use at once; None: unknown."""
+    reserved, active = facts.get("peak_reserved_bytes"), facts.get("fullest_active_bytes")
+    return None if reserved is None or active is None else max(int(reserved) - int(active), 0)
+
+
+def cause_of(found: list[Difference], here: Facts, there: Facts) -> tuple[str, str]:
+    """Returns what the differences point to: a word for programs, and the cause with its numbers for people."""
+    total = sum(each.delta_bytes for each in found)
+    if _ended(here, there) and total < 0:
+        return "ended", _ended_words(here, there)
+    if not found or not total:
+        return "unknown", "nothing that is live tells why"
+    sign = 1 if total > 0 else -1
+    sums: dict[str, int] = {}
+    for each in found:
+        sums[_cause(each)] = sums.get(_cause(each), 0) + each.delta_bytes
+    cause = max(sums, key=lambda name: (sums[name] * sign, name))
+    own = [each for each in found if _cause(each) == cause and each.delta_bytes * sign > 0]
+    if not own:
+        return "unknown", "nothing that is live tells why"
+    if cause == "larger" and _input_ratio(here, there) is not None:
+        cause = "data"
+    return cause, _words(cause, own, sums["larger" if cause == "data" else cause], here, there)
+
+
+def _parts(facts: Facts) -> dict[tuple[str, str], tuple[int, int]]:
+    return {(kind, part): (size, number) for kind, part, size, number in facts.get("parts", ())}
+
+
+def _cause(each: Difference) -> str:
+    if each.kind == UNUSED:
+        return "unused"
+    if each.kind in _OF_MODEL:
+        return "model"
+    if each.part.endswith(EXPERTS):
+        return "experts"
+    if each.kind == "collective":
+        return "communication"
+    if not each.num_here or not each.num_there:
+        return "more"
+    number = math.log(each.num_here / each.num_there)
+    size = math.log((each.bytes_here / each.num_here) / (each.bytes_there / each.num_there))
+    return "larger" if abs(size) > abs(number) else "more"
+
+
+def _input_ratio(here: Facts, there: Facts) -> float | None:
+    """Returns how much larger the largest input is than the other's; None: it is as large, or one is not known."""
+    mine, other = here.get("largest_input_bytes"), there.get("largest_input_bytes")
+    if not mine or not other or abs(mine / other - 1) < _NOTABLE:
+        return None
+    return float(mine / other)
+
+
+def _ended(here: Facts, there: Facts) -> bool:
+    return here.get("num_events", 0) < _ENDED * there.get("num_events", 0) and _last_step(here) < _last_step(there)
+
+
+def _ended_words(here: Facts, there: Facts) -> str:
+    return f"its trace ends in step {max(_last_step(here), 0)}, the other's in step {_last_step(there)}"
+
+
+def _last_step(facts: Facts) -> int:
+    steps = facts.get("steps") or ()
+    return int(steps[-1][0]) if steps else -1
+
+
+def _words(cause: str, own: list[Difference], total: int, here: Facts, there: Facts) -> str:
+    amount, more = format_bytes(abs(total)), "more" if total > 0 else "less"
+    first = own[0]
+    if cause == "unused":
+        return f"{amount} {more} is reserved without being in use: cache, or pieces that do not fit"
+    if cause == "model":
+        return f"{amount} {more} of the model: {_named(first)}"
+    if cause == "communication":
+        return f"{amount} {more} in buffers of collectives"
+    kind = _KINDS[first.kind]
+    if cause == "experts":
+        return f"{amount} {more} in experts ({_named(first)}): {'more' if total > 0 else 'fewer'} tokens were sent to its experts"
+    if cause == "more":
+        counts = f"{format_count(first.num_here)} {kind} of {first.part} at once against {format_count(first.num_there)}"
+        hint = ", as with other micro-batches in flight" if first.kind == "activation" and min(first.num_here, first.num_there) else ""
+        return f"{amount} {more}: {counts}{hint}"
+    times = (first.bytes_here / first.num_here) / (first.bytes_there / first.num_there)
+    said = f"{amount} {more}: {kind} of {first.part} are {times:.2f} times as large"
+    ratio = _input_ratio(here, there)
+    return said + (f", its largest input {ratio:.2f} times: {'longer' if ratio > 1 else 'shorter'} data" if ratio is not None else "")
+
+
+def _named(each: Difference) -> str:
+    return f"{_KINDS[each.kind]} of {each.part}" if each.part else _KINDS[each.kind]

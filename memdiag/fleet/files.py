@@ -1,0 +1,178 @@
+"""Which files a fleet consists of, and which rank each of them is.
+
+A directory is a run of ``memdiag record`` (rank0.pkl, rank1.pkl …), several of them (one for each machine of a job), or anything with
+snapshots below it. Files are in the natural order of their names, so that 2 comes before 10.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from memdiag.errors import MemdiagError
+from memdiag.fleet.fetch import PACKED, fsspec, is_url
+
+_RECORDED = re.compile(r"rank(\d+)\.pkl")
+_RANK = re.compile(r"rank[_.=-]?(\d{1,7})(?!\d)", re.IGNORECASE)
+_NUMBER = re.compile(r"[._-](\d{1,7})(?=(?:\.[A-Za-z]\w*)+$)")
+_DIGITS = re.compile(r"(\d+)")
+_SNAPSHOTS = (".pkl", ".pickle")
+_OTHERS = (".html", ".npz", ".csv", ".db", ".json")
+_NOT_TRACES = frozenset({"manifest.json", "find-max.json", "fleet.json"})
+_MAGIC = re.compile(r"[*?\[]")
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """One file of a fleet.
+
+    Attributes:
+        url: Absolute path, or address.
+        name: What it is called in reports: as it was given.
+        size: Bytes; None: unknown.
+        stamp: Changes when the file does: its time of change, or what the object store has for it.
+    """
+
+    url: str
+    name: str
+    size: int | None = None
+    stamp: str = ""
+
+
+def find(given: Iterable[str]) -> tuple[list[File], list[str]]:
+    """Returns the files that paths, patterns and addresses stand for, each once, and what to say about the choice.
+
+    Raises:
+        MemdiagError: One stands for nothing, or cannot be listed.
+    """
+    files: dict[str, File] = {}
+    said: list[str] = []
+    for text in given:
+        found = _remote(text) if is_url(text) else _local(text, said)
+        if not found:
+            raise MemdiagError(f"{text}: no trace files there", "give files, a run directory, or a pattern in quotes: 'run/rank*.pkl'")
+        files |= {file.url: file for file in found if file.url not in files}
+    return list(files.values()), said
+
+
+def number_of(name: str) -> int | None:
+    """Returns the rank that a name tells: of the file (rank12.pkl, x_rank_12_y.pickle, trace.12.pickle), else of a folder; None: none."""
+    path = PurePosixPath(name.replace("\\", "/"))
+    for part in (path.name, *(parent.name for parent in path.parents)):
+        if found := _RANK.search(part):
+            return int(found[1])
+    last = _NUMBER.search(path.name)
+    return int(last[1]) if last else None
+
+
+def natural(name: str) -> list[Any]:
+    """Returns a key by which names sort as people count: rank2 before rank10."""
+    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in _DIGITS.split(name) if part]
+
+
+def _local(text: str, said: list[str]) -> list[File]:
+    path = Path(text)
+    if path.is_dir():
+        return [_file(each) for each in _in_folder(path, said)]
+    if path.exists() or not _MAGIC.search(text):
+        return [_file(path)]  # also what is not there: a rank whose file is missing is a broken one
+    matches = sorted(glob.glob(text, recursive=True), key=natural)  # noqa: PTH207 - Path.glob takes no absolute pattern
+    return [_file(inside) for match in matches for inside in (_in_folder(Path(match), said) if Path(match).is_dir() else [Path(match)])]
+
+
+def _file(path: Path) -> File:
+    absolute = os.path.abspath(path)  # noqa: PTH100 - resolve() would follow links: the name given is the name shown
+    try:
+        state = path.stat()
+    except OSError:
+        return File(absolute, str(path))
+    return File(absolute, str(path), state.st_size, str(state.st_mtime_ns))
+
+
+def _in_folder(folder: Path, said: list[str]) -> list[Path]:
+    own = _recorded(folder)
+    if own:
+        return own
+    runs = sorted((ranks for run in folder.glob("memdiag-*") if run.is_dir() and (ranks := _recorded(run))), key=_written, reverse=True)
+    if runs:
+        return _one_job(runs, said)
+    below = [path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(".")]
+    return sorted(_traces(below), key=lambda path: natural(str(path)))
+
+
+def _recorded(folder: Path) -> list[Path]:
+    """The ranks of a run of ``memdiag record``."""
+    return sorted((path for path in folder.glob("rank*.pkl") if _RECORDED.fullmatch(path.name)), key=lambda path: natural(path.name))
+
+
+def _written(ranks: Sequence[Path]) -> int:
+    return max(path.stat().st_mtime_ns for path in ranks)
+
+
+def _one_job(runs: Sequence[list[Path]], said: list[str]) -> list[Path]:
+    """Returns the files of the newest job: the newest run, and older ones with ranks that it lacks (of other machines)."""
+    taken: dict[str, Path] = {}
+    left_out = 0
+    for ranks in runs:
+        names = {path.name for path in ranks}
+        if names & taken.keys():
+            left_out += 1
+        else:
+            taken |= {path.name: path for path in ranks}
+    if left_out:
+        said.append(f"{left_out} older run(s) here have the same ranks and are left out; name their folder to look at them")
+    return [taken[name] for name in sorted(taken, key=natural)]
+
+
+def _traces(paths: Iterable[Any]) -> list[Any]:
+    """Returns those that look like traces: snapshots if there are any, else files of the other forms."""
+    paths = [path for path in paths if PurePosixPath(path).name not in _NOT_TRACES]
+    for suffixes in (_SNAPSHOTS, _OTHERS):
+        if found := [path for path in paths if _inner_suffix(str(path)) in suffixes]:
+            return found
+    return []
+
+
+def _inner_suffix(name: str) -> str:
+    path = PurePosixPath(name)
+    if path.suffix.lower() in {".gz", *PACKED}:
+        path = PurePosixPath(path.stem)
+    return path.suffix.lower()
+
+
+def _remote(text: str) -> list[File]:
+    module = fsspec()
+    try:
+        system, path = module.core.url_to_fs(text)
+        if _MAGIC.search(path):
+            paths = sorted(system.glob(path), key=natural)
+        elif system.isdir(path):
+            below = sorted(system.find(path), key=natural)
+            own = [each for each in below if _RECORDED.fullmatch(PurePosixPath(each).name)]
+            paths = own or _traces(below)
+        else:
+            paths = [path]
+        return [_of_store(system, each) for each in paths]
+    except Exception as error:  # noqa: BLE001 - each file system raises what its library raises
+        raise MemdiagError(
+            f"{text}: cannot be listed: {str(error) or type(error).__name__}",
+            "check the address, and that the file system's package is installed (s3fs, gcsfs, …)",
+        ) from None
+
+
+def _of_store(system: Any, path: str) -> File:
+    url = str(system.unstrip_protocol(path))
+    plain = File(url, url)
+    try:
+        about = system.info(path)
+        stamp = next(
+            (str(about[key]) for key in ("ETag", "etag", "md5Hash", "LastModified", "mtime", "updated", "created") if key in about), ""
+        )
+        return replace(plain, size=about.get("size"), stamp=stamp)
+    except OSError:
+        return plain

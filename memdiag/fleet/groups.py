@@ -1,0 +1,191 @@
+"""Ranks that should need the same, and those among them that do not.
+
+Ranks of a job are not alike: the first stage of a pipeline holds the embedding, the last one the head, and the earlier a stage the more
+micro-batches are in flight in it. So ranks are grouped by the parameters they hold, and within that by how many activations are alive at
+once, and a rank is odd where it differs from the middle of its own group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from memdiag.fleet.compare import cause_of, differences, places
+from memdiag.fleet.model import Difference, Group, Odd
+from memdiag.units import MIB, format_bytes, format_count
+
+Facts = Mapping[str, Any]
+_NEAR = 0.03  # parameters that differ by less are the same part of the model, sharded or padded a little otherwise
+_SMALL = 0.01  # of all parameters: what is less than this tells nobody apart
+_GAP = 0.05  # between numbers of activations: beyond, there is another number of micro-batches in flight
+_LEAST_SHARE, _LEAST = 0.02, MIB  # of the middle peak, and at all: what differs by less is not odd
+_SPREAD = 4 * 1.4826  # times the median distance from the middle: beyond, a rank is odd (four standard deviations)
+_MOST_DIFFERENCES = 12
+_MOST_SHARE_OF_GROUPS = 0.5  # of the ranks: with more groups than this nobody would have anyone to be compared with
+
+
+@dataclass
+class _Members:
+    """Ranks of one group while it is made: ``facts`` of each number, ``reference`` its first one's parameters."""
+
+    reference: Mapping[str, int]
+    ranks: list[int] = field(default_factory=list)
+
+
+def peak_of(facts: Facts) -> int:
+    """Returns the reserved peak, else the allocated one; 0: neither is known."""
+    return int(facts.get("peak_reserved_bytes") or facts.get("peak_allocated_bytes") or 0)
+
+
+def groups_of(ranks: Mapping[int, Facts]) -> list[Group]:
+    """Returns the groups of ranks, in order of their lowest numbers, each compared with the largest."""
+    lists = _split(ranks)
+    middles = [middle_of(ranks, own) for own in lists]
+    typical = max(range(len(lists)), key=lambda number: (len(lists[number]), -number), default=0)
+    labels = _labels([ranks[middle] for middle in middles])
+    found = []
+    for number, (own, middle) in enumerate(zip(lists, middles, strict=True)):
+        peaks = [peak_of(ranks[rank]) for rank in own]
+        why = ""
+        differs: tuple[Difference, ...] = ()
+        if number != typical:
+            why, differs = _against(ranks[middle], ranks[middles[typical]])
+        found.append(Group(
+            number, labels[number], tuple(own), middle, min(peaks), peak_of(ranks[middle]), max(peaks),
+            sum(size for size, _ in ranks[middle].get("parameters", {}).values()), _activations(ranks[middle]),
+            None if number == typical else typical, why, differs,
+        ))  # fmt: skip
+    return found
+
+
+def middle_of(ranks: Mapping[int, Facts], own: Sequence[int]) -> int:
+    """Returns the rank with the median peak (of an even number the lower one)."""
+    return sorted(own, key=lambda rank: (peak_of(ranks[rank]), rank))[(len(own) - 1) // 2]
+
+
+def odd_ones(ranks: Mapping[int, Facts], groups: Iterable[Group]) -> list[Odd]:
+    """Returns the ranks that differ from the middle of their group, those with one cause together, the largest difference first."""
+    found: list[Odd] = []
+    for group in groups:
+        middle = ranks[group.middle]
+        alike: dict[tuple[str, str, bool], list[tuple[int, str, int]]] = {}
+        for rank, curve, delta in _odd_in(ranks, group):
+            reserved = curve == "reserved"
+            differs = differences(ranks[rank], middle, reserved=reserved)
+            cause, _ = cause_of(differs, ranks[rank], middle)
+            alike.setdefault((cause, curve, delta > 0), []).append((rank, curve, delta))
+        for (cause, curve, _), members in alike.items():
+            rank, _, delta = max(members, key=lambda member: (abs(member[2]), -member[0]))
+            differs = differences(ranks[rank], middle, reserved=curve == "reserved")
+            _, why = cause_of(differs, ranks[rank], middle)
+            found.append(Odd(
+                tuple(sorted(member[0] for member in members)), rank, group.middle, curve, delta, cause, why,
+                tuple(differs[:_MOST_DIFFERENCES]), places(ranks[rank], middle),
+            ))  # fmt: skip
+    return sorted(found, key=lambda odd: (odd.delta_bytes < 0, -abs(odd.delta_bytes), odd.rank))
+
+
+def _odd_in(ranks: Mapping[int, Facts], group: Group) -> list[tuple[int, str, int]]:
+    """Returns (rank, curve, difference) of those far from the middle of a group: by what is reserved, else by what is allocated."""
+    found: dict[int, tuple[int, str, int]] = {}
+    for curve in ("reserved", "allocated"):
+        peaks = {rank: value for rank in group.ranks if (value := ranks[rank].get(f"peak_{curve}_bytes")) is not None}
+        if len(peaks) < 2 or group.middle not in peaks:
+            continue
+        middle = peaks[group.middle]
+        distances = sorted(abs(value - middle) for value in peaks.values())
+        usual = distances[(len(distances) - 1) // 2] if len(peaks) > 2 else 0
+        limit = max(_SPREAD * usual, _LEAST_SHARE * middle, _LEAST)
+        for rank, value in peaks.items():
+            if abs(value - middle) > limit and rank not in found:
+                found[rank] = (rank, curve, value - middle)
+    return [found[rank] for rank in sorted(found)]
+
+
+def _against(here: Facts, there: Facts) -> tuple[str, tuple[Difference, ...]]:
+    """Returns how a group's middle rank differs from another's, where that is worth saying."""
+    delta = peak_of(here) - peak_of(there)
+    if abs(delta) <= max(_LEAST_SHARE * peak_of(there), _LEAST):
+        return "", ()
+    found = differences(here, there)
+    return cause_of(found, here, there)[1], tuple(found[:_MOST_DIFFERENCES])
+
+
+# ----------------------------------------------------------------------------------------------------------------- who belongs together
+
+
+def _split(ranks: Mapping[int, Facts]) -> list[list[int]]:
+    """Returns the numbers of each group. Parameters decide; where all differ, their names do; where these do too, nothing does."""
+    numbers = sorted(ranks)
+    for near in (_NEAR, None):
+        by_model = _by_model(ranks, numbers, near)
+        if len(by_model) <= max(_MOST_SHARE_OF_GROUPS * len(numbers), 1) or len(numbers) <= 3:
+            break
+    else:
+        by_model = [numbers]
+    found = [own for each in by_model for own in _by_activations(ranks, each)]
+    return sorted(found)
+
+
+def _by_model(ranks: Mapping[int, Facts], numbers: Sequence[int], near: float | None) -> list[list[int]]:
+    groups: dict[tuple[str, ...], list[_Members]] = {}
+    for rank in numbers:
+        held = _notable(ranks[rank])
+        alike = groups.setdefault(tuple(sorted(held)), [])
+        home = next((each for each in alike if near is None or _is_near(each.reference, held, near)), None)
+        if home is None:
+            home = _Members(held)
+            alike.append(home)
+        home.ranks.append(rank)
+    return [each.ranks for alike in groups.values() for each in alike]
+
+
+def _notable(facts: Facts) -> dict[str, int]:
+    """Returns the parts of the model whose parameters count, with their bytes; without any: what is unknown of a rank groups nobody."""
+    held = {part: int(size) for part, (size, _) in facts.get("parameters", {}).items()}
+    least = _SMALL * sum(held.values())
+    return {part: size for part, size in held.items() if size >= least}
+
+
+def _is_near(one: Mapping[str, int], other: Mapping[str, int], near: float) -> bool:
+    return all(abs(size - other[part]) <= near * max(size, other[part]) for part, size in one.items())
+
+
+def _by_activations(ranks: Mapping[int, Facts], numbers: list[int]) -> list[list[int]]:
+    """Divides ranks by how many activations live at once, where that takes a few values only. What ran out of memory stays with most."""
+    complete = [rank for rank in numbers if not ranks[rank].get("failed")]
+    ordered = sorted(complete, key=lambda rank: (_activations(ranks[rank]), rank))
+    levels: list[list[int]] = []
+    for rank in ordered:
+        own = _activations(ranks[rank])
+        if levels and own <= _activations(ranks[levels[-1][-1]]) * (1 + _GAP):
+            levels[-1].append(rank)
+        else:
+            levels.append([rank])
+    if len(levels) < 2 or len(levels) > _MOST_SHARE_OF_GROUPS * len(complete) or min(map(len, levels)) < 2:
+        return [numbers]
+    largest = max(levels, key=len)
+    largest += [rank for rank in numbers if ranks[rank].get("failed")]
+    return [sorted(level) for level in levels]
+
+
+def _activations(facts: Facts) -> int:
+    return sum(number for kind, _, _, number in facts.get("parts", ()) if kind == "activation")
+
+
+def _labels(middles: Sequence[Facts]) -> list[str]:
+    """Returns what each group has that most others lack, in words."""
+    if len(middles) < 2:
+        return ["all ranks"]
+    parts = [_notable(facts) for facts in middles]
+    labels = []
+    for own, facts in zip(parts, middles, strict=True):
+        only = [part for part in sorted(own, key=lambda part: -own[part]) if sum(part in other for other in parts) <= len(parts) / 2]
+        said = [f"with {', '.join(only[:2])}"] if only else []
+        if len({sum(other.values()) for other in parts}) > 1 and own:
+            said.append(f"{format_bytes(sum(own.values()))} of parameters")
+        if len({_activations(other) for other in middles}) > 1:
+            said.append(f"{format_count(_activations(facts))} activations at once")
+        labels.append(", ".join(said) or "alike")
+    return labels

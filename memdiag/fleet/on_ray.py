@@ -1,0 +1,94 @@
+"""The engine on a cluster: the same function on the same tasks, as Ray tasks. Nodes need memdiag, and the files under the same paths.
+
+A task whose process dies is tried once more, as on this machine. A worker is replaced after some files, and no more tasks are handed out
+than keep the cluster busy, so that the command's own memory does not grow with the number of files.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from memdiag.errors import MemdiagError
+from memdiag.fleet.local import FILES_A_PROCESS, processors
+from memdiag.fleet.work import KILLED, Result, Task, work
+
+_AHEAD = 2  # tasks handed out for each processor of the cluster
+
+
+class OnRay:
+    """A Ray cluster.
+
+    Args:
+        workers: How many files at once, at most; None: as many as the cluster has processors.
+        address: Of the cluster; None: RAY_ADDRESS, the cluster of this machine, or one started here for the while.
+
+    Raises:
+        MemdiagError: Ray is not installed, or the cluster does not answer.
+    """
+
+    def __init__(self, workers: int | None = None, address: str | None = None) -> None:
+        try:
+            import ray
+        except ImportError:
+            raise MemdiagError("--engine ray needs Ray, which is not installed", "pip install 'memdiag[fleet]'") from None
+        self._ray: Any = ray
+        self._is_own = not ray.is_initialized()
+        if self._is_own:
+            os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+            self._connect(address, workers)
+        self.workers = workers or max(int(self._ray.cluster_resources().get("CPU", 1)), 1)
+
+    def _connect(self, address: str | None, workers: int | None) -> None:
+        options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "include_dashboard": False}
+        try:
+            if address is not None or os.environ.get("RAY_ADDRESS"):
+                del options["include_dashboard"]
+                self._ray.init(address=address or "auto", **options)
+                return
+            try:
+                self._ray.init(address="auto", log_to_driver=False, logging_level="ERROR")
+            except ConnectionError:  # no cluster here: one for the while
+                self._ray.init(address="local", num_cpus=workers or processors(), **options)
+        except (ConnectionError, OSError, RuntimeError, ValueError) as error:
+            first = str(error).strip().partition("\n")[0]
+            raise MemdiagError(
+                f"the Ray cluster does not answer: {first}", "start it (ray start --head), or name it: --address HOST:6379"
+            ) from None
+
+    def map(self, tasks: Sequence[Task]) -> Iterator[tuple[int, Result]]:
+        """Yields number and result of each task as it is done."""
+        ray = self._ray
+        remote = ray.remote(num_cpus=1, max_retries=1, max_calls=FILES_A_PROCESS)(work)
+        waiting = iter(range(len(tasks)))
+        running: dict[Any, int] = {}
+
+        def fill() -> None:
+            while len(running) < _AHEAD * self.workers and (number := next(waiting, None)) is not None:
+                running[remote.remote(tasks[number])] = number
+
+        try:
+            fill()
+            while running:
+                ready, _ = ray.wait(list(running), num_returns=1)
+                for reference in ready:
+                    number = running.pop(reference)
+                    yield number, self._result(reference)
+                fill()
+        finally:
+            for reference in running:
+                ray.cancel(reference, force=True)
+
+    def _result(self, reference: Any) -> Result:
+        errors = self._ray.exceptions
+        try:
+            result: Result = self._ray.get(reference)
+        except (errors.WorkerCrashedError, errors.OutOfMemoryError, errors.NodeDiedError, errors.LocalRayletDiedError):
+            return {"error": KILLED}
+        return result
+
+    def close(self) -> None:
+        """Leaves the cluster; one that was started for the while ends."""
+        if self._is_own:
+            self._ray.shutdown()

@@ -1,0 +1,211 @@
+"""Many results in, one report out: who ran out, who needs most and why, how peaks are distributed, and the findings of all."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from memdiag.findings import SEVERITIES, Fix
+from memdiag.fleet.compare import unused
+from memdiag.fleet.files import File, number_of
+from memdiag.fleet.groups import groups_of, odd_ones
+from memdiag.fleet.heat import heat_of
+from memdiag.fleet.model import Bin, Broken, FleetReport, Group, Merged, Odd, Rank
+from memdiag.fleet.numbers import assign
+from memdiag.fleet.work import Result
+from memdiag.units import KIB, format_bytes, format_count, format_ranges, plural
+
+Facts = Mapping[str, Any]
+_BINS = 10
+_MOST_MISSING = 64  # ranks that are missing, beyond which only their number is told
+_PLACE = re.compile(r"\s+")
+
+
+def roll_up(files: Sequence[File], results: Sequence[Result], *, capacity: int | None = None, num_kept: int = 0) -> FleetReport:
+    """Makes the report.
+
+    Args:
+        files: The files, in order, and ...
+        results: ... what came of each.
+        capacity: Bytes of the devices; None: as recorded.
+        num_kept: How many results were kept from an earlier run.
+    """
+    good = [(file, result["facts"]) for file, result in zip(files, results, strict=True) if "facts" in result]
+    numbers, said = assign([file.name for file, _ in good], [facts for _, facts in good])
+    ranks: dict[int, Facts] = {number: facts for number, (_, facts) in sorted(zip(numbers, good, strict=True), key=lambda pair: pair[0])}
+    names = {number: file.name for number, (file, _) in zip(numbers, good, strict=True)}
+    broken = tuple(
+        Broken(file.name, number_of(file.name), result["error"]["message"], result["error"]["hint"])
+        for file, result in zip(files, results, strict=True) if "error" in result
+    )  # fmt: skip
+    groups = groups_of(ranks)
+    home = {rank: group.number for group in groups for rank in group.ranks}
+    rows = tuple(_rank(number, names[number], home[number], facts, capacity) for number, facts in ranks.items())
+    odd = odd_ones(ranks, groups)
+    world = max((facts["world"] for facts in ranks.values() if facts.get("world")), default=None)
+    return FleetReport(
+        verdict=tuple(_verdict(rows, groups, odd, broken)),
+        ranks=rows,
+        groups=tuple(groups),
+        odd=tuple(odd),
+        bins=bins_of({row.rank: row.peak_bytes for row in rows if row.peak_bytes}),
+        findings=tuple(merged(ranks)),
+        heat=heat_of(ranks),
+        broken=broken,
+        notes=(*said, *_notes(rows, ranks, world, broken)),
+        world=world,
+        backends=tuple(sorted({facts["backend"] or "unknown" for facts in ranks.values()})),
+        phantom=any(facts.get("phantom") for facts in ranks.values()),
+        num_kept=num_kept,
+    )
+
+
+def worst_of(rows: Sequence[Rank]) -> Rank:
+    """Returns the rank that fares worst: one that ran out of memory, else the one with the smallest headroom, else the highest peak."""
+    return min(
+        rows, key=lambda row: (not row.ran_out, row.headroom_bytes if row.headroom_bytes is not None else 0, -row.peak_bytes, row.rank)
+    )
+
+
+def _rank(number: int, name: str, group: int, facts: Facts, capacity: int | None) -> Rank:
+    size = capacity if capacity is not None else facts.get("capacity_bytes")
+    failed = facts.get("failed")
+    reserved = facts.get("peak_reserved_bytes")
+    headroom = None if size is None or reserved is None else size - reserved
+    if failed and capacity is None:
+        free = failed.get("device_free_bytes")
+        held = failed.get("reserved_bytes")
+        left = free if free is not None else size - held if size is not None and held is not None else None
+        headroom = None if left is None else min(left - failed["request_bytes"], 0)
+    return Rank(
+        rank=number, file=name, group=group, device=facts.get("device"), capacity_bytes=size, peak_reserved_bytes=reserved,
+        peak_allocated_bytes=facts.get("peak_allocated_bytes"), headroom_bytes=headroom, ran_out=bool(failed), failed=failed,
+        num_retries=facts.get("num_retries"), step=facts.get("peak_step"), phase=facts.get("peak_phase"), unused_bytes=unused(facts),
+        num_events=facts["num_events"], conf=facts.get("conf"), torch_version=facts.get("torch_version"), headline=facts["headline"],
+        by_category=facts.get("by_category", {}),
+    )  # fmt: skip
+
+
+def bins_of(peaks: Mapping[int, int]) -> tuple[Bin, ...]:
+    """Returns at most ten equal ranges of peaks that hold all ranks; their width is a power of two."""
+    if not peaks:
+        return ()
+    low, high = min(peaks.values()), max(peaks.values())
+    width = KIB
+    while high // width - low // width >= _BINS:
+        width *= 2
+    held: dict[int, list[int]] = {}
+    for rank, peak in peaks.items():
+        held.setdefault(peak // width, []).append(rank)
+    return tuple(
+        Bin(number * width, (number + 1) * width, tuple(sorted(held.get(number, ())))) for number in range(low // width, high // width + 1)
+    )
+
+
+def merged(ranks: Mapping[int, Facts]) -> list[Merged]:
+    """Returns the findings of all ranks, those with one code and place as one; the worst first."""
+    alike: dict[tuple[str, str], list[tuple[int, Mapping[str, Any]]]] = {}
+    for rank, facts in ranks.items():
+        for finding in facts.get("findings", ()):
+            alike.setdefault((finding["code"], _PLACE.sub(" ", finding["place"])), []).append((rank, finding))
+    found = []
+    for (code, place), members in alike.items():
+        severity = min((finding["severity"] for _, finding in members), key=SEVERITIES.index)
+        rank, most = max(members, key=lambda member: (member[1]["weight_bytes"], -member[0]))
+        weights = [finding["weight_bytes"] for _, finding in members]
+        fixes = tuple(Fix(*fix) for fix in most["fixes"])
+        found.append(Merged(
+            code, severity, most["title"], place, tuple(sorted({member[0] for member in members})), rank, min(weights), max(weights), fixes
+        ))  # fmt: skip
+    return sorted(found, key=lambda each: (SEVERITIES.index(each.severity), -each.high_bytes, each.code, each.place))
+
+
+# ------------------------------------------------------------------------------------------------------------------------- the verdict
+
+
+def _verdict(rows: Sequence[Rank], groups: Sequence[Group], odd: Sequence[Odd], broken: Sequence[Broken]) -> list[str]:
+    if not rows:
+        return ["No file could be read."]
+    failed = [row for row in rows if row.ran_out]
+    said = [_fate(rows, failed), _headroom(rows, failed), _spread(rows, groups, odd)]
+    if broken:
+        said.append(f"{plural(len(broken), 'file')} could not be read.")
+    return [sentence for sentence in said if sentence]
+
+
+def _fate(rows: Sequence[Rank], failed: Sequence[Rank]) -> str:
+    if not failed:
+        highest = max(rows, key=lambda row: (row.peak_bytes, -row.rank))
+        none = "none ran out of memory" if len(rows) > 1 else "it did not run out of memory"
+        return f"{plural(len(rows), 'rank')}, {none}; rank {highest.rank} needs most, {format_bytes(highest.peak_bytes)}."
+    worst = worst_of(rows)
+    many = "every one" if len(failed) == len(rows) else format_count(len(failed))
+    where = f": {_few(failed)}" if 1 < len(failed) < len(rows) else ""
+    request = (worst.failed or {}).get("request_bytes")
+    asked = f" when {format_bytes(int(request))} was asked for" if isinstance(request, int) else ""
+    only = "that is rank" if len(failed) == 1 else "the worst is rank"
+    return f"{many[0].upper()}{many[1:]} of {plural(len(rows), 'rank')} ran out of memory{where}; {only} {worst.rank}{asked}."
+
+
+def _few(rows: Sequence[Rank]) -> str:
+    return format_ranges((row.rank for row in rows), 40)
+
+
+def _headroom(rows: Sequence[Rank], failed: Sequence[Rank]) -> str:
+    known = sorted(
+        (row for row in rows if row.headroom_bytes is not None and not row.ran_out), key=lambda row: (row.headroom_bytes or 0, row.rank)
+    )
+    if not known or len(failed) == len(rows):
+        return ""
+    least, middle = known[0], known[(len(known) - 1) // 2]
+    others = "of the others, " if failed else ""
+    left = (
+        f"{others}rank {least.rank} has the smallest headroom, {format_bytes(least.headroom_bytes)} of {format_bytes(least.capacity_bytes)}"
+    )
+    rest = f"; the middle one has {format_bytes(middle.headroom_bytes)}" if len(known) > 2 else ""
+    return f"{left[0].upper()}{left[1:]}{rest}."
+
+
+def _spread(rows: Sequence[Rank], groups: Sequence[Group], odd: Sequence[Odd]) -> str:
+    """Returns the cause of the largest difference."""
+    more = next((each for each in odd if each.delta_bytes > 0), None)
+    if more is not None:
+        who = f"rank {more.rank}" if len(more.ranks) == 1 else f"{len(more.ranks)} ranks ({_short(more.ranks)})"
+        return f"Out of line with ranks that hold the same: {who}, by up to {format_bytes(more.delta_bytes)}: {more.why}."
+    apart = [group for group in groups if group.why]
+    if apart:
+        far = max(apart, key=lambda group: abs(group.middle_bytes - groups[group.against or 0].middle_bytes))
+        return f"Ranks {_short(far.ranks)} hold another part than most: {far.why}."
+    peaks = [row.peak_bytes for row in rows]
+    return "All need the same." if len(rows) > 2 and max(peaks) - min(peaks) < 0.02 * max(peaks) else ""
+
+
+def _short(ranks: Sequence[int]) -> str:
+    return format_ranges(ranks, 30)
+
+
+def _notes(rows: Sequence[Rank], ranks: Mapping[int, Facts], world: int | None, broken: Sequence[Broken]) -> list[str]:
+    """Returns what is to be known of the files: ranks that are missing, and settings, versions or kinds that differ."""
+    said = []
+    if world and world <= 1 << 20:
+        there = {row.rank for row in rows} | {each.rank for each in broken if each.rank is not None}
+        missing = [rank for rank in range(world) if rank not in there]
+        if missing:
+            which = f" ({_short(missing)})" if len(missing) <= _MOST_MISSING else ""
+            said.append(f"the job had {plural(world, 'rank')}; {len(missing):,} of them are not here{which}")
+    unlike = (("backend", "backend"), ("torch version", "torch_version"), ("allocator settings", "conf"), ("capacity", "capacity_bytes"))
+    for word, key in unlike:
+        values: dict[Any, list[int]] = {}
+        for rank, facts in ranks.items():
+            values.setdefault(facts.get(key), []).append(rank)
+        if len(values) > 1:
+            shown = [f"{_value(key, value)}: ranks {_short(own)}" for value, own in sorted(values.items(), key=lambda item: -len(item[1]))]
+            said.append(f"{word} differs: {'; '.join(shown[:6])}{'; …' if len(shown) > 6 else ''}")
+    return said
+
+
+def _value(key: str, value: Any) -> str:
+    if value is None:
+        return "not known"
+    return format_bytes(value) if key == "capacity_bytes" else str(value) or "none set"

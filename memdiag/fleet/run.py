@@ -1,0 +1,92 @@
+"""A fleet from its files to its report: what is kept from an earlier run, what is read now, and what all of it amounts to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from memdiag.errors import MemdiagError
+from memdiag.fleet.files import File
+from memdiag.fleet.model import FleetReport, Tuned
+from memdiag.fleet.store import Store
+from memdiag.fleet.work import Result, Task
+
+Told = Callable[[int, int, int], None]  # done, of so many, broken ones among them
+
+
+class Engine(Protocol):
+    """Where files are read."""
+
+    workers: int
+
+    def map(self, tasks: Sequence[Task]) -> Iterator[tuple[int, Result]]:
+        """Yields number and result of each task as it is done."""
+
+    def close(self) -> None:
+        """Lets go of what it holds."""
+
+
+def read_all(
+    files: Sequence[File], engine: Engine, store: Store | None = None, told: Told | None = None, **options: object
+) -> tuple[list[Result], int]:
+    """Returns what came of each file, and how many results were there before.
+
+    Args:
+        files: The files.
+        engine: Where they are read.
+        store: What is kept from run to run; results are kept as they come, so that nothing is lost when somebody presses Ctrl-C.
+        told: Called after each file.
+        options: Of the task; ``action`` is "diagnose" if nothing is said.
+    """
+    tasks: list[Task] = [{"url": file.url, "name": file.name, "action": "diagnose", **options} for file in files]
+    kept = {at: result for at, file in enumerate(files) if store is not None and (result := store.get(file, tasks[at])) is not None}
+    results: dict[int, Result] = dict(kept)
+    left = [at for at in range(len(files)) if at not in kept]
+    num_broken = 0
+    if told is not None:
+        told(len(results), len(files), 0)
+    if left:
+        for number, result in engine.map([tasks[at] for at in left]):
+            at = left[number]
+            results[at] = result
+            num_broken += "error" in result
+            if store is not None:
+                store.put(files[at], tasks[at], result)
+            if told is not None:
+                told(len(results), len(files), num_broken)
+    return [results[at] for at in range(len(files))], len(kept)
+
+
+def with_setting(
+    report: FleetReport, files: Sequence[File], engine: Engine, store: Store | None = None, told: Told | None = None, *,
+    capacity: int | None = None, seconds: float = 60.0, searching: Callable[[int, int], None] | None = None,
+) -> FleetReport:  # fmt: skip
+    """Returns the report with one line of settings for all ranks, or with a note that says why there is none.
+
+    Args:
+        report: Of these files.
+        files: The files, as ``read_all`` had them.
+        engine: Where the line is replayed on all ranks.
+        store: What is kept from run to run.
+        told: Called after each replay.
+        capacity: Bytes of the card; None: as recorded.
+        seconds: Time for the search.
+        searching: Called with settings tried, of so many.
+    """
+    from memdiag.fleet.settings import checked, chosen, search
+
+    by_name = {file.name: file for file in files}
+    ranks = {row.rank: by_name[row.file] for row in report.ranks}
+    searched = chosen(report)
+    try:
+        found = search([ranks[rank] for rank in searched], capacity=capacity, seconds=seconds, progress=searching)
+    except MemdiagError as error:
+        return replace(report, notes=(*report.notes, f"no setting for all ranks: {error.message}"))
+    if found.recommended is None:
+        return replace(report, tuned=Tuned(tuple(searched), found))
+    numbers = list(ranks)
+    results, _ = read_all(
+        [ranks[rank] for rank in numbers], engine, store, told, action="replay", conf=found.recommended.conf, capacity=capacity
+    )
+    return replace(report, tuned=Tuned(tuple(searched), found, checked(zip(numbers, results, strict=True))))

@@ -1,0 +1,144 @@
+"""One line of allocator settings for all ranks: searched on a few of them, then replayed on every one.
+
+A search over a thousand ranks would take hours, and most are alike: the middle rank of each group and the worst rank of all stand for the
+rest. That the line does for all what it does for these is not taken for granted: it is replayed on each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from memdiag.allocator.result import OUT_OF_MEMORY, UNDEFINED
+from memdiag.allocator.tuned import TuneReport
+from memdiag.allocator.workload import ALLOC
+from memdiag.analyzers.simulation import Scenario, Subject
+from memdiag.analyzers.tuning import tune
+from memdiag.errors import MemdiagError
+from memdiag.fleet.fetch import local_copy
+from memdiag.fleet.files import File
+from memdiag.fleet.model import Checked, FleetReport
+from memdiag.fleet.rollup import worst_of
+from memdiag.fleet.work import Result
+from memdiag.sources import load
+from memdiag.trace.model import Trace
+
+MOST_SEARCHED = 6  # traces that are in memory at once
+
+
+def chosen(report: FleetReport) -> list[int]:
+    """Returns the ranks to search on: the worst, the one furthest out of line, and the middle of each group, large ones first."""
+    if not report.ranks:
+        return []
+    odd = [each.rank for each in report.odd if each.delta_bytes > 0][:1]
+    middles = [group.middle for group in sorted(report.groups, key=lambda group: (-len(group.ranks), group.number))]
+    return list(dict.fromkeys([worst_of(report.ranks).rank, *odd, *middles]))[:MOST_SEARCHED]
+
+
+def search(
+    files: Sequence[File], *, capacity: int | None, seconds: float, progress: Callable[[int, int], None] | None = None
+) -> TuneReport:
+    """Searches a line for the traces in some files.
+
+    Raises:
+        MemdiagError: None of them has anything to replay, or they are of several backends.
+    """
+    subjects = []
+    with ExitStack() as copies:
+        for file in files:
+            trace = load_as(copies.enter_context(local_copy(file.url)), file.name)
+            if (subject := subject_of(trace)) is not None:
+                subjects.append(subject)
+    if not subjects:
+        raise MemdiagError(
+            "these traces have no allocations to replay", "record the run from its beginning: memdiag record -- python train.py"
+        )
+    return tune(subjects, capacity=capacity, seconds=seconds, progress=progress)
+
+
+def load_as(path: Path, name: str) -> Trace:
+    """Returns the trace in a file, under the name it has in reports."""
+    return replace(load(path), path=name)
+
+
+def subject_of(trace: Trace) -> Subject | None:
+    """Returns the device of a trace that held most, calibrated; None: there is nothing to replay."""
+    usable = [device for device in trace.devices if len(device.tensors) and device.num_events]
+    if not usable:
+        return None
+    most = max(usable, key=lambda device: max(int(device.usage.reserved.max()), int(device.usage.allocated.max())))
+    subject = Subject.of(trace, most)
+    return subject if bool((subject.workload.op == ALLOC).any()) else None
+
+
+def replayed(trace: Trace, conf: str, capacity: int | None) -> dict[str, Any]:
+    """Replays a trace under its own settings and under others, both from an empty cache.
+
+    Args:
+        trace: The trace.
+        conf: The other settings.
+        capacity: Bytes of the card; None: as recorded.
+
+    Returns:
+        ``before``, ``after``: reserved peak, and whether a request fails; ``error_bytes``: what the model may be off by (None: unknown).
+
+    Raises:
+        MemdiagError: There is nothing to replay.
+    """
+    subject = subject_of(trace)
+    if subject is None:
+        raise MemdiagError(f"{trace.path} has no allocations to replay", "record the run from its beginning")
+    own = subject.recorded
+    if capacity is not None:
+        limit = subject.limits.limit_bytes
+        own = replace(own, capacity_bytes=capacity, fraction=None if limit is None else min(limit / capacity, 1.0))
+    return {
+        "before": _outcome(subject, own),
+        "after": _outcome(subject, replace(own, conf=conf)),
+        "error_bytes": subject.calibration.error_bytes,
+    }
+
+
+def _outcome(subject: Subject, scenario: Scenario) -> dict[str, Any]:
+    replay = subject.replayer(
+        subject.workload, scenario.policy, conf=scenario.conf, torch_version=scenario.torch_version, capacity=scenario.capacity_bytes,
+        fraction=scenario.fraction, log=False, keep_start=False,
+    )  # fmt: skip
+    failed = bool(np.isin(replay.status, (OUT_OF_MEMORY, UNDEFINED)).any())
+    return {"peak_bytes": int(replay.reserved.max(initial=0)), "fails": failed}
+
+
+def checked(results: Iterable[tuple[int, Result]]) -> Checked:
+    """Returns what came of replaying a line on many ranks.
+
+    Args:
+        results: Number of each rank, and what ``replayed`` returned for it.
+    """
+    told: dict[int, Mapping[str, Any]] = {}
+    without = []
+    for rank, result in results:
+        if "facts" in result:
+            told[rank] = result["facts"]
+        else:
+            without.append(rank)
+    highest = max(told, key=lambda rank: (told[rank]["after"]["peak_bytes"], -rank), default=None)
+    return Checked(
+        num_ranks=len(told),
+        failing_before=tuple(sorted(rank for rank, facts in told.items() if facts["before"]["fails"])),
+        failing_after=tuple(sorted(rank for rank, facts in told.items() if facts["after"]["fails"])),
+        peak_before_bytes=max((facts["before"]["peak_bytes"] for facts in told.values()), default=0),
+        peak_after_bytes=max((facts["after"]["peak_bytes"] for facts in told.values()), default=0),
+        rank_after=highest,
+        worse=tuple(sorted(rank for rank, facts in told.items() if _is_worse(facts))),
+        not_replayed=tuple(sorted(without)),
+    )
+
+
+def _is_worse(facts: Mapping[str, Any]) -> bool:
+    more = int(facts["after"]["peak_bytes"]) - int(facts["before"]["peak_bytes"])
+    return more > (facts["error_bytes"] or 0) and not facts["before"]["fails"]

@@ -1,0 +1,67 @@
+"""What is done to one file, wherever it is done: one function from a task to a result, both in the types of JSON.
+
+Local processes and Ray call the same function, so that their results are the same. It never raises: a file that cannot be read is a result.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from memdiag.errors import MemdiagError
+from memdiag.fleet.fetch import local_copy
+
+Task = dict[str, Any]
+Result = dict[str, Any]
+KILLED = {
+    "message": "the process that read it was killed, and so was the one that tried again",
+    "hint": "it may have run out of memory: fewer --workers leave more for each",
+}
+
+
+def work(task: Task) -> Result:
+    """Does a task.
+
+    Args:
+        task: ``url`` (an absolute path or an address), ``name`` (what it is called in reports), and ``action``: "diagnose", or "replay"
+            with ``conf`` and ``capacity``.
+
+    Returns:
+        ``{"facts": …}``, or ``{"error": {"message", "hint"}}``.
+    """
+    url, name = str(task["url"]), str(task["name"])
+    try:
+        with local_copy(url) as path:
+            try:
+                return {"facts": _do(task, str(path), name)}
+            except MemdiagError as error:  # a copy's path means nothing to anybody
+                return broken(error.message.replace(str(path), name), error.hint.replace(str(path), name))
+    except MemdiagError as error:
+        return broken(error.message.replace(url, name), error.hint)
+    except MemoryError:
+        return broken(f"{name}: there is not enough memory for it", "fewer --workers leave more for each")
+    except OSError as error:
+        return broken(f"{name}: cannot be read: {error.strerror or type(error).__name__}", "check the file, and the space on the disk")
+    except Exception as error:  # noqa: BLE001 - the rest goes on, whatever is wrong with one
+        return broken(
+            f"{name}: internal: {type(error).__name__}: {error}", f"memdiag analyze {name} may say more; this is a bug in memdiag"
+        )
+
+
+def broken(message: str, hint: str) -> Result:
+    """Returns the result of a file that cannot be read."""
+    return {"error": {"message": message, "hint": hint}}
+
+
+def _do(task: Task, path: str, name: str) -> dict[str, Any]:
+    from dataclasses import replace
+
+    from memdiag.sources import load
+
+    trace = replace(load(path), path=name)
+    if task["action"] == "replay":
+        from memdiag.fleet.settings import replayed
+
+        return replayed(trace, str(task["conf"]), task["capacity"])
+    from memdiag.fleet.facts import facts_of
+
+    return facts_of(trace)
