@@ -1,0 +1,77 @@
+"""A heat map of many ranks as a picture: one row for each, bytes by step; what ran out and what is odd is marked at its right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from memdiag.render.text import plain
+from memdiag.units import GIB, KIB, MIB, TIB, format_ranges
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from memdiag.fleet.model import FleetReport, HeatMap
+
+_WIDTH, _LEAST_HEIGHT, _MOST_HEIGHT = 9.0, 3.2, 10.0  # inches
+_A_RANK = 0.16
+_COLOURS = "cividis"  # the same order of lightness for everybody, also in print
+_MOST_TICKS = 24
+_MOST_TITLE = 90
+
+
+def draw(report: FleetReport, file: Path) -> None:
+    """Writes the heat map of a report to a file; its suffix says in which format.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    heat = report.heat
+    assert heat is not None  # noqa: S101 - the command asks before
+    height = min(max(_A_RANK * len(heat.ranks) + 1.6, _LEAST_HEIGHT), _MOST_HEIGHT)
+    figure = Figure(figsize=(_WIDTH, height), dpi=150, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    highest = max((value for row in heat.rows for value in row if value is not None), default=0)
+    unit, name = next(
+        ((size, word) for size, word in ((TIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")) if highest >= size), (1, "bytes")
+    )
+    cells = [[float("nan") if value is None else value / unit for value in row] for row in heat.rows]
+    image = axes.imshow(cells, aspect="auto", interpolation="nearest", cmap=_COLOURS)
+    figure.colorbar(image, ax=axes, label=f"highest {heat.what} memory ({name})", pad=0.02)
+    axes.set_xlabel("step" if heat.along == "step" else "part of the trace")
+    axes.set_ylabel("rank")
+    _ticks(axes, heat)
+    _marks(axes, report, heat)
+    axes.set_title(f"Peak {heat.what} memory, ranks {plain(format_ranges(heat.ranks, 40))}", loc="left", fontsize=11)
+    figure.savefig(file, format=file.suffix[1:].lower(), metadata=_without_date(file))
+
+
+def _without_date(file: Path) -> dict[str, None]:
+    """The same report gives the same file."""
+    return {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(file.suffix.lower(), {})
+
+
+def _ticks(axes: Axes, heat: HeatMap) -> None:
+    every = -(-len(heat.ranks) // _MOST_TICKS)
+    rows = range(0, len(heat.ranks), every)
+    axes.set_yticks(list(rows), [str(heat.ranks[row]) for row in rows], fontsize=7)
+    every = -(-len(heat.columns) // _MOST_TICKS)
+    columns = range(0, len(heat.columns), every)
+    axes.set_xticks(list(columns), [heat.columns[column] for column in columns], fontsize=7, rotation=45 if len(heat.columns) > 12 else 0)
+
+
+def _marks(axes: Axes, report: FleetReport, heat: HeatMap) -> None:
+    """Marks ranks at the right edge: a cross for those that ran out of memory, a triangle for those that need more than their like."""
+    failed = {row.rank for row in report.ranks if row.ran_out}
+    odd = {rank for each in report.odd if each.delta_bytes > 0 for rank in each.ranks} - failed
+    edge = len(heat.columns) - 0.5
+    for ranks, marker, colour, label in ((failed, "x", "#b2182b", "ran out of memory"), (odd, "<", "#222222", "more than its like")):
+        rows = [row for row, rank in enumerate(heat.ranks) if rank in ranks]
+        if rows:
+            axes.scatter([edge] * len(rows), rows, marker=marker, color=colour, s=22, clip_on=False, zorder=5, label=label)
+    if failed or odd:
+        axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, fontsize=7, frameon=False, borderaxespad=0.2)
