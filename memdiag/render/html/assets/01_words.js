@@ -1,0 +1,109 @@
+// Words, numbers and colours as they are shown. Text of the trace is hostile: it reaches the page as text nodes only, through plain().
+(() => {
+  "use strict";
+
+  const UNITS = [["TiB", 2 ** 40], ["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]];
+  const NOT_PRINTABLE = /[\p{C}\p{Zl}\p{Zp}]|(?! )\p{Zs}/gu;
+
+  M.lang = "en";
+
+  /** Returns the words under a key in the chosen language (English where it has none), {names} filled in. */
+  M.t = (key, fill) => {
+    const text = (M.words[M.lang] && M.words[M.lang][key]) ?? M.words.en[key] ?? key;
+    return fill ? text.replace(/\{(\w+)\}/g, (whole, name) => (name in fill ? String(fill[name]) : whole)) : text;
+  };
+  M.known = (key) => key in (M.words[M.lang] || {});
+
+  /** Returns bytes as memdiag writes them everywhere: 1.50 GiB, 512 B. */
+  M.bytes = (value) => {
+    if (value === null || value === undefined) return M.t("unknown");
+    for (const [unit, size] of UNITS) {
+      if (Math.abs(value) >= size) return `${(value / size).toFixed(2)} ${unit}`;
+    }
+    return `${value} B`;
+  };
+  /** Returns bytes in few characters, for axes and labels: 1.5 GiB, 40 GiB. */
+  M.short = (value) => {
+    for (const [unit, size] of UNITS) {
+      if (Math.abs(value) >= size) {
+        const number = value / size;
+        return `${+number.toFixed(number < 10 ? 2 : 1)} ${unit}`;
+      }
+    }
+    return `${Math.round(value)} B`;
+  };
+  M.count = (value) => Math.round(value).toString().replace(/\B(?=(\d{3})+$)/g, ",");
+  M.percent = (part, whole) => {
+    if (!whole || !part) return "0%";
+    const share = (100 * part) / whole;
+    return share < 0.1 ? "<0.1%" : `${share.toFixed(share < 99.95 ? 1 : 0)}%`;
+  };
+  M.us = (value) => {
+    if (Math.abs(value) >= 1e6) return `${(value / 1e6).toFixed(2)} s`;
+    return Math.abs(value) >= 1e3 ? `${(value / 1e3).toFixed(1)} ms` : `${Math.round(value)} µs`;
+  };
+
+  /** Returns text of the trace with all that is invisible or turns writing around as escapes; the middle goes where it is too long. */
+  M.plain = (value, limit = 300) => {
+    let text = String(value);
+    if (text.length > limit) {
+      const tail = Math.floor(((limit - 1) * 2) / 3);
+      text = `${text.slice(0, limit - 1 - tail)}…${text.slice(text.length - tail)}`;
+    }
+    return text.replace(NOT_PRINTABLE, (char) => {
+      const code = char.codePointAt(0).toString(16);
+      return code.length > 4 ? `\\U${code.padStart(8, "0")}` : `\\u${code.padStart(4, "0")}`;
+    });
+  };
+
+  /** Returns an element. Keys of props: class, text, on (listeners), data (dataset), and attributes by their names; null leaves out. */
+  M.el = (tag, props = {}, ...children) => {
+    const element = document.createElement(tag);
+    for (const [name, value] of Object.entries(props)) {
+      if (value === null || value === undefined || value === false) continue;
+      if (name === "class") element.className = value;
+      else if (name === "text") element.textContent = value;
+      else if (name === "on") for (const [event, act] of Object.entries(value)) element.addEventListener(event, act);
+      else if (name === "data") Object.assign(element.dataset, value);
+      else if (name === "style") Object.assign(element.style, value);
+      else element.setAttribute(name, value === true ? "" : value);
+    }
+    element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+    return element;
+  };
+  M.$ = (id) => document.getElementById(id);
+  M.fill = (element, ...children) => element.replaceChildren(...children.flat().filter(Boolean));
+  M.button = (text, act, props = {}) => M.el("button", { type: "button", class: "tool", text, on: { click: act }, ...props });
+
+  /** Returns a group of buttons of which one is pressed. */
+  M.choice = (label, options, chosen, choose) =>
+    M.el(
+      "span",
+      { class: "choice", role: "group", "aria-label": label },
+      options.map(([value, text]) =>
+        M.el("button", {
+          type: "button", text, "aria-pressed": String(value === chosen), data: { value: String(value) }, on: { click: () => choose(value) },
+        }),
+      ),
+    );
+
+  // Colours: Okabe and Ito's, which colour-blind people tell apart; neighbours differ in lightness too.
+  M.LIFETIMES = {
+    unknown: "#9aa3ad", persistent: "#0072b2", optimizer_state: "#56b4e9", survives_step: "#d55e00", forward_to_backward: "#e69f00",
+    within_step: "#009e73", within_phase: "#cc79a7", temporary: "#f0e442",
+  };
+  M.CATEGORIES = {
+    unknown: "#9aa3ad", parameter: "#0072b2", gradient: "#d55e00", optimizer_state: "#56b4e9", activation: "#e69f00", input: "#009e73",
+    temporary: "#f0e442", collective: "#cc79a7", workspace: "#8c5a3c",
+  };
+  M.CAUSES = { cache: "#8a97a5", stranded: "#c8102e", foreign: "#7b3fa0" };
+  M.PHASES = { initialisation: "#56b4e9", forward: "#009e73", backward: "#e69f00", optimizer: "#cc79a7", outside: "#9aa3ad" };
+  M.LINES = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c5a3c", "#6b6ecf"];
+  M.css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+  /** Returns the name of a code of one of the fixed lists (category, lifetime, phase, cause) in the chosen language. */
+  M.word = (list, code) => {
+    const key = `${list}.${M.data[list][code]}`;
+    return M.known(key) || key in M.words.en ? M.t(key) : String(M.data[list][code]).replace(/_/g, " ");
+  };
+})();

@@ -1,0 +1,140 @@
+// The top of the page, for whoever has a minute: the headline, the numbers that matter, where the reserved bytes are, what to do first.
+(() => {
+  "use strict";
+
+  const PARTS = [
+    ["requested", "#0072b2"], ["rounding", "#56b4e9"], ["pending", "#f0e442"], ["stranded", "#c8102e"], ["foreign", "#7b3fa0"], ["cache", "#aab4be"],
+  ];
+
+  const facts = () => (M.data.report.devices || []).find((one) => one.device === M.device().device) || null;
+  const badge = (severity) => M.el("span", { class: `badge ${severity}`, text: M.t(`severity.${severity}`) });
+  M.badge = badge;
+  /** Returns the mark beside text that Python wrote, in pages of another language. */
+  M.inEnglish = () => (M.lang === "en" ? null : M.el("span", { class: "en-mark", text: M.t("in-english") }));
+
+  M.part("summary", ["device"], () => {
+    const report = facts();
+    drawHeadline(report);
+    drawNumbers(report);
+    drawSplit(report);
+    drawTodo();
+  });
+
+  // Python words the headline in English. In another language the same numbers make a sentence of the page's own, and the original stays below.
+  function drawHeadline(report) {
+    const peak = report && report.peak;
+    const own = M.lang !== "en" && peak && peak.reserved_bytes !== null && peak.allocated_bytes !== null;
+    const split = (report && report.fragmentation) || {};
+    const lost = (split.stranded_bytes ?? 0) + (split.foreign_bytes ?? 0);
+    const sentence = own
+      ? M.t("headline.own", {
+          reserved: M.bytes(peak.reserved_bytes), allocated: M.bytes(peak.allocated_bytes), rest: M.bytes(peak.reserved_bytes - peak.allocated_bytes),
+          lost: M.bytes(lost), findings: M.data.finding_words.length,
+        })
+      : M.plain(M.data.headline, 2000);
+    M.fill(
+      M.$("headline"),
+      badge(M.data.severity),
+      M.el("h1", { text: sentence, lang: own ? null : "en" }),
+      own ? M.el("p", { class: "original" }, M.inEnglish(), " ", M.el("span", { lang: "en", text: M.plain(M.data.headline, 2000) })) : null,
+    );
+  }
+
+  function tile(label, value, more, tone = "") {
+    return M.el(
+      "div", { class: `tile ${tone}` },
+      M.el("div", { class: "tile-label", text: label }), M.el("div", { class: "tile-value", text: value }), M.el("div", { class: "tile-more", text: more }),
+    );
+  }
+
+  function drawNumbers(report) {
+    const out = [];
+    const peak = report && report.peak;
+    const split = report && report.fragmentation;
+    const capacity = M.device().capacity_bytes;
+    if (peak && peak.reserved_bytes !== null) {
+      const share = capacity ? M.t("tile.of-capacity", { percent: M.percent(peak.reserved_bytes, capacity), capacity: M.bytes(capacity) }) : M.t("tile.reserved");
+      out.push(tile(M.t("word.reserved-peak"), M.bytes(peak.reserved_bytes), share));
+    }
+    const most = report && report.peak_allocated;
+    if (most && most.allocated_bytes !== null) {
+      const where = [most.step === null || most.step < 0 ? "" : M.t("at.step", { step: most.step }), phaseName(most.phase)].filter(Boolean).join(", ");
+      out.push(tile(M.t("word.allocated-peak"), M.bytes(most.allocated_bytes), where || M.t("tile.allocated")));
+    }
+    if (split && split.stranded_bytes !== null && split.foreign_bytes !== null) {
+      const lost = split.stranded_bytes + split.foreign_bytes;
+      const whole = peak.reserved_bytes;
+      out.push(tile(M.t("tile.lost"), M.bytes(lost), M.t("tile.lost-more", { percent: M.percent(lost, whole) }), lost > 0.05 * whole ? "bad" : ""));
+      out.push(tile(M.t("tile.cache"), M.bytes(split.cache_bytes), M.t("tile.cache-more")));
+    }
+    const counts = report && report.counts;
+    if (counts) {
+      const bad = counts.num_ooms ? "bad" : counts.num_retries ? "warn" : "";
+      out.push(tile(M.t("tile.failures"), M.count(counts.num_ooms ?? 0), M.t("tile.failures-more", { retries: M.count(counts.num_retries ?? 0) }), bad));
+    }
+    const found = M.data.finding_words.length;
+    out.push(tile(M.t("tile.findings"), M.count(found), M.t(found ? "tile.findings-more" : "tile.findings-none")));
+    M.fill(M.$("numbers"), out);
+  }
+
+  const phaseName = (phase) => (phase && phase !== "unknown" ? M.word("phases", M.data.phases.indexOf(phase)) : "");
+
+  function drawSplit(report) {
+    const split = report && report.fragmentation;
+    const peak = report && report.peak;
+    const title = M.el("h2", { text: M.t("split.title") });
+    if (!split || !peak || split.cache_bytes === null || peak.reserved_bytes === null) {
+      return M.fill(M.$("split"), title, M.el("p", { class: "lead", text: M.t("split.unknown") }));
+    }
+    // The split may stand at another event than the peak (--at): its own parts say what was reserved then.
+    const parts = PARTS.map(([name, colour]) => [name, name === "requested" ? null : split[`${name}_bytes`], colour]);
+    const rest = parts.reduce((sum, [, bytes]) => sum + (bytes ?? 0), 0);
+    const instants = M.device().instants;
+    const row = M.nearest(instants.event, split.at_event);
+    const whole = instants.event[row] === split.at_event && instants.reserved ? instants.reserved[row] : peak.reserved_bytes;
+    parts[0][1] = whole - rest;
+    const bar = M.el(
+      "div", { class: "bar", role: "img", "aria-label": parts.map(([name, bytes]) => `${M.t(`word.${name}`)} ${M.bytes(bytes)}`).join(", ") },
+      parts.filter(([, bytes]) => bytes > 0).map(([name, bytes, colour]) =>
+        M.el("i", { class: `bar-part ${name}`, style: { flexGrow: String(bytes / whole), background: colour }, title: `${M.t(`word.${name}`)} ${M.bytes(bytes)}` })),
+    );
+    const rows = parts.map(([name, bytes, colour]) =>
+      M.el(
+        "tr", {},
+        M.el("th", { scope: "row" }, M.el("i", { class: `dot ${name}`, style: { background: colour } }), M.t(`word.${name}`)),
+        M.el("td", { class: "num", text: M.bytes(bytes) }), M.el("td", { class: "num", text: M.percent(bytes, whole) }),
+        M.el("td", { class: "why", text: M.t(`why.${name}`) }),
+      ),
+    );
+    const fill = { request: M.bytes(split.reference_request_bytes), largest: M.bytes(split.largest_free_bytes), event: M.count(split.at_event) };
+    M.fill(
+      M.$("split"), title, M.el("p", { class: "lead", text: M.t(split.reference_request_bytes === null ? "split.lead-no-request" : "split.lead", fill) }),
+      bar, M.el("div", { class: "scroll-x" }, M.el("table", { class: "parts" }, M.el("tbody", {}, rows))),
+    );
+  }
+
+  function drawTodo() {
+    const first = M.data.finding_words.filter((finding) => finding.fixes.length).slice(0, 3);
+    M.$("todo").hidden = !first.length;
+    M.fill(
+      M.$("todo"),
+      M.el("h2", {}, M.t("todo.title"), " ", M.inEnglish()),
+      M.el(
+        "ol", { class: "todo" },
+        first.map((finding) =>
+          M.el(
+            "li", {},
+            M.el("div", { class: "todo-line" }, badge(finding.severity), M.el("span", { lang: "en", class: "todo-fix", text: M.plain(finding.fixes[0].title, 600) })),
+            M.el(
+              "div", { class: "todo-why" },
+              M.el("a", { href: `#finding-${M.data.finding_words.indexOf(finding)}`, text: M.plain(finding.code) }), " ",
+              M.el("span", { lang: "en", text: M.plain(finding.title, 600) }),
+              finding.saving ? M.el("span", { class: "saving", lang: "en", text: M.plain(finding.saving, 300) }) : null,
+            ),
+          ),
+        ),
+      ),
+      M.el("p", { class: "under" }, M.el("a", { href: "#findings", text: M.t("todo.all", { count: M.data.finding_words.length }) })),
+    );
+  }
+})();

@@ -1,0 +1,274 @@
+// The address map: its scrolling, zoom, mouse and keys. The canvas has the size of the screen's part only, and moves along inside a tall element.
+(() => {
+  "use strict";
+
+  const HIGH = 470; // pixels of the map on the page
+  let view = null;
+  let colour = "lifetimes";
+  let zoom = 1;
+  let hover = -1;
+  let chosen = -1;
+  let paintQueued = false;
+
+  const canvas = () => M.$("map-canvas");
+  const scroller = () => M.$("map-scroll");
+
+  M.map = () => ({
+    shown: Boolean(view), zoom, colour, segments: view ? view.layout.segments.length : 0, ranges: view ? view.layout.tensor.length : 0,
+    blocks: view ? view.layout.tensor.reduce((sum, row) => sum + (row >= 0 ? 1 : 0), 0) : 0, lines: view ? view.lines.length : 0, chosen, hover,
+  });
+  /** Returns where on the canvas a range is painted: {x, y} in CSS pixels of its left part, or null where it is scrolled away. */
+  M.mapPoint = (range) => {
+    for (const line of view ? view.lines : []) {
+      for (let p = line.first; p < line.end && !line.head; p++) {
+        const piece = view.pieces[p];
+        const from = view.layout.start[range];
+        if (view.layout.segment[range] === piece.segment && from >= piece.from && from < piece.to) {
+          const scale = piece.width / (piece.to - piece.from);
+          const wide = (Math.min(from + view.layout.size[range], piece.to) - from) * scale;
+          return { x: view.left + piece.x + (from - piece.from) * scale + Math.min(wide / 2, 4), y: line.y - scroller().scrollTop + M.LINE / 2 };
+        }
+      }
+    }
+    return null;
+  };
+
+  M.part("map", ["device", "instant", "search", "tensor"], (why) => {
+    const only = (reason) => [...why].every((one) => one === reason);
+    if (view && only("search")) return repaint();
+    if (view && only("tensor")) return followTensor();
+    build(why.has("device"));
+  });
+
+  function build(fresh) {
+    if (fresh) zoom = 1;
+    hover = -1;
+    tools();
+    const layout = M.layout();
+    const none = !layout || !layout.segments.length;
+    document.querySelector("#map .map-split").hidden = none;
+    M.$("map-legend").hidden = none;
+    if (none) {
+      view = null;
+      M.fill(M.$("sums"), M.el("span", { text: M.t(layout ? "map.empty" : "map.no-addresses") }), sums());
+      return;
+    }
+    place(layout);
+    legend();
+    M.fill(M.$("sums"), sums());
+    chosen = rangeOf(M.chosen.tensor);
+    repaint();
+    M.showPanel(chosen >= 0 ? chosen : -1, layout);
+  }
+
+  function place(layout) {
+    const wide = scroller().clientWidth - 12;
+    const left = wide > 560 ? 78 : 2;
+    const width = Math.max(wide - left - 4, 50);
+    const fit = M.fitLine(layout, width, HIGH);
+    const groups = [];
+    const laid = M.mapLines(layout, groups, width, fit / zoom);
+    const height = Math.min(HIGH, Math.max(laid.height, 60));
+    scroller().style.height = `${height}px`;
+    M.$("map-spacer").style.height = `${laid.height}px`;
+    const device = M.device();
+    view = {
+      layout, ...laid, left, width: wide, height, scroll: 0, pins: new Set(device.pins || []), hits: null, hover: -1, chosen: -1,
+      label: (head) => M.t("map.group", { name: groupName(head.group), count: M.count(head.count), bytes: M.bytes(head.bytes) }),
+      address: (address) => `+${M.short(address)}`,
+      colours: (row) => tensorColour(row),
+    };
+  }
+
+  const groupName = (group) => M.plain(M.device().groups[group] ? M.device().groups[group].label : M.t("unknown"), 120);
+  M.groupName = groupName;
+  const tensorColour = (row) => {
+    const [table, code] = colour === "lifetimes" ? [M.LIFETIMES, M.lifetimeOf(row)] : [M.CATEGORIES, M.categoryOf(row)];
+    return table[M.data[colour][code]] ?? "#888";
+  };
+
+  function repaint() {
+    if (paintQueued || !view) return;
+    paintQueued = true;
+    requestAnimationFrame(() => {
+      paintQueued = false;
+      if (!view) return;
+      Object.assign(view, { scroll: scroller().scrollTop, hits: M.hits(), hover, chosen });
+      M.paintMap(canvas(), view);
+    });
+  }
+
+  function rangeOf(tensor) {
+    return tensor < 0 || !M.layout() ? -1 : M.layout().tensor.indexOf(tensor);
+  }
+
+  function followTensor() {
+    chosen = rangeOf(M.chosen.tensor);
+    hover = -1;
+    M.showPanel(chosen, view.layout);
+    if (chosen >= 0) reveal(chosen);
+    repaint();
+  }
+
+  function reveal(range) {
+    const point = M.mapPoint(range);
+    if (!point) return;
+    const box = scroller();
+    if (point.y < M.PITCH || point.y > view.height - M.PITCH) box.scrollTop += point.y - view.height / 2;
+  }
+
+  function rangeAtPoint(x, y) {
+    const top = y + scroller().scrollTop;
+    const line = view.lines.find((one) => !one.head && top >= one.y - 2 && top < one.y + M.PITCH - 2);
+    for (let p = line ? line.first : 0; line && p < line.end; p++) {
+      const piece = view.pieces[p];
+      const inside = x - view.left - piece.x;
+      if (inside >= -1 && inside <= piece.width + 1) {
+        const address = piece.from + (Math.max(0, Math.min(inside, piece.width)) / piece.width) * (piece.to - piece.from);
+        return M.rangeAt(view.layout, piece.segment, Math.min(address, piece.to - 1));
+      }
+    }
+    return -1;
+  }
+
+  function pick(range) {
+    chosen = range;
+    hover = -1;
+    const row = range >= 0 ? view.layout.tensor[range] : -1;
+    M.$("map-panel").setAttribute("aria-live", "polite");
+    M.showPanel(range, view.layout);
+    if (range >= 0) reveal(range);
+    repaint();
+    if (row !== M.chosen.tensor) {
+      M.chosen.tensor = row;
+      if (row >= 0) M.tell("tensor");
+    }
+  }
+  M.pickRange = (range) => view && pick(range);
+
+  function setZoom(factor, x = -1, y = -1) {
+    if (!view) return;
+    const box = scroller();
+    const anchor = x >= 0 ? rangeAtPoint(x, y) : chosen >= 0 ? chosen : rangeAtPoint(view.left + 2, view.height / 2);
+    const most = Math.max(1, view.layout.sums.reserved / 65536);
+    zoom = factor ? Math.max(1, Math.min(most, zoom * factor)) : 1;
+    place(view.layout);
+    box.scrollTop = 0;
+    if (anchor >= 0 && zoom > 1) {
+      const point = M.mapPoint(anchor);
+      if (point) box.scrollTop = point.y - (y >= 0 ? y : view.height / 2);
+    }
+    tools();
+    repaint();
+  }
+  M.zoomMap = setZoom;
+
+  function tools() {
+    if (!M.device().has_addresses) return M.fill(M.$("map-tools"));
+    M.fill(
+      M.$("map-tools"),
+      M.choice(M.t("map.colour-by"), [["lifetimes", M.t("map.by-lifetime")], ["categories", M.t("map.by-category")]], colour, (value) => {
+        colour = value;
+        tools();
+        legend();
+        repaint();
+      }),
+      M.button("+", () => setZoom(2), { "aria-label": M.t("zoom.in"), title: M.t("zoom.in") }),
+      M.button("−", () => setZoom(0.5), { "aria-label": M.t("zoom.out"), title: M.t("zoom.out"), disabled: zoom <= 1 }),
+      M.button(M.t("zoom.all"), () => setZoom(0), { disabled: zoom <= 1 }),
+    );
+  }
+
+  function legend() {
+    const table = colour === "lifetimes" ? M.LIFETIMES : M.CATEGORIES;
+    const bytes = new Map();
+    const column = M.device().tensors[colour === "lifetimes" ? "lifetime" : "category"];
+    for (const row of M.live().rows) {
+      const code = column ? column[row] : 0;
+      bytes.set(code, (bytes.get(code) ?? 0) + M.device().tensors.block[row]);
+    }
+    const keys = [...bytes].sort((a, b) => b[1] - a[1]);
+    const { sums: total } = M.layout();
+    M.fill(
+      M.$("map-legend"),
+      keys.map(([code, sum]) =>
+        M.el("span", { class: "key" }, M.el("i", { class: "dot", style: { background: table[M.data[colour][code]] ?? "#888" } }), M.word(colour, code), M.el("span", { class: "soft", text: M.bytes(sum) }))),
+      ["stranded", "foreign", "cache"].filter((cause) => total[cause] > 0).map((cause) =>
+        M.el("span", { class: "key", title: M.t(`why.${cause}`) }, M.el("i", { class: `hatch ${cause}` }), M.t("map.free", { cause: M.t(`word.${cause}`) }), M.el("span", { class: "soft", text: M.bytes(total[cause]) }))),
+      M.live().pending.includes(1) ? M.el("span", { class: "key", title: M.t("why.pending") }, M.el("i", { class: "dot pending" }), M.t("word.pending")) : null,
+      (M.device().pins || []).length ? M.el("span", { class: "key", title: M.t("map.pin-why") }, M.el("i", { class: "pin", text: "▼" }), M.t("map.pin")) : null,
+    );
+  }
+
+  // The sums that the map must come to. They are compared in the reader's browser, with the numbers that Python counted.
+  function sums() {
+    return M.sums().map(([name, drawn, told]) =>
+      M.el(
+        "span", { class: drawn === told ? "sum good" : "sum off", data: { sum: name } },
+        `${drawn === told ? "✓" : "≠"} ${M.t(`word.${name}`)} `, M.el("b", { text: M.bytes(drawn) }), drawn === told ? null : ` (${M.bytes(told)})`,
+      ),
+    );
+  }
+
+  function step(by) {
+    const n = view.layout.tensor.length;
+    pick(chosen < 0 ? (by > 0 ? 0 : n - 1) : Math.max(0, Math.min(n - 1, chosen + by)));
+  }
+
+  function jumpLine(by) {
+    const point = M.mapPoint(Math.max(chosen, 0));
+    if (!point) return;
+    for (let far = 1; far <= 4; far++) {
+      const range = rangeAtPoint(point.x, point.y + by * far * M.PITCH);
+      if (range >= 0 && range !== chosen) return pick(range);
+    }
+  }
+
+  function nextPin(by) {
+    const pins = view.layout.tensor.reduce((list, row, range) => (view.pins.has(row) && row >= 0 ? [...list, range] : list), []);
+    if (!pins.length) return;
+    const after = by > 0 ? pins.find((range) => range > chosen) : pins.filter((range) => range < chosen).pop();
+    pick(after ?? (by > 0 ? pins[0] : pins[pins.length - 1]));
+  }
+
+  const KEYS = {
+    ArrowRight: () => step(1), ArrowLeft: () => step(-1), ArrowDown: () => jumpLine(1), ArrowUp: () => jumpLine(-1), Home: () => pick(0),
+    End: () => pick(view.layout.tensor.length - 1), "+": () => setZoom(2), "=": () => setZoom(2), "-": () => setZoom(0.5), 0: () => setZoom(0),
+    n: () => nextPin(1), N: () => nextPin(-1), Escape: () => pick(-1),
+  };
+
+  M.startMap = () => {
+    scroller().addEventListener("scroll", repaint, { passive: true });
+    canvas().addEventListener("mousemove", (event) => {
+      if (!view) return;
+      const range = rangeAtPoint(event.offsetX, event.offsetY);
+      if (range === hover) return;
+      hover = range;
+      M.$("map-panel").setAttribute("aria-live", "off");
+      M.showPanel(hover >= 0 ? hover : chosen, view.layout);
+      repaint();
+    });
+    canvas().addEventListener("mouseleave", () => {
+      hover = -1;
+      if (view) M.showPanel(chosen, view.layout);
+      repaint();
+    });
+    canvas().addEventListener("click", (event) => view && pick(rangeAtPoint(event.offsetX, event.offsetY)));
+    canvas().addEventListener("wheel", (event) => {
+      if (!event.ctrlKey) return; // plain scrolling stays scrolling
+      event.preventDefault();
+      setZoom(event.deltaY < 0 ? 1.5 : 1 / 1.5, event.offsetX, event.offsetY);
+    }, { passive: false });
+    canvas().addEventListener("keydown", (event) => {
+      if (!view || event.ctrlKey || event.metaKey || event.altKey || !(event.key in KEYS)) return;
+      event.preventDefault();
+      event.stopPropagation();
+      KEYS[event.key]();
+    });
+    new ResizeObserver(() => {
+      if (!view || scroller().clientWidth - 12 === view.width) return;
+      place(view.layout);
+      repaint();
+    }).observe(scroller());
+  };
+})();
