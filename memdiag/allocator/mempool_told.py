@@ -8,12 +8,20 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class PoolAtPeak:
-    """One pool at the peak of reserved bytes: bytes held, bytes asked for by what is in it, and how many scopes send requests to it."""
+    """Pools of one name at the peak of reserved bytes.
+
+    Attributes:
+        pool: Their name.
+        reserved_bytes, requested_bytes: Held, and asked for by what is in them.
+        num_scopes: How many scopes send requests there.
+        num_pools: How many they are.
+    """
 
     pool: str
     reserved_bytes: int
     requested_bytes: int
     num_scopes: int
+    num_pools: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,8 @@ def mempools(page: LightPage, name: str, found: Mempools) -> None:
     rows: list[Sequence[Cell]] = [[(f"{name}, pools at the peak", "bold"), "scopes", "reserved", "asked for"]]
     for pool in found.pools:
         scopes = format_count(pool.num_scopes) if pool.pool in _WHERE else ""
-        rows.append([pool.pool, scopes, *map(format_bytes, (pool.reserved_bytes, pool.requested_bytes))])
+        shown = pool.pool if pool.num_pools == 1 or pool.pool not in _WHERE else f"{pool.pool}, {format_count(pool.num_pools)} pools"
+        rows.append([shown, scopes, *map(format_bytes, (pool.reserved_bytes, pool.requested_bytes))])
     page.grid("lrrr", rows)
     known = [f"{_WHERE[pool]} ({basis})" for pool, basis in found.bases.items() if basis != _NONE]
     unknown = [_WHERE[pool] for pool, basis in found.bases.items() if basis == _NONE]

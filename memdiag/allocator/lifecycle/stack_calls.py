@@ -15,6 +15,7 @@ import numpy as np
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace
 from memdiag.trace.stacks import Stacks
+from memdiag.trace.table import Array
 
 Edge = tuple[int, bool]
 Chain = tuple[tuple[str, int], ...]  # file and line of each forward, the outermost first
@@ -49,12 +50,10 @@ def edges_of(stacks: Stacks, device: DeviceTrace, *, layers: bool) -> list[Edge]
         layers: Calls of each layer; False: from the first layer to the last of each call of the stack of layers.
     """
     moments, again = _walk(stacks, device)
-    loops = {place: count for place, count in again.items() if count >= _LEAST_CALLS}
-    if not loops:
+    found = _loop_of(again)
+    if found is None:
         return []
-    most = max(loops.values())
-    loop = min(depth for (depth, _), count in loops.items() if 2 * count >= most)
-    sites = {site for depth, site in loops if depth == loop}
+    loop, sites = found
     calls: list[list[int]] = []  # first event of each, and the event after it; depth of what was entered since the one before
     is_open, entered = False, 0
     for moment in moments:
@@ -70,6 +69,34 @@ def edges_of(stacks: Stacks, device: DeviceTrace, *, layers: bool) -> list[Edge]
             entered = loop
         is_open = inside
     return [edge for begin, end in calls for edge in ((begin, True), (end, False))]
+
+
+def parts_of(stacks: Stacks, device: DeviceTrace) -> Array:
+    """Returns, per stack and once more for "no stack", the part of a layer that it is in (int64); 0: the layer itself, or no layer.
+
+    A part is what a line of the layer's ``forward`` calls: the same in all layers.
+    """
+    found = _loop_of(_walk(stacks, device)[1])
+    number = np.zeros(len(stacks) + 1, np.int64)
+    if found is None:
+        return number
+    loop, sites = found
+    names: dict[tuple[int, str], int] = {}
+    for stack in range(len(stacks)):
+        chain = _chain(stacks, stack)
+        if len(chain) > loop + 1 and _site(chain, loop) in sites:
+            number[stack] = 1 + names.setdefault((chain[loop][1], chain[loop + 1][0]), len(names))
+    return number
+
+
+def _loop_of(again: Counter[tuple[int, object]]) -> tuple[int, set[object]] | None:
+    """Returns the depth of the outermost loop over layers and the sites that call them, given what ``_walk`` counted; None: no loop."""
+    loops = {place: count for place, count in again.items() if count >= _LEAST_CALLS}
+    if not loops:
+        return None
+    most = max(loops.values())
+    loop = min(depth for (depth, _), count in loops.items() if 2 * count >= most)
+    return loop, {site for depth, site in loops if depth == loop}
 
 
 def _walk(stacks: Stacks, device: DeviceTrace) -> tuple[list[_Moment], Counter[tuple[int, object]]]:
