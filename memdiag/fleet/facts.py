@@ -30,7 +30,7 @@ CURVE = 48  # columns of the curve of a trace without steps
 EXPERTS = " (experts)"  # after the name of a part: it belongs to a mixture of experts
 _REST = "(the rest)"
 _EXPERT = re.compile(r"(?<![A-Za-z])(?:experts?|moe)(?![a-z])|MoE|Experts?(?![a-z])")
-_MOMENT = re.compile(r"(event [\d,]|before the trace|the snapshot|step \d|segment )")
+_MOMENT = re.compile(r"event [\d,]|before the trace|the snapshot|step \d|segment |[\d,]+ \w+$")
 _PARAMETER, _INPUT = (schema.CATEGORIES.index(name) for name in ("parameter", "input"))
 _OF_PARAMETERS = tuple(schema.CATEGORIES.index(name) for name in ("parameter", "gradient", "optimizer_state"))
 
@@ -224,6 +224,6 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "title": finding.title,
         "severity": finding.severity,
         "weight_bytes": int(finding.weight_bytes),
-        "place": where,
+        "place": collapsed(where),
         "fixes": [[fix.title, fix.kind, fix.change, fix.applicability, fix.caveat] for fix in finding.fixes],
     }

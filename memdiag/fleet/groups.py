@@ -17,7 +17,7 @@ from memdiag.units import MIB, format_bytes, format_count
 
 Facts = Mapping[str, Any]
 _NEAR = 0.03  # parameters that differ by less are the same part of the model, sharded or padded a little otherwise
-_SMALL = 0.01  # of all parameters: what is less than this tells nobody apart
+_SMALL = 0.002  # of all parameters: what is less than this tells nobody apart
 _GAP = 0.05  # between numbers of activations: beyond, there is another number of micro-batches in flight
 _LEAST_SHARE, _LEAST = 0.02, MIB  # of the middle peak, and at all: what differs by less is not odd
 _SPREAD = 4 * 1.4826  # times the median distance from the middle: beyond, a rank is odd (four standard deviations)
@@ -54,13 +54,15 @@ def groups_of(ranks: Mapping[int, Facts]) -> list[Group]:
         found.append(Group(
             number, labels[number], tuple(own), middle, min(peaks), peak_of(ranks[middle]), max(peaks),
             sum(size for size, _ in ranks[middle].get("parameters", {}).values()), _activations(ranks[middle]),
-            None if number == typical else typical, why, differs,
+            None if number == typical else typical, why, differs, _apart(ranks, own),
         ))  # fmt: skip
     return found
 
 
 def middle_of(ranks: Mapping[int, Facts], own: Sequence[int]) -> int:
-    """Returns the rank with the median peak (of an even number the lower one)."""
+    """Returns the rank with the median peak (of an even number the lower one), of those that did not run out if most did not."""
+    complete = [rank for rank in own if not ranks[rank].get("failed")]
+    own = complete if 2 * len(complete) >= len(own) else own
     return sorted(own, key=lambda rank: (peak_of(ranks[rank]), rank))[(len(own) - 1) // 2]
 
 
@@ -101,6 +103,14 @@ def _odd_in(ranks: Mapping[int, Facts], group: Group) -> list[tuple[int, str, in
             if abs(value - middle) > limit and rank not in found:
                 found[rank] = (rank, curve, value - middle)
     return [found[rank] for rank in sorted(found)]
+
+
+def _apart(ranks: Mapping[int, Facts], own: Sequence[int]) -> str:
+    """Returns how the rank that needs most differs from the one that needs least, where that is worth saying."""
+    high = max(own, key=lambda rank: (peak_of(ranks[rank]), -rank))
+    low = min(own, key=lambda rank: (peak_of(ranks[rank]), rank))
+    why, _ = _against(ranks[high], ranks[low])
+    return f"rank {high} beside rank {low}: {why}" if why else ""
 
 
 def _against(here: Facts, there: Facts) -> tuple[str, tuple[Difference, ...]]:
@@ -183,7 +193,7 @@ def _labels(middles: Sequence[Facts]) -> list[str]:
     for own, facts in zip(parts, middles, strict=True):
         only = [part for part in sorted(own, key=lambda part: -own[part]) if sum(part in other for other in parts) <= len(parts) / 2]
         said = [f"with {', '.join(only[:2])}"] if only else []
-        if len({sum(other.values()) for other in parts}) > 1 and own:
+        if len({format_bytes(sum(other.values())) for other in parts}) > 1 and own:
             said.append(f"{format_bytes(sum(own.values()))} of parameters")
         if len({_activations(other) for other in middles}) > 1:
             said.append(f"{format_count(_activations(facts))} activations at once")

@@ -115,6 +115,7 @@ class Group:
         against: The group most ranks are in; None: this is it.
         why: How its middle rank differs from the other's, in words; "" if it does not.
         differences: What that consists of.
+        apart: How the rank of the group that needs most differs from the one that needs least, in words; "" if they do not.
     """
 
     number: int
@@ -129,6 +130,7 @@ class Group:
     against: int | None = None
     why: str = ""
     differences: tuple[Difference, ...] = ()
+    apart: str = ""
 
 
 @dataclass(frozen=True, slots=True)

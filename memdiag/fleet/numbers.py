@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from memdiag.fleet.files import number_of
+from memdiag.units import format_ranges
 
 
 def assign(names: Sequence[str], facts: Sequence[dict[str, Any]]) -> tuple[list[int], list[str]]:
@@ -28,12 +29,24 @@ def assign(names: Sequence[str], facts: Sequence[dict[str, Any]]) -> tuple[list[
     numbers = [0] * len(names)
     for number, at in taken.items():
         numbers[at] = number
-    said = []
+    twice: dict[int, list[int]] = {}
+    silent: list[int] = []
     for number, at in enumerate(late, start=free):
         numbers[at] = number
         same = wanted[at]
-        if same is not None:
-            said.append(f"{names[at]} is called rank {same}, as {names[taken[same]]} is: it is listed as {number}")
-        else:
-            said.append(f"nothing says which rank {names[at]} is: it is listed as {number}")
-    return numbers, said
+        (silent if same is None else twice.setdefault(same, [])).append(number)
+    return numbers, [_same(rank, own, names, numbers, names[taken[rank]]) for rank, own in twice.items()] + [
+        f"nothing says which rank {_named(own, names, numbers)} is: listed as {format_ranges(own)}" for own in [silent] if own
+    ]
+
+
+def _same(rank: int, own: list[int], names: Sequence[str], numbers: Sequence[int], first: str) -> str:
+    is_one = len(own) == 1
+    verb, listed = ("is", "it is") if is_one else ("are", "they are")
+    return f"{_named(own, names, numbers)} {verb} called rank {rank}, as {first} is: {listed} listed as {format_ranges(own)}"
+
+
+def _named(own: list[int], names: Sequence[str], numbers: Sequence[int]) -> str:
+    """Returns the name of a file, or how many there are and the first of them."""
+    first = names[numbers.index(own[0])]
+    return first if len(own) == 1 else f"{len(own):,} files ({first}, …)"

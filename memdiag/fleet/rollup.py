@@ -163,7 +163,7 @@ def _headroom(rows: Sequence[Rank], failed: Sequence[Rank]) -> str:
     left = (
         f"{others}rank {least.rank} has the smallest headroom, {format_bytes(least.headroom_bytes)} of {format_bytes(least.capacity_bytes)}"
     )
-    rest = f"; the middle one has {format_bytes(middle.headroom_bytes)}" if len(known) > 2 else ""
+    rest = f"; the median is {format_bytes(middle.headroom_bytes)}" if len(known) > 2 else ""
     return f"{left[0].upper()}{left[1:]}{rest}."
 
 
@@ -175,10 +175,20 @@ def _spread(rows: Sequence[Rank], groups: Sequence[Group], odd: Sequence[Odd]) -
         return f"Out of line with ranks that hold the same: {who}, by up to {format_bytes(more.delta_bytes)}: {more.why}."
     apart = [group for group in groups if group.why]
     if apart:
-        far = max(apart, key=lambda group: abs(group.middle_bytes - groups[group.against or 0].middle_bytes))
-        return f"Ranks {_short(far.ranks)} hold another part than most: {far.why}."
+        far = max(
+            apart, key=lambda group: (group.middle_bytes - _usual(groups, group) > 0, abs(group.middle_bytes - _usual(groups, group)))
+        )
+        who = f"Rank {far.ranks[0]} holds" if len(far.ranks) == 1 else f"Ranks {_short(far.ranks)} hold"
+        return f"{who} another part of the model than rank {groups[far.against or 0].middle}: {far.why}."
+    wide = max((group for group in groups if group.apart), key=lambda group: group.high_bytes - group.low_bytes, default=None)
+    if wide is not None:
+        return f"Ranks that hold the same differ: {wide.apart}."
     peaks = [row.peak_bytes for row in rows]
     return "All need the same." if len(rows) > 2 and max(peaks) - min(peaks) < 0.02 * max(peaks) else ""
+
+
+def _usual(groups: Sequence[Group], group: Group) -> int:
+    return groups[group.against or 0].middle_bytes
 
 
 def _short(ranks: Sequence[int]) -> str:

@@ -42,8 +42,7 @@ def render(report: FleetReport, look: Look = PLAIN, top: int = 10) -> str:
     _broken(page, report)
     if report.notes:
         page.title("What else to know of these files")
-        for note in report.notes[:_MOST_NOTES]:
-            page.text(f"- {plain(note, 600)}", indent=2)
+        page.grid("lw", [("-", plain(note, 600)) for note in report.notes[:_MOST_NOTES]])
         if len(report.notes) > _MOST_NOTES:
             page.text(f"and {len(report.notes) - _MOST_NOTES} more (--json)", "dim", indent=4)
     if steps := words.next_steps(report):
@@ -57,14 +56,18 @@ def render(report: FleetReport, look: Look = PLAIN, top: int = 10) -> str:
 def _distribution(page: LightPage, bins: Sequence[Bin]) -> None:
     if not bins:
         return
-    page.title("Peaks (reserved)")
+    page.title("Peaks of ranks (reserved)")
     most = max(len(each.ranks) for each in bins)
     room = max(page.width - 24 - 6 - _BAR - 8, 12)
-    page.grid("lrll", [
-        (f"{format_bytes(each.low_bytes):>10} and up", format_count(len(each.ranks)), "█" * -(-len(each.ranks) * _BAR // most),
-         (format_ranges(each.ranks, room), "dim"))
-        for each in bins
-    ])  # fmt: skip
+    rows: list[Sequence[Cell]] = []
+    for each in bins:
+        number = len(each.ranks)
+        if number:
+            bar = "█" * -(-number * _BAR // most)
+            rows.append((f"{format_bytes(each.low_bytes):>10} and up", format_count(number), bar, (format_ranges(each.ranks, room), "dim")))
+        elif rows[-1][0] != "…":
+            rows.append(("…", "", "", ""))  # nobody is between
+    page.grid("lrll", rows)
 
 
 def _headroom(page: LightPage, report: FleetReport, top: int) -> None:
@@ -85,9 +88,9 @@ def _headroom(page: LightPage, report: FleetReport, top: int) -> None:
 
 
 def _groups(page: LightPage, groups: Sequence[Group], top: int) -> None:
-    if len(groups) < 2:
+    if len(groups) < 2 and not any(group.apart for group in groups):
         return
-    page.title("Ranks that hold the same")
+    page.title("Ranks that hold the same part of the model")
     room = max(page.width - 54, 14)
     rows: list[Sequence[Cell]] = [("ranks", "number", "lowest", "middle", "highest")]
     rows += [
@@ -98,11 +101,15 @@ def _groups(page: LightPage, groups: Sequence[Group], top: int) -> None:
     page.grid("lrrrr", rows)
     page.gap()
     for group in groups[:top]:
-        usual = "" if group.against is not None or not any(other.why for other in groups) else "; most are like these"
+        is_usual = group.against is None and len(group.ranks) > max((len(other.ranks) for other in groups if other is not group), default=0)
+        usual = "; most are like these" if is_usual and len(groups) > 1 else ""
         page.grid("lw", [((format_ranges(group.ranks, 20), "bold"), plain(group.label, words.LONGEST) + usual)])
         if group.why:
             middle = groups[group.against or 0].middle
-            page.text(f"beside rank {middle}: {plain(group.why, 400)}", "dim", indent=6)
+            which = "" if len(group.ranks) == 1 else f"rank {group.middle} "
+            page.text(f"{which}beside rank {middle}: {plain(group.why, 400)}", "dim", indent=6)
+        if group.apart:
+            page.text(plain(group.apart, 400), "dim", indent=6)
     if len(groups) > top:
         page.text(f"and {plural(len(groups) - top, 'more group')} (--top, --json)", "dim", indent=2)
 
@@ -207,8 +214,7 @@ def _tuned(page: LightPage, tuned: Tuned) -> None:
     page.text(searched, "dim", indent=2)
     for sentence in words.checked_words(tuned.checked) if tuned.checked is not None else ():
         page.text(sentence, indent=2)
-    for caveat in best.caveats:
-        page.text(f"- {plain(caveat)}", indent=2)
+    page.grid("lw", [("-", plain(caveat)) for caveat in best.caveats])
 
 
 def _broken(page: LightPage, report: FleetReport) -> None:

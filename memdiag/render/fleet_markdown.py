@@ -63,10 +63,10 @@ def _groups(report: FleetReport, top: int) -> list[str]:
         return []
     rows = (
         (format_ranges(group.ranks, 60), format_count(len(group.ranks)), format_bytes(group.low_bytes), format_bytes(group.middle_bytes),
-         format_bytes(group.high_bytes), escape(group.label), escape(group.why))
+         format_bytes(group.high_bytes), escape(group.label), escape("; ".join(text for text in (group.why, group.apart) if text)))
         for group in report.groups[:top]
     )  # fmt: skip
-    head = ("ranks", "number", "lowest", "middle", "highest", "hold", "beside most")
+    head = ("ranks", "number", "lowest", "middle", "highest", "hold", "why they differ")
     return ["### Ranks that hold the same", "", *table(head, rows, (1, 2, 3, 4))]
 
 

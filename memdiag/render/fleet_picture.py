@@ -65,13 +65,15 @@ def _ticks(axes: Axes, heat: HeatMap) -> None:
 
 
 def _marks(axes: Axes, report: FleetReport, heat: HeatMap) -> None:
-    """Marks ranks at the right edge: a cross for those that ran out of memory, a triangle for those that need more than their like."""
+    """Marks ranks: a cross where one ran out of memory, a triangle at the right edge of those that need more than their like."""
     failed = {row.rank for row in report.ranks if row.ran_out}
-    odd = {rank for each in report.odd if each.delta_bytes > 0 for rank in each.ranks} - failed
+    odd = {rank for each in report.odd if each.delta_bytes > 0 for rank in each.ranks}
+    ends = [max((column for column, value in enumerate(row) if value is not None), default=0) + 0.5 for row in heat.rows]
     edge = len(heat.columns) - 0.5
-    for ranks, marker, colour, label in ((failed, "x", "#b2182b", "ran out of memory"), (odd, "<", "#222222", "more than its like")):
+    for ranks, marker, colour, label in ((odd, "<", "#222222", "more than its like"), (failed, "x", "#b2182b", "ran out of memory")):
         rows = [row for row, rank in enumerate(heat.ranks) if rank in ranks]
         if rows:
-            axes.scatter([edge] * len(rows), rows, marker=marker, color=colour, s=22, clip_on=False, zorder=5, label=label)
+            at = [edge if marker == "<" else ends[row] for row in rows]
+            axes.scatter(at, rows, marker=marker, color=colour, s=22, clip_on=False, zorder=5, label=label)
     if failed or odd:
         axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, fontsize=7, frameon=False, borderaxespad=0.2)
