@@ -5,6 +5,8 @@ Texts are read as the allocator of that version reads them (``memdiag.settings.p
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import dataclass
 
 from memdiag.allocator.rules import DEFAULT_VERSION, rules_for
@@ -16,6 +18,32 @@ from memdiag.trace.layout import LARGE_SEGMENT, SMALL_SEGMENT
 from memdiag.units import GIB, MIB
 
 _FALLBACK_ALIGNMENT = 16 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """expandable_segments_reserve: how much address space an expandable segment reserves at most.
+
+    Attributes:
+        value: A share of the device, or GiB.
+        is_share: Which of the two.
+    """
+
+    value: float
+    is_share: bool
+
+    @classmethod
+    def parse(cls, text: str) -> Reserve | None:
+        """Reads ``0.5`` or ``40G``; None: nothing that the allocator takes, which then goes on as without it."""
+        number = text[:-1] if text[-1:] in ("G", "g") else text
+        if not re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", number, re.ASCII):
+            return None
+        value = float(number)
+        return cls(value, number == text) if 0 < value < math.inf else None
+
+    def of(self, device_bytes: int) -> int:
+        """Returns bytes, on a device of so many; no more than the device and an eighth of it are ever reserved."""
+        return int(min(self.value * (device_bytes if self.is_share else GIB), float(device_bytes + device_bytes // 8)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +63,7 @@ class Conf:
         huge_pages: page_size:1g.
         alignment: Large blocks of expandable segments begin at multiples of this; 0: anywhere.
         is_lazy: multi_stream_lazy_reclaim.
+        reserve: expandable_segments_reserve; None: not set.
     """
 
     expandable: bool = False
@@ -50,6 +79,7 @@ class Conf:
     huge_pages: bool = False
     alignment: int = 0
     is_lazy: bool = False
+    reserve: Reserve | None = None
 
     @classmethod
     def parse(cls, text: str, backend: str, version: str) -> Conf:
@@ -102,6 +132,7 @@ class Conf:
             huge_pages=huge,
             alignment=_whole(values, "base_addr_aligned_kb", _FALLBACK_ALIGNMENT) if backend == "npu" else 0,
             is_lazy=values.get("multi_stream_lazy_reclaim") is True,
+            reserve=Reserve.parse(str(values.get("expandable_segments_reserve", ""))),
         )
 
 

@@ -19,7 +19,7 @@ _NPU = "npu"
 _PLACING = (
     "max_split_size_mb", "max_non_split_rounding_mb", "large_segment_size_mb", "roundup_power2_divisions", "garbage_collection_threshold",
     "expandable_segments", "per_process_memory_fraction", "throw_on_cudamalloc_oom", "throw_on_npumalloc_oom", "base_addr_aligned_kb",
-    "page_size", "segment_size_mb", "multi_stream_lazy_reclaim",
+    "page_size", "segment_size_mb", "multi_stream_lazy_reclaim", "expandable_segments_reserve",
 )  # fmt: skip
 _EXCLUDED = ("max_split_size_mb", "garbage_collection_threshold")  # by torch_npu's expandable segments
 _OLDEST = (2, 0)

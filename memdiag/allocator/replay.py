@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from memdiag.allocator.conf import Conf
+from memdiag.allocator.lenders import Lenders, changes_of, turns_of
 from memdiag.allocator.machine import memory as mem
 
 from memdiag.allocator.machine.run import (  # isort: skip
@@ -20,7 +21,6 @@ from memdiag.errors import MemdiagError
 from memdiag.registry import POLICIES, resolve
 from memdiag.trace.table import Array
 
-_GOLDEN = 11400714819323198485  # 2^64 / the golden ratio
 # How the machine learns that other streams are through, by ``Workload.done``.
 DONE = {"now": mem.BY_NEXT_CALL, "manual": mem.BY_HAND, "recorded": mem.AS_RECORDED}
 
@@ -94,12 +94,27 @@ def replay(
         for column in (workload.op, workload.tensor, size, workload.stream, pools_of(workload, rules), rounded, segment_size)
     ]
     limit = int(r[mem.LIMIT])
-    while run(r, m, entries, out, where, *columns) < num_calls:
-        m, entries = enlarge(r, m, entries)
+    m, entries = _run(workload, r, m, entries, out, where, columns)
     entries = entries[:, : r[mem.NUM_LOGGED]]
     if before:
         out, entries = _from_call(before, out, entries)
     return _result(policy, conf, torch_version, capacity, limit, out, segments(r, m), entries if log else None)
+
+
+def _run(workload: Workload, r: Array, m: Array, entries: Array, out: Array, where: Array, columns: list[Array]) -> tuple[Array, Array]:
+    """Makes all calls; returns memory and log, which may have had to grow."""
+    lenders = Lenders(workload.pools, _pool_rows(r, m)) if len(workload.stand_in) > 1 else None
+    for end in [*(changes_of(workload) if lenders else ()), len(workload.op)]:
+        r[mem.UNTIL] = end
+        while run(r, m, entries, out, where, *columns) < end:
+            m, entries = enlarge(r, m, entries)
+        if lenders:
+            lenders.put_in_order(_pool_rows(r, m))
+    return m, entries
+
+
+def _pool_rows(r: Array, m: Array) -> Array:
+    return m[r[mem.POOLS] : r[mem.STREAMS]].reshape(-1, mem.ROW)
 
 
 def _from_call(before: int, out: Array, entries: Array) -> tuple[Array, Array]:
@@ -108,16 +123,6 @@ def _from_call(before: int, out: Array, entries: Array) -> tuple[Array, Array]:
         out[row] -= out[row, before - 1]
     entries[mem.LOG_CALL] = np.maximum(entries[mem.LOG_CALL] - before, -1)
     return out[:, before:], entries
-
-
-def turns_of(workload: Workload) -> list[int]:
-    """The pools that stand in for the default pool, in the order in which they are asked: that of a hash table with Fibonacci hashing."""
-
-    def place(index: int) -> int:
-        major, minor = workload.pools[index]
-        return (major or minor) * _GOLDEN % (1 << 64)
-
-    return sorted(workload.stand_in, key=place)
 
 
 def pools_of(workload: Workload, rules: Rules) -> Array:

@@ -112,7 +112,7 @@ KEYS: tuple[Key, ...] = (
         "no limit",
         "0 or more",
         (1, 13),
-        until=(2, 1),
+        until=(2, 0),
         replaced_by="roundup_power2_divisions",
     ),
 )

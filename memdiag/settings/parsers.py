@@ -316,8 +316,20 @@ class _Shared(_Parser):
         i += 2
         if self.known[self.key].kind == "divisions":
             return self.divisions(i)
+        if self.key == "expandable_segments_reserve_by_class":
+            return self.classes(i)
         self.values[self.key] = self.simple(self.key, i)
         return i
+
+    def classes(self, i: int) -> int:
+        """Reads a list of ``name:value`` from its bracket on; values that make no sense are stepped over by the allocator, too."""
+        first = i
+        while self.at(i + 1) != "]":
+            i += 3
+            if self.at(i + 1) == ",":
+                i += 1
+        self.values[self.key] = "".join(self.tokens[first : i + 2])
+        return i + 1
 
     def skip(self, i: int) -> int:
         i += 2

@@ -228,7 +228,11 @@ def cuda_program(chance: random.Random, num_calls: int, *, rejects: bool = True,
     total += chance.choice([1, 511, 4096, 700_000]) if chance.random() < 0.2 else 0
     level = chance.choice([0, 1, 2, 3] if len(kinds) == 1 else [2, 2, 3])
     done = chance.choice(["now", "manual"]) if level else "now"
-    return Program(cuda_conf(chance, rejects=rejects), total, done, list(Calls(chance, total, level, kinds=kinds).draw(num_calls)))
+    conf, calls = cuda_conf(chance, rejects=rejects), list(Calls(chance, total, level, kinds=kinds).draw(num_calls))
+    if len(kinds) > 1 and chance.random() < 0.5:  # ids that meet in hash tables
+        ids = dict(enumerate(chance.sample(range(1, 60), 5), 1))
+        calls = [call._replace(tensor=ids[call.tensor]) if call.op.startswith("pool_") else call for call in calls]
+    return Program(conf, total, done, calls)
 
 
 def npu_program(chance: random.Random, num_calls: int, *, total: int = 0, done: str = "") -> Program:

@@ -88,3 +88,23 @@ def test_rules_are_of_the_version_before_where_it_has_none_of_its_own() -> None:
     assert rules_for("cuda", "2.15") == rules_for("cuda", "2.13") != rules_for("cuda", "2.12")
     assert rules_for("cuda", "1.13") == rules_for("cuda", "2.0")
     assert rules_for("cuda", "unknown") == rules_for("cuda", "2.13")
+
+
+@pytest.mark.parametrize(
+    ("text", "device", "most"),
+    [
+        ("0.5", 100 * GIB, 50 * GIB),
+        ("40G", 100 * GIB, 40 * GIB),
+        ("40g", 10 * GIB, 10 * GIB + 10 * GIB // 8),  # never more than without it
+        ("1e30G", GIB, GIB + GIB // 8),
+    ],
+)
+def test_how_much_an_expandable_segment_reserves(text: str, device: int, most: int) -> None:
+    reserve = Conf.parse(f"expandable_segments:True,expandable_segments_reserve:{text}", "cuda", "2.15").reserve
+    assert reserve is not None
+    assert reserve.of(device) == most
+
+
+@pytest.mark.parametrize("text", ["abc", "G", "-1", "0", "12X", "nan", "inf"])
+def test_a_reserve_that_makes_no_sense_is_none(text: str) -> None:
+    assert Conf.parse(f"expandable_segments:True,expandable_segments_reserve:{text}", "cuda", "2.15").reserve is None

@@ -6,8 +6,8 @@ from memdiag.allocator.machine.blocks import cut, merge, merge_hole, new_block, 
 from memdiag.allocator.machine.driver import charge, gained, lost, obtain, taken
 
 from memdiag.allocator.machine.memory import (  # isort: skip
-    DEVICE_BYTES, FREE, HELD, HOLE, HOLES, IS_SMALL, LANE, LARGE_PAGE, NEXT, NONE, OFF, PAGE, POOL, PREV, RANGE, SIZE, SMALL_PAGE, STATE,
-    STREAM, SUCC, TIE, TIES_BY_BIRTH, drop_row, up,
+    DEVICE_BYTES, FREE, HELD, HOLE, HOLES, IS_SMALL, LANE, LARGE_PAGE, MOST_RESERVED, NEXT, NONE, OFF, PAGE, POOL, PREV, RANGE, SIZE,
+    SMALL_PAGE, STATE, STREAM, SUCC, TIE, TIES_BY_BIRTH, UNLIMITED, drop_row, up,
 )  # fmt: skip
 from memdiag.allocator.machine.ordered import remove
 from memdiag.allocator.machine.streams import complete
@@ -43,7 +43,9 @@ def grow(r: Array, m: Array, log: Array, lane: int, size: int) -> int:
         hole = m[hole + SUCC]
     if found == NONE:
         page = r[SMALL_PAGE] if m[lane + IS_SMALL] else r[LARGE_PAGE]
-        length = up(r[DEVICE_BYTES] + r[DEVICE_BYTES] // 8, page)
+        length = up(min(r[DEVICE_BYTES] + r[DEVICE_BYTES] // 8, r[MOST_RESERVED]), page)
+        if length < size and r[MOST_RESERVED] < UNLIMITED:  # with the setting there is a look whether any range could hold it
+            return NONE
         found = new_block(r, m, obtain(r, m, lane, length, page), 0, length, HOLE)
         put(r, m, found)
     if m[found + STATE] == HOLE:

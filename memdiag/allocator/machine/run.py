@@ -9,7 +9,7 @@ from memdiag.allocator.machine.memory import (  # isort: skip
     ACTIVE, ALLOCATED, AT, BAR, CALL, CAPACITY, COUNT, DEFERRED, DEVICE_ALLOCS, DEVICE_BYTES, DEVICE_FREES, EVENTS, FREEABLE, FREE_BYTES,
     FRESH, IS_BROKEN, IS_LOGGED, IS_OPEN, KNOWN, LENDS_LAST, LIMIT, LIVE, LOG_CAPACITY, NONE, NUMBER, NUM_LOGGED, NUM_ROWS, NUM_SCOPES,
     NUM_STAND_IN, OFF, OOMS, OTHERS, PENDING, POOLS, RANGE, REQUESTED, REQUESTED_BYTES, RESERVED, RETRIES, ROW, SIZE, STANDS_IN, STATE,
-    SUCC, TENSOR, TURN, USERS, USES,
+    SUCC, TENSOR, TURN, UNTIL, USERS, USES,
 )  # fmt: skip
 from memdiag.allocator.machine.release import flush, lane_of, release_pool
 from memdiag.allocator.machine.streams import complete, finish, is_capturing, record_events, start_waiting, stop_waiting, use, wait
@@ -175,7 +175,7 @@ def write_row(r: Array, out: Array, i: int, status: int, seg: int, off: int, blo
 @lean
 def run(r: Array, m: Array, log: Array, out: Array, where: Array, op: Array, tensor: Array, size: Array, stream: Array, pool: Array,
         rounded: Array, segment_size: Array) -> int:  # fmt: skip
-    """Makes calls from ``r[AT]`` on until the last one, or until the memory of the machine must be larger.
+    """Makes calls from ``r[AT]`` on until the last one or ``r[UNTIL]``, or until the memory of the machine must be larger.
 
     Args:
         r, m, log, out: Registers, memory, log (columns x room) and results (rows OUT_… x calls), all int64.
@@ -188,7 +188,7 @@ def run(r: Array, m: Array, log: Array, out: Array, where: Array, op: Array, ten
     Returns:
         The number of calls made so far.
     """
-    n = len(op)
+    n = min(len(op), r[UNTIL])
     i = r[AT]
     while i < n:
         if not has_room(r):

@@ -56,10 +56,10 @@ class Ranges:
     off_of_row: Array
 
 
-def ranges_of(start: Start, ties: str, small_page: int, large_page: int, device_bytes: int) -> Ranges:
+def ranges_of(start: Start, ties: str, small_page: int, large_page: int, reserve: int) -> Ranges:
     """Returns the ranges that the rows of ``start`` are, or are pieces of."""
     rows = np.lexsort((start.size, start.base))
-    lengths = {small: -(-(device_bytes + device_bytes // 8) // page) * page for small, page in ((True, small_page), (False, large_page))}
+    lengths = {small: -(-reserve // page) * page for small, page in ((True, small_page), (False, large_page))}
     members: list[list[int]] = []
     last: dict[tuple[int, bool, int], int] = {}
     for row in rows.tolist():
@@ -115,7 +115,9 @@ def ranges_of(start: Start, ties: str, small_page: int, large_page: int, device_
 
 def load_start(r: Array, m: Array, where: Array, start: Start, ties: str) -> Array:
     """Fills a new machine with ``start``; returns its memory, made larger."""
-    found = ranges_of(start, ties, int(r[mem.SMALL_PAGE]), int(r[mem.LARGE_PAGE]), int(r[mem.DEVICE_BYTES]))
+    device = int(r[mem.DEVICE_BYTES])
+    reserve = min(device + device // 8, int(r[mem.MOST_RESERVED]))
+    found = ranges_of(start, ties, int(r[mem.SMALL_PAGE]), int(r[mem.LARGE_PAGE]), reserve)
     num_rows = len(found.base) + 2 * len(found.piece_off) + 2 * len(start.block_off) + 1
     more = np.zeros(int(r[mem.FRESH]) + (3 * num_rows + 4096) * mem.ROW, np.int64)
     more[: len(m)] = m

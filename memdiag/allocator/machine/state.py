@@ -82,6 +82,10 @@ def new_state(
     r[mem.DONE], r[mem.NUM_STREAMS], r[mem.NUM_POOLS] = done, num_streams, num_pools
     r[mem.FREE_BYTES] = mem.UNLIMITED if capacity is None else capacity
     r[mem.DEVICE_BYTES] = UNKNOWN_DEVICE if capacity is None else capacity
+    r[mem.MOST_RESERVED] = mem.UNLIMITED
+    if conf.reserve is not None:
+        r[mem.MOST_RESERVED] = conf.reserve.of(int(r[mem.DEVICE_BYTES]))
+    r[mem.UNTIL] = mem.UNLIMITED
     known = given[given >= 0]
     r[mem.NEXT_ADDRESS] = max(FIRST_ADDRESS, (int(known.max()) + (1 << 42)) // GRAIN * GRAIN if len(known) else 0)
     r[mem.NEXT_PLACE] = -1 if rules.ties == BY_ADDRESS else 0

@@ -8,6 +8,7 @@ import numpy as np
 
 from memdiag.allocator import workload as w
 from memdiag.allocator.conf import Conf
+from memdiag.allocator.lenders import turns_of
 from memdiag.allocator.machine import memory as mem
 from memdiag.allocator.machine import run as base
 from memdiag.allocator.machine.start import with_start_allocated
@@ -18,7 +19,7 @@ from memdiag.allocator.planned.count import told_of
 from memdiag.allocator.planned.profile import Requests, spans_of
 from memdiag.allocator.planned.script import Script, script_of
 from memdiag.allocator.planned.told import PlanTold
-from memdiag.allocator.replay import DONE, pools_of, turns_of
+from memdiag.allocator.replay import DONE, pools_of
 from memdiag.allocator.result import Replay
 from memdiag.allocator.rules import rules_for
 from memdiag.allocator.workload import Workload

@@ -1,0 +1,101 @@
+"""In which order pools that lend to the default pool are asked: as they lie in a hash table of the allocator's.
+
+The table (ska::flat_hash_set in c10) has slots in powers of two, at most half of them full, and a few more behind. An id belongs into the
+slot that Fibonacci hashing gives it, or as close behind as may be: of two that meet, the one that is further from its own slot stays.
+"""
+
+from __future__ import annotations
+
+from memdiag.allocator.machine import memory as mem
+from memdiag.allocator.workload import POOL_BEGIN, POOL_RELEASE, Workload
+from memdiag.trace.table import Array
+
+_GOLDEN = 11400714819323198485  # 2^64 / the golden ratio
+_FEWEST_SLOTS = 4
+
+
+def hash_of(pool: tuple[int, int]) -> int:
+    """Returns the place of an id in a table of 2^64 slots."""
+    major, minor = pool
+    return (major or minor) * _GOLDEN % (1 << 64)
+
+
+def turns_of(workload: Workload) -> list[int]:
+    """The pools (index) that stand in for the default pool, in the order in which they are asked as long as no two have one slot."""
+    return sorted(workload.stand_in, key=lambda index: hash_of(workload.pools[index]))
+
+
+def changes_of(workload: Workload) -> list[int]:
+    """The ends of calls after which other pools may stand in than before."""
+    return [
+        at + 1
+        for at, (op, pool) in enumerate(zip(workload.op.tolist(), workload.pool.tolist(), strict=True))
+        if op in (POOL_BEGIN, POOL_RELEASE) and pool in workload.stand_in
+    ]
+
+
+class Table:
+    """Such a table; ``hashes`` of all that may become members."""
+
+    def __init__(self, hashes: list[int]) -> None:
+        self.hashes = hashes
+        self.num_slots = 0
+        self.slots: list[tuple[int, int] | None] = []  # how far behind its own slot, member
+
+    def members(self) -> list[int]:
+        """All members, in the order of the table."""
+        return [slot[1] for slot in self.slots if slot is not None]
+
+    def add(self, member: int) -> None:
+        """Adds a member that is not there yet."""
+        if 2 * (len(self.members()) + 1) > self.num_slots:
+            self._grow()
+        most = max(_FEWEST_SLOTS, self.num_slots.bit_length() - 1)
+        away, at = 0, self.hashes[member] * self.num_slots >> 64
+        while away < most:
+            held = self.slots[at]
+            if held is None:
+                self.slots[at] = (away, member)
+                return
+            if held[0] < away:
+                self.slots[at] = (away, member)
+                away, member = held
+            at, away = at + 1, away + 1
+        self._grow()
+        self.add(member)
+
+    def remove(self, member: int) -> None:
+        """Removes a member; those behind it that are not in their own slots move up."""
+        at = next(place for place, slot in enumerate(self.slots) if slot is not None and slot[1] == member)
+        self.slots[at] = None
+        while at + 1 < len(self.slots) and (following := self.slots[at + 1]) is not None and following[0] > 0:
+            self.slots[at], self.slots[at + 1] = (following[0] - 1, following[1]), None
+            at += 1
+
+    def _grow(self) -> None:
+        members = self.members()
+        self.num_slots = max(_FEWEST_SLOTS, 2 * self.num_slots)
+        self.slots = [None] * (self.num_slots + max(_FEWEST_SLOTS, self.num_slots.bit_length() - 1))
+        for member in members:
+            self.add(member)
+
+
+class Lenders:
+    """The pools that lend, as the machine goes on. ``rows`` are its pools, by index."""
+
+    def __init__(self, pools: tuple[tuple[int, int], ...], rows: Array) -> None:
+        self.table = Table([hash_of(pool) for pool in pools])
+        self.put_in_order(rows)
+
+    def put_in_order(self, rows: Array) -> None:
+        """Gives those that stand in now their turns."""
+        now = [index for index in range(len(rows)) if rows[index, mem.STANDS_IN]]
+        before = self.table.members()
+        for index in before:
+            if index not in now:
+                self.table.remove(index)
+        for index in now:
+            if index not in before:
+                self.table.add(index)
+        for turn, index in enumerate(self.table.members()):
+            rows[index, mem.STANDS_IN] = turn + 1

@@ -1,0 +1,42 @@
+"""Pools that lend are asked in the order of the allocator's hash table."""
+
+from __future__ import annotations
+
+import pytest
+
+from memdiag.allocator.lenders import Table, hash_of
+
+
+def order(pools: list[int], gone: tuple[int, ...] = ()) -> list[int]:
+    table = Table([hash_of((0, pool)) for pool in range(64)])
+    for pool in pools:
+        table.add(pool)
+    for pool in gone:
+        table.remove(pool)
+    return table.members()
+
+
+@pytest.mark.parametrize(
+    ("pools", "expected"),
+    [
+        ([1, 2, 3], [2, 1, 3]),  # by where the multiples of the golden ratio fall
+        ([2, 5], [2, 5]),  # both belong into the first of four slots: the first one has it
+        ([5, 2], [5, 2]),
+        ([2, 5, 1], [5, 2, 1]),  # of eight slots each has one of its own
+    ],
+)
+def test_the_place_in_the_table_decides_and_who_was_first(pools: list[int], expected: list[int]) -> None:
+    assert order(pools) == expected
+
+
+def test_who_stands_behind_moves_up() -> None:
+    assert order([2, 5, 1], gone=(1,)) == [5, 2]  # the table stays as large as it was
+    table = Table([hash_of((0, pool)) for pool in range(64)])
+    table.add(2)
+    table.add(5)
+    table.remove(2)
+    assert table.slots[0] == (0, 5)
+
+
+def test_a_graphs_pool_is_known_by_its_first_number() -> None:
+    assert hash_of((7, 0)) == hash_of((0, 7))
