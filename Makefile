@@ -22,7 +22,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 p
 	if $$p -c '$(FITS)' >/dev/null 2>&1; then echo $$p; break; fi; done)
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input
 
-.PHONY: help demo test lint types contracts check bench fuzz test-cuda gpu-check readme clean distclean
+.PHONY: help demo test lint types contracts docs check bench fuzz test-cuda gpu-check readme clean distclean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1|/' | column -t -s '|'
@@ -43,7 +43,10 @@ types: .venv/.dev ## mypy, strict
 contracts: .venv/.dev ## import-linter: who may import whom
 	@$(BIN)/lint-imports --no-logo
 
-check: test lint types contracts ## everything that CI runs
+docs: .venv/.docs ## the documentation as a site, in build/site; no network is needed once it is installed
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --clean
+
+check: test lint types contracts docs ## everything that CI runs
 
 bench: .venv/.core ## time memdiag on a big snapshot: SNAPSHOT=big.pickle [BENCH_ARGS='--big big10.pickle --pt-snap … --ptmem …']
 	@test -n "$(SNAPSHOT)" || { echo "error: no snapshot" >&2; echo "hint: make bench SNAPSHOT=big.pickle; bench/analyze.py says how to make one" >&2; exit 2; }
@@ -96,6 +99,10 @@ endef
 
 .venv/.dev: pyproject.toml | .venv/bin/python
 	@$(call install,.[dev])
+	@touch $@ .venv/.core
+
+.venv/.docs: pyproject.toml | .venv/bin/python
+	@$(call install,.[docs])
 	@touch $@ .venv/.core
 
 .venv/.torch: | .venv/bin/python
