@@ -11,6 +11,7 @@ from memdiag.fleet.files import File
 from memdiag.fleet.model import FleetReport, Tuned
 from memdiag.fleet.store import Store
 from memdiag.fleet.work import Result, Task
+from memdiag.redaction import is_on
 
 Told = Callable[[int, int, int], None]  # done, of so many, broken ones among them
 
@@ -39,7 +40,7 @@ def read_all(
         told: Called after each file.
         options: Of the task; ``action`` is "diagnose" if nothing is said.
     """
-    tasks: list[Task] = [{"url": file.url, "name": file.name, "action": "diagnose", **options} for file in files]
+    tasks: list[Task] = [{"url": file.url, "name": file.name, "action": "diagnose", "redact": is_on(), **options} for file in files]
     kept = {at: result for at, file in enumerate(files) if store is not None and (result := store.get(file, tasks[at])) is not None}
     results: dict[int, Result] = dict(kept)
     left = [at for at in range(len(files)) if at not in kept]

@@ -10,8 +10,7 @@ import hashlib
 import json
 import os
 import re
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePosixPath
 
 from memdiag import __version__
 from memdiag.errors import MemdiagError
@@ -71,10 +70,12 @@ class Store:
 
     def _path(self, file: File, task: Task) -> Path:
         own = hashlib.sha256(json.dumps([file.url, task["action"]]).encode()).hexdigest()[:16]
-        word = _WORD.sub("-", file.name)[-_LONGEST:].strip("-.")
+        word = _WORD.sub("-", PurePosixPath(file.name).name)[-_LONGEST:].strip("-.")
         return self._folder / f"{word}-{own}.json"
 
 
-def _key(file: File, task: Task) -> list[Any]:
+def _key(file: File, task: Task) -> str:
+    """Returns what a result depends on, as a hash: it tells nobody where the file was."""
     options = {key: value for key, value in task.items() if key not in {"url", "name"}}
-    return [file.url, file.name, file.size, file.stamp, __version__, VERSION, options]
+    key = [file.url, file.size, file.stamp, __version__, VERSION, sorted(options.items())]
+    return hashlib.sha256(json.dumps(key).encode()).hexdigest()

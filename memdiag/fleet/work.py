@@ -9,6 +9,7 @@ from typing import Any
 
 from memdiag.errors import MemdiagError
 from memdiag.fleet.fetch import local_copy
+from memdiag.redaction import is_on, turn_on
 
 Task = dict[str, Any]
 Result = dict[str, Any]
@@ -22,13 +23,15 @@ def work(task: Task) -> Result:
     """Does a task.
 
     Args:
-        task: ``url`` (an absolute path or an address), ``name`` (what it is called in reports), and ``action``: "diagnose", or "replay"
-            with ``conf`` and ``capacity``.
+        task: ``url`` (an absolute path or an address), ``name`` (what it is called in reports), ``redact`` (whether traces are to tell of
+            no one, wherever this runs), and ``action``: "diagnose", or "replay" with ``conf`` and ``capacity``.
 
     Returns:
         ``{"facts": …}``, or ``{"error": {"message", "hint"}}``.
     """
     url, name = str(task["url"]), str(task["name"])
+    if task.get("redact") and not is_on():
+        turn_on()  # a worker of a cluster does not have our environment
     try:
         with local_copy(url) as path:
             try:
