@@ -72,13 +72,16 @@ class _Runs:
         return min(self.pools, key=lambda run: (run.num_ooms, run.peak_bytes))
 
 
-def judged(subject: Subject, finding: Finding | None = None, *, like: Scenario | None = None) -> Finding | None:
+def judged(
+    subject: Subject, finding: Finding | None = None, *, like: Scenario | None = None, communicators: int | None = None
+) -> Finding | None:
     """Returns the answer to whether pools by lifetime pay; None: it cannot be told.
 
     Args:
         subject: The recording.
         finding: The question, which the answer takes the place of.
         like: Whose card and share of it count; None: as recorded.
+        communicators: How many HCCL has; None: not known, and in no trace.
     """
     own = subject.recorded
     card = own if like is None else replace(own, capacity_bytes=like.capacity_bytes, fraction=like.fraction)
@@ -89,7 +92,7 @@ def judged(subject: Subject, finding: Finding | None = None, *, like: Scenario |
     error = subject.calibration.error_bytes or 0
     is_npu = subject.trace.backend == "npu"
     pays, title = _verdict(runs, card.capacity_bytes, error)
-    facts, fraction = _shared(subject, card, runs) if is_npu else ([], None)
+    facts, fraction = _shared(subject, card, runs, communicators) if is_npu else ([], None)
     fixes: tuple[Fix | None, ...] = (switch(), share(fraction) if fraction is not None else None) if pays and is_npu else ()
     if not pays and runs.expandable is not None and runs.expandable.fits:
         fixes = (remedies.expandable_segments(AllocatorSettings.of(subject.trace)),)
@@ -190,29 +193,34 @@ def _named(run: Run) -> str:
     return "the recorded settings" if run.name == "recorded settings" else run.name
 
 
-def _shared(subject: Subject, card: Scenario, runs: _Runs) -> tuple[list[Evidence], float | None]:
+def _shared(subject: Subject, card: Scenario, runs: _Runs, communicators: int | None) -> tuple[list[Evidence], float | None]:
     """Returns what is known of HCCL's part of the device, and the fraction to set with these pools."""
-    facts = [buffers(subject.trace)]
-    capacity, pair = card.capacity_bytes, buffer_bytes(subject.trace)
+    pair = buffer_bytes(subject.trace)
+    if communicators is None:
+        count = Evidence("communicators", "not in a trace", "", "memdiag simulate --communicators N works the share out for N")
+    else:
+        count = Evidence("HCCL needs, in all", communicators * pair, "bytes", f"{plural(communicators, 'communicator')}, as given")
+    facts = [buffers(subject.trace), count]
+    capacity = card.capacity_bytes
     if not capacity:
         return facts, None
     left = max(capacity - runs.best.peak_bytes, 0)
     facts.append(Evidence("left beside pools by lifetime at their peak", left, "bytes", f"room for {plural(left // pair, 'communicator')}"))
     others = int(subject.limits.steps[:, 1].max()) if len(subject.limits.steps) else 0
-    fraction = _USUAL_FRACTION
+    outside = communicators * pair if communicators is not None else 0
     if 0 < others < capacity:
         at_most = f"at failures; buffers of {plural(others // pair, 'communicator')} at most"
         facts.append(Evidence("outside of PyTorch's memory", others, "bytes", at_most))
-        fraction = max(math.floor((capacity - others) / capacity * 100) / 100, 0.01)
+        outside = max(outside, others)
+    fraction = max(math.floor((capacity - outside) / capacity * 100) / 100, 0.01) if outside else _USUAL_FRACTION
     kept = capacity - int(fraction * capacity)
     policy = next(policy for policy, hooks in POOLS.items() if runs.best.name.endswith(hooks))
     adopted = resolve(POLICIES[policy]).adopted(parse_conf(card.conf))
     conf = ",".join(f"{key}:{value}" for key, value in adopted.items())
     held = _run(subject, replace(card, policy=policy, conf=conf, fraction=fraction), "")
     fate = "the pools fit" if held.fits else "the pools run out of memory"
-    facts.append(Evidence(
-        f"kept free by a memory fraction of {fraction:.2f}", kept, "bytes", f"{plural(kept // pair, 'communicator')}; with it {fate}"
-    ))  # fmt: skip
+    why = f"{plural(kept // pair, 'communicator')}; with it {fate}" + ("" if outside else "; assumed, as in the feature's documentation")
+    facts.append(Evidence(f"kept free by a memory fraction of {fraction:.2f}", kept, "bytes", why))
     return facts, fraction
 
 
@@ -227,7 +235,9 @@ def _saving(subject: Subject, card: Scenario, runs: _Runs, error: int) -> Saving
     return Saving(saved - error, saved, saved + error, "simulated", f"memdiag simulate {path} --policy {policy}{size}")
 
 
-def with_advice(report: PredictionReport, subject: Subject, scenarios: Iterable[Scenario]) -> PredictionReport:
+def with_advice(
+    report: PredictionReport, subject: Subject, scenarios: Iterable[Scenario], communicators: int | None = None
+) -> PredictionReport:
     """Returns a report of simulated runs with whether pools by lifetime pay, if there are such pools among them."""
     like = next((scenario for scenario in scenarios if scenario.policy in {*POOLS, "lifetime-oracle"}), None)
-    return report if like is None else replace(report, advice=judged(subject, like=like))
+    return report if like is None else replace(report, advice=judged(subject, like=like, communicators=communicators))

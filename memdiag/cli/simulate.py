@@ -54,6 +54,16 @@ def simulate(
         float | None,
         typer.Option("--fraction", metavar="F", help="Share of the card that the process may use, as 0.94.", show_default=False),
     ] = None,
+    communicators: Annotated[
+        int | None,
+        typer.Option(
+            "--communicators",
+            metavar="N",
+            min=1,
+            help="How many HCCL has, for the share to leave it beside pools by lifetime.",
+            show_default=False,
+        ),
+    ] = None,
     device: Annotated[
         int | None, typer.Option("--device", metavar="N", min=0, help="This device; left out: the one that held most.", show_default=False)
     ] = None,
@@ -141,7 +151,7 @@ def simulate(
             moved, prediction = predict_offload(subject, scenarios[-1], moving, with_min_capacity=min_capacity)
             predicted.append(prediction)
         report = report_of(subject, tuple(prediction for prediction, _, _ in predicted), with_min_capacity=min_capacity)
-        report = with_advice(report, subject, scenarios)
+        report = with_advice(report, subject, scenarios, communicators)
     _, replay, simulated = predicted[0]
     if rows is not None:
         _write_rows(rows, subject if moving is None else moved, scenarios[0], replay)

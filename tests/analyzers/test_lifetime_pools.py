@@ -100,7 +100,21 @@ def test_the_answer_has_every_rival_the_bound_and_the_part_of_hccl(npu: Trace) -
         assert bound == int(subject.replay(Scenario("bound", "", "2.13", None), log=False).reserved.max())
     kept = facts["kept free by a memory fraction of 0.94"]
     assert kept.value == 64 * GIB - int(0.94 * 64 * GIB)
-    assert kept.where == "9 communicators; with it the pools fit"
+    assert kept.where == "9 communicators; with it the pools fit; assumed, as in the feature's documentation"
+    assert (facts["communicators"].value, "--communicators N" in facts["communicators"].where) == ("not in a trace", True)
+
+
+def test_the_share_is_worked_out_from_the_communicators_that_are_given(npu: Trace) -> None:
+    subject = Subject.of(npu, npu.devices[0])
+    card = replace(subject.recorded, policy="lifecycle", conf="", capacity_bytes=64 * GIB)
+    report = with_advice(report_of(subject, ()), subject, [card], communicators=12)
+    assert report.advice is not None
+    facts = {item.what: item for item in report.advice.evidence}
+    assert facts["HCCL needs, in all"].value == 12 * 400 * MIB
+    kept = facts["kept free by a memory fraction of 0.92"]  # 1 - 4.69 / 64, rounded down
+    assert kept.where == "13 communicators; with it the pools fit"
+    assert isinstance(kept.value, int)
+    assert kept.value >= 12 * 400 * MIB
 
 
 def test_what_was_outside_of_pytorch_at_failures_sets_the_fraction(npu: Trace) -> None:
