@@ -1,0 +1,73 @@
+"""What the file is, its settings, what it does not tell, and what changes of settings would do: as lines."""
+
+from __future__ import annotations
+
+from rich.text import Text
+
+from memdiag.findings import Report
+from memdiag.render import what_if, words
+from memdiag.screen.lines import DIM, STRONG, Lines, folded, short
+from memdiag.trace.model import Trace
+from memdiag.units import format_bytes, plural
+
+_LONGEST = 1000
+
+
+class AboutLines(Lines):
+    """Lines on the trace; with a report there are more."""
+
+    empty = "nothing is known of this file"
+
+    def __init__(self, trace: Trace, report: Report | None) -> None:
+        self._texts = _texts(trace, report)
+        self._folded: tuple[int, list[Text]] = (0, [])
+        self.width = 80
+
+    def set_width(self, width: int) -> None:
+        """Folds the lines at a width."""
+        self.width = width
+
+    def __len__(self) -> int:
+        return len(self._lines(self.width))
+
+    def line(self, number: int, width: int) -> Text:  # noqa: ARG002 - they are folded already
+        """Returns a line."""
+        return self._lines(self.width)[number]
+
+    def summary(self) -> str:
+        """Returns what these lines are."""
+        return "the file, its settings, what it does not tell"
+
+    def _lines(self, width: int) -> list[Text]:
+        if self._folded[0] != width:
+            self._folded = width, folded(self._texts, width)
+        return self._folded[1]
+
+
+def _texts(trace: Trace, report: Report | None) -> list[Text]:
+    lines = [Text(short(words.headline(report), _LONGEST), style=STRONG), Text()] if report else []
+    facts = words.source_facts(report) if report else _plain_facts(trace)
+    lines += [_pair(label, value) for label, value in facts if label != "settings"]
+    lines += [Text(), Text("Settings", style=STRONG)]
+    lines += [_pair(short(key, 60), short(value, _LONGEST)) for key, value in trace.settings.items()] or [Text("unknown", style=DIM)]
+    notes = report.notes if report else trace.notes
+    if notes:
+        lines += [Text(), Text("What this file does not tell", style=STRONG)]
+        lines += [_pair(short(note.code, 10), short(note.text, _LONGEST)) for note in notes]
+    if report and report.what_if:
+        lines += [Text(), Text(what_if.TITLE, style=STRONG), Text(short(what_if.subtitle(report)), style=DIM)]
+        for row in what_if.rows(report):
+            lines.append(Text(f"{row.saves}, then {row.peak} {row.fate}: {short(row.change, _LONGEST)}"))
+    return lines
+
+
+def _plain_facts(trace: Trace) -> list[tuple[str, str]]:
+    held = max((max(device.end.values()) for device in trace.devices), default=0)
+    return [
+        ("file", short(trace.path)),
+        ("holds", f"{plural(trace.num_events, 'event')}, {plural(trace.num_tensors, 'tensor')}; {format_bytes(held)} at its end"),
+    ]
+
+
+def _pair(label: str, value: str) -> Text:
+    return Text(f"{label}  ", style=DIM).append(value, style="not dim")

@@ -1,0 +1,136 @@
+"""The timeline in characters: three areas, one in front of the other, marks above, phases and steps below, the moment as a line.
+
+From the bottom up to each curve: ``█`` allocated, ``▒`` active (freed, but waiting for a stream), ``░`` reserved (free, but held from
+the driver). The upper edge of what is in front is drawn in eighths of a row where nothing is behind it.
+"""
+
+from __future__ import annotations
+
+from rich.text import Text
+
+from memdiag.render.chart import scale
+from memdiag.screen.lines import DIM, FREE, HELD, WAITING
+from memdiag.trace.model import DeviceTrace
+from memdiag.trace.schema import PHASES
+from memdiag.units import format_count
+from memdiag.views.at_cursor import Places
+from memdiag.views.window import CURVES, Window, first_in, heights
+
+LABEL = 9  # columns for "12.5 GiB "
+_EDGE = 1  # and one for the axis
+_EIGHTHS = " ▁▂▃▄▅▆▇"
+_AREAS = (("█", HELD), ("▒", WAITING), ("░", FREE))
+# A letter for each phase: lower case for what is outside of a step.
+_LETTERS = {"unknown": "·", "initialisation": "i", "forward": "F", "backward": "B", "optimizer": "O", "outside": "-"}
+PHASE_WORDS = "i initialisation  F forward  B backward  O optimizer  - outside"
+_PHASE_STYLES = {"F": "#5fafff", "B": "#ffaf00", "O": "#d787d7", "i": DIM, "-": DIM, "·": DIM}
+CURSOR = "reverse"
+
+
+def plot_width(width: int) -> int:
+    """Returns how many columns of a timeline of ``width`` columns show events."""
+    return max(width - LABEL - _EDGE, 1)
+
+
+def draw(device: DeviceTrace, places: Places, window: Window, at: int, width: int, rows: int) -> list[Text]:
+    """Returns the timeline in ``rows`` lines (at least 3) of ``width`` columns: marks, the curves, phases with steps."""
+    plot = plot_width(width)
+    if not device.num_events:
+        return _no_events(width, rows)
+    high = heights(device, window, plot)
+    highest = max(int(values.max(initial=0)) for values in high.values())
+    column = window.column_of(at, plot)
+    marks = _marks(places, window, at, plot)
+    lines = [_labelled("", marks, " ")]
+    levels = rows - 2
+    step, unit, unit_bytes, num_ticks = scale(max(highest, 1))
+    top = max(highest * 1.02, 1.0)
+    ticks: dict[int, str] = {}
+    for tick in range(num_ticks, 0, -1):
+        row = round(tick * step * unit_bytes / top * levels)
+        if 0 < row <= levels and not {row - 1, row + 1} & ticks.keys():
+            ticks[row] = f"{step * tick:g} {unit}"
+    for level in range(levels, 0, -1):
+        line = Text(no_wrap=True, end="")
+        for number in range(plot):
+            glyph, style = _glyph([high[name][number] / top * levels for name in CURVES], level)
+            if number == column:
+                line.append("│" if glyph == " " else glyph, CURSOR)
+            else:
+                line.append(glyph, style)
+        lines.append(_labelled(ticks.get(level, ""), line, "┤" if level in ticks else "│"))
+    lines.append(_labelled(_extent(window), _below(device, places, window, column, plot), "└"))
+    return lines
+
+
+def _glyph(reached: list[float], level: int) -> tuple[str, str]:
+    """Returns the character of a cell: the frontmost area that fills at least half of it, else the upper edge of the highest one."""
+    for (glyph, style), height in zip(_AREAS, reached, strict=True):
+        if height >= level - 0.5 and (height >= level or glyph != "█"):
+            return glyph, style
+        if glyph == "█" and height > level - 1 and max(reached[1:]) <= height:
+            return _EIGHTHS[max(int((height - level + 1) * 8), 1)], style
+        if glyph == "█" and height >= level - 0.5:
+            return glyph, style
+    if level == 1 and max(reached) > 0:  # whatever is there shows at least in the lowest row
+        first = next(number for number, height in enumerate(reached) if height > 0)
+        return ("▁" if first == 0 else _AREAS[first][0]), _AREAS[first][1]
+    return " ", ""
+
+
+def _marks(places: Places, window: Window, at: int, plot: int) -> Text:
+    """The line above the curves: ``▼`` the peak, ``!`` out of memory, ``r`` a retry, ``│`` the moment."""
+    glyphs = [" "] * plot
+    for events, glyph in ((places.retries, "r"), (places.ooms, "!")):
+        for column in (first_in(events, window, plot) >= 0).nonzero()[0].tolist():
+            glyphs[column] = glyph
+    if (column := window.column_of(places.peak, plot)) >= 0:
+        glyphs[column] = "!" if glyphs[column] == "!" else "▼"
+    line = Text("".join(glyphs), no_wrap=True, end="")
+    for column, glyph in enumerate(glyphs):
+        if glyph != " ":
+            line.stylize("bold #ff5f5f" if glyph == "!" else "bold", column, column + 1)
+    if (column := window.column_of(at, plot)) >= 0:
+        if glyphs[column] == " ":
+            line = Text.assemble(line[:column], "│", line[column + 1 :], no_wrap=True, end="")
+        line.stylize(CURSOR, column, column + 1)
+    return line
+
+
+def _below(device: DeviceTrace, places: Places, window: Window, column: int, plot: int) -> Text:
+    """The line below: a letter for the phase of each column where it is known, numbers of steps where they begin."""
+    line = Text(no_wrap=True, end="")
+    if not places.has_phases:
+        letters = ["─"] * plot
+    else:
+        edges = window.edges(plot)[:-1]
+        letters = [_LETTERS[PHASES[phase]] for phase in device.events.phase[edges].tolist()]
+    begins = first_in(places.steps, window, plot)
+    number = 0
+    while number < plot:
+        if begins[number] >= 0:
+            label = "|" + str(int(device.events.step[places.steps[begins[number]]]))
+            label = label[: plot - number]
+            line.append(label, "bold")
+            number += len(label)
+        else:
+            line.append(letters[number], _PHASE_STYLES.get(letters[number], DIM))
+            number += 1
+    if column >= 0:
+        line.stylize(CURSOR, column, column + 1)
+    return line
+
+
+def _extent(window: Window) -> str:
+    share = len(window) / max(window.num_events, 1)
+    return "all" if share == 1 else f"{share:.1%}" if share >= 0.001 else f"1/{format_count(round(1 / share))}"
+
+
+def _labelled(label: str, line: Text, edge: str) -> Text:
+    return Text.assemble((f"{label:>{LABEL - 1}} {edge}", DIM), line, no_wrap=True, end="")
+
+
+def _no_events(width: int, rows: int) -> list[Text]:
+    said = ["This file holds no events, only the last state of memory:", "there is no timeline; the lists below show that state."]
+    lines = [Text(line.center(width)[:width], style=DIM, no_wrap=True, end="") for line in said]
+    return [*[Text()] * max((rows - 2) // 2, 0), *lines, *[Text()] * rows][:rows]

@@ -1,0 +1,97 @@
+"""Rows of text that a screen shows some of: what every list of ``memdiag view`` is made of. Nothing here knows of a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len, set_cell_size
+from rich.text import Text
+
+from memdiag.render.text import plain
+
+LONGEST = 4000  # characters of a text that are looked at at all
+HELD, WAITING, FREE = "#5fafff", "#ffaf00", "#8a8a8a"  # can be told apart by people who see no red or no green
+STRONG, DIM = "bold", "dim"
+
+
+class Lines:
+    """A list of rows. The base shows none."""
+
+    empty = "nothing here"
+
+    def __len__(self) -> int:
+        return 0
+
+    def head(self, width: int) -> Text | None:  # noqa: ARG002 - for those that have one
+        """Returns the line above the rows; None: there is none."""
+        return None
+
+    def line(self, number: int, width: int) -> Text:
+        """Returns a row in at most ``width`` columns."""
+        raise NotImplementedError
+
+    def detail(self, number: int) -> Text | None:  # noqa: ARG002 - as above
+        """Returns all there is to say of a row; None: no more than the row itself."""
+        return None
+
+
+@dataclass(frozen=True)
+class Said(Lines):
+    """Lines that stand as they are."""
+
+    texts: Sequence[Text]
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def line(self, number: int, width: int) -> Text:
+        """Returns a line."""
+        text = self.texts[number].copy()
+        text.truncate(width, overflow="ellipsis")
+        return text
+
+
+def short(text: object, limit: int = LONGEST) -> str:
+    """Returns text of a file made safe for a terminal, in at most ``limit`` characters; of a very long one only the ends are looked at."""
+    known = text if isinstance(text, str) else str(text)
+    if len(known) > 2 * LONGEST:
+        known = known[:LONGEST] + "…" + known[-LONGEST:]
+    return plain(known, limit)
+
+
+def cell(text: str, width: int, style: str = "", *, right: bool = False) -> Text:
+    """Returns text, already safe, in exactly ``width`` columns."""
+    room = width - cell_len(text)
+    if room < 0:
+        text = set_cell_size(text, max(width - 1, 0)) + "…" * (width > 0)
+    elif right:
+        text = " " * room + text
+    else:
+        text += " " * room
+    return Text(text, style=style, no_wrap=True, end="")
+
+
+def fitted(text: str, width: int, style: str = "") -> Text:
+    """Returns text of a file in exactly ``width`` columns, the middle left out where it is too long."""
+    return cell(short(text, max(width, 2)), width, style)
+
+
+def joined(parts: Sequence[str], width: int, between: str = " · ") -> str:
+    """Returns as many of the parts, from the first on, as ``width`` columns hold; the first is cut if it has to be."""
+    line = parts[0] if parts else ""
+    for part in parts[1:]:
+        if cell_len(line) + cell_len(between) + cell_len(part) <= width:
+            line += between + part
+    return line if cell_len(line) <= width else set_cell_size(line, max(width - 1, 0)) + "…"
+
+
+def folded(texts: Sequence[Text], width: int) -> list[Text]:
+    """Returns the lines folded at ``width`` columns."""
+    from rich.console import Console
+
+    console = Console(width=max(width, 1), file=None, color_system=None)
+    result: list[Text] = []
+    for text in texts:
+        result += text.wrap(console, max(width, 1), overflow="fold") or [Text()]
+    return result

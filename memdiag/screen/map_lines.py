@@ -1,0 +1,167 @@
+"""The memory map as rows: segments, each with a bar of what is used in it, and within those that are open their blocks and free ranges."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+
+from rich.text import Text
+
+from memdiag.analyzers.places import group_name
+from memdiag.screen.lines import DIM, FREE, HELD, STRONG, WAITING, Lines, cell, fitted
+from memdiag.screen.tensor_lines import stack_text
+from memdiag.screen.walk import OneDevice
+from memdiag.trace.schema import LIFETIMES
+from memdiag.units import format_bytes, format_count, plural
+from memdiag.views.heap import CAUSES
+from memdiag.views.segment_rows import FREE as NOT_USED
+from memdiag.views.segment_rows import ORDERS, PENDING, SegmentRows
+
+NO_MAP = "This file does not say where tensors are in memory: there is no map."
+_STATES = {NOT_USED: ("·", FREE), PENDING: ("▒", WAITING)}
+# Of what a cell holds, by how long it lives: what stays is blue, what passes through is not.
+_BY_LIFETIME = {
+    "persistent": "#5f87d7", "optimizer_state": "#5f87d7", "survives_step": "#af87ff", "forward_to_backward": "#5fd7af",
+    "within_step": "#d7d787", "within_phase": "#d7d787", "temporary": "#d7d787",
+}  # fmt: skip
+_CAUSE_WORDS = {
+    "cache": "free: usable by the next such request, or can be given back",
+    "stranded": "free, but too small for the request that this is seen from",
+    "foreign": "free, but of another pool or stream",
+}
+
+
+@dataclass
+class MapLines(Lines):
+    """The rows. ``opened`` are the starts of segments that are open: it is kept from one moment to the next."""
+
+    here: OneDevice
+    at: int
+    order: str = ORDERS[0]
+    opened: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.empty = "no memory is held from the driver at this moment" if self.here.device.has_addresses else NO_MAP
+        self.rows = SegmentRows(self.here.trace, self.here.device, self.at) if self.here.device.has_addresses else None
+        self._segments: list[int] = []
+        self._firsts: list[int] = []  # the row of each segment
+        self._num = 0
+        self.arrange()
+
+    def arrange(self) -> None:
+        """Counts the rows anew, after segments were opened or closed."""
+        if self.rows is None:
+            return
+        self._segments = self.rows.in_order(self.order).tolist()
+        self._firsts, self._num = [], 0
+        starts = self.rows.topology.segments["start"]
+        for number in self._segments:
+            self._firsts.append(self._num)
+            self._num += 1 + (self.rows.num_ranges(number) if int(starts[number]) in self.opened else 0)
+
+    def __len__(self) -> int:
+        return self._num
+
+    def summary(self) -> str:
+        """Returns how many segments there are, what is free, and how it is ordered."""
+        if self.rows is None:
+            return ""
+        return f"{plural(len(self.rows), 'segment')} · by {self.order} · █ used ▒ pending · free, coloured by lifetime"
+
+    def toggle(self, number: int) -> bool:
+        """Opens or closes the segment in a row; returns whether it is one."""
+        segment, place = self._at(number)
+        if place >= 0 or self.rows is None:
+            return False
+        start = int(self.rows.topology.segments["start"][segment])
+        self.opened ^= {start}
+        self.arrange()
+        return True
+
+    def head(self, width: int) -> Text | None:
+        """Returns the titles."""
+        if self.rows is None:
+            return None
+        line = Text(no_wrap=True, end="")
+        titles = [("  address", 17, False), ("size", 10, True), ("free", 10, True), *([("pool", 11, False)] if width >= 70 else [])]
+        for title, room, right in titles:
+            line.append_text(cell(title, room, STRONG, right=right)).append(" ")
+        return line.append_text(cell("from its first byte to its last", max(width - line.cell_len, 1), STRONG))
+
+    def line(self, number: int, width: int) -> Text:
+        """Returns a segment, or a block or free range in one."""
+        segment, place = self._at(number)
+        return self._segment(segment, width) if place < 0 else self._range(segment, place, width)
+
+    def _at(self, number: int) -> tuple[int, int]:
+        place = bisect_right(self._firsts, number) - 1
+        return self._segments[place], number - self._firsts[place] - 1
+
+    def _segment(self, number: int, width: int) -> Text:
+        assert self.rows is not None  # noqa: S101 - there are rows
+        segment = self.rows.segment(number)
+        mark = "▾" if segment.start in self.opened else "▸"
+        line = Text(no_wrap=True, end="").append_text(cell(f"{mark} {segment.start:#x}", 17)).append(" ")
+        line.append_text(cell(format_bytes(segment.size), 10, right=True)).append(" ")
+        line.append_text(cell(format_bytes(segment.free), 10, right=True)).append(" ")
+        if width >= 70:
+            line.append_text(cell(self._pool(segment.group), 11, DIM)).append(" ")
+        return line.append_text(self._bar(number, max(width - line.cell_len, 4)))
+
+    def _pool(self, group: int) -> str:
+        groups = self.here.device.groups
+        if group < 0:
+            return ""
+        private = bool(groups.pool_major[group] or groups.pool_minor[group])
+        words = ("private " if private else "") + ("small" if groups.small[group] else "large")
+        return words + (" *" if groups.stream[group] else "")
+
+    def _bar(self, number: int, width: int) -> Text:
+        assert self.rows is not None  # noqa: S101 - as above
+        line = Text(no_wrap=True, end="")
+        lifetimes = self.here.device.tensors.lifetime
+        for state, owner in zip(*self.rows.bar(number, width), strict=True):
+            glyph, style = _STATES.get(state, ("█", HELD))
+            if glyph == "█" and owner >= 0:
+                style = _BY_LIFETIME.get(LIFETIMES[lifetimes[owner]], HELD)
+            line.append(glyph, style)
+        return line
+
+    def _range(self, segment: int, place: int, width: int) -> Text:
+        assert self.rows is not None  # noqa: S101 - as above
+        found = self.rows.range(segment, place)
+        line = Text(no_wrap=True, end="").append_text(cell(f"    +{found.offset:#x}", 17, DIM)).append(" ")
+        line.append_text(cell(format_bytes(found.size), 10, right=True)).append(" ")
+        room = max(width - line.cell_len - 11, 4)
+        if found.tensor < 0:
+            return line.append("· free     ", FREE).append_text(cell(CAUSES[found.cause], room, FREE))
+        live = self.here.live
+        line.append("▒ pending  " if found.pending else "█          ", WAITING if found.pending else HELD)
+        return line.append_text(fitted(live.name(found.tensor) or live.place(found.tensor) or "unknown", room))
+
+    def detail(self, number: int) -> Text:
+        """Returns all that is known of a segment, a block or a free range."""
+        assert self.rows is not None  # noqa: S101 - as above
+        index, place = self._at(number)
+        segment = self.rows.segment(index)
+        text = Text()
+        text.append(f"segment {segment.start:#x}, {format_bytes(segment.size)}", STRONG)
+        text.append(" (expandable)" if segment.expandable else "").append("\n")
+        text.append(f"{group_name(self.here.device, segment.group)}\n")
+        text.append(f"{format_bytes(segment.free)} free, the largest range {format_bytes(segment.largest_free)}; ")
+        text.append(f"{plural(segment.num_tensors, 'tensor')}\n\n")
+        if place < 0:
+            return text
+        found = self.rows.range(index, place)
+        text.append(f"from byte {format_count(found.offset)}, {format_bytes(found.size)} ({format_count(found.size)} bytes)\n")
+        if found.tensor < 0:
+            seen = f" ({format_bytes(self.rows.reference_bytes)})" if self.rows.reference_bytes else ""
+            return text.append(_CAUSE_WORDS[CAUSES[found.cause]] + seen)
+        live = self.here.live
+        text.append_text(fitted(live.name(found.tensor) or "no name", 1000)).append("\n\n")
+        return text.append_text(stack_text(self.here, int(self.here.device.tensors.stack[found.tensor])))
+
+
+def next_order(order: str) -> str:
+    """Returns the order that comes after one."""
+    return ORDERS[(ORDERS.index(order) + 1) % len(ORDERS)]

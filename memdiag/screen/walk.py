@@ -1,0 +1,216 @@
+"""Where in a trace one is: the device, the moment, the stretch that the timeline shows, and how to get elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Literal
+
+from memdiag.errors import MemdiagError
+from memdiag.trace.model import DeviceTrace, Trace
+from memdiag.trace.table import Array
+from memdiag.units import format_count, plural
+from memdiag.views.at_cursor import Moment, Places, beyond, moment
+from memdiag.views.call_tree import CallTree
+from memdiag.views.live_rows import LiveRows
+from memdiag.views.window import Window, highest_in
+
+Kind = Literal["ooms", "retries", "steps"]
+_WORDS: dict[Kind, tuple[str, str]] = {
+    "ooms": ("out-of-memory event", "out-of-memory events"),
+    "retries": ("retry", "retries"),
+    "steps": ("training step", "training steps"),
+}
+ZOOM = 2.0
+PAN = 0.25
+
+
+class OneDevice:
+    """A device of a trace with all that is worked out for it once."""
+
+    def __init__(self, trace: Trace, device: DeviceTrace) -> None:
+        self.trace = trace
+        self.device = device
+        self.places = Places(device)
+        self.at = self.places.peak if device.num_events else -1
+        self.window = Window.whole(device.num_events)
+
+    @cached_property
+    def live(self) -> LiveRows:
+        """The tensors there at a moment."""
+        return LiveRows(self.trace, self.device)
+
+    @cached_property
+    def calls(self) -> CallTree:
+        """The tree of calls."""
+        return CallTree(self.trace, self.device)
+
+
+class Walk:
+    """Moves through a trace. What moves returns words to show, "" if there is nothing to say.
+
+    Args:
+        trace: The trace.
+        at: Where to begin: "peak", "oom" (the last out-of-memory event) or an event (-1: before the first).
+        device: The device to begin with; None: the one that held most.
+
+    Raises:
+        MemdiagError: The device, the event or an out-of-memory event is not there, or the trace has no device.
+    """
+
+    def __init__(self, trace: Trace, at: str | int = "peak", device: int | None = None) -> None:
+        self.trace = trace
+        self._devices = [OneDevice(trace, each) for each in trace.devices]
+        if not self._devices:
+            raise MemdiagError(f"{trace.path}: there is no device in it", "memdiag analyze says what the file holds")
+        self._number = self._chosen(device)
+        self._begin(at)
+
+    @property
+    def here(self) -> OneDevice:
+        """The device that is shown."""
+        return self._devices[self._number]
+
+    @property
+    def num_devices(self) -> int:
+        """Devices of the trace."""
+        return len(self._devices)
+
+    @property
+    def at(self) -> int:
+        """The event after which things are shown; -1: before the first."""
+        return self.here.at
+
+    def moment(self) -> Moment:
+        """Returns what there is to say of the moment."""
+        return moment(self.trace, self.here.device, self.at)
+
+    def go(self, at: int) -> str:
+        """Goes to an event; beside the trace it goes to its end."""
+        here = self.here
+        here.at = min(max(at, -1), here.device.num_events - 1)
+        if here.device.num_events:
+            here.window = here.window.showing(here.at)
+        return ""
+
+    def by_events(self, number: int) -> str:
+        """Goes some events on, or back."""
+        return self.go(self.at + number)
+
+    def by_columns(self, number: int, width: int) -> str:
+        """Goes some columns of a timeline of ``width`` on, or back: to where most is allocated in that column."""
+        here = self.here
+        if len(here.window) <= width:
+            return self.by_events(number)
+        column = here.window.column_of(self.at, width)
+        if column < 0:
+            return self.go(0 if number > 0 else -1)
+        if not 0 <= column + number < width and 0 <= self.at + number < here.device.num_events:
+            here.window = here.window.pan(PAN if number > 0 else -PAN)
+            column = here.window.column_of(self.at, width)
+        if column + number < 0:
+            return self.go(-1)
+        if column + number >= width:
+            return self.go(here.device.num_events - 1)
+        return self.to_column(column + number, width)
+
+    def to_column(self, column: int, width: int) -> str:
+        """Goes to where most is allocated in a column of the timeline."""
+        here = self.here
+        return self.go(highest_in(here.device, here.window, column, width) if len(here.window) else -1)
+
+    def to_peak(self) -> str:
+        """Goes to the peak of reserved bytes, and from there to that of allocated ones."""
+        places = self.here.places
+        there, what = places.peak, "the highest point of reserved"
+        if self.at == places.peak != places.allocated_peak:
+            there, what = places.allocated_peak, "the highest point of allocated"
+        self.go(there)
+        return what if there >= 0 else f"{what}: before the trace began"
+
+    def to_next(self, kind: Kind, *, back: bool = False) -> str:
+        """Goes to the next event of a kind, or the one before."""
+        events: Array = getattr(self.here.places, kind)
+        one, many = _WORDS[kind]
+        if not len(events):
+            return f"no {one} in this trace"
+        found = beyond(events, self.at, back=back)
+        if found is None:
+            return f"no {one} {'before' if back else 'after'} this; {plural(len(events), one, many)} in all"
+        self.go(found)
+        return f"{one} {int((events <= found).sum())} of {format_count(len(events))}"
+
+    def to_text(self, text: str) -> str:
+        """Goes where a text says: the number of an event, ``50%``, ``peak``, ``oom``, ``end``, or ``step 3``."""
+        words = text.strip().lower().replace(",", "").replace("_", "")
+        named: dict[str, Callable[[], str]] = {
+            "": lambda: "",
+            "peak": self.to_peak,
+            "oom": lambda: self.to_next("ooms"),
+            "start": lambda: self.go(0),
+            "end": lambda: self.go(self.here.device.num_events - 1),
+        }
+        if words in named:
+            return named[words]()
+        digits = words.removeprefix("event").removeprefix("step").removesuffix("%").strip()
+        if not digits.removeprefix("-").isdecimal() or len(digits) > 15:
+            return f"{text.strip()[:40]}: no event; a number, 50%, step 3, peak, oom, start or end"
+        number = int(digits)
+        if words.endswith("%"):
+            return self.go(round(min(number, 100) / 100 * (self.here.device.num_events - 1)))
+        if not words.startswith("step"):
+            return self.go(number)
+        of_step = (self.here.device.events.step == number).nonzero()[0]
+        return self.go(int(of_step[0])) if len(of_step) else f"no event of step {number} is known"
+
+    def zoom(self, factor: float, at: int | None = None) -> str:
+        """Shows a shorter or longer stretch around the moment (or around another one)."""
+        here = self.here
+        if not len(here.window):
+            return ""
+        centre = max(self.at if at is None else at, 0)
+        before = here.window
+        here.window = before.zoom(centre, factor)
+        if at is None:
+            here.window = here.window.showing(self.at)
+        if before == here.window:
+            return "this is the whole trace" if factor > 1 else "this is as close as it gets"
+        return ""
+
+    def pan(self, share: float) -> str:
+        """Moves the stretch that is shown, not the moment."""
+        self.here.window = self.here.window.pan(share)
+        return ""
+
+    def zoom_out_fully(self) -> str:
+        """Shows the whole trace."""
+        self.here.window = Window.whole(self.here.device.num_events)
+        return ""
+
+    def next_device(self) -> str:
+        """Shows the next device."""
+        if len(self._devices) == 1:
+            return "this trace has one device"
+        self._number = (self._number + 1) % len(self._devices)
+        return f"device {self.here.device.device}"
+
+    def _chosen(self, device: int | None) -> int:
+        numbers = [each.device.device for each in self._devices]
+        if device is None:
+            held = [max(int(each.device.usage.allocated.max(initial=-1)), *each.device.end.values()) for each in self._devices]
+            return held.index(max(held))
+        if device not in numbers:
+            raise MemdiagError(f"device {device} is not in this trace", f"devices in it: {', '.join(map(str, numbers))}")
+        return numbers.index(device)
+
+    def _begin(self, at: str | int) -> None:
+        device, ooms = self.here.device, self.here.places.ooms
+        if isinstance(at, int):
+            if not -1 <= at < device.num_events:
+                hint = f"events run from 0 to {device.num_events - 1}; -1 is before the first"
+                raise MemdiagError(f"event {at} is not in this trace", hint if device.num_events else "it has none: only the last state")
+            self.go(at)
+        elif at == "oom":
+            if not len(ooms):
+                raise MemdiagError("this trace holds no out-of-memory event", "leave out --at oom, or use --at peak")
+            self.go(int(ooms[-1]))
