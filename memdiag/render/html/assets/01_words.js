@@ -65,14 +65,14 @@
       else if (name === "text") element.textContent = value;
       else if (name === "on") for (const [event, act] of Object.entries(value)) element.addEventListener(event, act);
       else if (name === "data") Object.assign(element.dataset, value);
-      else if (name === "style") Object.assign(element.style, value);
+      else if (name === "style") Object.assign(element.style, value); // through the object model: the policy of the page stays strict
       else element.setAttribute(name, value === true ? "" : value);
     }
-    element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+    element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
     return element;
   };
   M.$ = (id) => document.getElementById(id);
-  M.fill = (element, ...children) => element.replaceChildren(...children.flat().filter(Boolean));
+  M.fill = (element, ...children) => element.replaceChildren(...children.flat(Infinity).filter(Boolean));
   M.button = (text, act, props = {}) => M.el("button", { type: "button", class: "tool", text, on: { click: act }, ...props });
 
   /** Returns a group of buttons of which one is pressed. */

@@ -152,7 +152,8 @@
   /** Returns frames of a stack, innermost first; [] where it is not known. */
   M.frames = (stack) => (stack >= 0 && M.data.stacks[stack] ? M.data.stacks[stack].map((frame) => M.data.frames[frame]) : []);
 
-  const OF_LIBRARIES = /site-packages|dist-packages|(^|\/)torch\/|<frozen|\.(cpp|cc|cu|h|hpp|so)\b|\?\?|^:0/;
+  const OF_LIBRARIES = /site-packages|dist-packages|(^|\/)torch(_npu)?\/|<frozen|\.(cpp|cc|cu|h|hpp|so)\b|\?\?|^:0/;
+  const OF_PYTORCH = /(^|\/)torch(_npu)?\/|\.(cpp|cc|cu|h|hpp|so)\b|\?\?|^:0/;
 
   /** Returns the innermost frame that is not of a library, in short; "" where there are no frames. */
   M.place = (stack) => {
@@ -161,6 +162,7 @@
     return mine.replace(/^.*\/(?=[^/]*$)/, "");
   };
   M.isLibrary = (frame) => OF_LIBRARIES.test(frame);
+  M.isPyTorch = (frame) => OF_PYTORCH.test(frame);
 
   M.tensorName = (row) => {
     const { tensors } = M.device();

@@ -61,7 +61,7 @@
     const step = Math.ceil(data.length / MOST_SPANS) || 1;
     const kept = step > 1 ? data.filter((_, i) => i % step === 0) : data;
     return {
-      id: "phases", type: "custom", data: kept, silent: true, xAxisIndex: 0, yAxisIndex: 0, z: 0, animation: false, clip: true, encode: { x: [0, 1] }, tooltip: { show: false },
+      id: "phases", type: "custom", data: kept, silent: true, xAxisIndex: 0, yAxisIndex: 0, z: 0, animation: false, clip: false, encode: { x: [0, 1] }, tooltip: { show: false },
       renderItem: (params, api) => {
         const left = api.coord([api.value(0), 0])[0];
         const width = api.coord([api.value(1), 0])[0] - left;
@@ -74,7 +74,7 @@
           type: "group",
           children: [
             { type: "rect", shape: { x: from, y: box.y, width: to - from, height: box.height }, style: { fill: colour, opacity: 0.1 } },
-            { type: "rect", shape: { x: from, y: box.y + box.height - 5, width: to - from, height: 5 }, style: { fill: colour, opacity: 0.9 } },
+            { type: "rect", shape: { x: from, y: box.y + box.height + 4, width: to - from, height: 6 }, style: { fill: colour } },
           ],
         };
       },
@@ -123,8 +123,8 @@
     ];
     if (device.peak_instant !== null && device.peak_instant !== undefined) {
       out.push({
-        ...mark("peak", "pin", 30, M.css("--ink"), [yAt(instants.event[device.peak_instant])]),
-        label: { show: true, position: "top", distance: 2, formatter: () => M.t("timeline.peak"), color: M.css("--ink"), fontWeight: 600, fontSize: 11 },
+        ...mark("peak", "circle", 9, M.css("--ink"), [yAt(instants.event[device.peak_instant])]),
+        label: { show: true, position: [8, -15], formatter: () => M.t("timeline.peak"), color: M.css("--ink"), fontWeight: 600, fontSize: 11 },
       });
     }
     return out;
@@ -172,14 +172,15 @@
     const left = 66;
     chart.setOption(
       {
-        animation: false, grid: [{ left, right: 18, top: 26, height: 250 }, { left, right: 18, top: 296, height: 120 }], ...axes(max),
+        animation: false, // ECharts 6 narrows a grid for the labels of its axis unless told not to; the two must stay in line.
+        grid: [{ left, right: 26, top: 26, height: 250, outerBoundsMode: "none" }, { left, right: 26, top: 300, height: 116, outerBoundsMode: "none" }], ...axes(max),
         axisPointer: { link: [{ xAxisIndex: "all" }] },
         tooltip: M.tooltip({ trigger: "axis", formatter: (points) => tip(points[0].axisValue) }),
         legend: { show: false, selected: Object.fromEntries([...hidden].map((name) => [name, false])) },
         dataZoom: [
           { type: "inside", xAxisIndex: [0, 1], ...zoom, zoomOnMouseWheel: "ctrl", moveOnMouseWheel: false, moveOnMouseMove: true, filterMode: "weakFilter" },
           {
-            type: "slider", xAxisIndex: [0, 1], ...zoom, height: 26, bottom: 8, left, right: 18, filterMode: "weakFilter", showDetail: false, brushSelect: true,
+            type: "slider", xAxisIndex: [0, 1], ...zoom, height: 26, bottom: 8, left, right: 26, filterMode: "weakFilter", showDetail: false, brushSelect: true,
             borderColor: M.css("--line"), fillerColor: M.css("--select"), handleStyle: { color: M.css("--accent") }, moveHandleSize: 6,
             dataBackground: { lineStyle: { color: M.css("--muted") }, areaStyle: { color: M.css("--muted"), opacity: 0.15 } },
           },
@@ -227,7 +228,7 @@
     if (!hasHistory() || !M.drawn().includes("timeline")) return;
     const chart = M.chart("timeline-chart");
     const x = chart.convertToPixel({ xAxisIndex: 0 }, xOf(M.device().instants, M.row()));
-    cursor.hidden = !(x >= 65 && x <= chart.getWidth() - 17);
+    cursor.hidden = !(x >= 65 && x <= chart.getWidth() - 25);
     cursor.style.left = `${x}px`;
   }
 

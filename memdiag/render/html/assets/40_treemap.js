@@ -1,59 +1,26 @@
-// The live bytes of the instant as areas: what they are, in which part of the model, tensor by tensor.
+// The live bytes of the instant as areas: what they are, in which part of the model, tensors of like names, each tensor.
 (() => {
   "use strict";
 
-  const MOST_TENSORS = 40; // of a module; the smaller ones are one area
-  const MOST_MODULES = 60; // of a category
+  const MOST = 40; // areas on one level of one branch; the smaller ones are one area
+  const LABELLED = 0.004; // share of the area that has room for a name
+  const DEEP = 3; // levels shown at once; single tensors appear when one goes in
 
-  M.part("tree", ["device", "instant", "search"], () => {
-    const chart = M.chart("tree-chart");
-    chart.setOption(
-      {
-        animation: false,
-        tooltip: M.tooltip({ formatter: (info) => tip(info) }),
-        series: [
-          {
-            type: "treemap", data: categories(), roam: false, nodeClick: "zoomToNode", left: 0, right: 0, top: 0, bottom: 30, visibleMin: 6, animation: false,
-            breadcrumb: {
-              bottom: 0, height: 22, left: 0, itemStyle: { color: M.css("--chip"), borderColor: M.css("--line"), textStyle: { color: M.css("--ink") } },
-              emphasis: { itemStyle: { color: M.css("--select"), textStyle: { color: M.css("--ink") } } },
-            },
-            name: M.t("tree.all"), label: { show: true, formatter: label, fontSize: 11, overflow: "truncate", color: "#10151b" },
-            upperLabel: { show: true, height: 18, formatter: label, color: "#10151b", fontSize: 11, overflow: "truncate" },
-            itemStyle: { borderColor: M.css("--card"), borderWidth: 1, gapWidth: 1 },
-            levels: [
-              { itemStyle: { borderWidth: 0, gapWidth: 3 }, upperLabel: { show: false } },
-              { itemStyle: { borderWidth: 2, gapWidth: 2 }, upperLabel: { fontWeight: 600, height: 20 } },
-              { itemStyle: { borderWidth: 1, gapWidth: 1, borderColorSaturation: 0.4 } },
-              { itemStyle: { borderWidth: 0, gapWidth: 1 } },
-            ],
-          },
-        ],
-      },
-      true,
-    );
-    chart.off("click");
-    chart.on("click", (info) => {
-      if (info.data && info.data.row >= 0) M.pickTensor(info.data.row);
-    });
-  });
+  let path = []; // keys of the areas that were gone into
+  let shown = null;
 
-  const label = (info) => `${info.name}  ${M.short(info.value)}`;
+  M.tree = () => ({ path: [...path], value: shown ? shown.bytes : 0 });
 
-  function tip(info) {
-    const lines = [[M.t("panel.size"), M.bytes(info.value)]];
-    const all = M.live().active;
-    lines.push([M.t("tree.share"), M.percent(info.value, all)]);
-    if (info.data && info.data.count) lines.push([M.t("tree.tensors"), M.count(info.data.count)]);
-    if (info.data && info.data.row >= 0) {
-      lines.push([M.t("panel.lifetime"), M.word("lifetimes", M.lifetimeOf(info.data.row))]);
-      const place = M.device().tensors.stack ? M.place(M.device().tensors.stack[info.data.row]) : "";
-      if (place) lines.push([M.t("tensors.where"), M.plain(place, 90)]);
-    }
-    return M.tip(M.plain(info.name || M.t("tree.all"), 120), lines);
-  }
+  M.part("tree", ["device", "instant", "search"], () => draw());
 
-  /** Returns keys and lists of rows, most bytes first. */
+  // Numbers of layers and parameters differ, the tensors are alike: layers.3.mlp.weight and layers.4.mlp.weight are layers.*.mlp.weight.
+  const LEVELS = [
+    (row) => M.word("categories", M.categoryOf(row)),
+    (row) => M.moduleName(row) || M.t("tree.no-module"),
+    (row) => M.titleOf(row).slice(0, 400).replace(/\d+/g, "*"),
+  ];
+
+  /** Returns [{key, rows, bytes}], most bytes first. */
   function grouped(rows, keyOf) {
     const { block } = M.device().tensors;
     const groups = new Map();
@@ -66,38 +33,102 @@
     return [...groups.values()].sort((a, b) => b.bytes - a.bytes);
   }
 
-  const node = (name, rows, bytes, more) => ({ name: M.plain(name, 90), value: bytes, count: rows.length, row: -1, ...more });
-
-  function categories() {
-    return grouped(M.live().rows, M.categoryOf).map(({ key, rows, bytes }) => {
-      const colour = M.CATEGORIES[M.data.categories[key]] ?? "#888";
-      return node(M.word("categories", key), rows, bytes, { children: modules(rows, colour), itemStyle: { color: colour, borderColor: colour } });
+  function draw() {
+    // What was gone into may not be there at another instant: then as far as it goes.
+    let branch = { key: "", rows: [...M.live().rows], bytes: M.live().active };
+    const valid = [];
+    for (const key of path) {
+      const next = grouped(branch.rows, LEVELS[valid.length]).find((one) => one.key === key);
+      if (!next) break;
+      branch = next;
+      valid.push(key);
+    }
+    path = valid;
+    shown = branch;
+    way();
+    const chart = M.chart("tree-chart");
+    const line = (width, gap) => ({ itemStyle: { borderWidth: width, gapWidth: gap, borderColor: M.css("--card") } });
+    chart.setOption(
+      {
+        animation: false, tooltip: M.tooltip({ formatter: (info) => (info.data && info.data.rows ? tip(info.data) : "") }),
+        series: [
+          {
+            type: "treemap", data: branches(branch.rows, path.length), roam: false, nodeClick: false, left: 0, right: 0, top: 0, bottom: 0, visibleMin: 12, childrenVisibleMin: 900,
+            animation: false, breadcrumb: { show: false }, label: { show: true, fontSize: 11.5, overflow: "truncate", position: "insideTopLeft" },
+            upperLabel: { show: true, height: 19, fontSize: 11.5, overflow: "truncate" }, levels: [line(0, 3), line(2, 2), line(1, 1), line(1, 1), line(0, 1)],
+          },
+        ],
+      },
+      true,
+    );
+    chart.off("click");
+    chart.on("click", ({ data }) => {
+      if (!data || !data.rows) return;
+      if (data.rows.length === 1) M.pickTensor(data.rows[0]);
+      else if (data.path) go(data.path);
     });
   }
 
-  function modules(rows, colour) {
-    const found = grouped(rows, (row) => M.moduleName(row) || M.t("tree.no-module"));
-    const out = found.slice(0, MOST_MODULES).map((one) => node(one.key, one.rows, one.bytes, { children: tensors(one.rows, colour), itemStyle: { color: colour, borderColor: colour } }));
-    const rest = found.slice(MOST_MODULES).flatMap((one) => one.rows);
-    return rest.length ? [...out, sumOf(rest, colour)] : out;
+  function go(to) {
+    path = to;
+    draw();
   }
 
-  function tensors(rows, colour) {
+  function way() {
+    const link = (text, to) => M.el("button", { type: "button", class: "link", text: M.plain(text, 80), on: { click: () => go(to) } });
+    const last = path.length;
+    const names = [M.t("tree.all"), ...path];
+    M.fill(
+      M.$("tree-path"),
+      names.map((name, i) => [i ? M.el("span", { class: "soft", "aria-hidden": "true", text: "›" }) : null, i < last ? link(name, path.slice(0, i)) : M.el("span", { "aria-current": "true", text: M.plain(name, 80) })]),
+      M.el("span", { class: "soft", text: M.bytes(shown.bytes) }),
+    );
+  }
+
+  function branches(rows, level, above = path) {
+    if (level >= LEVELS.length) return leaves(rows);
+    const found = grouped(rows, LEVELS[level]);
+    const out = found.slice(0, MOST).map((one, i) => {
+      const deeper = one.rows.length > 1 && above.length + 1 - path.length < DEEP;
+      const inside = deeper ? branches(one.rows, level + 1, [...above, one.key]) : undefined;
+      const name = one.rows.length > 1 && !inside ? `${one.rows.length} × ${one.key}` : one.key;
+      return node(name, one.rows, one.bytes, { children: inside, path: [...above, one.key], opacity: inside ? 0.95 : i % 2 ? 0.74 : 0.84 });
+    });
+    const rest = found.slice(MOST);
+    return rest.length ? [...out, sumOf(rest.flatMap((one) => one.rows))] : out;
+  }
+
+  function leaves(rows) {
     const { block } = M.device().tensors;
-    const hits = M.hits();
     const sorted = [...rows].sort((a, b) => block[b] - block[a] || a - b);
-    const shown = sorted.length > MOST_TENSORS + 1 ? sorted.slice(0, MOST_TENSORS) : sorted;
-    const out = shown.map((row) => {
-      const dim = hits && !hits[row];
-      return node(M.titleOf(row), [row], block[row], {
-        row, itemStyle: { color: colour, opacity: dim ? 0.2 : 0.82, borderColor: hits && hits[row] ? M.css("--ink") : undefined, borderWidth: hits && hits[row] ? 2 : 0 },
-      });
-    });
-    return shown.length < sorted.length ? [...out, sumOf(sorted.slice(shown.length), colour, hits ? 0.2 : 0.45)] : out;
+    const cut = sorted.length > MOST + 1 ? MOST : sorted.length;
+    const out = sorted.slice(0, cut).map((row) => node(M.titleOf(row), [row], block[row], { opacity: 0.86 }));
+    return cut < sorted.length ? [...out, sumOf(sorted.slice(cut))] : out;
   }
 
-  function sumOf(rows, colour, opacity = 0.45) {
+  function sumOf(rows) {
     const { block } = M.device().tensors;
-    return node(M.t("tree.more", { count: M.count(rows.length) }), rows, rows.reduce((sum, row) => sum + block[row], 0), { itemStyle: { color: colour, opacity } });
+    return node(M.t("tree.more", { count: M.count(rows.length) }), rows, rows.reduce((sum, row) => sum + block[row], 0), { opacity: 0.6 });
+  }
+
+  function node(name, rows, bytes, { children, path: to, opacity }) {
+    const hits = M.hits();
+    const hit = hits && rows.some((row) => hits[row]);
+    const kind = M.data.categories[M.categoryOf(rows[0])];
+    const colour = M.CATEGORIES[kind] ?? "#888";
+    const ink = ["parameter", "gradient", "workspace", "input"].includes(kind) ? "#fff" : "#10151b";
+    const text = bytes / shown.bytes >= LABELLED ? `${M.plain(name, 90)}  ${M.short(bytes)}` : "";
+    return {
+      name: M.plain(name, 90), value: bytes, rows, path: to, children, label: { formatter: () => text, color: ink }, upperLabel: { formatter: () => text, color: ink },
+      itemStyle: { color: colour, opacity: hits && !hit ? 0.25 : opacity, borderColor: children ? colour : M.css("--card") },
+    };
+  }
+
+  function tip({ name, rows, value }) {
+    const lines = [[M.t("panel.size"), M.bytes(value)], [M.t("tree.share"), M.percent(value, M.live().active)]];
+    if (rows.length > 1) return M.tip(name, [...lines, [M.t("tree.tensors"), M.count(rows.length)]]);
+    lines.push([M.t("panel.lifetime"), M.word("lifetimes", M.lifetimeOf(rows[0]))]);
+    const place = M.device().tensors.stack ? M.place(M.device().tensors.stack[rows[0]]) : "";
+    return M.tip(name, place ? [...lines, [M.t("tensors.where"), M.plain(place, 90)]] : lines);
   }
 })();

@@ -39,12 +39,20 @@
     return values;
   }
 
-  /** Returns the tree: nodes {frame: index into frames or -1 / -2, value, own, depth, parent, children: sorted, hit}. */
-  M.flameTree = (measure) => {
+  // PyTorch's own frames are most of a deep stack and say least. Where nothing else is in a stack, its innermost frame stays.
+  function without(frames) {
+    const kept = frames.filter((frame) => frame < 0 || !M.isPyTorch(M.data.frames[frame]));
+    return kept.length ? kept : frames.slice(0, 1);
+  }
+
+  /** Returns the tree: nodes {frame: index into frames or -1 / -2, value, own, depth, parent, children: sorted}. */
+  M.flameTree = (measure, whole) => {
     const root = { frame: null, value: 0, own: 0, depth: 0, parent: null, children: new Map() };
     for (const [stack, value] of byStack(measure)) {
       if (!(value > 0)) continue;
-      const frames = stack >= 0 && M.data.stacks[stack] ? M.data.stacks[stack] : [stack < -1 ? -2 : -1];
+      const known = stack >= 0 && M.data.stacks[stack] && M.data.stacks[stack].length;
+      const all = known ? M.data.stacks[stack] : [stack < -1 ? -2 : -1];
+      const frames = whole ? all : without(all);
       let node = root;
       root.value += value;
       for (let i = frames.length - 1; i >= 0; i--) {

@@ -3,12 +3,14 @@
   "use strict";
 
   const HIGH = 21; // pixels of a frame
-  const WARM = ["#f2b266", "#f0a35a", "#e9bd74", "#f4c387", "#e8ad6b", "#f3d08f"]; // of the program; libraries are grey
+  const WARM = ["#f2b266", "#f0a35a", "#e9bd74", "#f4c387", "#e8ad6b", "#f3d08f"]; // of the program
+  const COOL = ["#a8cfd6", "#b5d6dc", "#9cc7cf", "#bedde2"]; // of libraries; PyTorch itself is grey
   let measure = "bytes-now";
   let tree = null;
   let top = null;
   let boxes = [];
   let focus = -1;
+  let whole = false; // with PyTorch's own frames
 
   M.flame = () => ({ measure, total: tree ? tree.value : 0, boxes: boxes.length, zoomed: Boolean(top && top.parent), top: top ? M.frameText(top) : "", focus });
 
@@ -21,7 +23,7 @@
   });
 
   function rebuild() {
-    tree = M.flameTree(measure);
+    tree = M.flameTree(measure, whole);
     top = tree;
     focus = -1;
     show();
@@ -54,10 +56,11 @@
     if (node.frame === null || node.frame < 0) return M.css("--chip");
     if (hits) return hits[node.frame] ? "#0072b2" : M.css("--chip");
     const frame = M.data.frames[node.frame];
-    if (M.isLibrary(frame)) return M.css("--frame-library");
+    if (M.isPyTorch(frame)) return M.css("--frame-library");
     let hash = 0;
     for (let i = 0; i < Math.min(frame.length, 400); i++) hash = (hash * 31 + frame.charCodeAt(i)) | 0;
-    return WARM[Math.abs(hash) % WARM.length];
+    const colours = M.isLibrary(frame) ? COOL : WARM;
+    return colours[Math.abs(hash) % colours.length];
   }
 
   function paint(index, api) {
@@ -128,6 +131,7 @@
         measure = chosen;
         rebuild();
       }),
+      M.button(M.t("flame.pytorch"), () => { whole = !whole; rebuild(); }, { "aria-pressed": String(whole), class: `tool${whole ? " on" : ""}` }),
       M.button(M.t("flame.out"), zoomOut, { disabled: !top || !top.parent }),
       M.button(M.t("zoom.all"), () => { top = tree; focus = -1; show(); }, { disabled: !top || !top.parent }),
     );

@@ -23,13 +23,13 @@
     const points = ({ event }) => Array.from({ length: event.n }, (_, i) => [event.event[i], event.reserved[i]]);
     M.chart("policies-chart").setOption(
       {
-        animation: false, grid: { left: 66, right: 18, top: 14, bottom: 64 }, legend: { show: false, selected: Object.fromEntries(curves.map((_, i) => [String(i), !hidden.has(i)])) },
+        animation: false, grid: { left: 66, right: 26, top: 14, bottom: 64, outerBoundsMode: "none" }, legend: { show: false, selected: Object.fromEntries(curves.map((_, i) => [String(i), !hidden.has(i)])) },
         tooltip: M.tooltip({ trigger: "axis", formatter: (found) => tip(curves, found[0].axisValue) }),
         xAxis: { type: "value", min: 0, max: last, axisLabel: { color: M.css("--muted"), formatter: (value) => M.count(value), hideOverlap: true }, splitLine: { show: false }, axisLine: { lineStyle: { color: M.css("--line-strong") } } },
         yAxis: { type: "value", min: 0, max: Math.ceil((peak * 1.05) / interval) * interval, interval, axisLabel: { color: M.css("--muted"), formatter: (value) => M.short(value) }, splitLine: { lineStyle: { color: M.css("--line") } } },
         dataZoom: [
           { type: "inside", zoomOnMouseWheel: "ctrl", moveOnMouseWheel: false, filterMode: "weakFilter" },
-          { type: "slider", height: 22, bottom: 8, left: 66, right: 18, showDetail: false, filterMode: "weakFilter", borderColor: M.css("--line"), fillerColor: M.css("--select"), handleStyle: { color: M.css("--accent") }, dataBackground: { lineStyle: { opacity: 0 }, areaStyle: { opacity: 0 } } },
+          { type: "slider", height: 22, bottom: 8, left: 66, right: 26, showDetail: false, filterMode: "weakFilter", borderColor: M.css("--line"), fillerColor: M.css("--select"), handleStyle: { color: M.css("--accent") }, dataBackground: { lineStyle: { opacity: 0 }, areaStyle: { opacity: 0 } } },
         ],
         series: curves.map((curve, i) => ({
           name: String(i), type: "line", step: "end", symbol: "none", sampling: "minmax", animation: false, data: points(curve), z: curve.is_recorded ? 4 : 5, emphasis: { disabled: true },
@@ -61,7 +61,7 @@
               M.fill(M.$("policies-table").querySelector(".curves").parentElement, table(curves));
             },
           },
-        }, M.el("i", { class: "stroke", style: { background: colour(curve, i) } }), M.el("span", { class: curve.is_recorded || curve.policy === "bound" ? "" : "code", text: label(curve) }))),
+        }, M.el("i", { class: `stroke${curve.policy === "bound" ? " dashed" : ""}`, style: { background: curve.policy === "bound" ? null : colour(curve, i) } }), M.el("span", { class: curve.is_recorded || curve.policy === "bound" ? "" : "code", text: label(curve) }))),
         M.el("td", { class: "num", text: M.bytes(curve.peak_reserved) }),
         M.el("td", { class: `num ${saved > 0 ? "good" : saved < 0 ? "worse" : ""}`, text: curve === base ? "–" : `${saved > 0 ? "−" : saved < 0 ? "+" : ""}${M.bytes(Math.abs(saved))}` }),
         M.el("td", { class: `num ${curve.num_ooms ? "worse" : ""}`, text: M.count(curve.num_ooms) }),

@@ -66,7 +66,7 @@
     const zoom = M.timeline();
     return JSON.parse(JSON.stringify({
       ready: true, lang: M.lang, theme: M.chosen.theme, dark: isDark(), device: M.device().device, instant: M.row(), event: M.event(), num_instants: M.device().instants.n,
-      peak_instant: M.device().peak_instant, tensor: M.chosen.tensor, query: M.chosen.query, found: M.found(), sums: M.sums(), map: M.map(), flame: M.flame(), timeline: zoom,
+      peak_instant: M.device().peak_instant, tensor: M.chosen.tensor, query: M.chosen.query, found: M.found(), sums: M.sums(), map: M.map(), flame: M.flame(), tree: M.tree(), timeline: zoom,
       drawn: M.drawn(), rows: M.tensorsShown(), findings: document.querySelectorAll("#findings-list article").length,
     }));
   }
