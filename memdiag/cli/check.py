@@ -1,10 +1,131 @@
-"""``memdiag check``: check traces against budgets and a baseline, for CI."""
+"""``memdiag check``: traces in; whether they keep within budgets and a baseline, out."""
 
 from __future__ import annotations
 
-from memdiag.errors import MemdiagError
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from memdiag.errors import COULD_NOT, DONE, MemdiagError
+
+if TYPE_CHECKING:
+    from memdiag.gates.check import Subject
+    from memdiag.gates.model import CheckReport
+
+_HINT = "for example --budget peak_reserved=60GiB, or --baseline base.json; metrics: docs/check.md"
 
 
-def check() -> None:
-    """Check traces against budgets and a baseline, for CI."""
-    raise MemdiagError("memdiag check is being built", "")
+def check(
+    traces: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="TRACE...", help="Files, and run directories (all their ranks).", show_default=False),
+    ] = None,
+    *,
+    budget: Annotated[
+        list[str] | None,
+        typer.Option("--budget", metavar="NAME=VALUE", help="At most so much: peak_reserved=60GiB, stranded=2%, ooms=0. May be repeated."),
+    ] = None,
+    baseline: Annotated[
+        Path | None, typer.Option("--baseline", metavar="FILE.json", help="No more than these runs needed.", show_default=False)
+    ] = None,
+    tolerance: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tolerance", metavar="SHARE|NAME=VALUE", help="What may be more than in the baseline: 2%, stranded=10%, retries=1.",
+            show_default=False,
+        ),
+    ] = None,
+    update: Annotated[bool, typer.Option("--update", help="Write the baseline anew from these traces.")] = False,
+    device: Annotated[
+        int | None, typer.Option("--device", metavar="N", min=0, help="Only this device; left out: all that are used.", show_default=False)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts (docs/check.md).")] = False,
+    junit: Annotated[
+        Path | None, typer.Option("--junit", metavar="FILE.xml", help="Write JUnit XML there as well.", show_default=False)
+    ] = None,
+    github: Annotated[bool, typer.Option("--github", help="Annotations of a pull request, on stderr; in GitHub Actions always.")] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write there; .json chooses the form.", show_default=False)
+    ] = None,
+) -> None:  # fmt: skip
+    """Check traces against budgets and a baseline, for CI.
+
+    For example: memdiag check run/ --budget peak_reserved=60GiB --budget stranded=2% --baseline base.json
+
+    A metric that a trace cannot know is never taken for good: it cannot be judged.
+
+    Exit code: 0 all within limits, 1 something is over (with the reason, and where it grew), 2 something could not be judged.
+    """
+    from memdiag.gates.budgets import read_budgets
+    from memdiag.gates.judging import read_tolerances
+
+    budgets, tolerances = read_budgets(budget or []), read_tolerances(tolerance or [])
+    if not budgets and baseline is None:
+        raise MemdiagError("nothing to check against: no budget and no baseline", _HINT)
+    if baseline is None and (update or tolerance):
+        raise MemdiagError(f"{'--update' if update else '--tolerance'} is about a baseline, and none is given", "add --baseline base.json")
+    from memdiag.gates.baseline import read_baseline, write_baseline
+    from memdiag.gates.check import check as judge
+    from memdiag.gates.check import updated
+
+    known = {} if baseline is None or (update and not baseline.exists()) else read_baseline(baseline)
+    subjects = _subjects(traces or [], device, (baseline, junit, output))
+    compared = known if baseline is not None and not update else None
+    report = judge(subjects, budgets, compared, tolerances, name=str(baseline or ""), root=Path())
+    if update and baseline is not None:
+        broken = next((subject for subject in subjects if subject.error), None)
+        if broken is not None:
+            raise MemdiagError(f"{baseline}: not updated, since {broken.path} could not be read", broken.error)
+        report, entries = updated(report, known, subjects)
+        if report.changes or not baseline.exists():
+            write_baseline(baseline, entries)
+    _show(report, as_json=as_json, junit=junit, github=github, output=output)
+    if report.exit_code != DONE:
+        raise typer.Exit(report.exit_code)
+
+
+def _subjects(given: Sequence[Path], device: int | None, written: Sequence[Path | None]) -> list[Subject]:
+    """Reads and measures every trace, one after the other; one that cannot be read is told among the results.
+
+    Raises:
+        MemdiagError: A file to write is one of the traces.
+    """
+    from memdiag.cli.choose import choose_trace, is_same
+    from memdiag.cli.loading import read_trace
+    from memdiag.cli.several import all_ranks
+    from memdiag.gates.check import Subject, examine, keys_of
+
+    paths = all_ranks(given) if given else [choose_trace(None)]
+    for file in written:
+        if file is not None and any(is_same(file, path) for path in paths):
+            raise MemdiagError(f"{file}: this is one of the traces", "name another file")
+    subjects: list[Subject] = []
+    for key, path in zip(keys_of(paths), paths, strict=True):
+        try:
+            subjects += examine(key, read_trace(path), device)
+        except MemdiagError as error:
+            if error.exit_code != COULD_NOT:
+                raise
+            subjects.append(Subject(key, str(path), error=f"{error.message} ({error.hint})" if error.hint else error.message))
+    return subjects
+
+
+def _show(report: CheckReport, *, as_json: bool, junit: Path | None, github: bool, output: Path | None) -> None:
+    import sys
+
+    from memdiag.cli.emit import emit, form_of
+    from memdiag.registry import CHECK_RENDERERS, resolve
+
+    form = form_of(as_json=as_json, as_md=False, output=output)
+    render = resolve(CHECK_RENDERERS["json" if form == "json" else "terminal"])
+    emit(lambda look: render(report, look), output)
+    if junit is not None:
+        as_xml = resolve(CHECK_RENDERERS["junit"])
+        emit(lambda look: as_xml(report, look), junit)
+    if (github or os.environ.get("GITHUB_ACTIONS") == "true") and sys.stderr is not None:
+        lines = resolve(CHECK_RENDERERS["github"])(report)
+        sys.stderr.write(lines.encode(sys.stderr.encoding or "ascii", "backslashreplace").decode(sys.stderr.encoding or "ascii"))
+        sys.stderr.flush()

@@ -1,0 +1,157 @@
+"""The baseline: a small JSON file, to be committed beside the code, with the metrics of known good runs and who held their peaks.
+
+Nothing in it depends on when or where it was written: paths are cut to their ends, and the same runs give the same file.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from memdiag import __version__
+from memdiag.compare.model import Amount, Held, Place
+from memdiag.errors import MemdiagError
+from memdiag.gates.metrics import METRICS, Number, in_words
+
+SCHEMA_VERSION = 1
+MOST_SITES = 40
+_MOST_BYTES = 64 << 20
+_PARTS = 4  # of a path that are kept: enough to find a file again, and nobody's home
+_HINT = "write a new one: memdiag check TRACE --baseline FILE --update"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a baseline says of one trace.
+
+    Attributes:
+        metrics: Those that were known.
+        sites: Who held memory at the peak, most first; None: not known.
+        facts: What the trace said of itself.
+    """
+
+    metrics: Mapping[str, Number]
+    sites: tuple[Held, ...] | None
+    facts: Mapping[str, str]
+
+
+def read_baseline(path: Path) -> dict[str, Entry]:
+    """Returns the entries of a baseline by their keys.
+
+    Raises:
+        MemdiagError: It is not there, cannot be read, or is none.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+    except FileNotFoundError:
+        raise MemdiagError(f"{path}: there is no baseline yet", "write it: the same command with --update") from None
+    except OSError as error:
+        raise MemdiagError(f"{path}: cannot be read: {error.strerror or error}", "check the path and its mode") from None
+    try:
+        told = json.loads(content) if len(content) <= _MOST_BYTES else None
+    except (ValueError, RecursionError):
+        told = None
+    if not isinstance(told, dict) or not isinstance(told.get("traces"), dict):
+        raise MemdiagError(f"{path}: this is no baseline of memdiag check", _HINT)
+    if told.get("schema_version") != SCHEMA_VERSION:
+        raise MemdiagError(f"{path}: written by another version of memdiag ({told.get('memdiag_version')})", _HINT)
+    try:
+        return {str(key): _entry(entry) for key, entry in told["traces"].items()}
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
+        raise MemdiagError(f"{path}: this baseline is damaged", _HINT) from None
+
+
+def _entry(told: Mapping[str, Any]) -> Entry:
+    sites = told["sites"]
+    return Entry(
+        metrics={str(name): _number(value) for name, value in told["metrics"].items()},
+        sites=None if sites is None else tuple(_held(site) for site in sites),
+        facts={str(name): str(value) for name, value in told["facts"].items()},
+    )
+
+
+def _number(value: object) -> Number:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise TypeError("a metric is a number")
+    return value
+
+
+def _held(told: Mapping[str, Any]) -> Held:
+    place = Place(str(told["label"]), str(told["path"] or ""), int(told["line"] or 0), str(told["function"] or ""))
+    return Held(place, Amount(int(told["bytes"]), int(told["num_tensors"]), str(told["category"] or "")))
+
+
+def entry_of(metrics: Mapping[str, Number | None], sites: Sequence[Held] | None, facts: Mapping[str, str]) -> Entry:
+    """Returns what a baseline keeps of a trace."""
+    return Entry(
+        metrics={name: value for name in METRICS if (value := metrics.get(name)) is not None},
+        sites=None if sites is None else tuple(Held(_short(held.place), held.amount) for held in sites[:MOST_SITES]),
+        facts=dict(facts),
+    )
+
+
+def _short(place: Place) -> Place:
+    return Place(place.label, "/".join(place.path.replace("\\", "/").split("/")[-_PARTS:]), place.line, place.function)
+
+
+def write_baseline(path: Path, entries: Mapping[str, Entry]) -> None:
+    """Writes a baseline beside the old one and then puts it in its place; the same entries give the same bytes.
+
+    Raises:
+        MemdiagError: It cannot be written.
+    """
+    told = {
+        "schema_version": SCHEMA_VERSION,
+        "memdiag_version": __version__,
+        "traces": {key: _told(entries[key]) for key in sorted(entries)},
+    }
+    beside = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        beside.write_text(json.dumps(told, indent=1, allow_nan=False) + "\n", encoding="utf-8", newline="\n")
+        beside.replace(path)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise MemdiagError(f"{path}: cannot be written: {error.strerror or error}", "check the directory and its mode") from None
+
+
+def _told(entry: Entry) -> dict[str, Any]:
+    return {
+        "facts": dict(entry.facts),
+        "metrics": dict(entry.metrics),
+        "sites": None
+        if entry.sites is None
+        else [
+            {
+                "label": held.place.label, "path": held.place.path or None, "line": held.place.line or None,
+                "function": held.place.function or None, "bytes": held.amount.bytes, "num_tensors": held.amount.num_tensors,
+                "category": held.amount.category or None,
+            }
+            for held in entry.sites
+        ],
+    }  # fmt: skip
+
+
+def changes_of(before: Mapping[str, Entry], after: Mapping[str, Entry]) -> tuple[str, ...]:
+    """Returns what differs between two baselines, a line each; empty: nothing."""
+    lines = []
+    for key in sorted(before.keys() | after.keys()):
+        if key not in before or key not in after:
+            lines.append(f"{key}: new" if key in after else f"{key}: removed")
+            continue
+        old, new = before[key].metrics, after[key].metrics
+        for name, metric in METRICS.items():
+            was, now = old.get(name), new.get(name)
+            if was == now:
+                continue
+            words = [in_words(value, metric.unit) if value is not None else "not known" for value in (was, now)]
+            share = f" ({now / was - 1:+.1%})" if was and now is not None else ""
+            lines.append(f"{key}: {name} {words[0]} → {words[1]}{share}")
+        if before[key].sites != after[key].sites and old == new:
+            lines.append(f"{key}: places that hold the peak")
+    return tuple(lines)

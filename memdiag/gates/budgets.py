@@ -1,0 +1,92 @@
+"""Budgets as people write them: ``peak_reserved=60GiB``, ``stranded=2%``, ``ooms=0``, ``MD201=0``: at most that much."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from memdiag.errors import MemdiagError
+from memdiag.gates.metrics import Measured, Metric, Number, in_words, metric_of
+from memdiag.units import parse_bytes
+
+_PERCENT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*%\s*")
+_NUMBER = re.compile(r"\s*[0-9][0-9_]*(?:\.[0-9]+)?\s*")
+_OF = {"reserved": "of what is reserved then", "device": "of the device's memory"}
+
+
+@dataclass(frozen=True)
+class Budget:
+    """At most so much of a metric: an amount, or a share of ``metric.share_of``.
+
+    Attributes:
+        metric: The metric.
+        amount: In its unit; None: a share.
+        share: 0.02 for 2 %; None: an amount.
+    """
+
+    metric: Metric
+    amount: Number | None = None
+    share: float | None = None
+
+    def limit(self, measured: Measured) -> Number | None:
+        """Returns the amount that is allowed; None: what it is a share of is not known."""
+        if self.share is None:
+            return self.amount
+        whole = measured.reserved_bytes if self.metric.share_of == "reserved" else measured.capacity_bytes
+        return None if whole is None else math.floor(self.share * whole)
+
+    def __str__(self) -> str:
+        if self.share is None:
+            return in_words(self.amount or 0, self.metric.unit)
+        return f"{self.share * 100:g}% {_OF[self.metric.share_of]}"
+
+
+def read_budgets(given: Iterable[str], option: str = "--budget") -> list[Budget]:
+    """Returns budgets as they were given: ``NAME=VALUE``, or ``NAME<=VALUE``, commas between several.
+
+    Raises:
+        MemdiagError: One is not a budget, or its metric is not known.
+    """
+    found: dict[str, Budget] = {}
+    for text in (part.strip() for item in given for part in item.split(",") if part.strip()):
+        name, sign, value = re.sub("<=", "=", text, count=1).partition("=")
+        if not sign or not value.strip():
+            raise MemdiagError(f"{option} {text}: not a budget", f"write NAME=VALUE, for example {option} peak_reserved=60GiB")
+        budget = read_budget(name, value, f"{option} {text}")
+        if budget.metric.name in found:
+            raise MemdiagError(f"{option} {text}: {budget.metric.name} has a budget already", "give one for each metric")
+        found[budget.metric.name] = budget
+    return list(found.values())
+
+
+def read_budget(name: str, value: object, where: str) -> Budget:
+    """Returns the budget of one metric; ``where`` it was given is named in errors.
+
+    Raises:
+        MemdiagError: The metric is not known, or the value does not fit it.
+    """
+    metric = metric_of(name)
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise MemdiagError(f"{where}: not a number or a size", f"for example {metric.name}={_example(metric)}")
+    text = str(value)
+    if share := _PERCENT.fullmatch(text):
+        if not metric.share_of:
+            raise MemdiagError(
+                f"{where}: {metric.name} is a number, not a share of something", f"for example {metric.name}={_example(metric)}"
+            )
+        return Budget(metric, share=float(share[1]) / 100)
+    if metric.unit.startswith("bytes"):
+        try:
+            return Budget(metric, amount=parse_bytes(text.removesuffix("/step")))
+        except (MemdiagError, OverflowError):
+            raise MemdiagError(f"{where}: not a size", f"for example {metric.name}={_example(metric)}") from None
+    if not _NUMBER.fullmatch(text):
+        raise MemdiagError(f"{where}: not a number", f"for example {metric.name}={_example(metric)}")
+    number = float(text.replace("_", ""))
+    return Budget(metric, amount=int(number) if number.is_integer() else number)
+
+
+def _example(metric: Metric) -> str:
+    return "2MiB" if metric.unit == "bytes/step" else "60GiB" if metric.share_of == "device" else "2%" if metric.share_of else "0"

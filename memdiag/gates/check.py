@@ -1,0 +1,218 @@
+"""Holds traces against budgets and a baseline, and says where memory grew."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from memdiag.compare.model import Held, Side
+from memdiag.compare.places import Known
+from memdiag.compare.report import site_rows
+from memdiag.compare.side import Chosen, choose_device, side_of
+from memdiag.compare.words import kind_words
+from memdiag.gates.baseline import Entry, changes_of, entry_of
+from memdiag.gates.budgets import Budget
+from memdiag.gates.judging import Tolerances, against_baseline, against_budget
+from memdiag.gates.metrics import METRICS, Measured, measure
+from memdiag.gates.model import Checked, CheckReport, Holder
+from memdiag.trace.model import Trace
+
+MOST_HOLDERS = 5
+WORTH = 0.01  # of the place that grew most: less is not worth a line
+_RANK = re.compile(r"rank\d+")
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One device of one trace, measured; of a file that could not be read only the error.
+
+    Attributes:
+        key: What it is called in a baseline.
+        path: The file.
+        device: Index of the device; None: it could not be read.
+        measured, side, known: What is known of it; None where it could not be read.
+        error: Why it could not be read.
+    """
+
+    key: str
+    path: str
+    device: int | None = None
+    measured: Measured | None = None
+    side: Side | None = None
+    known: Known | None = None
+    error: str = ""
+
+    @property
+    def entry(self) -> Entry:
+        """What a baseline keeps of it."""
+        assert self.measured is not None  # noqa: S101 - only what was read is kept
+        assert self.side is not None  # noqa: S101
+        return entry_of(self.measured.values, self.side.sites, self.side.facts)
+
+
+def examine(key: str, trace: Trace, device: int | None = None) -> list[Subject]:
+    """Measures the devices of a trace that hold anything, or the one chosen.
+
+    Raises:
+        MemdiagError: The chosen device is not in it, or it has none.
+    """
+    from memdiag.analyzers.report import build_report
+
+    used = [each for each in trace.devices if each.num_events or len(each.tensors)]
+    chosen = used if device is None and used else [choose_device(trace, device)]
+    subjects = []
+    for each in chosen:
+        side, known = side_of(Chosen("A", trace, each, {}), None, with_findings=False)
+        report = build_report(trace, device=each.device, replay=False)
+        name = f"{key}/device{each.device}" if len(chosen) > 1 else key
+        subjects.append(Subject(name, trace.path, each.device, measure(each, side, report), side, known))
+    return subjects
+
+
+def keys_of(paths: Sequence[Path]) -> list[str]:
+    """Returns what traces are called in a baseline: ``rank0``, or the name of the file; with their folders where that is not enough."""
+    parts = [[*path.absolute().parent.parts, path.stem] for path in paths]
+    depth = [1] * len(paths)
+    while True:
+        keys = ["/".join(each[-deep:]) for each, deep in zip(parts, depth, strict=True)]
+        double = {key for key, count in Counter(keys).items() if count > 1}
+        longer = [min(deep + 1, len(each)) if key in double else deep for key, each, deep in zip(keys, parts, depth, strict=True)]
+        if longer == depth:
+            return keys
+        depth = longer
+
+
+def check(
+    subjects: Sequence[Subject],
+    budgets: Sequence[Budget],
+    baseline: Mapping[str, Entry] | None,
+    tolerances: Tolerances,
+    *,
+    name: str = "",
+    root: Path | None = None,
+) -> CheckReport:
+    """Judges what was measured.
+
+    Args:
+        subjects: Every device of every trace.
+        budgets: Each holds for every one of them.
+        baseline: What they are held against; None: nothing.
+        tolerances: How much more than the baseline is allowed.
+        name: The file of the baseline.
+        root: Folder below which places in the code are looked for; None: nowhere.
+    """
+    entries = _paired(subjects, baseline)
+    checked, notes = [], []
+    for subject in subjects:
+        entry = entries.get(subject.key)
+        judged, said = _judged(subject, budgets, entry, tolerances, has_baseline=baseline is not None)
+        checked.append(replace(judged, holders=_holders(subject, entry, root) if judged.status == "failed" else ()))
+        notes += said
+    missing = sorted(set(baseline or {}) - {key for subject in subjects for key in _names(subject, subjects, baseline)})
+    return CheckReport(tuple(checked), tuple(missing), name, None, tuple(notes))
+
+
+def updated(report: CheckReport, before: Mapping[str, Entry], subjects: Sequence[Subject]) -> tuple[CheckReport, dict[str, Entry]]:
+    """Returns the report with what changes in the baseline, and its entries."""
+    after = {subject.key: subject.entry for subject in subjects}
+    return replace(report, changes=changes_of(before, after)), after
+
+
+def _names(subject: Subject, subjects: Sequence[Subject], baseline: Mapping[str, Entry] | None) -> set[str]:
+    """Returns the keys of the baseline that a trace stands for."""
+    if baseline and _is_the_only_one(subjects, baseline):
+        return {subject.key, *baseline}
+    return {subject.key}
+
+
+def _is_the_only_one(subjects: Sequence[Subject], baseline: Mapping[str, Entry]) -> bool:
+    """Whether there is one trace on either side: then their names do not matter, unless they are ranks."""
+    if len(subjects) != 1 or len(baseline) != 1:
+        return False
+    return not all(_RANK.fullmatch(key.rsplit("/", 1)[-1]) for key in (subjects[0].key, next(iter(baseline))))
+
+
+def _paired(subjects: Sequence[Subject], baseline: Mapping[str, Entry] | None) -> dict[str, Entry]:
+    if baseline and _is_the_only_one(subjects, baseline):
+        return {subjects[0].key: next(iter(baseline.values()))}
+    return dict(baseline or {})
+
+
+def _judged(
+    subject: Subject, budgets: Sequence[Budget], entry: Entry | None, tolerances: Tolerances, *, has_baseline: bool
+) -> tuple[Checked, list[str]]:
+    """Returns what is said of one device, and notes."""
+    if subject.measured is None or subject.side is None:
+        return Checked(subject.key, subject.path, None, subject.error), []
+    judgements = [against_budget(budget, subject.measured) for budget in budgets]
+    notes: list[str] = []
+    error = ""
+    if entry is not None:
+        found, better = against_baseline(subject.measured, entry, tolerances)
+        judgements += found
+        notes += [f"{subject.key}: {line}" for line in better]
+        notes += _other_facts(subject.key, entry.facts, subject.side.facts)
+        error = "" if judgements else "the baseline holds nothing that it could be held against"
+    elif has_baseline:
+        error = "the baseline knows no such trace: --update takes it in"
+    values = {name: subject.measured.values.get(name) for name in METRICS}
+    checked = Checked(subject.key, subject.path, subject.device, error, tuple(judgements), (), values, dict(subject.side.facts))
+    return checked, notes
+
+
+def _other_facts(key: str, before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    differs = [f"{name} {before[name]} → {now[name]}" for name in now if name in before and before[name] != now[name]]
+    return [f"{key}: not recorded as the baseline was: {', '.join(differs)}"] if differs else []
+
+
+def _holders(subject: Subject, entry: Entry | None, root: Path | None) -> tuple[Holder, ...]:
+    """Returns the places that grew, most first; without a baseline, or if none grew, those that hold most."""
+    if subject.side is None or subject.side.sites is None:
+        return ()
+    known = subject.known or Known(())
+    if entry is not None and entry.sites is not None:
+        grown = _grown(entry.sites, subject.side.sites, known, root)
+        if grown:
+            return grown
+    return tuple(_holder(held, root) for held in subject.side.sites[:MOST_HOLDERS])
+
+
+def _grown(before: tuple[Held, ...], now: tuple[Held, ...], known: Known, root: Path | None) -> tuple[Holder, ...]:
+    from memdiag.gates.baseline import MOST_SITES
+
+    rows = site_rows([before, now], [Known([held.place for held in before]), known]) or ()
+    least = before[-1].amount.bytes if len(before) >= MOST_SITES else 0  # smaller ones may have been there, and were not kept
+    found = []
+    for row in rows:
+        was, is_now = row.amounts
+        place = row.places[1]
+        if was is None or is_now is None or place is None or is_now.bytes <= max(was.bytes, least if was.num_tensors == 0 else 0):
+            continue
+        moved = row.places[0].line if row.how[1] == "moved" and row.places[0] is not None else 0
+        held = _holder(Held(place, is_now), root)
+        found.append((is_now.bytes - was.bytes, replace(held, bytes_before=was.bytes, num_tensors_before=was.num_tensors, was=moved)))
+    found.sort(key=lambda item: -item[0])
+    return tuple(held for more, held in found[:MOST_HOLDERS] if more >= WORTH * found[0][0])
+
+
+def _holder(held: Held, root: Path | None) -> Holder:
+    place, amount = held.place, held.amount
+    return Holder(place.label, _below(place.path, root), place.line, kind_words(amount.category), amount.bytes, amount.num_tensors)
+
+
+def _below(path: str, root: Path | None) -> str:
+    """Returns a file as it lies below a folder: by the longest end of its path that is there; "": it is not."""
+    if root is None or not path or "\0" in path:
+        return ""
+    parts = [part for part in path.replace("\\", "/").split("/") if part]
+    for first in range(max(len(parts) - 12, 0), len(parts)):
+        end = "/".join(parts[first:])
+        try:
+            if ".." not in parts[first:] and (root / end).is_file():
+                return end
+        except (OSError, ValueError):
+            return ""
+    return ""

@@ -1,0 +1,125 @@
+"""Holds one metric against its budget, or against what it was in the baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from memdiag.errors import MemdiagError
+from memdiag.gates.baseline import Entry
+from memdiag.gates.budgets import Budget, read_budget
+from memdiag.gates.metrics import METRICS, Measured, Metric, Number, in_words
+from memdiag.gates.model import Judgement
+
+SHARE = 0.01  # more than the baseline, of bytes
+SHARE_OF_CALLS = 0.1  # of driver calls
+
+
+@dataclass(frozen=True)
+class Tolerances:
+    """How much more than the baseline is allowed.
+
+    Attributes:
+        share: Of bytes, for all that have no tolerance of their own.
+        own: Of single metrics: an amount, or a share of what it was. A metric that is named here is watched.
+    """
+
+    share: float = SHARE
+    own: Mapping[str, Budget] = field(default_factory=dict)
+
+    @property
+    def watched(self) -> list[Metric]:
+        """The metrics that are held against a baseline."""
+        return [metric for metric in METRICS.values() if metric.is_watched or metric.name in self.own]
+
+    def limit(self, metric: Metric, before: Number) -> tuple[Number, str]:
+        """Returns the most that is allowed where ``before`` was known, and the tolerance in words."""
+        own = self.own.get(metric.name)
+        if own is not None and own.share is None:
+            amount = own.amount or 0
+            return before + amount, f"{in_words(amount, metric.unit)} more"
+        share = own.share if own is not None and own.share is not None else self._share(metric)
+        if not share:
+            return before, "no more"
+        most = before * (1 + share)
+        return int(most) if metric.unit == "bytes" else most, f"{share * 100:g}% more"
+
+    def _share(self, metric: Metric) -> float:
+        return self.share if metric.unit == "bytes" else SHARE_OF_CALLS if metric.unit == "count/step" else 0.0
+
+
+def read_tolerances(given: Iterable[str]) -> Tolerances:
+    """Returns tolerances as they were given: ``2%`` for all bytes, ``stranded=10%``, ``retries=2``.
+
+    Raises:
+        MemdiagError: One is none, or its metric is not known.
+    """
+    share, own = SHARE, {}
+    for text in (part.strip() for item in given for part in item.split(",") if part.strip()):
+        name, sign, value = text.partition("=")
+        where = f"--tolerance {text}"
+        if not sign:
+            budget = read_budget("stranded", name, where)  # any metric that may be a share
+            if budget.share is None:
+                raise MemdiagError(
+                    f"{where}: for all metrics only a share can be given", "for example --tolerance 2%, or peak_reserved=1GiB"
+                )
+            share = budget.share
+            continue
+        own_share = value.strip().endswith("%")
+        budget = read_budget("stranded", value, where) if own_share else read_budget(name, value, where)
+        metric = read_budget(name, "0", where).metric
+        own[metric.name] = Budget(metric, budget.amount, budget.share)
+    return Tolerances(share, own)
+
+
+def against_budget(budget: Budget, measured: Measured) -> Judgement:
+    """Judges one metric by its budget."""
+    metric, allowed = budget.metric, f"at most {budget}"
+    value, limit = measured.value(metric.name), budget.limit(measured)
+    if value is None:
+        reason = f"{metric.name} cannot be judged: {measured.unknown.get(metric.name) or 'the file does not tell'}"
+        return Judgement(metric.name, metric.unit, "budget", "unknown", None, limit, None, allowed, reason)
+    if limit is None:
+        whole = "how much was reserved then" if metric.share_of == "reserved" else "how much memory the device has"
+        reason = f"{metric.name} cannot be judged: the file does not say {whole}; give the budget as an amount"
+        return Judgement(metric.name, metric.unit, "budget", "unknown", value, None, None, allowed, reason)
+    said = f"{metric.name} is {in_words(value, metric.unit)}"
+    if value <= limit:
+        return Judgement(metric.name, metric.unit, "budget", "ok", value, limit, None, allowed, f"{said}, {allowed} is allowed")
+    limit_words = "" if budget.share is None else f" ({in_words(limit, metric.unit)})"
+    reason = f"{said}: {in_words(_rest(value, limit), metric.unit)} over the budget of {budget}{limit_words}"
+    return Judgement(metric.name, metric.unit, "budget", "failed", value, limit, None, allowed, reason)
+
+
+def against_baseline(measured: Measured, entry: Entry, tolerances: Tolerances) -> tuple[list[Judgement], list[str]]:
+    """Judges the watched metrics by a baseline; also returns lines on those that became better by more than is tolerated."""
+    judgements, better = [], []
+    for metric in tolerances.watched:
+        before = entry.metrics.get(metric.name)
+        value = measured.value(metric.name)
+        if before is None:
+            continue  # it was not known then: there is nothing to hold it against
+        limit, words = tolerances.limit(metric, before)
+        allowed = f"{words} than {in_words(before, metric.unit)}"
+        if value is None:
+            reason = f"{metric.name} cannot be judged: {measured.unknown.get(metric.name) or 'the file does not tell'}"
+            judgements.append(Judgement(metric.name, metric.unit, "baseline", "unknown", None, limit, before, allowed, reason))
+            continue
+        said, was = (in_words(each, metric.unit) for each in (value, before))
+        if value > limit:
+            share = f" ({value / before - 1:+.1%})" if before else ""
+            more = in_words(_rest(value, before), metric.unit)
+            reason = f"{metric.name} is {said}: {more}{share} more than the baseline's {was}; {words} is tolerated"
+            judgements.append(Judgement(metric.name, metric.unit, "baseline", "failed", value, limit, before, allowed, reason))
+            continue
+        reason = f"{metric.name} is {said}, and was {was}"
+        judgements.append(Judgement(metric.name, metric.unit, "baseline", "ok", value, limit, before, allowed, reason))
+        if before - value > limit - before:
+            less = f" ({value / before - 1:+.1%})" if before else ""
+            better.append(f"{metric.name} is {said}, {in_words(_rest(before, value), metric.unit)}{less} less than the baseline's {was}")
+    return judgements, better
+
+
+def _rest(more: Number, less: Number) -> Number:
+    return more - less if isinstance(more, int) and isinstance(less, int) else round(more - less, 2)

@@ -1,0 +1,177 @@
+"""What can be checked of a trace: each metric by its name, its unit, and why a trace may not know it.
+
+What is free is told at the reserved peak, as ``memdiag compare`` does: when the request that made the peak has its block. A metric that
+the trace cannot know is None and has a reason: it is never taken for 0.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from memdiag.errors import MemdiagError
+from memdiag.units import format_bytes, format_count
+
+if TYPE_CHECKING:
+    from memdiag.compare.model import Side
+    from memdiag.findings import Report
+    from memdiag.trace.model import DeviceTrace
+
+Unit = Literal["bytes", "count", "bytes/step", "count/step"]
+Number = int | float
+
+_CODE = re.compile(r"MD[0-9]{3}")
+_ENOUGH_STEPS = 5  # for growth from step to step: as many ends of steps as memdiag.analyzers.leaks wants, and one that may be cut off
+_NO_HISTORY = "the file tells one state only, and no history"
+_NO_RESERVED = "the file does not say how much was reserved"
+_NO_PLACES = "the file does not say where in memory things lie"
+_NO_CALLS = "the file does not show calls of the driver"
+_NO_STEPS = "the file does not show training steps"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """Something that can be checked; more of it is worse.
+
+    Attributes:
+        name: "peak_reserved", …
+        unit: Of its values.
+        meaning: In words.
+        share_of: What a percentage in a budget is of: "reserved" (at the peak), "device" (its memory), "" where there is none.
+        is_watched: Whether it is held against a baseline unasked. What is free in one way or another moves about between runs that are
+            as good as each other, so that it is held against one only if asked for.
+    """
+
+    name: str
+    unit: Unit
+    meaning: str
+    share_of: Literal["reserved", "device", ""] = ""
+    is_watched: bool = False
+
+
+METRICS: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        Metric("peak", "bytes", "most reserved; where that is not known, most allocated", "device"),
+        Metric("peak_reserved", "bytes", "most held from the driver", "device", is_watched=True),
+        Metric("peak_allocated", "bytes", "most in blocks of tensors", "device", is_watched=True),
+        Metric("peak_active", "bytes", "most in blocks, those included that wait for a stream", "device"),
+        Metric("peak_requested", "bytes", "most that tensors asked for", "device", is_watched=True),
+        Metric("end_reserved", "bytes", "held from the driver at the end", "device"),
+        Metric("end_allocated", "bytes", "in blocks of tensors at the end", "device"),
+        Metric("rounding", "bytes", "at the reserved peak: lost to rounding sizes up", "reserved"),
+        Metric("pending", "bytes", "at the reserved peak: freed, but a stream may still use it", "reserved"),
+        Metric("stranded", "bytes", "at the reserved peak: free, but in pieces too small to use", "reserved"),
+        Metric("foreign", "bytes", "at the reserved peak: free, but tied to another pool or stream", "reserved"),
+        Metric("cache", "bytes", "at the reserved peak: free and reusable", "reserved"),
+        Metric("retries", "count", "requests for which cached memory was given back first", is_watched=True),
+        Metric("ooms", "count", "requests that failed", is_watched=True),
+        Metric("device_allocs_per_step", "count/step", "ranges obtained from the driver, for each training step", is_watched=True),
+        Metric("leak_per_step", "bytes/step", "growth from step to step (MD301)", is_watched=True),
+        Metric("critical", "count", "critical findings"),
+        Metric("warnings", "count", "critical findings and warnings"),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The metrics of one device of a trace.
+
+    Attributes:
+        values: By name; codes of findings are there with how often they were found. None: not known.
+        unknown: Why a metric is not known.
+        reserved_bytes: At the moment that is told apart, of which shares are; None: not known.
+        capacity_bytes: Of the device; None: not known.
+    """
+
+    values: Mapping[str, Number | None]
+    unknown: Mapping[str, str]
+    reserved_bytes: int | None
+    capacity_bytes: int | None
+
+    def value(self, name: str) -> Number | None:
+        """Returns a metric, or how often a finding was made; None: not known."""
+        return self.values.get(name, 0 if _CODE.fullmatch(name) else None)
+
+
+def metric_of(name: str) -> Metric:
+    """Returns the metric of a name; of the code of a finding how often it was made.
+
+    Raises:
+        MemdiagError: There is no such metric.
+    """
+    word = name.strip().lower().replace("-", "_")
+    if word in METRICS:
+        return METRICS[word]
+    if _CODE.fullmatch(word.upper()):
+        return Metric(word.upper(), "count", f"findings {word.upper()}")
+    near = difflib.get_close_matches(word, METRICS, 1, 0.5)
+    known = f"did you mean {near[0]}?" if near else f"one of {', '.join(METRICS)}, or the code of a finding (MD201)"
+    raise MemdiagError(f"{name}: there is no such metric", known)
+
+
+def measure(device: DeviceTrace, side: Side, report: Report) -> Measured:
+    """Returns every metric of one device.
+
+    Args:
+        device: The device.
+        side: What it holds at its peak.
+        report: What an analysis of this device finds.
+    """
+    values: dict[str, Number | None] = {}
+    unknown: dict[str, str] = {}
+
+    def tell(name: str, value: Number | None, reason: str) -> None:
+        values[name] = value
+        if value is None:
+            unknown[name] = reason
+
+    has_history = side.at_event is not None
+    for curve in ("reserved", "allocated", "active", "requested"):
+        highest = max(int(device.usage[curve].max(initial=-1)), device.start[curve])
+        silent = _NO_RESERVED if curve == "reserved" else f"the file does not say how much was {curve}"
+        tell(f"peak_{curve}", highest if has_history and highest >= 0 else None, silent if has_history else _NO_HISTORY)
+    peak = values["peak_reserved"] if values["peak_reserved"] is not None else values["peak_allocated"]
+    tell("peak", peak, unknown.get("peak_allocated", ""))
+    end = device.end
+    for curve in ("reserved", "allocated"):
+        tell(f"end_{curve}", end[curve] if end[curve] >= 0 else None, f"the file does not say how much was {curve} at the end")
+    for part in ("rounding", "pending", "stranded", "foreign", "cache"):
+        tell(part, getattr(side.split, f"{part}_bytes"), _NO_PLACES)
+    for name, key in (("retries", "num_retries"), ("ooms", "num_ooms")):
+        tell(name, side.counts.get(key), _NO_CALLS)
+    obtained = side.counts.get("num_segments_allocated")
+    rate = round(obtained / side.num_steps, 2) if obtained is not None and side.num_steps else None
+    tell("device_allocs_per_step", rate, _NO_CALLS if obtained is None else _NO_STEPS)
+    tell("leak_per_step", *_growth(report, side.num_steps))
+    levels = [finding.severity for finding in report.findings]
+    tell("critical", levels.count("critical"), "")
+    tell("warnings", levels.count("critical") + levels.count("warning"), "")
+    for finding in report.findings:
+        values[finding.code] = (values.get(finding.code) or 0) + 1
+    return Measured(values, unknown, side.usage.reserved_bytes, device.capacity_bytes)
+
+
+def _growth(report: Report, num_steps: int | None) -> tuple[Number | None, str]:
+    """Returns bytes a step that memory grows by, and why they are not known."""
+    found = {finding.code: finding for finding in report.findings}
+    if "MD301" in found:
+        grown = next((item.value for item in found["MD301"].evidence if item.unit == "bytes/step"), None)
+        return (grown, "") if isinstance(grown, int | float) else (None, "it grows, but not by how much is known")
+    if num_steps is None:
+        return None, _NO_STEPS
+    if "MD302" in found or num_steps < _ENOUGH_STEPS:
+        return None, f"{format_count(num_steps)} steps are too few to tell: record {_ENOUGH_STEPS} or more"
+    return 0, ""
+
+
+def in_words(value: Number, unit: Unit) -> str:
+    """Returns a value with its unit: ``1.50 GiB``, ``3``, ``2.00 MiB a step``."""
+    step = " a step" if unit.endswith("/step") else ""
+    if unit.startswith("bytes"):
+        return format_bytes(round(value)) + step
+    return (format_count(value) if isinstance(value, int) else f"{value:,.2f}".rstrip("0").rstrip(".")) + step
