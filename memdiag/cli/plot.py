@@ -2,9 +2,230 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
 from memdiag.errors import MemdiagError
+from memdiag.registry import PLOT_DATA, PLOTS, resolve
+
+if TYPE_CHECKING:
+    from memdiag.cli.scenarios import Wanted
+    from memdiag.render.plots.style import PlotLook
+    from memdiag.trace.model import DeviceTrace, Trace
+
+_FORMS = ("png", "svg", "pdf")
+_DPI = (40, 1200)
+_MOST_PIXELS = 100_000_000
+_MARGIN = 1.1  # inches beside the panel
+_VECTOR = 72  # columns an inch where there are no pixels: one a typographic point
 
 
-def plot() -> None:
-    """Draw a trace as a picture: PNG, SVG or PDF."""
-    raise MemdiagError("memdiag plot is being built", "")
+def plot(
+    traces: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="TRACE…", help="Trace files or run directories; left out: the newest run here.", show_default=False),
+    ] = None,
+    *,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--kind",
+            "-k",
+            metavar="KIND,…",
+            help=f"{', '.join(PLOTS)}; several with commas, or repeated. Left out: timeline.",
+            show_default=False,
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE|DIR",
+            help="Write it there; .png, .svg or .pdf. Left out: <trace>-<kind>.png.",
+            show_default=False,
+        ),
+    ] = None,
+    size: Annotated[
+        str | None,
+        typer.Option("--size", metavar="WxH", help="Inches, as 10x5.4, or 25x14cm; left out: as suits the kind.", show_default=False),
+    ] = None,
+    dpi: Annotated[int, typer.Option("--dpi", metavar="N", help="Pixels an inch, of a PNG.")] = 160,
+    style: Annotated[str, typer.Option("--style", metavar="NAME", help="light or dark.")] = "light",
+    title: Annotated[str | None, typer.Option("--title", metavar="TEXT", help="In place of the picture's own.", show_default=False)] = None,
+    device: Annotated[
+        int | None, typer.Option("--device", metavar="N", min=0, help="This device; left out: the one that held most.", show_default=False)
+    ] = None,
+    at: Annotated[str, typer.Option("--at", metavar="MOMENT", help="Of a map: peak, oom, or the number of an event.")] = "peak",
+    policy: Annotated[
+        list[str] | None,
+        typer.Option("--policy", metavar="NAME,…", help="Of policies: as in memdiag simulate.", show_default=False),
+    ] = None,
+    conf: Annotated[
+        list[str] | None,
+        typer.Option("--conf", metavar="KEY:VALUE,…", help="Of policies: allocator settings; may be repeated.", show_default=False),
+    ] = None,
+    capacity: Annotated[
+        str | None, typer.Option("--capacity", metavar="SIZE", help="Of policies: memory of the card, as 64GiB.", show_default=False)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print which pictures were written as JSON (docs/plot.md).")] = False,
+) -> None:
+    """Draw a trace as a picture for a paper, a slide or an issue: PNG, SVG or PDF.
+
+    timeline: what was reserved, active and allocated. fragmentation: what reserved memory consists of. lifetimes: live memory by how long
+    tensors live. policies: the same run under other settings. map: what lay where at one moment.
+
+    Example: memdiag plot trace.pkl --kind timeline,map -o figures/
+
+    Exit code: 0 done, 2 it could not be done.
+    """
+    from memdiag.cli.choose import choose_trace, is_same
+    from memdiag.cli.loading import read_trace
+    from memdiag.cli.scenarios import Wanted
+    from memdiag.cli.talk import busy, say, write_out
+
+    kinds = _kinds(kind or [])
+    look = _look(size, dpi, style, title)
+    moment = _moment(at)
+    wanted = Wanted.read(policy or [], conf, None, capacity, None)
+    if wanted.offload:
+        raise MemdiagError(
+            "--policy offload moves tensors and cannot be drawn beside others", "memdiag simulate --policy offload tells of it"
+        )
+    paths = [choose_trace(path) for path in traces] if traces else [choose_trace(None)]
+    files = _files(paths, kinds, output)
+    drawn = []
+    for path in paths:
+        if any(is_same(file, path) for file in files.values()):
+            raise MemdiagError(f"-o {output}: this is the trace itself", "name another file")
+        trace = read_trace(path)
+        chosen = _device(trace, device)
+        for name in kinds:
+            file = files[path, name]
+            with busy(f"drawing {file} …"):
+                picture = _draw(trace, chosen, name, file, look, moment, wanted)
+            _write(file, picture)
+            say(f"wrote {file}")
+            drawn.append({"file": str(file), "kind": name, "trace": trace.path, "device": chosen.device, "bytes": len(picture)})
+    if as_json:
+        import json
+
+        write_out(json.dumps({"schema_version": 1, "pictures": drawn}, indent=2) + "\n")
+
+
+def _kinds(given: list[str]) -> list[str]:
+    from difflib import get_close_matches
+
+    names = [name.strip() for item in given for name in item.split(",") if name.strip()] or ["timeline"]
+    for name in names:
+        if name not in PLOTS:
+            close = get_close_matches(name.lower(), PLOTS, 1, 0.5)
+            raise MemdiagError(
+                f"--kind {name}: there is no such picture",
+                (f"did you mean {close[0]}? " if close else "") + f"kinds are {', '.join(PLOTS)}",
+            )
+    return list(dict.fromkeys(names))
+
+
+def _look(size: str | None, dpi: int, style: str, title: str | None) -> PlotLook:
+    from memdiag.render.plots.style import STYLES, PlotLook, parse_size
+
+    if style not in STYLES:
+        raise MemdiagError(f"--style {style}: there is no such style", f"styles are {', '.join(STYLES)}")
+    if not _DPI[0] <= dpi <= _DPI[1]:
+        raise MemdiagError(f"--dpi {dpi}: from {_DPI[0]} to {_DPI[1]} can be drawn", "150 for a screen, 300 for print")
+    inches = parse_size(size) if size is not None else None
+    if inches is not None and inches[0] * inches[1] * dpi * dpi > _MOST_PIXELS:
+        raise MemdiagError(f"--size {size} --dpi {dpi}: more than {_MOST_PIXELS // 1_000_000} million pixels", "-o x.pdf needs no pixels")
+    return PlotLook(inches, dpi, style, title)
+
+
+def _moment(at: str) -> str | int:
+    if at in ("peak", "oom"):
+        return at
+    try:
+        return int(at.replace(",", ""))
+    except ValueError:
+        raise MemdiagError(f"--at {at}: not a moment", "peak, oom, or the number of an event, as 1204; -1 is before the first") from None
+
+
+def _files(paths: list[Path], kinds: list[str], output: Path | None) -> dict[tuple[Path, str], Path]:
+    """Returns where each picture goes."""
+    wanted = [(path, name) for path in paths for name in kinds]
+    is_folder = output is not None and (output.is_dir() or (not output.suffix and len(wanted) > 1))
+    if output is None or is_folder:
+        stems = {path: path.stem for path in paths}
+        if len(set(stems.values())) < len(paths):
+            stems = {path: f"{path.resolve().parent.name}-{path.stem}" for path in paths}
+        if len(set(stems.values())) < len(set(paths)):
+            raise MemdiagError("several traces would give pictures of one name", "draw them one by one, with -o")
+        return {(path, name): (output or Path()) / f"{stems[path]}-{name}.png" for path, name in wanted}
+    if output.suffix.lower().lstrip(".") not in _FORMS:
+        raise MemdiagError(
+            f"-o {output}: what it ends in names no form of picture", f"end it in {', '.join('.' + form for form in _FORMS)}"
+        )
+    if len(paths) > 1:
+        raise MemdiagError(f"-o {output}: one file, and pictures of {len(paths)} traces", "name a folder")
+    return {(path, name): output if len(kinds) == 1 else output.with_stem(f"{output.stem}-{name}") for path, name in wanted}
+
+
+def _device(trace: Trace, number: int | None) -> DeviceTrace:
+    have = ", ".join(str(each.device) for each in trace.devices) or "none"
+    found = [each for each in trace.devices if number is None or each.device == number]
+    if not found:
+        what = "no device is" if number is None else f"device {number} is not"
+        raise MemdiagError(f"{what} in {trace.path}", f"devices in it: {have}")
+
+    def held(each: DeviceTrace) -> int:
+        known = [*each.start.values(), *each.end.values()]
+        return max(*known, int(each.usage.reserved.max(initial=0)), int(each.usage.allocated.max(initial=0)))
+
+    chosen = max(found, key=held)
+    if len(found) > 1:
+        from memdiag.cli.talk import say
+
+        say(f"drawing device {chosen.device}, which held most of {len(found)} devices; --device chooses another")
+    return chosen
+
+
+@dataclass(frozen=True)
+class _Scenarios:
+    """What is simulated: as asked for, else the plain and the expandable allocator of the recorded backend."""
+
+    wanted: Wanted
+    trace: Trace
+    device: DeviceTrace
+
+    def __call__(self, subject: Any) -> list[Any]:
+        from dataclasses import replace
+
+        wanted = self.wanted
+        if not wanted.policies and wanted.confs is None:
+            wanted = replace(wanted, policies=("npu", "npu-expandable") if self.trace.backend == "npu" else ("caching", "expandable"))
+        wanted.check(self.trace, self.device)
+        return wanted.scenarios(subject)
+
+
+def _draw(
+    trace: Trace, device: DeviceTrace, kind: str, file: Path, look: PlotLook, at: str | int, wanted: Wanted
+) -> bytes:  # fmt: skip
+    from memdiag.views.plot_frame import Ask
+
+    form = file.suffix.lower().lstrip(".")
+    wide = (look.size[0] if look.size else 10.0) - _MARGIN
+    ask = Ask(round(wide * (look.dpi if form == "png" else _VECTOR)), at, _Scenarios(wanted, trace, device))
+    data = resolve(PLOT_DATA[kind])(trace, device, ask)
+    from memdiag.render.plots.page import picture
+
+    return picture(resolve(PLOTS[kind]), data, look, form)
+
+
+def _write(file: Path, picture: bytes) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(picture)
+    except OSError as error:
+        raise MemdiagError(f"{file}: cannot be written: {error.strerror or error}", "check the directory and its mode") from None

@@ -29,6 +29,7 @@ _BESIDE = 2.55  # inches: the bar of the peak and the names
 _BAR = 0.32
 _GAP = 0.2
 _LINE = 0.36  # inches between two names
+_TWO_LINES = 0.27  # inches that a name of two lines needs
 
 
 def draw(data: LifetimesPlot, look: PlotLook) -> Page:
@@ -70,13 +71,13 @@ def _beside(page: Page, axes: Axes, data: LifetimesPlot) -> None:
     names.set_ylim(0, high)
     names.axis("off")
     line = min(_LINE, high / len(data.layers))
+    is_roomy = line >= _TWO_LINES
     for number, layer in enumerate(data.layers):
         y = line * (number + 0.5)
+        amount = format_bytes(layer.at_peak)
+        words = f"{layer.name}\n{amount}{_share(layer.at_peak, base)}" if is_roomy else f"{layer.name}: {amount}"
         names.add_patch(Rectangle((0, y - 0.07), 0.22, 0.14, **page.paint(FILLS[layer.key])))
-        names.text(
-            0.3, y, f"{layer.name}\n{format_bytes(layer.at_peak)}{_share(layer.at_peak, base)}", ha="left", va="center", fontsize=7.5,
-            linespacing=1.15, color=page.theme.ink,
-        )  # fmt: skip
+        names.text(0.3, y, words, ha="left", va="center", fontsize=7.5 if is_roomy else 6, linespacing=1.15, color=page.theme.ink)
     where, _, details = data.peak.words.partition(", ")[2].partition(" (")
     bar.annotate(
         f"at the peak, {where}" + (f"\n({details}" if details else ""), (0, 0), xycoords="axes fraction", xytext=(0, -5),

@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from memdiag.render.plots.style import GREY_PHASES, PAPER, PHASES, Fill, PlotLook, Scale, drawable, fonts_for, settings
+from memdiag.render.plots.style import GREY_PHASES, INK, PAPER, PHASES, Fill, PlotLook, Scale, drawable, fonts_for, settings
 from memdiag.render.text import shorten
 from memdiag.units import format_count
 
@@ -153,7 +153,7 @@ class Page:
             with_time: They share an axis of events, with phases below the lowest, and steps above the highest.
         """
         above = 0.3 if with_time and self.frame.steps else 0.12
-        below = 0.4 + (_STRIP + 0.05 if with_time and self.frame.bands else 0.0)
+        below = 0.36 + (_STRIP + 0.05 if with_time and self.frame.bands else 0.0)
         top, bottom = self._top - above, self._bottom + below
         between = 0.14
         room = max(top - bottom - between * (len(shares) - 1), 0.6)
@@ -271,8 +271,9 @@ class Page:
     def paint(self, fill: Fill) -> dict[str, Any]:
         """Returns how matplotlib is told of a fill: hatches of free memory are dark on paper, those of data are paper on colour."""
         is_paper = fill.color == PAPER
+        color = {PAPER: self.theme.paper, INK: self.theme.ink}.get(fill.color, fill.color)
         return {
-            "facecolor": self.theme.paper if is_paper else fill.color, "edgecolor": self.theme.muted if is_paper else self.theme.hatch,
+            "facecolor": color, "edgecolor": self.theme.muted if is_paper else self.theme.hatch,
             "hatch": fill.hatch or None, "linewidth": 0,
         }  # fmt: skip
 

@@ -1,0 +1,214 @@
+"""The memory of a device at one moment, laid out for a picture: segments in rows, what lives in them and what is free, and why.
+
+Segments of one pool and stream stand together, the largest first. Small ones share a row; one that is longer than a row goes on in the
+next. Neighbours of one kind are one piece; where pieces are narrower than a column of pixels, the kind that holds most of the column stands
+for all of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from memdiag.analyzers.context import Context
+from memdiag.analyzers.places import group_name, lifetime_name, moment_name
+from memdiag.errors import MemdiagError
+from memdiag.trace.layout import SMALL_SEGMENT
+from memdiag.trace.model import DeviceTrace, Topology, Trace
+from memdiag.trace.schema import LIFETIMES
+from memdiag.trace.table import Array
+from memdiag.units import MIB, format_bytes, plural
+from memdiag.views.heap import CAUSES, FreeRanges, free_ranges
+from memdiag.views.plot_frame import Ask, Frame, frame_of, need_addresses
+from memdiag.views.plot_lifetimes import ORDER
+
+PENDING = "pending"
+_ROWS = 40
+_FEWEST_ROWS = 4
+_MOST_ROWS = 1000  # that are looked at
+_MOST_DOUBLINGS = 40
+_GAP = 0.004  # of a row, between two segments
+_MOST_GROUPS = 12  # named ones; the others share the last rows
+_MOST_PIECES = 20_000
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row: the name of its pool (what tells most first; nothing where it goes on), and its segments as [start, end) in bytes."""
+
+    name: tuple[str, ...]
+    segments: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class MapPlot:
+    """A map of memory.
+
+    Attributes:
+        frame: Of the whole run; its facts tell the moment.
+        row_bytes: Bytes from the left to the right of a row.
+        rows: From the top down.
+        pieces: By kind (a lifetime, "pending", or the cause of free memory): int64, (n, 3): row, start and length in bytes.
+        amounts: Bytes of each kind, in the order of the legend: (kind, name, bytes).
+    """
+
+    frame: Frame
+    row_bytes: int
+    rows: tuple[Row, ...]
+    pieces: dict[str, Array]
+    amounts: tuple[tuple[str, str, int], ...]
+
+
+def map_of(trace: Trace, device: DeviceTrace, ask: Ask) -> MapPlot:
+    """Returns the map of a device's memory.
+
+    Raises:
+        MemdiagError: The file does not know where tensors lay, the moment is not in it, or nothing was held then.
+    """
+    need_addresses(trace, device, "map")
+    (view,) = Context(at=ask.at, device=device.device).views(trace)
+    topology = device.topology(view.at)
+    if not len(topology.segments["start"]):
+        raise MemdiagError(f"{trace.path}: device {device.device} held no memory at that moment", "--at EVENT chooses another")
+    kinds, kind, start, size, home = _blocks(trace, device, topology)
+    row_bytes, place, names = _laid_out(device, topology)
+    offset = place[home] + start - topology.segments["start"][home]
+    amounts = np.bincount(kind, size.astype(np.float64), len(kinds)).astype(np.int64)
+    pieces = _pieces(kind, offset, size, row_bytes, ask.columns)
+    segments = _cut(place, topology.segments["size"], row_bytes)
+    by_row = [segments[segments[:, 0] == row] for row in range(int(segments[:, 0].max()) + 1)]
+    held = device.usage_at(view.at)["reserved"]
+    reserved = format_bytes(held if held >= 0 else int(topology.segments["size"].sum()))
+    where = moment_name(device, view.at)
+    is_told = bool(device.tensors.lifetime.any())
+    notes = () if is_told else ("how long tensors live is not known from this file",)
+    frame = frame_of(trace, device, device.num_events + 1, notes)
+    facts = (frame.facts[0], where, f"{reserved} in {plural(len(topology.segments['start']), 'segment')}", *frame.facts[1:])
+    return MapPlot(
+        frame=replace(frame, facts=facts),
+        row_bytes=row_bytes,
+        rows=tuple(Row(names.get(row, ()), tuple((low, low + long) for _, low, long in rows.tolist())) for row, rows in enumerate(by_row)),
+        pieces={name: pieces[pieces[:, 3] == code][:, :3] for code, name in enumerate(kinds)},
+        amounts=tuple((name, _name(name, is_told=is_told), int(amounts[code])) for code, name in enumerate(kinds) if amounts[code]),
+    )
+
+
+def _blocks(trace: Trace, device: DeviceTrace, topology: Topology) -> tuple[tuple[str, ...], Array, Array, Array, Array]:
+    """Returns the kinds, and of each block its kind (index), address, size and segment; free blocks by their cause."""
+    kinds = (*ORDER, PENDING, *CAUSES)
+    blocks, lifetime = topology.blocks, device.tensors.lifetime
+    order = np.array([kinds.index(name) for name in LIFETIMES])
+    tensor = blocks["tensor"]
+    kind = order[lifetime[np.maximum(tensor, 0)]] if len(lifetime) else np.zeros(len(tensor), np.int64)
+    kind = np.where(blocks["pending"], kinds.index(PENDING), kind)
+    free = free_ranges(device, topology, trace.layout.large_segment)
+    pages = _whole_pages(device, topology, free, trace.layout.large_segment)
+    kind[free.block] = len(ORDER) + 1 + free.cause
+    names = ("address", "size", "segment")
+    # what a retry gives back is cache, also where the rest of the range is something else
+    cut = [np.concatenate((blocks[name], pages[name], pages[f"{name}_after"])) for name in names]
+    kind = np.concatenate((kind, np.full(len(pages["address"]), len(ORDER) + 1), kind[pages["block"]]))
+    cut[1][pages["block"]] = pages["address"] - blocks["address"][pages["block"]]
+    kept = cut[1] > 0
+    return kinds, kind[kept], cut[0][kept], cut[1][kept], cut[2][kept]
+
+
+def _whole_pages(device: DeviceTrace, topology: Topology, free: FreeRanges, large_page: int) -> dict[str, Array]:
+    """Returns the stretches of free ranges that a retry gives back (address, size, segment), and what is left behind each of them."""
+    some = free.whole_bytes > 0
+    block, size = free.block[some], free.whole_bytes[some]
+    blocks, segments = topology.blocks, topology.segments
+    home, start = blocks["segment"][block], blocks["address"][block]
+    small = np.asarray(device.groups.small, bool)[segments["group"][home]] if len(device.groups) else np.zeros(len(block), bool)
+    page = np.where(small, SMALL_SEGMENT, large_page)
+    first = start + np.where(size == blocks["size"][block], 0, (segments["start"][home] - start) % page)
+    after = first + size
+    return {
+        "block": block, "address": first, "size": size, "segment": home,
+        "address_after": after, "size_after": start + blocks["size"][block] - after, "segment_after": home,
+    }  # fmt: skip
+
+
+def _name(kind: str, *, is_told: bool) -> str:
+    if kind in LIFETIMES:
+        return lifetime_name(LIFETIMES.index(kind)) or ("live, for how long is unknown" if is_told else "live")
+    return "freed, waiting for a stream" if kind == PENDING else f"free: {kind}"
+
+
+def _laid_out(device: DeviceTrace, topology: Topology) -> tuple[int, Array, dict[int, tuple[str, ...]]]:
+    """Returns the bytes of a row, where each segment begins (bytes, rows counted through), and the names of the rows that begin a pool."""
+    segments = topology.segments
+    sums = np.bincount(segments["group"] + 1, segments["size"].astype(np.float64), len(device.groups) + 1)
+    by_size = np.argsort(-sums, kind="stable") - 1
+    rank = np.empty(len(sums), np.int64)
+    rank[by_size + 1] = np.minimum(np.arange(len(sums)), _MOST_GROUPS)
+    band = rank[segments["group"] + 1]
+    order = np.lexsort((segments["start"], -segments["size"], band))
+    row_bytes = _row_bytes(segments["size"][order], band[order])
+    places, _, begins = _shelve(segments["size"][order], band[order], row_bytes)
+    place = np.empty(len(order), np.int64)
+    place[order] = places
+    names = {row: ("other pools",) if code == _MOST_GROUPS else _pool(device, int(by_size[code])) for code, row in begins.items()}
+    return row_bytes, place, names
+
+
+def _pool(device: DeviceTrace, group: int) -> tuple[str, ...]:
+    parts = group_name(device, group).rsplit(", ", 2)
+    return tuple(parts) if parts[0].startswith("private") else (*parts[1:], parts[0])
+
+
+def _row_bytes(sizes: Array, bands: Array) -> int:
+    """Returns the bytes of a row: the least that holds the largest segment and gives few enough rows; huge segments take several."""
+    wide = [size for k in range(_MOST_DOUBLINGS) for size in (2 * MIB << k, 3 * MIB << k)]
+    rows = {size: _shelve(sizes, bands, size)[1] for size in wide if size <= 4 * int(sizes.sum()) and sizes.sum() <= _MOST_ROWS * size}
+    few = [size for size, number in rows.items() if number <= _ROWS] or [max(wide)]
+    whole = [size for size in few if size >= int(sizes.max())]
+    if whole and rows[whole[0]] >= _FEWEST_ROWS:
+        return whole[0]
+    return few[0]
+
+
+def _shelve(sizes: Array, bands: Array, row_bytes: int) -> tuple[list[int], int, dict[int, int]]:
+    """Returns where segments begin, how many rows they take, and the first row of each band; each band begins a row."""
+    gap = int(row_bytes * _GAP)
+    places, begins, at, last = [], {}, 0, -1
+    for size, band in zip(sizes.tolist(), bands.tolist(), strict=True):
+        if band != last:
+            at = -(-at // row_bytes) * row_bytes
+            begins[band], last = at // row_bytes, band
+        elif at % row_bytes and at % row_bytes + size > row_bytes:
+            at = -(-at // row_bytes) * row_bytes
+        places.append(at)
+        at += size + (gap if (at + size) % row_bytes else 0)
+    return places, -(-at // row_bytes), begins
+
+
+def _cut(offset: Array, size: Array, row_bytes: int, *more: Array) -> Array:
+    """Returns pieces cut at the ends of rows: columns row, start, length, and ``more``."""
+    first, last = offset // row_bytes, (offset + size - 1) // row_bytes
+    times = last - first + 1
+    piece = np.repeat(np.arange(len(offset)), times)
+    row = np.arange(len(piece)) - np.repeat(np.cumsum(times) - times, times) + first[piece]
+    low = np.maximum(offset[piece], row * row_bytes)
+    high = np.minimum(offset[piece] + size[piece], (row + 1) * row_bytes)
+    return np.stack((row, low - row * row_bytes, high - low, *(column[piece] for column in more)), axis=1)
+
+
+def _pieces(kind: Array, offset: Array, size: Array, row_bytes: int, columns: int) -> Array:
+    """Returns what is drawn: columns row, start, length, kind."""
+    order = np.argsort(offset, kind="stable")
+    kind, offset, size = kind[order], offset[order], size[order]
+    new = np.append(True, (kind[1:] != kind[:-1]) | (offset[:-1] + size[:-1] != offset[1:]))[: len(kind)]
+    first = np.flatnonzero(new)
+    cut = _cut(offset[first], np.add.reduceat(size, first), row_bytes, kind[first]) if len(first) else np.empty((0, 4), np.int64)
+    if len(cut) <= _MOST_PIECES:
+        return cut
+    # too many to draw each: columns of pixels, each of the kind that holds most of it
+    fine = _cut(cut[:, 0] * row_bytes + cut[:, 1], cut[:, 2], max(row_bytes // columns, 1), cut[:, 3])
+    width, kinds = max(row_bytes // columns, 1), int(kind.max()) + 1
+    cell, index = np.unique(fine[:, 0], return_inverse=True)
+    most = np.bincount(index * kinds + fine[:, 3], fine[:, 2], len(cell) * kinds).reshape(-1, kinds).argmax(axis=1)
+    begin = np.flatnonzero(np.append(True, (most[1:] != most[:-1]) | (cell[1:] != cell[:-1] + 1)))
+    end = np.append(begin[1:], len(cell)) - 1
+    return _cut(cell[begin] * width, (cell[end] - cell[begin] + 1) * width, row_bytes, most[begin])
