@@ -30,7 +30,7 @@ CURVE = 48  # columns of the curve of a trace without steps
 EXPERTS = " (experts)"  # after the name of a part: it belongs to a mixture of experts
 _REST = "(the rest)"
 _EXPERT = re.compile(r"(?<![A-Za-z])(?:experts?|moe)(?![a-z])|MoE|Experts?(?![a-z])")
-_MOMENT = re.compile(r"event [\d,]|before the trace|the snapshot|step \d|segment |[\d,]+ \w+$")
+_MOMENT = re.compile(r"\bevent [\d,]|^before the trace|^the snapshot|^step \d|^segment |^[\d,]+ \w+$")
 _PARAMETER, _INPUT = (schema.CATEGORIES.index(name) for name in ("parameter", "input"))
 _OF_PARAMETERS = tuple(schema.CATEGORIES.index(name) for name in ("parameter", "gradient", "optimizer_state"))
 
@@ -218,7 +218,7 @@ def _curve(device: DeviceTrace) -> list[int]:
 
 def _finding(finding: Finding) -> dict[str, Any]:
     """Returns a finding with the place it is about: of several ranks, those with one code and place are one."""
-    where = next((item.where for item in finding.evidence if item.where and not _MOMENT.match(item.where)), "")
+    where = next((item.where for item in finding.evidence if item.where and not _MOMENT.search(item.where)), "")
     return {
         "code": finding.code,
         "title": finding.title,

@@ -1,0 +1,85 @@
+"""The engine of this machine: a process that is killed costs its own file one more attempt, and nobody else anything."""
+
+from __future__ import annotations
+
+import pytest
+
+from memdiag.errors import MemdiagError
+from memdiag.fleet import local
+from memdiag.fleet.local import Local
+from memdiag.fleet.work import KILLED
+
+# Instead of reading files, processes do what the name says; "once" kills the process unless its mark is there.
+BOOT = """
+import json, os, sys
+sys.path[:] = json.loads(sys.argv[1])
+from memdiag.fleet import work, worker
+def fake(task):
+    kind, _, mark = task["name"].partition(":")
+    if kind == "once" and not os.path.exists(mark):
+        open(mark, "w").close()
+        os.kill(os.getpid(), 9)
+    if kind == "always":
+        os._exit(1)
+    if kind == "noise":
+        os.write(1, b"{\\"facts\\": \\"what a library prints\\"}\\n")
+        print("more of it")
+    if kind == "wait":
+        import time
+        time.sleep(600)
+    return {"facts": {"name": task["name"], "pid": os.getpid()}}
+work.work = fake
+worker.main()
+"""
+
+
+@pytest.fixture
+def engine(monkeypatch):
+    monkeypatch.setattr(local, "_BOOT", BOOT)
+    return Local(workers=2)
+
+
+def results(engine, *names):
+    return [result for _, result in sorted(engine.map([{"name": name} for name in names]), key=lambda pair: pair[0])]
+
+
+def test_results_come_back_under_their_numbers(engine):
+    found = results(engine, *(f"plain:{number}" for number in range(7)))
+    assert [each["facts"]["name"] for each in found] == [f"plain:{number}" for number in range(7)]
+    assert len({each["facts"]["pid"] for each in found}) <= 2
+
+
+def test_a_process_that_is_killed_once_leaves_no_trace(engine, tmp_path):
+    found = results(engine, "plain:a", f"once:{tmp_path / 'mark'}", "plain:b", "plain:c")
+    assert [each["facts"]["name"].partition(":")[0] for each in found] == ["plain", "once", "plain", "plain"]
+
+
+def test_a_file_that_always_kills_is_broken_and_stops_nobody(engine):
+    found = results(engine, "plain:a", "always:", "plain:b", "always:")
+    assert [each.get("error") for each in found] == [None, KILLED, None, KILLED]
+
+
+def test_what_a_library_prints_is_no_answer(engine):
+    assert results(engine, "noise:")[0]["facts"]["name"] == "noise:"
+
+
+def test_processes_are_replaced(engine, monkeypatch):
+    monkeypatch.setattr(local, "FILES_A_PROCESS", 2)
+    found = results(engine, *(f"plain:{number}" for number in range(6)))
+    assert len({each["facts"]["pid"] for each in found}) >= 3
+
+
+def test_leaving_early_ends_all_processes(engine):
+    tasks = engine.map([{"name": "plain:a"}, {"name": "wait:"}])
+    assert next(tasks)[1]["facts"]["name"] == "plain:a"
+    children = list(engine._running)
+    tasks.close()
+    assert children
+    assert all(child._child.returncode is not None for child in children)
+    assert not engine._running
+
+
+def test_what_cannot_start_is_an_error(monkeypatch):
+    monkeypatch.setattr(local, "_BOOT", "raise SystemExit(3)")
+    with pytest.raises(MemdiagError, match="no process could be started"):
+        results(Local(workers=2), "plain:a", "plain:b")
