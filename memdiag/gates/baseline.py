@@ -91,13 +91,16 @@ def entry_of(metrics: Mapping[str, Number | None], sites: Sequence[Held] | None,
     """Returns what a baseline keeps of a trace."""
     return Entry(
         metrics={name: value for name in METRICS if (value := metrics.get(name)) is not None},
-        sites=None if sites is None else tuple(Held(_short(held.place), held.amount) for held in sites[:MOST_SITES]),
+        sites=None if sites is None else tuple(_kept(held) for held in sites[:MOST_SITES]),
         facts=dict(facts),
     )
 
 
-def _short(place: Place) -> Place:
-    return Place(place.label, "/".join(place.path.replace("\\", "/").split("/")[-_PARTS:]), place.line, place.function)
+def _kept(held: Held) -> Held:
+    """Returns what of a place is kept."""
+    place, amount = held.place, held.amount
+    path = "/".join(place.path.replace("\\", "/").split("/")[-_PARTS:])
+    return Held(Place(place.label, path, place.line, place.function), Amount(amount.bytes, amount.num_tensors, amount.category))
 
 
 def write_baseline(path: Path, entries: Mapping[str, Entry]) -> None:

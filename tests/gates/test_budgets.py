@@ -1,0 +1,75 @@
+"""Budgets and tolerances as people write them, and mistakes in them."""
+
+from __future__ import annotations
+
+import pytest
+
+from memdiag.errors import MemdiagError
+from memdiag.gates.budgets import read_budget, read_budgets
+from memdiag.gates.judging import SHARE, read_tolerances
+from memdiag.gates.metrics import METRICS, Measured, metric_of
+
+GIB = 1 << 30
+
+
+def measured(**values):
+    return Measured(values, {}, reserved_bytes=10 * GIB, capacity_bytes=80 * GIB)
+
+
+def test_budgets_are_sizes_shares_and_counts():
+    found = read_budgets(["peak_reserved=60GiB, stranded=2%", "ooms<=0", "md201=0", "peak-allocated = 512 MiB", "leak_per_step=1MiB"])
+    assert [budget.metric.name for budget in found] == ["peak_reserved", "stranded", "ooms", "MD201", "peak_allocated", "leak_per_step"]
+    limits = [budget.limit(measured()) for budget in found]
+    assert limits == [60 * GIB, int(0.02 * 10 * GIB), 0, 0, GIB // 2, 1 << 20]
+    assert read_budget("peak_reserved", "50%", "").limit(measured()) == 40 * GIB
+    assert [str(budget) for budget in found[:3]] == ["60.00 GiB", "2% of what is reserved then", "0"]
+
+
+def test_a_share_of_what_is_not_known_has_no_limit():
+    silent = Measured({}, {}, reserved_bytes=None, capacity_bytes=None)
+    assert [read_budget(name, "5%", "").limit(silent) for name in ("stranded", "peak_reserved")] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("given", "said", "hint"),
+    [
+        ("peak_reservd=1GiB", "there is no such metric", "did you mean peak_reserved?"),
+        ("nonsense=1", "there is no such metric", "one of peak, peak_reserved"),
+        ("peak_reserved", "not a budget", "NAME=VALUE"),
+        ("peak_reserved=", "not a budget", "NAME=VALUE"),
+        ("peak_reserved=lots", "not a size", "peak_reserved=60GiB"),
+        ("ooms=2%", "a number, not a share", "ooms=0"),
+        ("ooms=-1", "not a number", "ooms=0"),
+        ("stranded=2%,stranded=3%", "has a budget already", "one for each"),
+        ("peak=" + "9" * 400 + "TiB", "not a size", ""),
+    ],
+)
+def test_mistakes_are_named_with_what_to_write(given, said, hint):
+    with pytest.raises(MemdiagError) as caught:
+        read_budgets([given])
+    assert said in caught.value.message
+    assert hint in caught.value.hint
+
+
+def test_every_metric_can_have_a_budget_and_is_told_by_its_meaning():
+    for name, metric in METRICS.items():
+        assert read_budget(name, "1", "").limit(measured()) == 1
+        assert metric.meaning
+        assert metric_of(name.upper().replace("_", "-")) is metric
+
+
+def test_tolerances():
+    found = read_tolerances(["2%", "stranded=10%,retries=2", "peak_reserved=1GiB"])
+    limits = {name: found.limit(METRICS[name], 1000) for name in ("peak_allocated", "stranded", "retries", "peak_reserved", "ooms")}
+    assert {name: limit for name, (limit, _) in limits.items()} == {
+        "peak_allocated": 1020, "stranded": 1100, "retries": 1002, "peak_reserved": 1000 + GIB, "ooms": 1000,
+    }  # fmt: skip
+    assert "stranded" in [metric.name for metric in found.watched]
+    assert "cache" not in [metric.name for metric in found.watched]
+    assert read_tolerances([]).share == SHARE
+
+
+@pytest.mark.parametrize("given", ["1GiB", "x", "strandd=1%", "stranded=x"])
+def test_mistakes_in_tolerances_are_named(given):
+    with pytest.raises(MemdiagError):
+        read_tolerances([given])
