@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from memdiag.allocator.captures import kinds_of_pools
 from memdiag.allocator.causes import Divergence, divergence
 from memdiag.allocator.comparing import Comparison, Recorded, compare
 from memdiag.allocator.fitting import fit_limit
@@ -18,13 +19,14 @@ from memdiag.allocator.from_trace import described, resumed
 from memdiag.allocator.limits import Limits
 from memdiag.allocator.recorded_settings import RecordedSettings, Shares, recorded_settings
 from memdiag.allocator.result import Replay
-from memdiag.allocator.workload import ALLOC, Workload
+from memdiag.allocator.workload import Workload
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.table import Array
 
 # Steps that are replayed at once after a difference; twice as many after each stretch without one.
 _FIRST_STRETCH = 256
+_MOST_KINDS = 48  # of private pools, and captures that use one, told one by one
 _MOST_ASKED = 16  # calls of empty_cache that do not look like any, and are told one by one
 # With so many differences the model is not that of the recording: what is left is counted from single replays of longer stretches.
 _MOST_DIFFERENCES = 2000
@@ -127,24 +129,17 @@ def described_best(trace: Trace, device: DeviceTrace, replayer: Replayer | None 
 def _with_kinds_of_pools(
     trace: Trace, device: DeviceTrace, workload: Workload, found: Calibration, replayer: Replayer | None
 ) -> tuple[Workload, Calibration]:
-    """Tries of which kind private pools are, one by one where a replay differs in them first: not cut, or of graphs being captured."""
-    tried: set[tuple[int, bool]] = set()
-    while found.first is not None:
-        here = np.flatnonzero((workload.op == ALLOC) & (workload.row == found.first.event))
-        pool = int(workload.pool[here[0]]) if len(here) else 0
-        ways = [
-            replace(workload, no_split=workload.no_split | {pool}) if is_whole else replace(workload, captured=workload.captured | {pool})
-            for is_whole in (True, False)
-            if pool > 0 and (pool, is_whole) not in tried and pool not in (workload.no_split if is_whole else workload.captured)
-        ]  # fmt: skip
-        tried |= {(pool, True), (pool, False)}
-        better = [(way, calibrate_workload(trace, device, way, found.limits, replayer)) for way in ways]
+    """Tries of which kind private pools are, where a replay differs in them first: not cut; of graphs being captured, always or then."""
+    for _ in range(_MOST_KINDS):
+        if found.first is None:
+            break
+        better = [
+            (way, calibrate_workload(trace, device, way, found.limits, replayer)) for way in kinds_of_pools(workload, found.first.event)
+        ]
         better = [each for each in better if (each[1].exact_fraction or 0.0) > (found.exact_fraction or 0.0)]
         if not better:
             break
         workload, found = max(better, key=lambda each: each[1].exact_fraction or 0.0)
-        tried.discard((pool, True))
-        tried.discard((pool, False))
     return workload, found
 
 

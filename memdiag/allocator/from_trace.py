@@ -68,7 +68,11 @@ def resumed(workload: Workload, device: DeviceTrace, at: int) -> Workload:
     """Returns what follows event ``at`` of a recording with addresses, beginning from the state recorded after it."""
     rest = np.flatnonzero(workload.row > at)
     columns = {name: getattr(workload, name)[rest] for name in ("op", "tensor", "size", "stream", "pool", "row")}
-    return replace(workload, **columns, start=start_at(device, at, workload.streams, workload.pools))
+    captured = set(workload.captured)
+    for call in np.flatnonzero((workload.op == w.CAPTURE) & (workload.row <= at)).tolist():
+        (captured.add if workload.size[call] else captured.discard)(int(workload.pool[call]))
+    start = start_at(device, at, workload.streams, workload.pools)
+    return replace(workload, **columns, captured=frozenset(captured), start=start)
 
 
 def _streams(device: DeviceTrace) -> Array:

@@ -16,12 +16,12 @@ from memdiag.trace.table import Array
 # are the two halves as a recording has them, where events of the streams themselves are not known.
 OPS: tuple[str, ...] = (
     "nothing", "alloc", "free", "free_requested", "free_completed", "empty_cache", "record_stream", "complete", "sync",
-    "set_fraction", "pool_begin", "pool_end", "pool_release", "external", "set_total",
+    "set_fraction", "pool_begin", "pool_end", "pool_release", "external", "set_total", "capture",
 )  # fmt: skip
 (
     NOTHING, ALLOC, FREE, FREE_REQUESTED, FREE_COMPLETED, EMPTY_CACHE, RECORD_STREAM, COMPLETE, SYNC,
-    SET_FRACTION, POOL_BEGIN, POOL_END, POOL_RELEASE, EXTERNAL, SET_TOTAL,
-) = range(15)  # fmt: skip
+    SET_FRACTION, POOL_BEGIN, POOL_END, POOL_RELEASE, EXTERNAL, SET_TOTAL, CAPTURE,
+) = range(16)  # fmt: skip
 OP_CODES = {name: code for code, name in enumerate(OPS)}
 
 
@@ -68,11 +68,12 @@ class Workload:
         tensor: Number of the allocation that is made, freed, recorded (int32, dense from 0; one number is allocated once at most); -1:
             none.
         size: Bytes asked for; of SET_FRACTION the fraction times 10^9; of EXTERNAL and SET_TOTAL device bytes (int64). Of
-            POOL_RELEASE 0: its memory is given back at once; 1: with the next that is (a graph that is deleted).
+            POOL_RELEASE 0: its memory is given back at once; 1: with the next that is (a graph that is deleted). Of CAPTURE:
+            whether memory in the pool is asked for while a graph is captured, from here on.
         stream: Index into ``streams``; of COMPLETE -1: all (int32). Of RECORD_STREAM: the stream that uses the tensor. Of POOL_BEGIN -1:
             allocations of every stream go to the pool.
         pool: Of ALLOC: index into ``pools`` that the recording saw it in, -1: as the scopes opened by POOL_BEGIN say, else the default
-            pool. Of POOL_BEGIN, POOL_END, POOL_RELEASE: the pool (int32).
+            pool. Of POOL_BEGIN, POOL_END, POOL_RELEASE, CAPTURE: the pool (int32).
         row: Index of the event of the trace after which the call is done; never falls (int64).
         num_rows: Events of the trace.
         num_tensors: Numbers in use.
@@ -82,7 +83,7 @@ class Workload:
         stand_in: Pools that serve a request of the default pool, from what they have free, where the driver has no more:
             ``MemPool(use_on_oom=True)``.
         captured: Pools in which memory is asked for only while a CUDA graph is captured: nothing can be waited for then, so that cached
-            memory is not given back to try again.
+            memory is not given back to try again. Of a pool of which that holds at times only, calls CAPTURE say when.
         start: What was there before.
         done: When other streams are through: "now" (by the next call), "manual" (at COMPLETE and SYNC) or "recorded" (at FREE_COMPLETED).
         capacity_bytes: Bytes of the device as the source says; None: unknown.

@@ -7,17 +7,17 @@ from memdiag.allocator.machine.malloc import allocate
 
 from memdiag.allocator.machine.memory import (  # isort: skip
     ACTIVE, ALLOCATED, AT, BAR, CALL, CAPACITY, COUNT, DEFERRED, DEVICE_ALLOCS, DEVICE_BYTES, DEVICE_FREES, EVENTS, FREEABLE, FREE_BYTES,
-    FRESH, IS_BROKEN, IS_LOGGED, IS_OPEN, KNOWN, LENDS_LAST, LIMIT, LIVE, LOG_CAPACITY, NONE, NUMBER, NUM_LOGGED, NUM_ROWS, NUM_SCOPES,
-    NUM_STAND_IN, OFF, OOMS, OTHERS, PENDING, POOLS, RANGE, REQUESTED, REQUESTED_BYTES, RESERVED, RETRIES, ROW, SIZE, STANDS_IN, STATE,
-    SUCC, TENSOR, TURN, UNTIL, USERS, USES,
+    FRESH, IS_BROKEN, IS_CAPTURED, IS_LOGGED, IS_OPEN, KNOWN, LENDS_LAST, LIMIT, LIVE, LOG_CAPACITY, NONE, NUMBER, NUM_LOGGED, NUM_ROWS,
+    NUM_SCOPES, NUM_STAND_IN, OFF, OOMS, OTHERS, PENDING, POOLS, RANGE, REQUESTED, REQUESTED_BYTES, RESERVED, RETRIES, ROW, SIZE, STANDS_IN,
+    STATE, SUCC, TENSOR, TURN, UNTIL, USERS, USES,
 )  # fmt: skip
 from memdiag.allocator.machine.release import flush, lane_of, release_pool
 from memdiag.allocator.machine.streams import complete, finish, is_capturing, record_events, start_waiting, stop_waiting, use, wait
 from memdiag.allocator.result import OUT_OF_MEMORY, SKIPPED, UNDEFINED
 
 from memdiag.allocator.workload import (  # isort: skip
-    ALLOC, COMPLETE, EMPTY_CACHE, EXTERNAL, FREE, FREE_COMPLETED, FREE_REQUESTED, POOL_BEGIN, POOL_END, POOL_RELEASE, RECORD_STREAM,
-    SET_FRACTION, SET_TOTAL, SYNC,
+    ALLOC, CAPTURE, COMPLETE, EMPTY_CACHE, EXTERNAL, FREE, FREE_COMPLETED, FREE_REQUESTED, POOL_BEGIN, POOL_END, POOL_RELEASE,
+    RECORD_STREAM, SET_FRACTION, SET_TOTAL, SYNC,
 )  # fmt: skip
 from memdiag.trace import schema
 from memdiag.trace.compiled import lean, lean_part
@@ -145,6 +145,8 @@ def other_call(
     elif code == EXTERNAL:
         r[FREE_BYTES] += r[OTHERS] - size
         r[OTHERS] = size
+    elif code == CAPTURE:
+        m[r[POOLS] + pool * ROW + IS_CAPTURED] = size
     elif code == SET_TOTAL:  # seen by new reservations only; the limit stays with the capacity read at the start
         r[FREE_BYTES] += size - r[DEVICE_BYTES]
         r[DEVICE_BYTES] = size
