@@ -99,6 +99,11 @@
   M.CAUSES = { cache: "#8a97a5", stranded: "#c8102e", foreign: "#7b3fa0" };
   M.PHASES = { initialisation: "#56b4e9", forward: "#009e73", backward: "#e69f00", optimizer: "#cc79a7", outside: "#9aa3ad" };
   M.LINES = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c5a3c", "#6b6ecf"];
+  /** Returns a colour (#rrggbb) with a share of another one in it. */
+  M.mix = (colour, other, share) => {
+    const part = (text, i) => parseInt(text.slice(1 + 2 * i, 3 + 2 * i), 16);
+    return `#${[0, 1, 2].map((i) => Math.round(part(colour, i) * (1 - share) + part(other, i) * share).toString(16).padStart(2, "0")).join("")}`;
+  };
   M.css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
   /** Returns the name of a code of one of the fixed lists (category, lifetime, phase, cause) in the chosen language. */

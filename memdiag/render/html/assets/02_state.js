@@ -42,6 +42,17 @@
   }
 
   M.drawAll = () => flush(true);
+
+  /** Shows a section. What lies above it is drawn first: else it would grow while one scrolls, and the section would not be where one lands. */
+  M.goTo = (target) => {
+    const element = M.$(target);
+    for (const part of parts) {
+      const place = M.$(part.id);
+      if (place === element || place.compareDocumentPosition(element) & (Node.DOCUMENT_POSITION_FOLLOWING | Node.DOCUMENT_POSITION_CONTAINED_BY)) part.near = true;
+    }
+    flush(false);
+    (M.$(target) ?? element).scrollIntoView({ block: "start" });
+  };
   M.drawn = () => parts.filter((part) => part.drawn && !part.why.size).map((part) => part.id);
 
   M.watch = () => {

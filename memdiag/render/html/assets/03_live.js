@@ -172,7 +172,8 @@
   M.moduleName = (row) => {
     const { tensors } = M.device();
     const module = tensors.module ? tensors.module[row] : -1;
-    return module >= 0 ? M.data.modules[module] : "";
+    const name = module >= 0 ? M.data.modules[module] : "";
+    return M.known(`module.${name}`) ? M.t(`module.${name}`) : name;
   };
   M.categoryOf = (row) => (M.device().tensors.category ? M.device().tensors.category[row] : 0);
   M.lifetimeOf = (row) => (M.device().tensors.lifetime ? M.device().tensors.lifetime[row] : 0);

@@ -29,7 +29,7 @@
     const sentence = own
       ? M.t("headline.own", {
           reserved: M.bytes(peak.reserved_bytes), allocated: M.bytes(peak.allocated_bytes), rest: M.bytes(peak.reserved_bytes - peak.allocated_bytes),
-          lost: M.bytes(lost), findings: M.data.finding_words.length,
+          lost: M.bytes(lost), most: mostOf(report), findings: M.data.finding_words.length,
         })
       : M.plain(M.data.headline, 2000);
     M.fill(
@@ -38,6 +38,13 @@
       M.el("h1", { text: sentence, lang: own ? null : "en" }),
       own ? M.el("p", { class: "original" }, M.inEnglish(), " ", M.el("span", { lang: "en", text: M.plain(M.data.headline, 2000) })) : null,
     );
+  }
+
+  function mostOf(report) {
+    const kinds = Object.entries(report.by_category || {}).sort((a, b) => b[1] - a[1]);
+    const whole = kinds.reduce((sum, [, bytes]) => sum + bytes, 0);
+    if (!kinds.length || kinds[0][0] === "unknown") return "";
+    return M.t("headline.most", { kind: M.word("categories", M.data.categories.indexOf(kinds[0][0])), percent: M.percent(kinds[0][1], whole) });
   }
 
   function tile(label, value, more, tone = "") {

@@ -74,14 +74,20 @@
     const device = M.device();
     view = {
       layout, ...laid, left, width: wide, height, scroll: 0, pins: new Set(device.pins || []), hits: null, hover: -1, chosen: -1,
-      label: (head) => M.t("map.group", { name: groupName(head.group), count: M.count(head.count), bytes: M.bytes(head.bytes) }),
+      label: (head) => M.t("map.group", { name: M.groupName(head.group), count: M.count(head.count), bytes: M.bytes(head.bytes) }),
       address: (address) => `+${M.short(address)}`,
       colours: (row) => tensorColour(row),
     };
   }
 
-  const groupName = (group) => M.plain(M.device().groups[group] ? M.device().groups[group].label : M.t("unknown"), 120);
-  M.groupName = groupName;
+  /** Returns the words for a pool and stream. */
+  M.groupName = (number) => {
+    const group = M.device().groups[number];
+    if (!group) return M.t("unknown");
+    const pool = group.pool === "default pool" ? M.t("group.default-pool") : M.t("group.pool", { number: group.pool.replace(/^pool /, "") });
+    const stream = group.stream === 0 ? M.t("group.default-stream") : M.t("group.stream", { number: `0x${group.stream.toString(16)}` });
+    return M.plain(M.t("group.label", { pool, size: M.t(group.small ? "group.small" : "group.large"), stream }), 120);
+  };
   const tensorColour = (row) => {
     const [table, code] = colour === "lifetimes" ? [M.LIFETIMES, M.lifetimeOf(row)] : [M.CATEGORIES, M.categoryOf(row)];
     return table[M.data[colour][code]] ?? "#888";

@@ -6,6 +6,8 @@
   const LABELLED = 0.004; // share of the area that has room for a name
   const DEEP = 3; // levels shown at once; single tensors appear when one goes in
 
+  const DARK = new Set(["parameter", "gradient", "workspace"]); // colours on which white is easier to read
+
   let path = []; // keys of the areas that were gone into
   let shown = null;
 
@@ -92,7 +94,7 @@
       const deeper = one.rows.length > 1 && above.length + 1 - path.length < DEEP;
       const inside = deeper ? branches(one.rows, level + 1, [...above, one.key]) : undefined;
       const name = one.rows.length > 1 && !inside ? `${one.rows.length} × ${one.key}` : one.key;
-      return node(name, one.rows, one.bytes, { children: inside, path: [...above, one.key], opacity: inside ? 0.95 : i % 2 ? 0.74 : 0.84 });
+      return node(name, one.rows, one.bytes, { children: inside, path: [...above, one.key], paler: inside ? 0 : i % 2 ? 0.22 : 0.1 });
     });
     const rest = found.slice(MOST);
     return rest.length ? [...out, sumOf(rest.flatMap((one) => one.rows))] : out;
@@ -102,25 +104,27 @@
     const { block } = M.device().tensors;
     const sorted = [...rows].sort((a, b) => block[b] - block[a] || a - b);
     const cut = sorted.length > MOST + 1 ? MOST : sorted.length;
-    const out = sorted.slice(0, cut).map((row) => node(M.titleOf(row), [row], block[row], { opacity: 0.86 }));
+    const out = sorted.slice(0, cut).map((row) => node(M.titleOf(row), [row], block[row], { paler: 0.1 }));
     return cut < sorted.length ? [...out, sumOf(sorted.slice(cut))] : out;
   }
 
   function sumOf(rows) {
     const { block } = M.device().tensors;
-    return node(M.t("tree.more", { count: M.count(rows.length) }), rows, rows.reduce((sum, row) => sum + block[row], 0), { opacity: 0.6 });
+    return node(M.t("tree.more", { count: M.count(rows.length) }), rows, rows.reduce((sum, row) => sum + block[row], 0), { paler: 0.3 });
   }
 
-  function node(name, rows, bytes, { children, path: to, opacity }) {
+  function node(name, rows, bytes, { children, path: to, paler }) {
     const hits = M.hits();
     const hit = hits && rows.some((row) => hits[row]);
     const kind = M.data.categories[M.categoryOf(rows[0])];
-    const colour = M.CATEGORIES[kind] ?? "#888";
-    const ink = ["parameter", "gradient", "workspace", "input"].includes(kind) ? "#fff" : "#10151b";
+    const plain = M.CATEGORIES[kind] ?? "#888888";
+    const dim = hits && !hit;
+    const colour = dim ? M.mix(plain, M.css("--card"), 0.75) : M.mix(plain, "#ffffff", paler);
+    const ink = dim ? M.css("--ink") : DARK.has(kind) && paler < 0.2 ? "#ffffff" : "#10151b";
     const text = bytes / shown.bytes >= LABELLED ? `${M.plain(name, 90)}  ${M.short(bytes)}` : "";
     return {
       name: M.plain(name, 90), value: bytes, rows, path: to, children, label: { formatter: () => text, color: ink }, upperLabel: { formatter: () => text, color: ink },
-      itemStyle: { color: colour, opacity: hits && !hit ? 0.25 : opacity, borderColor: children ? colour : M.css("--card") },
+      itemStyle: { color: colour, borderColor: children ? colour : M.css("--card") },
     };
   }
 

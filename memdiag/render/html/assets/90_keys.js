@@ -48,7 +48,7 @@
     const scrolls = event.target.closest(".scroll-x") && event.key.startsWith("Arrow");
     const keys = event.target.id === "timeline-chart" ? { ...EVERYWHERE, ...ON_TIMELINE } : EVERYWHERE;
     const section = /^[1-9]$/.test(event.key) ? SECTIONS[Number(event.key) - 1] : null;
-    if (section) M.$(section).scrollIntoView({ block: "start" });
+    if (section) M.goTo(section);
     else if (Object.hasOwn(keys, event.key) && !scrolls) keys[event.key](event);
     else return;
     event.preventDefault();
@@ -56,6 +56,14 @@
 
   M.startKeys = () => {
     document.addEventListener("keydown", pressed);
+    document.addEventListener("click", (event) => {
+      const link = event.target.closest('a[href^="#"]');
+      if (!link) return;
+      event.preventDefault();
+      const target = link.getAttribute("href").slice(1);
+      if (target.startsWith("finding-")) M.goTo("findings"); // the findings are made when they are first shown
+      if (M.$(target)) M.goTo(target);
+    });
     M.$("help-open").addEventListener("click", () => M.help(true));
     const search = M.$("search");
     let waiting = 0;
