@@ -2,7 +2,8 @@
 
 Stacks show functions named ``forward`` within each other. The frames do not say which object a method belongs to, but a loop over layers
 shows: the same line calls the same function again, which begins at its first line again. The outermost such loop is the one over layers,
-and the ``forward`` that holds it is that of the whole stack.
+and the ``forward`` that holds it is that of the whole stack. What backward computes again begins with the layer itself: it is told by the
+lines of its ``forward``, which the loop has shown.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from memdiag.trace.table import Array
 
 Edge = tuple[int, bool]
 Chain = tuple[tuple[str, int], ...]  # file and line of each forward, the outermost first
+_Loop = tuple[int, set[object]]  # its depth, and the sites that call layers
 _BACKWARD = schema.PHASES.index("backward")
 _INNER = ("torch/nn/modules/module.py", "torch/utils/checkpoint.py", "torch/autograd/", "torch/_dynamo/")
 _LEAST_CALLS = 3  # fewer repetitions are no loop over layers
@@ -35,11 +37,12 @@ class _Open:
 
 @dataclass(frozen=True)
 class _Moment:
-    """An allocation: the event, its calls of ``forward``, and from which depth on they are others than before."""
+    """An allocation: the event, its calls of ``forward``, from which depth on they are others than before; whether it is in backward."""
 
     at: int
     chain: Chain
     entered: int
+    is_backward: bool
 
 
 def edges_of(stacks: Stacks, device: DeviceTrace, *, layers: bool) -> list[Edge]:
@@ -53,15 +56,17 @@ def edges_of(stacks: Stacks, device: DeviceTrace, *, layers: bool) -> list[Edge]
     found = _loop_of(again)
     if found is None:
         return []
-    loop, sites = found
+    loop, _ = found
+    lines = _lines_of(moments, found)
     calls: list[list[int]] = []  # first event of each, and the event after it; depth of what was entered since the one before
     is_open, entered = False, 0
     for moment in moments:
         entered = min(entered, moment.entered)
-        inside = len(moment.chain) > loop and _site(moment.chain, loop) in sites
-        if is_open and (not inside or moment.entered <= loop):
+        depth = _depth_of(moment, found, lines) if layers or not moment.is_backward else -1
+        inside = depth >= 0
+        if is_open and (not inside or moment.entered <= depth):
             calls[-1][1] = moment.at
-        if inside and (not is_open or moment.entered <= loop):
+        if inside and (not is_open or moment.entered <= depth):
             if not layers and calls and entered >= loop:
                 calls[-1][1] = device.num_events  # the same call of the stack goes on
             else:
@@ -76,20 +81,37 @@ def parts_of(stacks: Stacks, device: DeviceTrace) -> Array:
 
     A part is what a line of the layer's ``forward`` calls: the same in all layers.
     """
-    found = _loop_of(_walk(stacks, device)[1])
+    moments, again = _walk(stacks, device)
+    found = _loop_of(again)
     number = np.zeros(len(stacks) + 1, np.int64)
-    if found is None:
-        return number
-    loop, sites = found
+    lines = _lines_of(moments, found) if found is not None else set()
     names: dict[tuple[int, str], int] = {}
     for stack in range(len(stacks)):
         chain = _chain(stacks, stack)
-        if len(chain) > loop + 1 and _site(chain, loop) in sites:
-            number[stack] = 1 + names.setdefault((chain[loop][1], chain[loop + 1][0]), len(names))
+        depth = next((depth for depth, place in enumerate(chain[:-1]) if place in lines), -1)
+        if depth >= 0:
+            number[stack] = 1 + names.setdefault((chain[depth][1], chain[depth + 1][0]), len(names))
     return number
 
 
-def _loop_of(again: Counter[tuple[int, object]]) -> tuple[int, set[object]] | None:
+def _lines_of(moments: list[_Moment], loop: _Loop) -> set[tuple[str, int]]:
+    """Returns the lines of layers' ``forward`` at which anything was asked for in the loop."""
+    depth, sites = loop
+    return {
+        moment.chain[depth] for moment in moments
+        if not moment.is_backward and len(moment.chain) > depth and _site(moment.chain, depth) in sites
+    }  # fmt: skip
+
+
+def _depth_of(moment: _Moment, loop: _Loop, lines: set[tuple[str, int]]) -> int:
+    """Returns at which depth a layer is called; -1: in none."""
+    depth, sites = loop
+    if moment.is_backward:
+        return next((depth for depth, place in enumerate(moment.chain) if place in lines), -1)
+    return depth if len(moment.chain) > depth and _site(moment.chain, depth) in sites else -1
+
+
+def _loop_of(again: Counter[tuple[int, object]]) -> _Loop | None:
     """Returns the depth of the outermost loop over layers and the sites that call them, given what ``_walk`` counted; None: no loop."""
     loops = {place: count for place, count in again.items() if count >= _LEAST_CALLS}
     if not loops:
@@ -100,7 +122,7 @@ def _loop_of(again: Counter[tuple[int, object]]) -> tuple[int, set[object]] | No
 
 
 def _walk(stacks: Stacks, device: DeviceTrace) -> tuple[list[_Moment], Counter[tuple[int, object]]]:
-    """Returns the allocations, and how often at each depth a site called anew what it had just called."""
+    """Returns the allocations, and how often at each depth a site called anew what it had just called, backward left out."""
     chains = [_chain(stacks, stack) for stack in range(len(stacks))]
     asks = np.flatnonzero(device.events.action == schema.ALLOC)
     moments: list[_Moment] = []
@@ -117,14 +139,14 @@ def _walk(stacks: Stacks, device: DeviceTrace) -> tuple[list[_Moment], Counter[t
             if known is not None and (line >= known.last or line > known.first):
                 known.last = line
                 continue
-            if known is not None:
+            if known is not None and phase != _BACKWARD:
                 again[depth, site] += 1
             entered = depth
             calls = [*calls[:depth], *(_Open(_site(chain, i), chain[i][1], chain[i][1]) for i in range(depth, len(chain)))]
             break
         else:
             calls = calls[: len(chain)]
-        moments.append(_Moment(at, chain, entered))
+        moments.append(_Moment(at, chain, entered, phase == _BACKWARD))
     return moments, again
 
 

@@ -19,6 +19,7 @@ from memdiag.allocator.lifecycle.stack_calls import edges_of
 from memdiag.errors import MemdiagError
 from memdiag.sources.torch_snapshot import read
 from memdiag.trace.recorded import Recorded
+from memdiag.trace.schema import PHASES
 from memdiag.trace.stacks import Frame, Stacks
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -197,10 +198,11 @@ def test_layers_too_deep_for_marks_are_guessed_where_the_stack_runs() -> None:
 # ---- stacks
 
 
-def seen(*lines: tuple[int, ...]) -> str:
+def seen(*lines: tuple[int, ...], backward_from: int | None = None) -> str:
     """Calls of layers and of the stack that allocations show, each given by the lines of its functions ``forward``, the outermost first."""
     stacks, number = Stacks.from_lists([[Frame("model.py", line, "forward") for line in reversed(chain)] for chain in lines])
     columns = {"action": np.zeros(len(lines), np.int8), "stack": number, "phase": np.zeros(len(lines), np.int8)}
+    columns["phase"][backward_from if backward_from is not None else len(lines) :] = PHASES.index("backward")
     device = SimpleNamespace(events=SimpleNamespace(**columns), num_events=len(lines))
     return " / ".join(edges(edges_of(stacks, device, layers=layers)) for layers in (True, False))
 
@@ -219,6 +221,23 @@ def test_loops_within_a_layer_go_back_not_as_far() -> None:
 def test_two_calls_on_one_line_are_no_layers() -> None:
     layer = [(7, 1, 50), (7, 1, 20), (7, 1, 21), (7, 2, 50), (7, 2, 30)]  # attention(norm(x)), then mlp(norm(x))
     assert seen((5,), *layer * 5) == "(1 )6 (6 )11 (11 )16 (16 )21 (21 )26 / (1 )26"
+
+
+def test_what_backward_computes_again_begins_with_the_layer_itself() -> None:
+    layer = [(7, 1), (7, 2), (7, 3)]
+    alone = [line[1:] for line in layer]
+    forward = "(1 )4 (4 )7 (7 )10 (10 )13 (13 )16 (16 )19"
+    one_at_a_time = [*alone, (), *alone]
+    assert seen((5,), *layer * 6, (9,), *one_at_a_time, backward_from=20) == f"{forward} (20 )23 (24 )27 / (1 )19"
+    two_at_a_time = [*alone, *alone, (), *alone, *alone]  # more calls again than in forward must not hide those in forward
+    again = "(20 )23 (23 )26 (27 )30 (30 )33"
+    assert seen((5,), *layer * 6, (9,), *two_at_a_time, backward_from=20) == f"{forward} {again} / (1 )19"
+
+
+def test_a_part_of_a_layer_that_backward_computes_again_is_no_call_of_the_layer() -> None:
+    layer = [(7, 1), (7, 2, 40), (7, 2, 41)]
+    part = [(40,), (41,)]
+    assert seen((5,), *layer * 4, (9,), *part, (), *part, backward_from=14) == "(1 )4 (4 )7 (7 )10 (10 )13 / (1 )13"
 
 
 def test_without_a_loop_nothing_is_guessed() -> None:
