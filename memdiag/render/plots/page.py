@@ -239,7 +239,7 @@ class Page:
         share = min(room_above / (axes.get_position().height * self.height), 0.4)
         axes.set_ylim(0, highest / (1 - share))
         step = scale.step * scale.unit_bytes
-        axes.yaxis.set_major_locator(FixedLocator([number * step for number in range(int(highest / step + 0.001) + 1)]))
+        axes.yaxis.set_major_locator(FixedLocator([number * step for number in range(int(highest * 1.02 / step) + 1)]))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: scale.label(value)))
         axes.set_ylabel(scale.unit, fontsize=8.5)
         axes.yaxis.set_label_coords(-(self.left - 0.3) / (axes.get_position().width * self.width), 0.5)
@@ -256,17 +256,14 @@ class Page:
 
     def line(self, axes: Axes, at: Array, amounts: Array, color: str, dashes: Any = "-", width: float = 1.4, zorder: float = 5) -> None:
         """Draws a curve (bytes after events); its last value holds to the end of the run."""
-        axes.plot(
-            [*at, self._end(at)], [*amounts, amounts[-1]], drawstyle="steps-post", color=color, linestyle=dashes,
-            linewidth=width, zorder=zorder,
-        )  # fmt: skip
+        x, high = changes([*at.tolist(), self._end(at)], amounts.tolist())
+        axes.plot(x, high, drawstyle="steps-post", color=color, linestyle=dashes, linewidth=width, zorder=zorder)
 
     def area(self, axes: Axes, at: Array, amounts: Array, fill: Fill, zorder: float = 2, below: Array | None = None) -> None:
         """Fills what is below a curve, down to 0 or to ``below`` (bytes at the same events)."""
-        low = 0 if below is None else [*below, below[-1]]
-        axes.fill_between(
-            [*at, self._end(at)], [*amounts, amounts[-1]], low, step="post", zorder=zorder, **self.paint(fill)
-        )  # fmt: skip
+        floor = [0] * len(amounts) if below is None else below.tolist()
+        x, high, low = changes([*at.tolist(), self._end(at)], amounts.tolist(), floor)
+        axes.fill_between(x, high, low, step="post", zorder=zorder, **self.paint(fill))
 
     def paint(self, fill: Fill) -> dict[str, Any]:
         """Returns how matplotlib is told of a fill: hatches of free memory are dark on paper, those of data are paper on colour."""
@@ -291,6 +288,13 @@ class Page:
         stream = io.BytesIO()
         self.figure.savefig(stream, format=form, metadata=_METADATA[form])
         return stream.getvalue()
+
+
+def changes(at: Sequence[int], *curves: Sequence[int]) -> list[list[int]]:
+    """Returns events and curves without what repeats the point before it; ``at`` has the end beyond the last point too."""
+    rows = list(zip(*curves, strict=True))
+    kept = [number for number, row in enumerate(rows) if not number or row != rows[number - 1]]
+    return [[*(at[number] for number in kept), at[-1]], *([*(curve[number] for number in kept), curve[-1]] for curve in curves)]
 
 
 def words_of(look: PlotLook, frame: Frame) -> str:

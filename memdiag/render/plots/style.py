@@ -24,7 +24,10 @@ _STEPS = (0.1, 0.2, 0.25, 0.5, 1, 2, 2.5, 5, 10, 20, 25, 50, 100, 200, 250)
 _MOST_TICKS = 6
 # Bundled with matplotlib: text looks the same on every machine. What it lacks is looked for in these, if they are there.
 _FONT = "DejaVu Sans"
-_MORE_FONTS = ("Noto Sans CJK SC", "Noto Sans SC", "Source Han Sans SC", "WenQuanYi Micro Hei", "PingFang SC", "Microsoft YaHei", "SimHei")
+_MORE_FONTS = (
+    "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans SC", "Source Han Sans SC", "WenQuanYi Micro Hei", "PingFang SC", "Microsoft YaHei",
+    "SimHei",
+)  # fmt: skip
 
 
 class Fill(NamedTuple):
