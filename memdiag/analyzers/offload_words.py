@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from memdiag.allocator.offload.links import Link
+from memdiag.allocator.offload.links import DISKS, LINKS, Link
 from memdiag.allocator.offload.schedule import CPU
 from memdiag.allocator.offload.settings import OffloadSettings
 from memdiag.allocator.offload.told import Hooked, Moved, Offloading, Recomputable
@@ -60,7 +60,8 @@ def _micro(seconds: float | None, more: float = 0.0) -> int | None:
 
 
 def _rate(link: Link) -> str:
-    return f"{link.name} ({link.away / 1e9:g} and {link.back / 1e9:g} GB/s{', estimated' if link.is_estimate else ''})"
+    how = ", estimated" if link.is_estimate else ", published" if link.name in {*LINKS, *DISKS} else ", as given"
+    return f"{link.name} ({link.away / 1e9:g} and {link.back / 1e9:g} GB/s{how})"
 
 
 def kind_of(windows_category: int, is_saved: bool) -> str:
@@ -136,6 +137,8 @@ def _notes(trace: Trace, device: DeviceTrace, plan: Plan, settings: OffloadSetti
     elif settings.step_seconds is None and (trace.phantom or trace.backend == "cpu"):
         where = "on a device that is not there" if trace.phantom else "on a CPU"
         notes.append(f"times are those of a recording {where}, not of the card: --step-seconds gives the length of a real step")
+    if settings.link.name in LINKS or (plan.chosen.disk_bytes and settings.disk.name in DISKS):
+        notes.append("rates of links and disks are published or nominal ones, not measured on this machine: --link and --disk take its own")
     if trace.recorded is None:
         notes.append("when a module's parameters are needed is not recorded: they are taken to be needed in all of forward and backward")
     if (device.events.action == _OOM).any():

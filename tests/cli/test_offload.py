@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from memdiag.cli.main import main
+from memdiag.oom.dialects import mindspore
 
 RECORDED = next(iter(sorted((Path(__file__).parents[1] / "goldens" / "cuda-2.13.0-recorded").glob("*.pickle"))))
 
@@ -29,6 +30,36 @@ def test_json_tells_the_plan(capsys):
     assert told["fits"] == moved["fits"]
     assert told["bound_bytes"] <= told["load_left_bytes"] <= told["load_peak_bytes"]
     assert {"moved", "recomputable", "snippets", "bytes_away", "exposed_us", "host_peak_bytes"} <= set(told)
+
+
+@pytest.mark.parametrize("link", ["hccs", "pcie4x16", "20GB/s"])
+def test_where_rates_come_from_is_said(capsys, link):
+    code, out, _ = run(capsys, "--policy", "offload", "--max-device-memory", "72MiB", "--step-seconds", "1", "--link", link)
+    assert code == 0
+    said = " ".join(out.split())
+    assert {"hccs": "24 and 24 GB/s, estimated", "pcie4x16": "26 and 24.6 GB/s, published", "20GB/s": "20 and 20 GB/s, as given"}[
+        link
+    ] in said
+    assert ("not measured on this machine" in said) == (link != "20GB/s")
+
+
+def test_a_message_of_mindspore_leads_to_the_plan_with_its_numbers(capsys, tmp_path):
+    """The card of the message is the budget of the command it ends in, and that command runs on a recording."""
+    name, message = mindspore.EXAMPLES[0]
+    (tmp_path / "log").write_text(message)
+    assert main(["oom", str(tmp_path / "log"), "--json"]) == 0
+    (told,) = json.loads(capsys.readouterr().out)["messages"]
+    assert told["dialect"] == name
+    changes = [fix["change"] for finding in told["findings"] for fix in finding["fixes"]]
+    (command,) = [change for change in changes if "--policy offload" in change]
+    words = command.split()
+    assert words[:2] == ["memdiag", "simulate"]
+    assert words[words.index("--max-device-memory") + 1] == f"{told['fields']['total_bytes'] // (1 << 30) - 2}GB"
+    code, out, _ = run(capsys, *words[2:])
+    assert code == 0
+    assert "FITS" in out
+    assert main(["oom", str(tmp_path / "log")]) == 0
+    assert " ".join(words) in " ".join(capsys.readouterr().out.split())
 
 
 def test_impossible_budgets_say_what_is_missing(capsys):
