@@ -2,9 +2,92 @@
 
 from __future__ import annotations
 
+import os
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
 from memdiag.errors import MemdiagError
 
+if TYPE_CHECKING:
+    from memdiag.findings import Report
+    from memdiag.trace.model import Trace
 
-def view() -> None:
-    """Walk through a trace in the terminal."""
-    raise MemdiagError("memdiag view is being built", "")
+_LIKE_DUMB = {"", "dumb", "unknown"}
+
+
+def view(
+    trace: Annotated[
+        Path | None,
+        typer.Argument(metavar="TRACE", help="A trace file or run directory; left out: the newest run here.", show_default=False),
+    ] = None,
+    *,
+    at: Annotated[str, typer.Option("--at", metavar="EVENT|peak|oom", help="The moment to begin at.")] = "peak",
+    device: Annotated[
+        int | None, typer.Option("--device", metavar="N", min=0, help="The device to begin with.", show_default=False)
+    ] = None,
+    no_replay: Annotated[bool, typer.Option("--no-replay", help="Do not replay remedies by settings to see what they save.")] = False,
+) -> None:
+    """Walk through a trace in the terminal: who is there at any moment, where, and since when.
+
+    Arrow keys move the moment and the row, Tab goes from list to list, ? shows all keys, q ends. It works over ssh; without a terminal
+    memdiag analyze says the same in text.
+
+    For example: memdiag view trace.pkl --at oom
+
+    Exit code: 0 done, 2 it could not be done.
+    """
+    moment = _moment(at)
+    _must_be_a_terminal()
+
+    from memdiag.cli.choose import choose_trace
+    from memdiag.cli.talk import busy, write_out
+
+    path = choose_trace(trace)
+    with busy("loading memdiag …"):
+        from memdiag.render.text import plain
+        from memdiag.screen.app import Viewer
+
+    def read() -> Trace:
+        from memdiag.cli.loading import read_trace
+
+        return read_trace(path)
+
+    def diagnose(found: Trace) -> Report:
+        from memdiag.analyzers.report import build_report
+
+        return build_report(found, at="peak" if isinstance(moment, int) else moment, replay=not no_replay)
+
+    viewer = Viewer(plain(path, 60), read, diagnose, at=moment, device=device)
+    viewer.run()
+    if viewer.failure is not None:
+        raise viewer.failure
+    if viewer.copied:
+        write_out("".join(f"{plain(line)}\n" for line in viewer.copied))
+    if viewer.return_code:
+        raise typer.Exit(viewer.return_code)
+
+
+def _moment(at: str) -> str | int:
+    if at in {"peak", "oom"}:
+        return at
+    digits = at.replace(",", "").replace("_", "")
+    if not re.fullmatch(r"-1|[0-9]{1,15}", digits):
+        raise MemdiagError(f"--at {at}: neither peak, oom nor the number of an event", "for example --at oom or --at 1204")
+    return int(digits)
+
+
+def _must_be_a_terminal() -> None:
+    hint = "memdiag analyze says the same in text, memdiag analyze --json for scripts"
+    streams = (sys.stdin, sys.stdout, sys.stderr)
+    if any(stream is None or not stream.isatty() for stream in streams):
+        raise MemdiagError("memdiag view needs a terminal: input, output and messages must not be redirected", hint)
+    if os.environ.get("TERM", "") in _LIKE_DUMB:
+        raise MemdiagError(f"memdiag view needs a terminal that can move its cursor (TERM is {os.environ.get('TERM') or 'not set'})", hint)
+    try:
+        "█▒…".encode(sys.stderr.encoding or "ascii")
+    except (LookupError, UnicodeEncodeError):
+        raise MemdiagError(f"memdiag view needs a terminal in UTF-8, this is {sys.stderr.encoding}", hint) from None

@@ -14,9 +14,11 @@ from memdiag.units import format_bytes, format_count, format_us, plural
 from memdiag.views.at_cursor import since_us
 from memdiag.views.live_rows import ORDERS
 
-_FIXED = {"bytes": 10, "requested": 10, "category": 15, "lifetime": 19, "age": 9}
+_FIXED = {"bytes": 10, "requested": 10, "category": 12, "lifetime": 13, "age": 9}
 _LEAST = 16  # columns of a name or a place
 _BETWEEN = 1
+_BRIEF = {"optimizer_state": "optim. state", "forward_to_backward": "fwd to bwd", "survives_step": "survives step"}
+_ROOMY = 20  # columns more than needed from which on there is room for what matters least
 _FRAMES = 60  # of a stack
 
 
@@ -51,7 +53,7 @@ class TensorLines(Lines):
         room = width - _FIXED["bytes"] - _LEAST - _BETWEEN
         for name in ("age", "category", "lifetime", *(("place",) if named else ()), "requested"):
             needed = _FIXED.get(name, _LEAST + 12) + _BETWEEN
-            if room >= needed + (12 if name in {"lifetime", "requested"} else 0):
+            if room >= needed + (_ROOMY if name == "requested" else 0):
                 wanted.append(name)
                 room -= needed
         wide = [name for name in wanted if name in {"name", "place"}]
@@ -90,9 +92,9 @@ class TensorLines(Lines):
         if name == "requested":
             return cell(format_bytes(int(tensors.requested_bytes[row])), room, DIM, right=True)
         if name == "category":
-            return cell(CATEGORIES[tensors.category[row]].replace("_", " "), room)
+            return cell(_brief(CATEGORIES[tensors.category[row]]), room)
         if name == "lifetime":
-            return cell(LIFETIMES[tensors.lifetime[row]].replace("_", " "), room, DIM)
+            return cell(_brief(LIFETIMES[tensors.lifetime[row]]), room, DIM)
         if name == "age":
             return cell(self._age(row), room, DIM, right=True)
         if name == "name":
@@ -144,6 +146,10 @@ def stack_text(here: OneDevice, stack: int) -> Text:
     if len(frames) > _FRAMES:
         text.append(f"  and {format_count(len(frames) - _FRAMES)} more\n", DIM)
     return text
+
+
+def _brief(name: str) -> str:
+    return _BRIEF.get(name, name.replace("_", " "))
 
 
 def _when(event: int, end: int, step: int, phase: int) -> str:

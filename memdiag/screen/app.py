@@ -1,0 +1,128 @@
+"""The program behind ``memdiag view``: reads and diagnoses in a thread of its own, and shows one screen meanwhile."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import ClassVar
+
+from textual.app import App
+from textual.binding import BindingType
+from textual.message import Message
+
+from memdiag.findings import Report
+from memdiag.screen.main import MainScreen
+from memdiag.screen.walk import Walk
+from memdiag.trace.model import Trace
+
+_DELAY = 0.06  # seconds of rest before lists follow the moment: a held key moves the moment only
+
+
+class Viewer(App[None]):
+    """Walks through a trace.
+
+    Args:
+        title: What is being read.
+        read: Returns the trace; runs in a thread.
+        diagnose: Returns the report of a trace; runs in that thread, while the trace is on the screen.
+        at: Where to begin, see ``Walk``.
+        device: The device to begin with.
+        delay: Seconds before lists follow the moment.
+
+    Attributes:
+        failure: What made reading impossible, once it ended for that.
+        copied: Lines that the user copied, in order.
+    """
+
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar[list[BindingType]] = []
+
+    class Loaded(Message):
+        """The trace is there."""
+
+        def __init__(self, walk: Walk) -> None:
+            super().__init__()
+            self.walk = walk
+
+    class Diagnosed(Message):
+        """The diagnosis is there, or what went wrong with it."""
+
+        def __init__(self, report: Report | None, error: str = "") -> None:
+            super().__init__()
+            self.report = report
+            self.error = error
+
+    class Failed(Message):
+        """It cannot be read."""
+
+        def __init__(self, error: BaseException) -> None:
+            super().__init__()
+            self.error = error
+
+    def __init__(
+        self,
+        title: str,
+        read: Callable[[], Trace],
+        diagnose: Callable[[Trace], Report],
+        *,
+        at: str | int = "peak",
+        device: int | None = None,
+        delay: float = _DELAY,
+    ) -> None:
+        # With NO_COLOR textual would still write greys, unless it works with the terminal's own colours.
+        super().__init__(ansi_color=bool(os.environ.get("NO_COLOR")))
+        self.title = title
+        self._read = read
+        self._diagnose = diagnose
+        self._start = at, device
+        self.delay = delay
+        self.failure: BaseException | None = None
+        self.copied: list[str] = []
+        self._began = time.monotonic()
+        # A daemon: to leave must not take as long as a diagnosis that nobody waits for any more.
+        self.work = threading.Thread(target=self._work, name="reading", daemon=True)
+
+    def on_mount(self) -> None:
+        """Shows the screen and begins to read."""
+        self.main = MainScreen(self.title, self.delay)
+        self.push_screen(self.main)
+        self.work.start()
+        self._clock = self.set_interval(0.25, self._tick)
+
+    def _tick(self) -> None:
+        self.main.say_busy(time.monotonic() - self._began)
+
+    def _work(self) -> None:
+        try:
+            trace = self._read()
+            walk = Walk(trace, *self._start)
+        except BaseException as error:  # noqa: BLE001 - it is raised again where the command can say it
+            self.post_message(self.Failed(error))
+            return
+        self.post_message(self.Loaded(walk))
+        try:
+            self.post_message(self.Diagnosed(self._diagnose(trace)))
+        except Exception as error:  # noqa: BLE001 - the trace can be looked at without a diagnosis
+            self.post_message(self.Diagnosed(None, f"it could not be diagnosed: {error}"))
+
+    def on_viewer_loaded(self, message: Loaded) -> None:
+        """Shows the trace."""
+        self.main.show_trace(message.walk)
+
+    def on_viewer_diagnosed(self, message: Diagnosed) -> None:
+        """Shows what was found."""
+        self._clock.stop()
+        self.main.show_report(message.report, message.error)
+
+    def on_viewer_failed(self, message: Failed) -> None:
+        """Ends."""
+        self.failure = message.error
+        self.exit()
+
+    def copy_line(self, line: str) -> None:
+        """Copies a line to the clipboard, as far as the terminal lets programs do that (OSC 52)."""
+        self.copy_to_clipboard(line)
+        if line not in self.copied:
+            self.copied.append(line)

@@ -1,0 +1,163 @@
+"""The lists of the screen together: which there are, what filter and order they have, and that only the one in sight is made."""
+
+from __future__ import annotations
+
+from memdiag.findings import Report
+from memdiag.screen import map_lines, tensor_lines
+from memdiag.screen.about_lines import AboutLines
+from memdiag.screen.call_lines import FRAME_WORDS, CallLines
+from memdiag.screen.finding_lines import FindingLines
+from memdiag.screen.lines import Lines
+from memdiag.screen.map_lines import MapLines
+from memdiag.screen.tensor_lines import TensorLines
+from memdiag.screen.walk import OneDevice, Walk
+from memdiag.views.call_tree import FRAMES, CallTree
+from memdiag.views.segment_rows import ORDERS as MAP_ORDERS
+
+TITLES: tuple[str, ...] = ("Tensors", "Findings", "Calls", "Map", "About")
+TENSORS, FINDINGS, CALLS, MAP, ABOUT = range(5)
+_HOT = 0.5  # share of a call's bytes that its largest child has where the path of most bytes goes on
+
+
+class Lists:
+    """Makes lists for the moment when they are asked for.
+
+    Attributes:
+        text: What tensors, calls and findings have to hold.
+    """
+
+    def __init__(self, walk: Walk) -> None:
+        self._walk = walk
+        self.text = ""
+        self._order, self._backwards = "bytes", False
+        self._map_order = MAP_ORDERS[0]
+        self._opened: set[int] = set()
+        self._made: dict[int, tuple[object, Lines]] = {}
+        self._unfolded: set[int] = set()
+        self._report: Report | None = None
+        self._error = ""
+        self.about = AboutLines(walk.trace, None)
+
+    @property
+    def findings(self) -> FindingLines:
+        """The findings."""
+        found = self.lines(FINDINGS)
+        assert isinstance(found, FindingLines)  # noqa: S101
+        return found
+
+    def take(self, report: Report | None, error: str) -> None:
+        """Takes the diagnosis."""
+        self._report, self._error = report, error
+        self.about = AboutLines(self._walk.trace, report)
+        self._made.pop(FINDINGS, None)
+
+    def lines(self, number: int) -> Lines:
+        """Returns a list; it is made anew if the moment, the filter or the order is another."""
+        if number == ABOUT:
+            return self.about
+        here = self._walk.here
+        key: tuple[object, ...] = (here.device.device, here.at, self.text, self._order, self._backwards, self._map_order, id(self._report))
+        if number == FINDINGS:
+            key = (self.text, id(self._report), self._error)
+        if number not in self._made or self._made[number][0] != key:
+            self._made[number] = key, self._make(number, here)
+        return self._made[number][1]
+
+    def summary(self, number: int) -> str:
+        """Returns what stands beside the titles."""
+        lines = self.lines(number)
+        if isinstance(lines, CallLines):
+            return lines.summary() + (f" · with “{self.text}”" if self.text else "")
+        return lines.summary() if isinstance(lines, TensorLines | FindingLines | MapLines | AboutLines) else ""
+
+    def changes(self, number: int, row: int) -> list[str]:
+        """Returns the lines that can be copied in a row."""
+        lines = self.lines(number)
+        return lines.changes(row) if isinstance(lines, FindingLines) and row < len(lines) else []
+
+    def toggle(self, number: int, row: int) -> bool:
+        """Opens or closes a row in place; returns whether it is one that can be."""
+        lines = self.lines(number)
+        if isinstance(lines, MapLines):
+            return lines.toggle(row)
+        if isinstance(lines, CallLines) and lines.nodes[row].opens:
+            self._walk.here.calls.toggle(lines.nodes[row].path)
+            self._made.pop(number)
+            return True
+        return False
+
+    def next_order(self, number: int) -> bool:
+        """Orders by the next column; returns whether this list has any."""
+        if number == TENSORS:
+            lines = self.lines(number)
+            self._order = tensor_lines.next_order(self._order)
+            if isinstance(lines, TensorLines) and self._order == "name" and not self._walk.here.live.has_names:
+                self._order = tensor_lines.next_order(self._order)
+            self._backwards = False
+        elif number == MAP:
+            self._map_order = map_lines.next_order(self._map_order)
+        return number in {TENSORS, MAP}
+
+    def turn_order(self, number: int) -> bool:
+        """Orders the other way about; returns whether this list can be."""
+        if number == TENSORS:
+            self._backwards = not self._backwards
+        return number == TENSORS
+
+    def order_by(self, number: int, place: int, width: int) -> bool:
+        """Orders by the column whose title stands at a place; again: the other way about. Returns whether there is one."""
+        lines = self.lines(number)
+        column = lines.column_at(place, width) if isinstance(lines, TensorLines) else None
+        if column is None:
+            return False
+        self._order, self._backwards = column, self._order == column and not self._backwards
+        return True
+
+    def invert(self) -> str:
+        """Turns the tree about; returns words to show."""
+        tree = self._tree()
+        tree.arrange(inverted=not tree.inverted)
+        self._made.pop(CALLS, None)
+        return "inverted: each call leads to its callers" if tree.inverted else "each call leads to the calls within it"
+
+    def next_frames(self) -> str:
+        """Makes the tree of other frames; returns words to show."""
+        tree = self._tree()
+        tree.arrange(frames=FRAMES[(FRAMES.index(tree.frames) + 1) % len(FRAMES)])
+        self._made.pop(CALLS, None)
+        return f"made of {FRAME_WORDS[tree.frames]}"
+
+    def unfold(self, row: int) -> str:
+        """Opens the path of most bytes below a row, or closes all if that is open."""
+        tree = self._tree()
+        lines = self.lines(CALLS)
+        if not isinstance(lines, CallLines) or not len(lines):
+            return ""
+        node = lines.nodes[min(row, len(lines) - 1)]
+        if node.is_open or not node.opens:
+            tree.close_all()
+        else:
+            tree.open_chain(node.path, share=_HOT)
+        self._made.pop(CALLS, None)
+        return ""
+
+    def _tree(self) -> CallTree:
+        self.lines(CALLS)
+        return self._walk.here.calls
+
+    def _make(self, number: int, here: OneDevice) -> Lines:
+        if number == TENSORS:
+            return TensorLines(here, here.at, self.text, self._order, self._backwards)
+        if number == FINDINGS:
+            return FindingLines(self._report, self.text, self._error)
+        if number == CALLS:
+            self._weigh(here)
+            return CallLines(here)
+        return MapLines(here, here.at, self._map_order, self._opened)
+
+    def _weigh(self, here: OneDevice) -> None:
+        """Gives the tree the tensors of the moment; the first time it is opened along the path of most bytes."""
+        here.calls.weigh(here.live.at(here.at, self.text).rows)
+        if here.device.device not in self._unfolded and here.calls.total_bytes:
+            self._unfolded.add(here.device.device)
+            here.calls.open_chain((), share=_HOT)

@@ -1,0 +1,278 @@
+"""The screen with what its keys and the mouse do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.widgets import Input
+
+from memdiag.screen import curve_lines, keys
+from memdiag.screen.lines import short
+from memdiag.screen.lists import TITLES, Lists
+from memdiag.screen.parts import Parts
+from memdiag.screen.pieces import Drawn, Popup
+from memdiag.screen.rows import Rows
+from memdiag.screen.walk import PAN, ZOOM, Kind
+
+_PAGE_KEPT = 1  # rows of a page that stay in sight
+
+
+class MainScreen(Parts, inherit_bindings=False):
+    """Everything but the windows over it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding(key, action, show=False) for key, action in keys.all_keys()]
+
+    # ----------------------------------------------------------------------------------------------------------------- time
+
+    def _plot(self) -> int:
+        return curve_lines.plot_width(self.size.width)
+
+    def action_columns(self, number: int) -> None:
+        """Goes some columns on, or back."""
+        if self._walk is not None:
+            self._moved(self._walk.by_columns(number, self._plot()))
+
+    def action_events(self, number: int) -> None:
+        """Goes some events on, or back."""
+        if self._walk is not None:
+            self._moved(self._walk.by_events(number))
+
+    def action_peak(self) -> None:
+        """Goes to a peak."""
+        if self._walk is not None:
+            self._moved(self._walk.to_peak())
+
+    def action_next(self, kind: Kind) -> None:
+        """Goes to the next event of a kind."""
+        if self._walk is not None:
+            self._moved(self._walk.to_next(kind))
+
+    def action_previous(self, kind: Kind) -> None:
+        """Goes to the event of a kind before this."""
+        if self._walk is not None:
+            self._moved(self._walk.to_next(kind, back=True))
+
+    def action_zoom(self, way: int) -> None:
+        """Zooms in or out around the moment."""
+        if self._walk is not None:
+            self._say(self._walk.zoom(1 / ZOOM if way > 0 else ZOOM))
+            self._redraw()
+
+    def action_whole(self) -> None:
+        """Shows the whole trace."""
+        if self._walk is not None:
+            self._say(self._walk.zoom_out_fully())
+            self._redraw()
+
+    def action_pan(self, way: int) -> None:
+        """Moves what the timeline shows."""
+        if self._walk is not None:
+            self._say(self._walk.pan(way * PAN))
+            self._redraw()
+
+    def action_device(self) -> None:
+        """Shows the next device."""
+        if self._walk is not None:
+            self._moved(self._walk.next_device())
+
+    def on_drawn_clicked(self, message: Drawn.Clicked) -> None:
+        """Follows the mouse."""
+        name, walk = message.drawn.id, self._walk
+        if walk is None:
+            return
+        column = min(max(message.x - curve_lines.LABEL - 1, 0), self._plot() - 1)
+        if name == "curve" and message.by and len(walk.here.window):
+            self._say(walk.zoom(1 / ZOOM if message.by > 0 else ZOOM, walk.here.window.event_of(column, self._plot())))
+            self._redraw()
+        elif name == "curve" and not message.by:
+            self._moved(walk.to_column(column, self._plot()))
+        elif name == "tabs" and not message.by:
+            place = message.x
+            for number, title in enumerate(self._tab_titles()):
+                if 0 <= place < len(title):
+                    self._show_list(number, keep=False)
+                place -= len(title)
+        elif name == "keys" and not message.by:
+            self._click_key(message.x - 1)
+
+    def _click_key(self, place: int) -> None:
+        for words, action in keys.bottom_line(self.size.width - 1):
+            if 0 <= place < len(words):
+                self.run_worker(self.run_action(action))
+            place -= len(words) + 2
+
+    # ---------------------------------------------------------------------------------------------------------------- lists
+
+    def action_show(self, number: int) -> None:
+        """Shows a list."""
+        self._show_list(number, keep=False)
+
+    def action_turn(self, by: int) -> None:
+        """Shows the next list."""
+        self._show_list((self._number + by) % len(TITLES), keep=False)
+
+    def action_rows(self, by: int) -> None:
+        """Moves the cursor of the list."""
+        self.rows.move(by)
+
+    def action_pages(self, by: int) -> None:
+        """Moves the cursor by a page."""
+        self.rows.move(by * max(self.rows.page - _PAGE_KEPT, 1))
+
+    def action_first_row(self) -> None:
+        """Goes to the first row."""
+        self.rows.move_to(0)
+
+    def action_last_row(self) -> None:
+        """Goes to the last row."""
+        self.rows.move_to(len(self.rows.lines) - 1)
+
+    def on_rows_chosen(self) -> None:
+        """A row was clicked."""
+        self.action_choose()
+
+    def on_rows_titled(self, message: Rows.Titled) -> None:
+        """The title of a column was clicked: rows are ordered by it."""
+        if self._lists is not None and self._lists.order_by(self._number, message.x, self.size.width):
+            self._show_list(self._number, keep=False)
+
+    def action_choose(self) -> None:
+        """Opens a row: in the tree and the map in place, elsewhere in a window."""
+        if self._lists is None or not len(self.rows.lines):
+            return
+        if self._lists.toggle(self._number, self.rows.cursor):
+            self._show_list(self._number)
+        else:
+            self.action_detail()
+
+    def action_detail(self) -> None:
+        """Shows all there is to say of a row."""
+        lines = self.rows.lines
+        if self._lists is None or not 0 <= self.rows.cursor < len(lines):
+            return
+        text = lines.detail(self.rows.cursor)
+        if text is not None:
+            copies = self._lists.changes(self._number, self.rows.cursor)
+            self.app.push_screen(Popup(TITLES[self._number], text, tuple(copies)), self._copied)
+
+    def action_copy(self) -> None:
+        """Copies the first line that a finding's fixes change."""
+        changes = self._lists.changes(self._number, self.rows.cursor) if self._lists is not None and len(self.rows.lines) else []
+        if changes:
+            self._copied(changes[0])
+        else:
+            self._say("nothing to copy here: findings have lines to copy")
+
+    def _copied(self, line: str | None) -> None:
+        if line:
+            self.viewer.copy_line(line)
+            self._say(f"copied, and printed at the end: {short(line, 200)}")
+
+    def action_order(self) -> None:
+        """Orders the list by the next column."""
+        self._ordered(self._lists is not None and self._lists.next_order(self._number))
+
+    def action_backwards(self) -> None:
+        """Orders the list the other way about."""
+        self._ordered(self._lists is not None and self._lists.turn_order(self._number))
+
+    def _ordered(self, changed: bool) -> None:
+        if changed:
+            self._show_list(self._number, keep=False)
+        else:
+            self._say("only Tensors and Map can be ordered")
+
+    def action_invert(self) -> None:
+        """Turns the tree of calls about."""
+        self._arranged(lambda lists: lists.invert())
+
+    def action_frames(self) -> None:
+        """Chooses which frames the tree is made of."""
+        self._arranged(lambda lists: lists.next_frames())
+
+    def action_unfold(self) -> None:
+        """Opens the path of most bytes, or closes all."""
+        self._arranged(lambda lists: lists.unfold(self.rows.cursor))
+
+    # ------------------------------------------------------------------------------------------------------------ questions
+
+    def action_ask_filter(self) -> None:
+        """Asks for words to look for."""
+        if self._lists is None:
+            return
+        if TITLES[self._number] not in {"Tensors", "Findings", "Calls"}:
+            self._show_list(0, keep=False)
+        self._ask("filter", self._lists.text)
+
+    def action_ask_event(self) -> None:
+        """Asks for an event."""
+        if self._walk is not None:
+            self._ask("event", "")
+
+    def _ask(self, what: str, text: str) -> None:
+        self._asking = what
+        asked = self.query_one(Input)
+        asked.placeholder = {
+            "filter": "words that must be there; >64MiB, <1KiB; Enter keeps, Esc shows all",
+            "event": "the number of an event, 50%, step 3, peak, oom, start, end",
+        }[what]
+        asked.value = text
+        asked.cursor_position = len(text)
+        asked.disabled = False
+        self.add_class("asking")
+        self.set_focus(asked)  # at once: the next keys belong to it
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Looks for the words while they are typed."""
+        if self._asking == "filter" and self._lists is not None and event.value != self._lists.text:
+            self._lists.text = event.value
+            self._moved()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Goes where the text says."""
+        asking = self._asking
+        self._answered()
+        if asking == "event" and self._walk is not None:
+            self._moved(self._walk.to_text(event.value))
+
+    def _answered(self) -> None:
+        self._asking = ""
+        self.remove_class("asking")
+        self.set_focus(None)
+        self.query_one(Input).disabled = True
+
+    def action_no_filter(self) -> None:
+        """Leaves the question, and shows all rows."""
+        if self._asking == "event":
+            self._answered()
+            return
+        self._answered()
+        if self._lists is not None and self._lists.text:
+            self._lists.text = ""
+            self._moved()
+        elif self._said:
+            self._say("")
+
+    # -------------------------------------------------------------------------------------------------------------- program
+
+    def action_help(self) -> None:
+        """Shows the keys."""
+        self.app.push_screen(Popup("Keys", keys.help_text()))
+
+    def action_quit(self) -> None:
+        """Ends."""
+        self.app.exit()
+
+    def action_suspend(self) -> None:
+        """Goes back to the shell."""
+        self.app.action_suspend_process()
+
+    def _arranged(self, change: Callable[[Lists], str]) -> None:
+        if self._lists is None:
+            return
+        if TITLES[self._number] != "Calls":
+            self._show_list(TITLES.index("Calls"), keep=False)
+        self._say(change(self._lists))
+        self._show_list(self._number)

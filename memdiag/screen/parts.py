@@ -1,0 +1,207 @@
+"""The screen: a timeline on top, what there is to say of the moment, one list at a time below, keys at the bottom."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from rich.text import Text
+from textual import events
+from textual.app import ComposeResult
+from textual.screen import Screen
+from textual.timer import Timer
+from textual.widgets import Input
+
+from memdiag.findings import Report
+from memdiag.screen import curve_lines, keys
+from memdiag.screen.lines import DIM, STRONG, Said, joined, short
+from memdiag.screen.lists import TITLES, Lists
+from memdiag.screen.pieces import Drawn
+from memdiag.screen.rows import Rows
+from memdiag.screen.status_lines import NUM_LINES, status
+from memdiag.screen.walk import Walk
+from memdiag.units import plural
+
+if TYPE_CHECKING:
+    from memdiag.screen.app import Viewer
+
+_LEAST_CURVE, _MOST_CURVE = 5, 18
+
+
+class Parts(Screen[None], inherit_bindings=False):
+    """Everything but the windows over it.
+
+    Args:
+        name_of_file: What is being read.
+        delay: Seconds of rest before lists follow the moment.
+    """
+
+    DEFAULT_CSS = f"""
+    Parts {{ layout: vertical; overflow: hidden; }}
+    Parts > Drawn {{ height: 1; }}
+    #title {{ background: $panel; }}
+    #curve {{ height: 8; }}
+    #status {{ height: {NUM_LINES}; }}
+    #tabs, #keys {{ background: $panel; }}
+    #list {{ height: 1fr; }}
+    #ask {{ display: none; height: 1; border: none; padding: 0 1; background: $panel; }}
+    Parts.asking #ask {{ display: block; }}
+    Parts.asking #keys {{ display: none; }}
+    """
+
+    AUTO_FOCUS = ""
+
+    def __init__(self, name_of_file: str, delay: float) -> None:
+        super().__init__()
+        self._name_of_file = name_of_file
+        self._delay = delay
+        self._walk: Walk | None = None
+        self._lists: Lists | None = None
+        self._busy = "reading …"
+        self._said = ""
+        self._waiting: Timer | None = None
+        self._asking = ""
+        self._number = 0
+
+    def compose(self) -> ComposeResult:
+        """Makes the parts."""
+        yield Drawn(self._title_line, "title")
+        yield Drawn(self._curve, "curve")
+        yield Drawn(self._status, "status")
+        yield Drawn(self._tabs, "tabs")
+        yield Rows(Said([]), "list")
+        yield Drawn(self._keys, "keys")
+        # Disabled as long as nothing is asked: it would take the keys.
+        yield Input(id="ask", select_on_focus=False, disabled=True)
+
+    @property
+    def viewer(self) -> Viewer:
+        """The program."""
+        return cast("Viewer", self.app)
+
+    @property
+    def rows(self) -> Rows:
+        """The list."""
+        return self.query_one("#list", Rows)
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Gives the timeline its share of the height."""
+        height = min(max(event.size.height // 3, _LEAST_CURVE), _MOST_CURVE)
+        self.query_one("#curve").styles.height = height
+        if self._lists is not None:
+            self._lists.about.set_width(event.size.width - 1)
+            self.rows.put(self._lists.lines(self._number))
+
+    # ---------------------------------------------------------------------------------------------- what is told from outside
+
+    def say_busy(self, seconds: float) -> None:
+        """Shows that something goes on, and for how long."""
+        self._busy = f"{'diagnosing' if self._walk else 'reading'} … {seconds:.0f} s"
+        self.query_one("#title", Drawn).again()
+        if self._walk is None:
+            self.query_one("#curve", Drawn).again()
+
+    def show_trace(self, walk: Walk) -> None:
+        """Shows a trace: all but findings."""
+        self._walk = walk
+        self._lists = Lists(walk)
+        self._lists.about.set_width(self.size.width - 1)
+        self._show_list(0)
+        self._redraw()
+
+    def show_report(self, report: Report | None, error: str) -> None:
+        """Shows what was found."""
+        self._busy = ""
+        if self._lists is None:
+            return
+        self._lists.take(report, short(error, 400))
+        self._lists.about.set_width(self.size.width - 1)
+        self._refill()
+        self._redraw()
+
+    # ------------------------------------------------------------------------------------------------------------ the lines
+
+    def _title_line(self, width: int, _: int) -> list[Text]:
+        parts = ["memdiag view", self._name_of_file]
+        if self._walk is not None:
+            trace, device = self._walk.trace, self._walk.here.device
+            parts.append(f"device {device.device}" + (f" of {self._walk.num_devices}" if self._walk.num_devices > 1 else ""))
+            parts.append(
+                short(f"{trace.backend or 'unknown backend'}{f', torch {trace.torch_version}' if trace.torch_version else ''}", 40)
+            )
+            parts.append(plural(device.num_events, "event"))
+        busy = f" {self._busy} " if self._busy else ""
+        return [Text(joined(parts, width - len(busy)).ljust(width - len(busy)), style=STRONG).append(busy, "reverse")]
+
+    def _curve(self, width: int, height: int) -> list[Text]:
+        if self._walk is None:
+            words = [f"reading {self._name_of_file}", self._busy]
+            return [*[Text()] * (height // 2 - 1), *(Text(short(line, width).center(width)) for line in words)]
+        here = self._walk.here
+        return curve_lines.draw(here.device, here.places, here.window, here.at, width, height)
+
+    def _status(self, width: int, _: int) -> list[Text]:
+        if self._walk is None:
+            return []
+        lines = status(self._walk, width)
+        if self._said:
+            lines[-1] = Text(joined([self._said], width), style="reverse")
+        return lines
+
+    def _tabs(self, width: int, _: int) -> list[Text]:
+        line = Text(no_wrap=True)
+        for place, words in enumerate(self._tab_titles()):
+            line.append(words, "bold reverse" if place == self._number else "")
+        if self._lists is not None:
+            summary = self._lists.summary(self._number)
+            room = width - line.cell_len - 2
+            line.append("  ").append(joined(summary.split(" · "), room) if room > 8 else "", DIM)
+        return [line]
+
+    def _tab_titles(self) -> list[str]:
+        found = "" if self._lists is None or self._lists.findings.report is None else f" ({len(self._lists.findings.report.findings)})"
+        return [f" {number + 1} {title}{found if title == 'Findings' else ''} " for number, title in enumerate(TITLES)]
+
+    def _keys(self, width: int, _: int) -> list[Text]:
+        line = Text(" ", no_wrap=True)
+        for words, _action in keys.bottom_line(width - 1):
+            key, what = words.split(" ", 1)
+            line.append(key, STRONG).append(f" {what}  ", DIM)
+        return [line]
+
+    # --------------------------------------------------------------------------------------------------- drawing what changed
+
+    def _redraw(self) -> None:
+        """Draws all but the list anew."""
+        for drawn in self.query(Drawn):
+            drawn.again()
+
+    def _moved(self, said: str = "") -> None:
+        """The moment or the stretch changed: timeline and status follow at once, the list after a rest."""
+        self._said = said
+        self._redraw()
+        if self._waiting is not None:
+            self._waiting.stop()
+            self._waiting = None
+        if self._delay:
+            self._waiting = self.set_timer(self._delay, self._refill)
+        else:
+            self._refill()
+
+    def _refill(self) -> None:
+        """Makes the list anew for the moment."""
+        if self._lists is None:
+            return
+        self._show_list(self._number)
+
+    def _show_list(self, number: int, *, keep: bool = True) -> None:
+        if self._lists is None:
+            return
+        self._number = number
+        rows = self.rows
+        rows.has_cursor = TITLES[number] != "About"
+        rows.put(self._lists.lines(number), keep=keep)
+        self.query_one("#tabs", Drawn).again()
+
+    def _say(self, said: str) -> None:
+        self._said = said
+        self.query_one("#status", Drawn).again()
