@@ -11,23 +11,21 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from memdiag.allocator.captures import kinds_of_pools
 from memdiag.allocator.causes import Divergence, divergence
 from memdiag.allocator.comparing import Comparison, Recorded, compare
 from memdiag.allocator.fitting import fit_limit
-from memdiag.allocator.from_trace import described, resumed
+from memdiag.allocator.from_trace import resumed
 from memdiag.allocator.limits import Limits
+from memdiag.allocator.readings import Reading
 from memdiag.allocator.recorded_settings import RecordedSettings, Shares, recorded_settings
 from memdiag.allocator.result import Replay
 from memdiag.allocator.workload import Workload
-from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.table import Array
 
 # Steps that are replayed at once after a difference; twice as many after each stretch without one.
 _FIRST_STRETCH = 256
-_MOST_KINDS = 48  # of private pools, and captures that use one, told one by one
-_MOST_ASKED = 16  # calls of empty_cache that do not look like any, and are told one by one
+_MOST_READINGS = 64  # a step each: what a recording leaves open is settled difference by difference
 # With so many differences the model is not that of the recording: what is left is counted from single replays of longer stretches.
 _MOST_DIFFERENCES = 2000
 
@@ -105,42 +103,37 @@ def described_best(trace: Trace, device: DeviceTrace, replayer: Replayer | None 
     Why memory was given back is not always told: by a request that was refused, by garbage collection, by the program. Where a replay
     differs on that, it is tried the other way; what fits better is taken. So it is with the kinds of private pools.
     """
-    workload, limits = described(trace, device)
-    found = calibrate_workload(trace, device, workload, limits, replayer)
-    if found.is_exact or not device.has_addresses:
-        return workload, found
+    reading = Reading()
+    best = _read(trace, device, reading, replayer)
+    if best[1].is_exact or not device.has_addresses:
+        return best
     ways: tuple[bool | None, ...] = (None, False, True) if Shares.of(trace, device).threshold else (None,)
     for collects in ways:
-        asked_for: tuple[int, ...] = ()
-        first = found.first
-        while len(asked_for) <= _MOST_ASKED:
-            if asked_for or collects is not None:
-                other, limits = described(trace, device, collects=collects, asked_for=asked_for)
-                tried = calibrate_workload(trace, device, other, limits, replayer)
-                first = tried.first
-                if (tried.exact_fraction or 0.0) > (found.exact_fraction or 0.0):
-                    workload, found = other, tried
-            if first is None or not first.lacks_release or first.event in asked_for or device.events.action[first.event] != schema.ALLOC:
+        reading = Reading(collects)
+        workload, found = best if collects is None else _read(trace, device, reading, replayer)
+        for _ in range(_MOST_READINGS):
+            if found.first is None:
                 break
-            asked_for = (*asked_for, first.event)
-    return _with_kinds_of_pools(trace, device, workload, found, replayer)
+            others = [(other, *_read(trace, device, other, replayer)) for other in reading.others(device, workload, found.first)]
+            other = max(others, key=lambda each: _rank(each[2]), default=None)
+            if other is None or _rank(other[2]) <= _rank(found):
+                break
+            reading, workload, found = other
+        if _rank(found) > _rank(best[1]):
+            best = workload, found
+        if best[1].is_exact:
+            break
+    return best
 
 
-def _with_kinds_of_pools(
-    trace: Trace, device: DeviceTrace, workload: Workload, found: Calibration, replayer: Replayer | None
-) -> tuple[Workload, Calibration]:
-    """Tries of which kind private pools are, where a replay differs in them first: not cut; of graphs being captured, always or then."""
-    for _ in range(_MOST_KINDS):
-        if found.first is None:
-            break
-        better = [
-            (way, calibrate_workload(trace, device, way, found.limits, replayer)) for way in kinds_of_pools(workload, found.first.event)
-        ]
-        better = [each for each in better if (each[1].exact_fraction or 0.0) > (found.exact_fraction or 0.0)]
-        if not better:
-            break
-        workload, found = max(better, key=lambda each: each[1].exact_fraction or 0.0)
-    return workload, found
+def _read(trace: Trace, device: DeviceTrace, reading: Reading, replayer: Replayer | None) -> tuple[Workload, Calibration]:
+    workload, limits = reading.described(trace, device)
+    return workload, calibrate_workload(trace, device, workload, limits, replayer)
+
+
+def _rank(found: Calibration) -> tuple[float, int]:
+    """How well a reading fits: by how much is as recorded, then by how late the first difference is."""
+    return found.exact_fraction or 0.0, found.first.event if found.first else 1 << 62
 
 
 def calibrate_workload(

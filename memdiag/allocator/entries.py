@@ -35,7 +35,8 @@ class Failures:
         begins: First event of it.
         before: Bytes reserved before it.
         hidden: Bytes of the device behind what was held then, beyond what is reserved: it gives whole pages of 2 MiB.
-        need: Bytes that it wanted in addition.
+        need: Bytes that it wanted in addition, as a limit of the process counts them.
+        mapped: Bytes that it wanted of the device at most: an expandable segment grows by whole pages.
         failed: It failed for good.
         device_free: Bytes that the driver had left, as an oom entry says; -1: unknown.
         oom_at: Events of those that failed for good.
@@ -48,6 +49,7 @@ class Failures:
     before: Array
     hidden: Array
     need: Array
+    mapped: Array
     failed: Array
     device_free: Array
     oom_at: Array
@@ -228,6 +230,15 @@ def _segment_bytes(layout: Layout, rounded: Array) -> Array:
     return np.where(rounded <= SMALL_LIMIT, SMALL_SEGMENT, large)
 
 
+def _mapped_bytes(device: DeviceTrace, layout: Layout, rounded: Array) -> Array:
+    """What the device must have for that, at most."""
+    if not (device.regions.expandable.any() or device.segments.expandable.any()):
+        return _segment_bytes(layout, rounded)
+    page = np.where(rounded <= SMALL_LIMIT, SMALL_SEGMENT, layout.large_segment)
+    mapped: Array = -(-rounded // page) * page
+    return mapped
+
+
 def _reserved_before(device: DeviceTrace, begins: Array) -> Array:
     before: Array = np.where(begins > 0, device.usage.reserved[np.maximum(begins - 1, 0)], device.start["reserved"])
     return before
@@ -319,7 +330,7 @@ def _failures(device: DeviceTrace, parts: _Parts, retried: Array, layout: Layout
     hidden = _hidden_bytes(device, layout)
     return Failures(
         at=at, begins=begins, before=before, hidden=hidden[np.where(failed, at, begins - 1) + 1], hidden_after=hidden,
-        need=_segment_bytes(layout, rounded), failed=failed,
+        need=_segment_bytes(layout, rounded), mapped=_mapped_bytes(device, layout, rounded), failed=failed,
         device_free=np.where(failed, events.addr[at], -1), oom_at=at[failed], granted=granted, shares=shares,
     )  # fmt: skip
 

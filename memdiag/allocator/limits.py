@@ -92,7 +92,7 @@ def _own_limit(device: DeviceTrace, failures: Failures) -> tuple[int, tuple[int,
     reserved; failures while the driver had enough. It lies between what was granted and what was refused.
     """
     shares, failed = failures.shares, failures.failed
-    refused_with_room = failed & (failures.device_free >= failures.need)
+    refused_with_room = failed & (failures.device_free >= failures.mapped)
     collects = bool(shares.threshold) and not bool(failed.all())
     if not len(failures.at) or not (shares.fraction is not None or collects or refused_with_room.any()):
         return None
@@ -115,7 +115,7 @@ def _pieces(device: DeviceTrace, failures: Failures) -> list[tuple[int, int]]:
     events, reserved = device.events, device.usage.reserved
     opened = np.flatnonzero(np.isin(events.action, (schema.SEGMENT_ALLOC, schema.SEGMENT_MAP)))
     hidden = failures.hidden_after
-    needs = (-(-failures.need // SMALL_SEGMENT) * SMALL_SEGMENT).tolist()  # as the device would have given it
+    needs = (-(-failures.mapped // SMALL_SEGMENT) * SMALL_SEGMENT).tolist()  # as the device would have given it
     befores = (failures.before + failures.hidden).tolist()
     marks: list[tuple[int, int, int, int]] = [(int(at), int(reserved[at] + hidden[at + 1]), 1 << 62, -1) for at in opened.tolist()]
     for at, begins, before, need, failed, free in zip(
