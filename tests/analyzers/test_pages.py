@@ -48,6 +48,15 @@ def test_the_index_lists_every_page_with_its_title(root, pages):
 
 def test_links_between_pages_lead_somewhere(root):
     folder = root / "docs"
-    for path in [folder / "fragmentation.md", *(folder / "findings").glob("*.md")]:
+    for path in [folder / "fragmentation.md", folder / "hygiene.md", *(folder / "findings").glob("*.md")]:
         for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8")):
             assert (path.parent / target).exists(), f"{path.name}: {target}"
+
+
+def test_every_habit_is_looked_for_somewhere(root):
+    rows = re.findall(r"^\| (\d+) \| ([^|]+) \|(.*)\|$", (root / "docs" / "hygiene.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert [int(number) for number, _, _ in rows] == list(range(1, 15))
+    for _, habit, where in rows:
+        named = re.findall(r"\[(MD\d{3})\]\(findings/\1\.md\)", where)
+        assert named, habit
+        assert set(named) <= set(CODES) | set(LINT_RULES)
