@@ -1,4 +1,4 @@
-"""A simulated trace as a file: a genuine PyTorch snapshot, which opens in PyTorch's own viewer and in ``memdiag analyze``.
+"""A trace, simulated or not, as a file: a genuine PyTorch snapshot, which opens in PyTorch's own viewer and in ``memdiag analyze``.
 
 It holds builtin containers only, in pickle protocol 4. That it is simulated, of what and under which settings, stands under the extra key
 ``memdiag``, with marks that carry over phases, steps and the names of tensors.
@@ -7,6 +7,7 @@ It holds builtin containers only, in pickle protocol 4. That it is simulated, of
 from __future__ import annotations
 
 import pickle
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,22 +38,41 @@ def write_snapshot(path: Path, simulated: Simulated, replay: Replay) -> None:
 def snapshot(simulated: Simulated, replay: Replay) -> dict[str, Any]:
     """Returns a simulated trace as ``torch.cuda.memory._snapshot()`` would have given it."""
     trace, device = simulated.trace, simulated.device
-    frames = _Frames(trace.stacks)
-    entries = _entries(device, frames)
-    content: dict[str, Any] = {
-        "segments": _segments(device, frames),
-        "device_traces": [entries if number == device.device else [] for number in range(device.device + 1)],
-        "allocator_settings": _settings(trace, trace.layout),
-        "external_annotations": _annotations(trace),
-    }
-    content["memdiag"] = {
-        "format": _FORMAT, "memdiag_version": __version__, "backend": trace.backend, "torch_version": replay.torch_version,
-        "phantom": trace.phantom, "capacity_bytes": {device.device: replay.capacity_bytes} if replay.capacity_bytes is not None else None,
+    told = {
         "simulated": {
             "of": trace.path, "policy": replay.policy, "conf": replay.conf, "torch_version": replay.torch_version,
             "capacity_bytes": replay.capacity_bytes,
         },
-        **(_marks(trace, device) if trace.bases.get("phase") == "marks" else {}),  # phases that were inferred are inferred again
+    }  # fmt: skip
+    return as_pytorch_has_it(trace, (device,), torch_version=replay.torch_version, told=told)
+
+
+def as_pytorch_has_it(
+    trace: Trace, devices: Sequence[DeviceTrace], *, torch_version: str | None, told: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Returns a trace with addresses as ``torch.cuda.memory._snapshot()`` would have given it.
+
+    Args:
+        trace: The trace.
+        devices: Those of its devices that are wanted.
+        torch_version: Whose snapshot it is; None: unknown.
+        told: What else is said under the key ``memdiag``.
+    """
+    frames = _Frames(trace.stacks)
+    entries = {device.device: _entries(device, frames) for device in devices}
+    capacities = {device.device: device.capacity_bytes for device in devices if device.capacity_bytes is not None}
+    content: dict[str, Any] = {
+        "segments": [segment for device in devices for segment in _segments(device, frames)],
+        "device_traces": [entries.get(number, []) for number in range(max(entries, default=-1) + 1)],
+        "allocator_settings": _settings(trace, trace.layout),
+        "external_annotations": _annotations(trace),
+    }
+    # phases that were inferred are inferred again; marks of several devices would count each other's blocks
+    active = [device for device in devices if device.num_events]
+    marks = _marks(trace, active[0]) if trace.bases.get("phase") == "marks" and len(active) == 1 else {}
+    content["memdiag"] = {
+        "format": _FORMAT, "memdiag_version": __version__, "backend": trace.backend, "torch_version": torch_version,
+        "phantom": trace.phantom, "capacity_bytes": capacities or None, **told, **marks,
     }  # fmt: skip
     return content
 
@@ -80,6 +100,8 @@ def _entries(device: DeviceTrace, frames: _Frames) -> list[dict[str, Any]]:
     entries = []
     columns = (events[name].tolist() for name in ("action", "addr", "size", "stream", "time_us", "stack", "group"))
     for at, (action, addr, size, stream, time, stack, own) in enumerate(zip(*columns, strict=True)):
+        if action >= schema.UNKNOWN:  # no allocator logs these
+            continue
         group = int(own) if own >= 0 else opened.get(at, closed.get(at, -1))
         entry: dict[str, Any] = {
             "action": schema.ACTIONS[action],

@@ -2,9 +2,115 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
 from memdiag.errors import MemdiagError
+from memdiag.registry import EXPORTS, resolve
+
+if TYPE_CHECKING:
+    from memdiag.exports.model import Wanted
+
+_TABLES = ("csv", "parquet")
 
 
-def export() -> None:
-    """Write a trace in another tool's format."""
-    raise MemdiagError("memdiag export is being built", "")
+def export(
+    trace: Annotated[
+        Path | None,
+        typer.Argument(metavar="TRACE", help="A trace file or run directory; left out: the newest run here.", show_default=False),
+    ] = None,
+    *,
+    format: Annotated[
+        str | None,
+        typer.Option("--format", "-f", metavar="NAME", help=f"{', '.join(EXPORTS)}; left out: as -o ends.", show_default=False),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE|DIR", help="Write it there; left out: <trace>.<format's own ending> here.", show_default=False
+        ),
+    ] = None,
+    device: Annotated[int | None, typer.Option("--device", metavar="N", min=0, help="Only this device.", show_default=False)] = None,
+    table: Annotated[
+        list[str] | None,
+        typer.Option("--table", metavar="NAME,…", help="Of csv and parquet: tensors, events, stacks; left out: all.", show_default=False),
+    ] = None,
+    min_size: Annotated[
+        str | None,
+        typer.Option("--min-size", metavar="SIZE", help="Of perfetto: leave out smaller tensors, as 1MiB.", show_default=False),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print which files were written as JSON (docs/export.md).")] = False,
+) -> None:
+    """Write a trace in another tool's format.
+
+    perfetto: counters and slices for ui.perfetto.dev. speedscope: flame graphs of bytes by call stack. csv, parquet: tables of tensors,
+    events and stacks. snapshot: for PyTorch's own viewer.
+
+    Example: memdiag export trace.pkl -o trace.perfetto.json.gz
+
+    Exit code: 0 done, 2 it could not be done.
+    """
+    from memdiag.cli.choose import choose_trace, is_same
+    from memdiag.cli.loading import read_trace
+    from memdiag.cli.talk import busy, say, write_out
+
+    name = _format(format, output)
+    path = choose_trace(trace)
+    file = output if output is not None else Path(path.name.removesuffix(".gz")).with_suffix(resolve(EXPORTS[name]).SUFFIXES[0])
+    if output is None and is_same(file, path):
+        file = file.with_stem(f"{file.stem}-exported")
+    if is_same(file, path):
+        raise MemdiagError(f"-o {file}: this is the trace itself", "name another file")
+    if file.is_dir() and name not in _TABLES:
+        file = file / Path(path.name).with_suffix(resolve(EXPORTS[name]).SUFFIXES[0])
+    wanted = _wanted(name, device, table or [], min_size)
+    read = read_trace(path)
+    with busy(f"writing {file} …"):
+        try:
+            written = resolve(EXPORTS[name]).write(read, file, wanted)
+        except OSError as error:
+            raise MemdiagError(f"{file}: cannot be written: {error.strerror or error}", "check the directory and its mode") from None
+    for each in written:
+        say(f"wrote {each}")
+    if as_json:
+        import json
+
+        files = [{"file": str(each), "bytes": each.stat().st_size} for each in written]
+        write_out(json.dumps({"schema_version": 1, "format": name, "trace": read.path, "files": files}, indent=2) + "\n")
+
+
+def _format(given: str | None, output: Path | None) -> str:
+    """Returns the format that was named, else the one that a file so named is of."""
+    if given is not None:
+        if given not in EXPORTS:
+            from difflib import get_close_matches
+
+            close = get_close_matches(given.lower(), [*EXPORTS, "chrome"], 1, 0.5)
+            meant = f"did you mean {close[0].replace('chrome', 'perfetto')}? " if close else ""
+            raise MemdiagError(f"--format {given}: there is no such format", f"{meant}formats are {', '.join(EXPORTS)}")
+        return given
+    endings = {name: resolve(target).SUFFIXES for name, target in EXPORTS.items()}
+    if output is None:
+        raise MemdiagError("which format?", f"--format {'|'.join(EXPORTS)}, or -o with a file whose name ends in one of theirs")
+    found = [(len(ending), name) for name, own in endings.items() for ending in own if output.name.lower().endswith(ending)]
+    if not found:
+        known = "; ".join(f"{name}: {', '.join(own)}" for name, own in endings.items())
+        raise MemdiagError(f"-o {output}: what it ends in names no format", f"give --format, or one of these endings: {known}")
+    return max(found)[1]
+
+
+def _wanted(name: str, device: int | None, tables: list[str], min_size: str | None) -> Wanted:
+    from memdiag.exports.model import TABLES, Wanted
+    from memdiag.units import parse_bytes
+
+    chosen = tuple(dict.fromkeys(each.strip() for item in tables for each in item.split(",") if each.strip()))
+    for each in chosen:
+        if each not in TABLES:
+            raise MemdiagError(f"--table {each}: there is no such table", f"tables are {', '.join(TABLES)}")
+    if chosen and name not in _TABLES:
+        raise MemdiagError(f"--table is of {' and '.join(_TABLES)}, not of {name}", "leave it out")
+    if min_size is not None and name != "perfetto":
+        raise MemdiagError(f"--min-size is of perfetto, not of {name}", "leave it out")
+    return Wanted(device, chosen or TABLES, parse_bytes(min_size) if min_size is not None else 0)

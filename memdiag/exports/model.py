@@ -1,0 +1,88 @@
+"""What all exports share: what is asked for, files that are either whole or not there, and time as other tools want it.
+
+A format is a module with ``SUFFIXES`` (what its files end in, the default first) and ``write(trace, path, wanted) -> list[Path]``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import numpy as np
+
+from memdiag.errors import MemdiagError
+from memdiag.trace.model import DeviceTrace, Trace
+from memdiag.trace.table import Array
+
+TABLES = ("tensors", "events", "stacks")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What an export is asked for.
+
+    Attributes:
+        device: Only this device; None: all.
+        tables: Of csv and parquet: which of TABLES.
+        min_bytes: Of perfetto: tensors smaller than this are left out.
+    """
+
+    device: int | None = None
+    tables: tuple[str, ...] = TABLES
+    min_bytes: int = 0
+
+    def devices(self, trace: Trace) -> tuple[DeviceTrace, ...]:
+        """Returns the devices to write.
+
+        Raises:
+            MemdiagError: The one asked for is not in the trace.
+        """
+        found = tuple(device for device in trace.devices if self.device is None or device.device == self.device)
+        if not found and self.device is not None:
+            have = ", ".join(str(device.device) for device in trace.devices) or "none"
+            raise MemdiagError(f"device {self.device} is not in this trace", f"devices in it: {have}")
+        return found
+
+
+@contextlib.contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """Opens a file to write, compressed where its name ends in ``.gz``; it gets its name when all is written.
+
+    Raises:
+        MemdiagError: It cannot be written.
+    """
+    part = path.with_name(path.name + f".part{os.getpid()}")
+    try:
+        try:
+            with part.open("wb") as raw:
+                if path.suffix.lower() == ".gz":
+                    # no name and no time inside: the same trace gives the same bytes
+                    with gzip.GzipFile(filename="", mode="wb", compresslevel=5, fileobj=raw, mtime=0) as packed:
+                        yield cast(BinaryIO, packed)
+                else:
+                    yield raw
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+    except OSError as error:
+        raise MemdiagError(f"{path}: cannot be written: {error.strerror or error}", "check the directory, its mode and the space") from None
+
+
+def nanoseconds(device: DeviceTrace) -> tuple[Array, int | None]:
+    """Returns when each event was, ascending (int64, ns after the first), and when the first was (us; None: times are not known).
+
+    Clocks of recordings count microseconds, and several events fall into one: they are set apart by a nanosecond each, so that their order
+    stays. Without times, an event is a microsecond.
+    """
+    n, clock = device.num_events, device.events.time_us
+    if not n or (clock < 0).any():
+        return np.arange(n, dtype=np.int64) * 1000, None
+    clock = np.maximum.accumulate(clock)  # of entries that go back in time the order of the file counts
+    first = np.flatnonzero(np.append(True, clock[1:] != clock[:-1]))
+    rank = np.arange(n) - np.repeat(first, np.diff(np.append(first, n)))
+    return (clock - clock[0]) * 1000 + np.minimum(rank, 999), int(clock[0])

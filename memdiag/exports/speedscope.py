@@ -1,0 +1,94 @@
+"""Flame graphs for speedscope (https://www.speedscope.app): bytes by call stack at the peak, bytes x time, and all that was ever asked for.
+
+The file is speedscope's own JSON format (``file-format-schema.json``): frames once, then "sampled" profiles: lists of stacks, outermost
+frame first, with a weight each. Weights are whole bytes; bytes x time is in byte-milliseconds, or byte-events where times are not known.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from memdiag import __version__
+from memdiag.analyzers.context import Context
+from memdiag.analyzers.places import moment_name
+from memdiag.errors import MemdiagError
+from memdiag.exports.model import Wanted, whole_file
+from memdiag.render.text import plain
+from memdiag.trace.model import DeviceTrace, Trace
+from memdiag.trace.stacks import Stacks
+from memdiag.views.flame import by_stack
+
+SUFFIXES = (".speedscope.json",)
+_SCHEMA = "https://www.speedscope.app/file-format-schema.json"
+_LONGEST = 500
+_US = 1000  # in a millisecond
+
+
+def write(trace: Trace, path: Path, wanted: Wanted) -> list[Path]:
+    """Writes the profiles; returns the file."""
+    frames = _Frames(trace.stacks)
+    profiles = [profile for device in wanted.devices(trace) for profile in _profiles(trace, device, frames)]
+    if not profiles:
+        raise MemdiagError(f"{trace.path} holds no tensors: there is nothing to draw as a flame graph", "record while memory is used")
+    content = {
+        "$schema": _SCHEMA, "shared": {"frames": frames.shared}, "profiles": profiles, "name": plain(trace.path, _LONGEST),
+        "activeProfileIndex": 0, "exporter": f"memdiag {__version__}",
+    }  # fmt: skip
+    with whole_file(path) as file:
+        file.write(json.dumps(content, ensure_ascii=True, separators=(",", ":")).encode())
+    return [path]
+
+
+class _Frames:
+    """Frames as speedscope wants them, those that are used."""
+
+    def __init__(self, stacks: Stacks) -> None:
+        self._stacks = stacks
+        self._number: dict[int, int] = {}
+        self.shared: list[dict[str, Any]] = []
+
+    def of(self, stack: int) -> list[int]:
+        """Returns the frames of a stack, outermost first."""
+        if stack < 0:
+            return [self._of(-1)]
+        ids = self._stacks.frame_ids[self._stacks.offsets[stack] : self._stacks.offsets[stack + 1]].tolist()
+        return [self._of(frame) for frame in reversed(ids)] or [self._of(-1)]
+
+    def _of(self, frame: int) -> int:
+        if frame not in self._number:
+            self._number[frame] = len(self.shared)
+            if frame < 0:
+                self.shared.append({"name": "(no call stack)"})
+            else:
+                told = self._stacks.frames[frame]
+                entry: dict[str, Any] = {"name": plain(told.name, _LONGEST) or "(no name)"}
+                entry |= {"file": plain(told.filename, _LONGEST)} if told.filename else {}
+                entry |= {"line": told.line} if told.line > 0 else {}
+                self.shared.append(entry)
+        return self._number[frame]
+
+
+def _profiles(trace: Trace, device: DeviceTrace, frames: _Frames) -> list[dict[str, Any]]:
+    if not len(device.tensors):
+        return []
+    (view,) = Context(device=device.device).views(trace)
+    rows = by_stack(device, view.at)
+    known = bool((rows["byte_us"] >= 0).all())
+    time = rows["byte_us"] / _US if known else rows["byte_events"]
+    where = f"device {device.device}: " if len(trace.devices) > 1 else ""
+    columns = (
+        (f"{where}bytes at the peak, {moment_name(device, view.at)}", "bytes", rows["bytes_at"]),
+        (f"{where}bytes x time (byte-{'milliseconds' if known else 'events'})", "none", time.round()),
+        (f"{where}bytes asked for, freed or not", "bytes", rows["total_bytes"]),
+    )
+    found = []
+    for name, unit, weights in columns:
+        pairs = [(stack, int(weight)) for stack, weight in zip(rows["stack"].tolist(), weights.tolist(), strict=True) if weight >= 1]
+        if pairs:
+            found.append({
+                "type": "sampled", "name": name, "unit": unit, "startValue": 0, "endValue": sum(weight for _, weight in pairs),
+                "samples": [frames.of(stack) for stack, _ in pairs], "weights": [weight for _, weight in pairs],
+            })  # fmt: skip
+    return found
