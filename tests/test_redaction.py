@@ -147,6 +147,41 @@ def test_nothing_planted_comes_out(name, trace, tmp_path, capsys):
         assert "train" in text
 
 
+def test_a_recording_can_be_redacted_where_it_lies(trace):
+    from memdiag.sources import load
+    from memdiag.sources.redacted_file import redact_manifest, redact_run, redact_words
+
+    before = load(trace)
+    (trace.parent / "rank3.pkl").write_bytes(trace.read_bytes())
+    (trace.parent / "rank3.json").write_text(json.dumps({"argv": ["hunter2"], "trace": str(trace), "steps": 3}))
+    redact_run(str(trace.parent))
+    redact_words(str(trace.parent))
+    data = (trace.parent / "rank3.pkl").read_bytes() + (trace.parent / "rank3.json").read_bytes()
+    assert [secret for secret in SECRETS if secret.encode() in data] == []
+    assert json.loads((trace.parent / "rank3.json").read_text()) == {"trace": "run.pkl", "steps": 3}
+    after = load(trace.parent / "rank3.pkl")
+    assert (after.devices[0].usage.reserved == before.devices[0].usage.reserved).all()
+    assert (after.devices[0].tensors.name == before.devices[0].tensors.name).all()
+    manifest = {
+        "argv": ["hunter2"],
+        "cwd": HOME,
+        "host": "gpu-node-17",
+        "environment": {"PYTORCH_CUDA_ALLOC_CONF": "hunter2:1"},
+        "seconds": 1,
+    }
+    assert redact_manifest(manifest) == {"environment": {"PYTORCH_CUDA_ALLOC_CONF": ""}, "seconds": 1}
+
+
+def test_a_hostile_recording_is_refused_and_not_run(tmp_path):
+    from memdiag.errors import RefusedFile
+    from memdiag.sources.redacted_file import redact_snapshot
+
+    path = tmp_path / "rank0.pkl"
+    path.write_bytes(b"cos\nsystem\n(S'touch ran'\ntR.")
+    with pytest.raises(RefusedFile, match=r"os\.system"):
+        redact_snapshot(path)
+
+
 def test_a_message_is_redacted_as_well(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     log = tmp_path / "train.log"

@@ -58,7 +58,12 @@ class Run:
 def finish(folder: RunFolder, manifest: dict[str, Any], ended: Ended) -> Run:
     """Collects what the processes left, writes the manifest and the short name of the trace."""
     from memdiag.recorder import run_folder
+    from memdiag.redaction import is_on
 
+    if is_on():
+        from memdiag.sources.redacted_file import redact_run
+
+        redact_run(folder.path)
     processes, nested = _presence(folder.path)
     recorded = run_folder.statuses(folder.path)
     for status in recorded:
@@ -77,6 +82,11 @@ def finish(folder: RunFolder, manifest: dict[str, Any], ended: Ended) -> Run:
         "devices": _first(processes, "devices") or [], "versions": {**manifest["versions"], **versions},
         "ranks": [_relative(status, folder.path) for status in recorded], "processes": processes, "nested": nested,
     })  # fmt: skip
+    if is_on():
+        from memdiag.sources.redacted_file import redact_manifest, redact_words
+
+        manifest = redact_manifest(manifest)
+        redact_words(folder.path)
     run_folder.write_manifest(folder, manifest)
     return Run(folder, tuple(recorded), tuple(processes), single, tuple(nested), any_python, bool(manifest.get("phantom")))
 

@@ -64,7 +64,7 @@ def find_run(given: Path | None) -> RecordedRun:
         raise MemdiagError(f"{folder}: there is no run that could be repeated", _HOW)
     words = manifest.get("argv")
     if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
-        raise MemdiagError(f"{folder / MANIFEST}: it names no command", _HOW)
+        raise MemdiagError(f"{folder / MANIFEST}: it names no command", f"{_HOW}; with --redact it keeps no command")
     _check(folder, manifest, words)
     return RecordedRun(folder, manifest, tuple(Path(path) for path in traces(str(folder))))
 

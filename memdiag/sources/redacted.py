@@ -37,13 +37,16 @@ def _frame(frame: Frame) -> Frame:
 def _settings(value: Any) -> Any:
     """Returns settings with the keys of allocators only; of a variable's text, the pairs that an allocator knows."""
     if isinstance(value, Mapping):
-        return {redact_text(str(key)): _conf(item) if str(key).endswith("ALLOC_CONF") else _settings(item) for key, item in value.items()}
+        return {
+            redact_text(str(key)): conf_text(item) if str(key).endswith("ALLOC_CONF") else _settings(item) for key, item in value.items()
+        }
     if isinstance(value, list | tuple):
         return [_settings(item) for item in value]
     return redact_text(value) if isinstance(value, str) else value
 
 
-def _conf(text: Any) -> Any:
+def conf_text(text: Any) -> Any:
+    """Returns the text of an allocator's variable with the keys only that an allocator knows."""
     if not isinstance(text, str):
         return _settings(text)
     keys = {key for backend in _BACKENDS for key in known(backend, newest(backend))}

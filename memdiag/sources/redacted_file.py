@@ -1,0 +1,142 @@
+"""Recordings made to tell nobody whose they are, in place: the files of ``memdiag --redact record``.
+
+The file stays a genuine snapshot with all its events. As everywhere, nothing in it is executed: what is not a plain value is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from memdiag.errors import RefusedFile
+from memdiag.recorder.files import write_json
+from memdiag.recorder.run_folder import read_json
+from memdiag.redaction import note_homes, redact_path, redact_text
+from memdiag.sources.redacted import conf_text
+
+# Of the recorder's own key and of the manifest: what says who ran what, where. It goes as a whole.
+_PRIVATE = frozenset({"argv", "cwd", "host", "hostname", "user", "executable", "python", "prefix", "folder", "file"})
+_WORDS = frozenset({"action", "state", "segment_type", "compile_context"})  # of every entry: names that PyTorch gives
+
+
+def redact_snapshot(path: Path) -> None:
+    """Rewrites a snapshot without paths, users, command line and environment.
+
+    Raises:
+        RefusedFile: It is damaged, or holds something else than plain values.
+    """
+    try:
+        with path.open("rb") as file:
+            content = _Plain(file).load()
+    except (pickle.UnpicklingError, EOFError, ValueError, IndexError, KeyError, TypeError, AttributeError) as error:
+        raise RefusedFile(f"{path}: cannot be redacted: {error}", "delete it, or keep it to yourself") from None
+    redact_content(content)
+    scratch = path.with_name(f".{path.name}.redacted")
+    try:
+        with scratch.open("wb") as file:
+            pickle.dump(content, file, protocol=4)
+        scratch.replace(path)
+    finally:
+        with contextlib.suppress(OSError):
+            scratch.unlink()
+
+
+def redact_manifest(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the manifest of a run, or a part of it, as far as it tells of no one."""
+    kept = {key: value for key, value in manifest.items() if key not in _PRIVATE}
+    _Walk().visit(kept)
+    return kept
+
+
+def redact_content(content: Any) -> None:
+    """Changes the text in nested dicts and lists, each once."""
+    walk = _Walk()
+    walk.note(content)
+    walk.visit(content)
+
+
+class _Plain(pickle.Unpickler):
+    """Reads builtin containers, numbers, bytes and text."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Refuses every global there is."""
+        raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+
+
+class _Walk:
+    """Goes through nested containers; equal texts are looked at once, containers that are shared as well."""
+
+    def __init__(self) -> None:
+        self._seen: set[int] = set()
+        self._texts: dict[tuple[bool, str], str] = {}
+
+    def note(self, value: Any) -> None:
+        """Remembers the users whose homes are in frames, so that their names go everywhere."""
+        paths: set[str] = set()
+        _each_filename(value, paths.add, set())
+        note_homes(paths)
+
+    def visit(self, value: Any) -> None:
+        """Changes a container in place."""
+        if id(value) in self._seen:
+            return
+        if isinstance(value, dict):
+            self._seen.add(id(value))
+            for key in [key for key in value if key in _PRIVATE]:
+                del value[key]
+            for key, item in list(value.items()):
+                value[key] = self._changed(key, item)
+        elif isinstance(value, list):
+            self._seen.add(id(value))
+            for row, item in enumerate(value):
+                if isinstance(item, str | dict | list | tuple):
+                    value[row] = self._changed("", item)
+
+    def _changed(self, key: object, item: Any) -> Any:
+        if isinstance(item, str):
+            if key in _WORDS:
+                return item
+            if isinstance(key, str) and key.endswith("ALLOC_CONF"):
+                return conf_text(item)
+            return self._text(item, is_path=key == "filename")
+        if key == "environment" and isinstance(item, dict):
+            return {name: conf_text(text) for name, text in item.items() if str(name).endswith("ALLOC_CONF")}
+        if isinstance(item, tuple):
+            return tuple(self._changed("", each) for each in item) if any(isinstance(each, str | dict | list) for each in item) else item
+        if isinstance(item, dict | list):
+            self.visit(item)
+        return item
+
+    def _text(self, text: str, *, is_path: bool) -> str:
+        if (is_path, text) not in self._texts:
+            self._texts[is_path, text] = redact_path(text) if is_path else redact_text(text)
+        return self._texts[is_path, text]
+
+
+def _each_filename(value: Any, take: Callable[[str], None], seen: set[int]) -> None:
+    if not isinstance(value, dict | list) or id(value) in seen:
+        return
+    seen.add(id(value))
+    if isinstance(value, dict) and isinstance(value.get("filename"), str):
+        take(value["filename"])
+    for item in value.values() if isinstance(value, dict) else value:
+        _each_filename(item, take, seen)
+
+
+def redact_run(folder: str) -> None:
+    """Redacts every trace in the folder of a run."""
+    for path in sorted(Path(folder).glob("rank*.pkl")):
+        if path.is_file() and not path.is_symlink() and os.access(path, os.W_OK):
+            redact_snapshot(path)
+
+
+def redact_words(folder: str) -> None:
+    """Redacts what its processes said of themselves (``rank<k>.json``)."""
+    for path in sorted(Path(folder).glob("rank*.json")):
+        content = read_json(str(path))
+        if content is not None:
+            write_json(str(path), redact_manifest(content))
