@@ -62,12 +62,13 @@ def read_baseline(path: Path) -> dict[str, Entry]:
     if told.get("schema_version") != SCHEMA_VERSION:
         raise MemdiagError(f"{path}: written by another version of memdiag ({told.get('memdiag_version')})", _HINT)
     try:
-        return {str(key): _entry(entry) for key, entry in told["traces"].items()}
+        return {str(key): entry_from(entry) for key, entry in told["traces"].items()}
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
         raise MemdiagError(f"{path}: this baseline is damaged", _HINT) from None
 
 
-def _entry(told: Mapping[str, Any]) -> Entry:
+def entry_from(told: Mapping[str, Any]) -> Entry:
+    """Returns an entry of the file; a malformed one raises KeyError, TypeError or ValueError."""
     sites = told["sites"]
     return Entry(
         metrics={str(name): _number(value) for name, value in told["metrics"].items()},
@@ -112,7 +113,7 @@ def write_baseline(path: Path, entries: Mapping[str, Entry]) -> None:
     told = {
         "schema_version": SCHEMA_VERSION,
         "memdiag_version": __version__,
-        "traces": {key: _told(entries[key]) for key in sorted(entries)},
+        "traces": {key: told_of(entries[key]) for key in sorted(entries)},
     }
     beside = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
@@ -123,7 +124,8 @@ def write_baseline(path: Path, entries: Mapping[str, Entry]) -> None:
         raise MemdiagError(f"{path}: cannot be written: {error.strerror or error}", "check the directory and its mode") from None
 
 
-def _told(entry: Entry) -> dict[str, Any]:
+def told_of(entry: Entry) -> dict[str, Any]:
+    """Returns an entry as it stands in the file."""
     return {
         "facts": dict(entry.facts),
         "metrics": dict(entry.metrics),

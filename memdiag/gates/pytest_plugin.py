@@ -1,0 +1,164 @@
+"""The plugin for pytest: ``@pytest.mark.memdiag(peak="2GiB")`` records a test on the device there is, and fails it if it needs more.
+
+It is loaded into every run of pytest in an environment that has memdiag: so it imports nothing but pytest until a test has the marker,
+and what goes wrong in it is told as the result of that test, never as an error of the run.
+
+A test is recorded from before its fixtures are made to the end of its call. It is judged when pytest makes its report, and not by raising
+something in the test: so the report is the words of ``memdiag check``, without a traceback through this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from memdiag.gates.recorded_test import Outcome, RecordedTest
+
+_MARKER = (
+    "memdiag(peak='2GiB', stranded='5%', ooms=0, …, backend='cpu'): record this test and fail it if it needs more; "
+    "metrics as in memdiag check"
+)
+_CARRIED = "memdiag_entry"  # on a report, also from another process: what a baseline keeps of a test
+
+
+class State:
+    """What one run of pytest knows: the baseline, and what has been measured."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.running: dict[str, RecordedTest] = {}
+        self.measured: dict[str, dict[str, Any]] = {}
+        self.said: list[str] = []
+
+    def path(self, option: str) -> Path | None:
+        """Returns a file or folder of the command line, below the folder that pytest was started in."""
+        given = self.config.getoption(option)
+        return Path(self.config.invocation_params.dir, given) if given else None
+
+
+_STATE = pytest.StashKey[State]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds the options."""
+    group = parser.getgroup("memdiag", "memory of tests that are marked with @pytest.mark.memdiag")
+    group.addoption("--memdiag-dir", metavar="DIR", default="memdiag-tests", help="keep traces of tests that fail there (memdiag-tests)")
+    group.addoption("--memdiag-baseline", metavar="FILE", help="hold marked tests against this file as well (docs/check.md)")
+    group.addoption("--memdiag-update", action="store_true", help="write the baseline anew for the tests that run")
+    group.addoption("--memdiag-tolerance", action="append", metavar="2%|NAME=VALUE", help="what may be more than in the baseline (1%%)")
+    group.addoption(
+        "--memdiag-unable", choices=("fail", "skip"), default="fail", help="what becomes of a marked test that cannot be judged (fail)"
+    )
+    group.addoption("--no-memdiag", action="store_true", help="do not record marked tests")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Registers the marker.
+
+    Raises:
+        pytest.UsageError: ``--memdiag-update`` without a baseline.
+    """
+    config.addinivalue_line("markers", _MARKER)
+    config.stash[_STATE] = State(config)
+    if config.getoption("--memdiag-update"):
+        if not config.getoption("--memdiag-baseline"):
+            raise pytest.UsageError("--memdiag-update is about a baseline: add --memdiag-baseline FILE")
+        config.pluginmanager.register(Collector(config.stash[_STATE]), "memdiag-collector")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Begins to record a marked test, before its fixtures are made."""
+    if item.get_closest_marker("memdiag") is None or item.config.getoption("--no-memdiag"):
+        return
+    from memdiag.gates.recorded_test import RecordedTest
+
+    wanted: dict[str, Any] = {}
+    positional = ()
+    for marker in reversed(list(item.iter_markers("memdiag"))):  # those of the class and module first
+        wanted |= marker.kwargs
+        positional += marker.args
+    state = item.config.stash[_STATE]
+    state.running[item.nodeid] = RecordedTest.begin(item.nodeid, wanted, positional)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, None]:
+    """Ends the recording with the call of the test (or with a setup that failed), and judges the test if it passed."""
+    outcome = yield
+    state = item.config.stash.get(_STATE, None)
+    running = state.running.pop(item.nodeid, None) if state is not None and state.running and _is_over(call) else None
+    if running is None or state is None:
+        return
+    running.end()
+    report: pytest.TestReport = outcome.get_result()
+    if call.when != "call" or report.outcome == "skipped":
+        running.discard()
+        return
+    judged = running.judge(
+        state.path("--memdiag-baseline"), item.config.getoption("--memdiag-tolerance") or [], state.path("--memdiag-dir"),
+        has_failed=report.failed, updates=bool(item.config.getoption("--memdiag-update")),
+    )  # fmt: skip
+    _report(report, judged, skips=item.config.getoption("--memdiag-unable") == "skip")
+
+
+def _is_over(call: pytest.CallInfo[None]) -> bool:
+    return call.when != "setup" or call.excinfo is not None
+
+
+def _report(report: pytest.TestReport, judged: Outcome, *, skips: bool) -> None:
+    """Puts what was judged into the report of a test."""
+    if judged.entry is not None:
+        setattr(report, _CARRIED, judged.entry)
+    if report.failed:
+        report.sections.append(("memdiag", judged.text))
+    elif judged.status == "failed" or (judged.status == "unknown" and not skips):
+        report.outcome = "failed"
+        report.longrepr = judged.text
+    elif judged.status == "unknown":
+        path, line, _ = report.location
+        report.outcome = "skipped"
+        report.longrepr = (path, line or 0, f"Skipped: {judged.text.splitlines()[0]}")
+
+
+class Collector:
+    """Collects what was measured, also by other processes (pytest-xdist)."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Keeps what a baseline keeps of a test."""
+        entry = getattr(report, _CARRIED, None)
+        if entry is not None:
+            self.state.measured[report.nodeid] = entry
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Writes the baseline, in the process that has all results."""
+    state = session.config.stash.get(_STATE, None)
+    if state is None or not session.config.getoption("--memdiag-update") or hasattr(session.config, "workerinput"):
+        return
+    from memdiag.errors import MemdiagError
+    from memdiag.gates.recorded_test import write_entries
+
+    baseline = state.path("--memdiag-baseline")
+    try:
+        state.said = write_entries(baseline, state.measured) if baseline is not None else []
+    except MemdiagError as error:
+        state.said = [f"error: {error.message}", f"hint: {error.hint}"]
+        session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Says what has changed in the baseline."""
+    state = config.stash.get(_STATE, None)
+    if state is not None and state.said:
+        terminalreporter.section("memdiag")
+        for line in state.said:
+            terminalreporter.line(line)

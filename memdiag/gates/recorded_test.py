@@ -1,0 +1,247 @@
+"""One test that is recorded and judged, for the plugin of pytest.
+
+Allocators keep what earlier tests have freed: so before a test begins, garbage is collected and the cache of the device given back. What
+earlier tests or fixtures of a wider scope still hold was there before: it counts, and has no place in the code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import hashlib
+import os
+import re
+import shutil
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from memdiag.errors import MemdiagError
+from memdiag.gates.budgets import Budget, read_budget
+
+if TYPE_CHECKING:
+    from memdiag.gates.baseline import Entry
+    from memdiag.gates.check import Subject
+    from memdiag.gates.model import Checked, CheckReport
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
+_LONGEST = 100  # characters of the name of a file
+_BACKENDS = ("cuda", "npu", "cpu")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What has become of a test.
+
+    Attributes:
+        status: "unknown": it cannot be judged.
+        text: What the report of the test says; "" where there is nothing to say.
+        entry: What a baseline keeps of it, as JSON; None: it was not measured, or no baseline is written.
+    """
+
+    status: Literal["ok", "failed", "unknown"]
+    text: str = ""
+    entry: dict[str, Any] | None = None
+
+
+class RecordedTest:
+    """The recording of one test.
+
+    Args:
+        name: The test, as pytest names it.
+        budgets: What it is held against.
+        problem: Why it is not recorded; "": it is.
+    """
+
+    def __init__(self, name: str, budgets: Sequence[Budget], problem: str) -> None:
+        self.name = name
+        self.budgets = budgets
+        self.problem = problem
+        self._folder: Path | None = None
+        self._open = contextlib.ExitStack()
+
+    @classmethod
+    def begin(cls, name: str, wanted: Mapping[str, Any], positional: Sequence[Any]) -> RecordedTest:
+        """Begins to record; what stands in the way is kept, and told when the test is judged."""
+        try:
+            backends, budgets = _read(wanted, positional)
+        except MemdiagError as error:
+            return cls(name, (), f"{error.message} ({error.hint})")
+        recorded = cls(name, budgets, "")
+        try:
+            with _quiet():
+                recorded._start(backends)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is the test's result and not the run's end
+            recorded.end()
+            recorded.discard()
+            recorded.problem = f"the test cannot be recorded: {type(error).__name__}: {error}"
+        return recorded
+
+    def _start(self, backends: tuple[str, ...]) -> None:
+        from memdiag.recorder.in_program import part, recording
+
+        if part("session").current() is not None:
+            raise RuntimeError("this process is being recorded already")
+        _tidy()
+        self._folder = Path(tempfile.mkdtemp(prefix="memdiag-test-"))
+        self._open.enter_context(recording(self._trace, backends=backends))
+
+    @property
+    def _trace(self) -> Path:
+        assert self._folder is not None  # noqa: S101 - made when it began
+        return self._folder / "trace.pkl"
+
+    def end(self) -> None:
+        """Ends the recording."""
+        try:
+            with _quiet():
+                self._open.close()
+        except Exception as error:  # noqa: BLE001 - as above
+            self.problem = self.problem or f"the recording could not be ended: {type(error).__name__}: {error}"
+
+    def discard(self) -> None:
+        """Takes the files away."""
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+    def judge(self, baseline: Path | None, tolerance: Sequence[str], keep_in: Path | None, *, has_failed: bool, updates: bool) -> Outcome:
+        """Judges the test, and keeps its trace if it or the test itself has failed.
+
+        Args:
+            baseline: File that it is held against as well; None: none.
+            tolerance: As ``memdiag check --tolerance`` takes it.
+            keep_in: Where traces are kept; None: nowhere.
+            has_failed: The test has failed by itself.
+            updates: The baseline is written anew: it is not held against.
+        """
+        try:
+            return self._judge(baseline, tolerance, keep_in, has_failed=has_failed, updates=updates)
+        except MemdiagError as error:
+            return Outcome("unknown", f"memdiag: {error.message}" + (f" ({error.hint})" if error.hint else ""))
+        except Exception as error:  # noqa: BLE001 - as above
+            return Outcome("unknown", f"memdiag: the test cannot be judged: {type(error).__name__}: {error}")
+        finally:
+            self.discard()
+
+    def _judge(self, baseline: Path | None, tolerance: Sequence[str], keep_in: Path | None, *, has_failed: bool, updates: bool) -> Outcome:
+        if self.problem:
+            return Outcome("unknown", f"memdiag: {self.problem}")
+        if not self._trace.exists():
+            return Outcome("unknown", f"memdiag: nothing was recorded: the test allocated nothing on {_devices()}")
+        with _quiet():
+            report, subjects = self._checked(None if updates else baseline, tolerance)
+        lines = [line for each in report.checked for line in _lines(each, is_one=len(report.checked) == 1)]
+        if (report.status != "ok" or has_failed) and keep_in is not None:
+            lines.append(f"  trace: {_kept(self._trace, keep_in, self.name)}")
+        entry = _as_json(subjects[0].entry) if updates and len(subjects) == 1 else None
+        return Outcome(report.status, "\n".join(lines), entry)
+
+    def _checked(self, baseline: Path | None, tolerance: Sequence[str]) -> tuple[CheckReport, list[Subject]]:
+        from memdiag.gates.baseline import read_baseline
+        from memdiag.gates.check import check, examine
+        from memdiag.gates.judging import read_tolerances
+        from memdiag.sources import load
+
+        subjects = examine(self.name, load(self._trace))
+        known: dict[str, Entry] | None = None
+        if baseline is not None:
+            entries = read_baseline(baseline)
+            known = {subject.key: entries[subject.key] for subject in subjects if subject.key in entries}
+        return check(subjects, self.budgets, known, read_tolerances(tolerance), name=str(baseline or ""), root=Path()), subjects
+
+
+def _read(wanted: Mapping[str, Any], positional: Sequence[Any]) -> tuple[tuple[str, ...], list[Budget]]:
+    """Returns backends and budgets of a marker.
+
+    Raises:
+        MemdiagError: It says something else.
+    """
+    if positional:
+        raise MemdiagError(f"@pytest.mark.memdiag({positional[0]!r}): budgets have names", 'for example @pytest.mark.memdiag(peak="2GiB")')
+    given = wanted.get("backend", ())
+    backends = (given,) if isinstance(given, str) else tuple(given)
+    for backend in backends:
+        if backend not in _BACKENDS:
+            raise MemdiagError(f"@pytest.mark.memdiag(backend={backend!r}): no such backend", f"one of {', '.join(_BACKENDS)}")
+    budgets = [read_budget(name, value, f"@pytest.mark.memdiag({name}={value!r})") for name, value in wanted.items() if name != "backend"]
+    return backends, budgets
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps warnings of what is done here from the test: it may have made them errors."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _tidy() -> None:
+    """Lets go of what earlier tests have freed, which would count on a device; on the CPU it has no history."""
+    torch = sys.modules.get("torch")
+    devices = [device for name in ("cuda", "npu") if (device := getattr(torch, name, None)) is not None]
+    used = [device for device in devices if getattr(device, "is_initialized", bool)()]
+    if used:
+        gc.collect()
+    for device in used:
+        device.empty_cache()
+
+
+def _devices() -> str:
+    torch = sys.modules.get("torch")
+    has_accelerator = torch is not None and (torch.version.cuda or torch.version.hip or "torch_npu" in sys.modules)
+    return 'an accelerator (for the CPU, write backend="cpu" in the marker)' if has_accelerator else "the CPU"
+
+
+def _lines(each: Checked, *, is_one: bool) -> list[str]:
+    """Returns what is said of a test, the worst first."""
+    from memdiag.render.check_words import holder_words, title
+    from memdiag.render.text import plain
+
+    order = ("failed", "unknown", "ok")
+    found = sorted(each.judgements, key=lambda judgement: order.index(judgement.status))
+    where = "" if is_one else f"device {each.device}: "
+    lines = [f"memdiag: {where}{plain(judgement.reason)}" for judgement in found]
+    if each.error:
+        lines.insert(0, f"memdiag: {where}{each.error}".replace("--update", "--memdiag-update"))
+    if each.holders:
+        lines += [f"  {title(each)}:", *(f"    {holder_words(holder)}" for holder in each.holders)]
+    return lines
+
+
+def _kept(trace: Path, folder: Path, name: str) -> str:
+    """Moves a trace to where traces are kept; returns where that is, or why it is not there."""
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    target = folder / f"{_UNSAFE.sub('-', name.rsplit('/', 1)[-1])[:_LONGEST]}-{digest}.pkl"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.move(trace, target)
+    except OSError as error:
+        return f"not kept: {error.strerror or error}"
+    return os.path.relpath(target)
+
+
+def _as_json(entry: Entry) -> dict[str, Any]:
+    from memdiag.gates.baseline import told_of
+
+    return told_of(entry)
+
+
+def write_entries(path: Path, measured: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Writes the tests that were measured into a baseline, and keeps the others that are in it; returns what has changed.
+
+    Raises:
+        MemdiagError: The file is no baseline, or cannot be written.
+    """
+    from memdiag.gates.baseline import changes_of, entry_from, read_baseline, write_baseline
+
+    before = read_baseline(path) if path.exists() else {}
+    after = {**before, **{name: entry_from(told) for name, told in measured.items()}}
+    changes = changes_of(before, after)
+    if changes or not path.exists():
+        write_baseline(path, after)
+    return [f"{path}: {'written' if changes else 'unchanged'}", *(f"  {line}" for line in changes)]
