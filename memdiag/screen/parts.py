@@ -68,7 +68,7 @@ class Parts(Screen[None], inherit_bindings=False):
         yield Drawn(self._curve, "curve")
         yield Drawn(self._status, "status")
         yield Drawn(self._tabs, "tabs")
-        yield Rows(Said([]), "list")
+        yield Rows(Said([Text()]), "list")
         yield Drawn(self._keys, "keys")
         # Disabled as long as nothing is asked: it would take the keys.
         yield Input(id="ask", select_on_focus=False, disabled=True)

@@ -45,7 +45,7 @@ def _held(moment: Moment, width: int) -> str:
     if min(usage["active"], usage["allocated"]) >= 0:
         parts.append(f"pending {format_bytes(usage['active'] - usage['allocated'])}")
     parts.append(f"requested {_bytes(usage['requested'])}")
-    return joined(parts, width)
+    return joined(parts, width, "  ")
 
 
 def _free(moment: Moment, width: int) -> str:

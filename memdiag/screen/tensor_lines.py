@@ -67,6 +67,7 @@ class TensorLines(Lines):
         for name, room in self.columns(width).items():
             title = name + (("▲" if self.backwards else "▼") if name == self.order else "")
             line.append_text(cell(title, room, STRONG, right=name in {"bytes", "requested", "age"})).append(" ")
+        line.right_crop(1)
         return line
 
     def column_at(self, place: int, width: int) -> str | None:
@@ -83,6 +84,7 @@ class TensorLines(Lines):
         line = Text(no_wrap=True, end="")
         for name, room in self.columns(width).items():
             line.append_text(self._cell(row, name, room)).append(" ")
+        line.right_crop(1)
         return line
 
     def _cell(self, row: int, name: str, room: int) -> Text:
