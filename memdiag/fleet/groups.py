@@ -21,6 +21,7 @@ _SMALL = 0.002  # of all parameters: what is less than this tells nobody apart
 _GAP = 0.05  # between numbers of activations: beyond, there is another number of micro-batches in flight
 _LEAST_SHARE, _LEAST = 0.02, MIB  # of the middle peak, and at all: what differs by less is not odd
 _SPREAD = 4 * 1.4826  # times the median distance from the middle: beyond, a rank is odd (four standard deviations)
+_MOST_ODD, _FEW = 0.25, 4  # of a group that is larger than a few
 _MOST_DIFFERENCES = 12
 _MOST_SHARE_OF_GROUPS = 0.5  # of the ranks: with more groups than this nobody would have anyone to be compared with
 
@@ -63,7 +64,8 @@ def middle_of(ranks: Mapping[int, Facts], own: Sequence[int]) -> int:
     """Returns the rank with the median peak (of an even number the lower one), of those that did not run out if most did not."""
     complete = [rank for rank in own if not ranks[rank].get("failed")]
     own = complete if 2 * len(complete) >= len(own) else own
-    return sorted(own, key=lambda rank: (peak_of(ranks[rank]), rank))[(len(own) - 1) // 2]
+    ordered = sorted(own, key=lambda rank: (peak_of(ranks[rank]), ranks[rank].get("peak_allocated_bytes") or 0, rank))
+    return ordered[(len(own) - 1) // 2]
 
 
 def odd_ones(ranks: Mapping[int, Facts], groups: Iterable[Group]) -> list[Odd]:
@@ -78,6 +80,8 @@ def odd_ones(ranks: Mapping[int, Facts], groups: Iterable[Group]) -> list[Odd]:
             cause, _ = cause_of(differs, ranks[rank], middle)
             alike.setdefault((cause, curve, delta > 0), []).append((rank, curve, delta))
         for (cause, curve, _), members in alike.items():
+            if len(members) > _MOST_ODD * len(group.ranks) and len(group.ranks) > _FEW:
+                continue  # so many are no exception
             rank, _, delta = max(members, key=lambda member: (abs(member[2]), -member[0]))
             differs = differences(ranks[rank], middle, reserved=curve == "reserved")
             _, why = cause_of(differs, ranks[rank], middle)

@@ -159,10 +159,10 @@ def _headroom(rows: Sequence[Rank], failed: Sequence[Rank]) -> str:
     if not known or len(failed) == len(rows):
         return ""
     least, middle = known[0], known[(len(known) - 1) // 2]
-    others = "of the others, " if failed else ""
-    left = (
-        f"{others}rank {least.rank} has the smallest headroom, {format_bytes(least.headroom_bytes)} of {format_bytes(least.capacity_bytes)}"
-    )
+    amount = f"{format_bytes(least.headroom_bytes)} of {format_bytes(least.capacity_bytes)}"
+    left = f"{'of the others, ' if failed else ''}rank {least.rank} has the smallest headroom, {amount}"
+    if not failed and least.rank == max(rows, key=lambda row: (row.peak_bytes, -row.rank)).rank:
+        left = f"that leaves it {amount}" + (", the least of all" if len(known) > 1 else "")
     rest = f"; the median is {format_bytes(middle.headroom_bytes)}" if len(known) > 2 else ""
     return f"{left[0].upper()}{left[1:]}{rest}."
 

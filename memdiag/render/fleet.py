@@ -20,7 +20,8 @@ _MOST_PLACES = 2
 _MOST_BROKEN = 10
 _MOST_NOTES = 12
 _HEAT_ROWS = 24
-_BAR = 28
+_BAR = 20
+_WIDE = 76  # columns
 
 
 def render(report: FleetReport, look: Look = PLAIN, top: int = 10) -> str:
@@ -58,7 +59,7 @@ def _distribution(page: LightPage, bins: Sequence[Bin]) -> None:
         return
     page.title("Peaks of ranks (reserved)")
     most = max(len(each.ranks) for each in bins)
-    room = max(page.width - 24 - 6 - _BAR - 8, 12)
+    room = max(page.width - 2 - 17 - 2 - 6 - 2 - _BAR - 2, 12)
     rows: list[Sequence[Cell]] = []
     for each in bins:
         number = len(each.ranks)
@@ -76,14 +77,13 @@ def _headroom(page: LightPage, report: FleetReport, top: int) -> None:
     if not rows:
         page.text("unknown: the files do not say how large the device is (--capacity SIZE does)", indent=2)
         return
-    table: list[Sequence[Cell]] = [("rank", "left", "of", "reserved", "allocated", "where")]
+    wide = page.width >= _WIDE
+    table: list[Sequence[Cell]] = [("rank", "left", *(["of"] if wide else []), "reserved", "allocated", "where")]
     for row in rows:
-        style = "red" if row.ran_out else ""
-        table.append((
-            (str(row.rank), "bold"), (words.left(row), style), format_bytes(row.capacity_bytes), format_bytes(row.peak_reserved_bytes),
-            format_bytes(row.peak_allocated_bytes), (words.where(row), "dim"),
-        ))  # fmt: skip
-    page.grid("rrrrrl", table)
+        left = (words.left(row), "red" if row.ran_out else "")
+        sizes = [*([row.capacity_bytes] if wide else []), row.peak_reserved_bytes, row.peak_allocated_bytes]
+        table.append(((str(row.rank), "bold"), left, *map(format_bytes, sizes), (words.where(row), "dim")))
+    page.grid("rrrrrw" if wide else "rrrrw", table)
     page.text("What other processes and libraries outside of the allocator hold comes off what is left.", "dim", indent=2)
 
 
@@ -120,10 +120,11 @@ def _odd(page: LightPage, odd: Sequence[Odd], top: int) -> None:
     page.title("Odd ranks: far from the middle of those that hold the same")
     for each in odd[:top]:
         page.gap()
-        who = f"rank {each.rank}" if len(each.ranks) == 1 else f"{plural(len(each.ranks), 'rank')} ({format_ranges(each.ranks, 30)})"
         amount = f"{words.signed(each.delta_bytes)} {each.curve}"
-        most = "" if len(each.ranks) == 1 else f" (rank {each.rank})"
-        page.grid("lw", [((amount, "yellow" if each.delta_bytes > 0 else "cyan"), (f"{who}{most}, beside rank {each.against}", "bold"))])
+        who = f"rank {each.rank}, beside rank {each.against}"
+        if len(each.ranks) > 1:
+            who = f"{plural(len(each.ranks), 'rank')}: {format_ranges(each.ranks, 40)}; here rank {each.rank}, beside rank {each.against}"
+        page.grid("lw", [((amount, "yellow" if each.delta_bytes > 0 else "cyan"), (who, "bold"))])
         page.text(plain(each.why, 400), indent=4)
         rows: list[Sequence[Cell]] = [(("", "dim"), ("what it holds more or less of", "dim"), ("tensors", "dim"))]
         rows += [_cells(words.difference(difference), page.width - 40) for difference in each.differences[:_MOST_DIFFERENCES]]

@@ -1,0 +1,186 @@
+"""``memdiag fleet`` as people call it: folders, broken files, what is kept, interruptions, forms, exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from memdiag.cli.main import main
+from memdiag.fleet.work import work
+
+
+@pytest.fixture
+def run_of(goldens, tmp_path):
+    """A run directory: one golden recording for each rank."""
+
+    def make(*names):
+        folder = tmp_path / "memdiag-run"
+        folder.mkdir()
+        for rank, name in enumerate(names):
+            if name == "broken":
+                (folder / f"rank{rank}.pkl").write_bytes(b"nonsense")
+            else:
+                shutil.copy(goldens / name / "snapshot.pickle", folder / f"rank{rank}.pkl")
+        return folder
+
+    return make
+
+
+class Inline:
+    """Reads files in this very process: what processes do is shown in tests/fleet/test_local.py."""
+
+    def __init__(self, **_):
+        self.workers = 1
+
+    def map(self, tasks):
+        return ((number, work(task)) for number, task in enumerate(tasks))
+
+    def close(self):
+        pass
+
+
+@pytest.fixture
+def fleet(capsys, monkeypatch):
+    monkeypatch.setattr("memdiag.fleet.local.Local", Inline)
+
+    def call(*arguments, code=0):
+        assert main(["fleet", "--workers", "1", *map(str, arguments)]) == code
+        return capsys.readouterr()
+
+    return call
+
+
+def test_a_run_with_a_broken_rank(fleet, run_of):
+    folder = run_of("cuda-2.13.0-recorded", "broken", "cuda-2.13.0-recorded")
+    said = fleet(folder, "--json", "--fail-on", "broken", code=1)
+    found = json.loads(said.out)
+    assert (found["schema_version"], found["num_ranks"], found["num_ran_out"]) == (1, 2, 0)
+    assert [row["rank"] for row in found["ranks"]] == [0, 2]
+    assert [(each["rank"], "rank1.pkl" in each["message"]) for each in found["broken"]] == [(1, True)]
+    assert found["groups"][0]["ranks"] == [0, 2]
+    assert found["heatmap"]["rows"][0]["rank"] == 0
+    assert "--fail-on: broken" in said.err
+
+
+def test_what_is_kept_is_not_read_again(fleet, run_of, tmp_path, monkeypatch):
+    folder, out = run_of("cuda-2.13.0-recorded", "cuda-2.13.0-oom"), tmp_path / "out"
+    first = fleet(folder, "--json", "-o", out, "--fail-on", "oom", code=1)
+    assert {path.name for path in out.iterdir()} == {"ranks", "fleet.json", "fleet.md"}
+    assert len(list((out / "ranks").iterdir())) == 2
+    assert json.loads((out / "fleet.json").read_text()) == json.loads(first.out)
+    assert "OUT OF MEMORY" in (out / "fleet.md").read_text()
+    monkeypatch.setattr(Inline, "map", lambda *_: pytest.fail("a file was read again"))
+    assert fleet(folder, "--json", "-o", out).out == first.out
+
+
+def test_a_page_for_people(fleet, run_of, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    picture = tmp_path / "heat.svg"
+    said = fleet(run_of("cuda-2.13.0-recorded", "cuda-2.13.0-oom", "broken"), "--heatmap", picture)
+    for words in (
+        "OUT OF MEMORY",
+        "Peaks of ranks",
+        "Headroom",
+        "Findings of all ranks",
+        "Files that could not be read",
+        "memdiag analyze",
+    ):
+        assert words in said.out
+    assert max(map(len, said.out.splitlines())) <= 120
+    assert picture.read_text().startswith("<?xml")
+
+
+def test_one_setting_for_all(fleet, run_of):
+    found = json.loads(fleet(run_of("cuda-2.13.0-oom", "cuda-2.13.0-train"), "--json", "--tune", "--budget-seconds", "30").out)["tuned"]
+    assert set(found["searched_on_ranks"]) == {0, 1}
+    assert found["search"]["recommended"]["line"].startswith("export PYTORCH_CUDA_ALLOC_CONF=")
+    assert (found["checked"]["num_ranks"], found["checked"]["failing_before"], found["checked"]["failing_after"]) == (2, [0], [])
+
+
+def test_no_setting_is_for_two_kinds_of_devices(fleet, run_of):
+    found = json.loads(fleet(run_of("cuda-2.13.0-train", "npu-2.13.0-train"), "--json", "--tune").out)
+    assert found["tuned"] is None
+    assert any("no setting is for both" in note for note in found["notes"])
+
+
+def test_nothing_could_be_read(fleet, run_of):
+    said = fleet(run_of("broken", "broken"), code=2)
+    assert "none of the files could be read" in said.err
+    assert "NOTHING READ" in said.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--engine", "threads"], "--engine threads: neither local nor ray"),
+        (["--address", "x:1"], "add --engine ray"),
+        (["--heatmap", "x.txt"], "not a picture"),
+        (["--capacity", "0"], "no device has so much memory"),
+        (["--fail-on", "sometimes"], "neither oom, odd, broken"),
+    ],
+)
+def test_what_is_refused(fleet, tmp_path, arguments, words):
+    assert words in fleet(tmp_path, *arguments, code=2).err
+
+
+def test_nothing_is_there(fleet, tmp_path):
+    assert "no trace files there" in fleet(tmp_path, code=2).err
+
+
+def test_names_from_files_do_nothing(fleet, goldens, tmp_path):
+    shutil.copy(goldens / "cuda-2.13.0-recorded" / "snapshot.pickle", tmp_path / "a\x1b[31m<script>|`.pkl")
+    (tmp_path / "b\x1b]0;x\x07.pkl").write_bytes(b"nonsense")
+    for form in ("--json", "--md", "--top=3"):
+        out = fleet(tmp_path, form).out
+        assert "\x1b" not in out
+        assert "\x07" not in out
+
+
+def test_redacted(goldens, tmp_path):
+    """In a process of its own: the switch is for a whole process."""
+    folder = tmp_path / "home" / "jdoe-secret"
+    folder.mkdir(parents=True)
+    shutil.copy(goldens / "cuda-2.13.0-recorded" / "snapshot.pickle", folder / "rank0.pkl")
+    (folder / "rank1.pkl").write_bytes(b"nonsense")
+    command = [sys.executable, "-m", "memdiag", "--redact", "fleet", str(folder), "-o", "out", "--workers", "1"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    written = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    for text in (done.stdout, done.stderr, *(str(path.relative_to(tmp_path)) + path.read_text() for path in written)):
+        assert "jdoe-secret" not in text
+    assert len(written) == 3
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Ctrl-C is sent in another way there")
+def test_ctrl_c_keeps_what_is_done(run_of, tmp_path):
+    """The second file is a pipe that nobody writes to: refused at once unless something waits for it; so the boot of readers is slowed."""
+    folder = run_of("cuda-2.13.0-recorded", "cuda-2.13.0-recorded")
+    slow = tmp_path / "slow.py"
+    slow.write_text(
+        "import sys\n"
+        "from memdiag.fleet import local\n"
+        "local._BOOT = local._BOOT.replace('main()', 'from memdiag.fleet import work; import time; usual = work.work; '\n"
+        '    \'work.work = lambda task: time.sleep(600) if "rank1" in task["name"] else usual(task); main()\')\n'
+        "from memdiag.cli.main import main\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    out = tmp_path / "out"
+    child = subprocess.Popen(
+        [sys.executable, str(slow), "fleet", str(folder), "-o", str(out), "--workers", "1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    for _ in range(3000):
+        if list(out.glob("ranks/rank0*.json")) or child.poll() is not None:
+            break
+        time.sleep(0.1)
+    child.send_signal(signal.SIGINT)
+    _, said = child.communicate(timeout=300)
+    assert child.returncode == 130, said
+    assert b"interrupted: 1 of 2 files were read; the same command goes on from there" in said
+    assert len(list(out.glob("ranks/*.json"))) == 1

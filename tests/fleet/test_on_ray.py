@@ -1,0 +1,34 @@
+"""A Ray cluster gives what processes of this machine give. Needs Ray, which only the extra ``fleet`` brings: skipped without."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from memdiag.errors import MemdiagError
+from memdiag.fleet.local import Local
+from memdiag.fleet.on_ray import OnRay
+
+
+def test_without_ray_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MemdiagError, match="not installed") as error:
+        OnRay()
+    assert "memdiag[fleet]" in error.value.hint
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_same_results_as_here(goldens, tmp_path):
+    pytest.importorskip("ray")
+    names = ("cuda-2.13.0-recorded", "cuda-2.13.0-oom", "npu-2.13.0-recorded")
+    (tmp_path / "broken.pkl").write_bytes(b"nonsense")
+    files = [*(goldens / name / "snapshot.pickle" for name in names), tmp_path / "broken.pkl"]
+    tasks = [{"url": str(file), "name": file.name, "action": "diagnose", "redact": False} for file in files]
+    engine = OnRay(workers=1)
+    try:
+        there = dict(engine.map(tasks))
+    finally:
+        engine.close()
+    assert there == dict(Local(workers=1).map(tasks))
+    assert "error" in there[3]

@@ -1,0 +1,141 @@
+"""Many results, one report: the verdict, the distribution, merged findings, the heat map, and what could not be read."""
+
+from __future__ import annotations
+
+import pytest
+
+from memdiag.fleet.files import File
+from memdiag.fleet.rollup import bins_of, roll_up
+from memdiag.fleet.settings import checked, chosen
+
+GB, MB = 1 << 30, 1 << 20
+LAYERS, ACT = ("parameter", "layers"), ("activation", "decoder")
+
+
+def finding(code="MD101", place="train.py:3 forward", weight=5, severity="warning", title=""):
+    return {"code": code, "place": place, "weight_bytes": weight, "severity": severity, "title": title or f"{weight} bytes", "fixes": []}
+
+
+@pytest.fixture
+def report_of(facts_of):
+    def make(*ranks, **options):
+        """Each rank is None (broken) or what differs from the usual one; ``size`` are megabytes of activations."""
+        results = []
+        for rank in ranks:
+            if rank is None:
+                results.append({"error": {"message": "damaged", "hint": "record again"}})
+                continue
+            more = {key: value for key, value in rank.items() if key != "size"}
+            results.append({"facts": facts_of({LAYERS: (4000, 40), ACT: (rank.get("size", 1000), 100)}, **more)})
+        return roll_up([File(f"/x/rank{number}.pkl", f"rank{number}.pkl") for number in range(len(ranks))], results, **options)
+
+    return make
+
+
+def test_nobody_ran_out(report_of):
+    report = report_of({}, {}, {"size": 1010}, {})
+    assert report.verdict[0] == "4 ranks, none ran out of memory; rank 2 needs most, 4.89 GiB."
+    assert report.verdict[1] == "That leaves it 59.11 GiB of 64.00 GiB, the least of all; the median is 59.12 GiB."
+    assert report.verdict[2] == "All need the same."
+
+
+def test_the_card_may_be_another_one(report_of):
+    assert report_of({}, {}, capacity=5 * GB).ranks[0].headroom_bytes == 5 * GB - 5000 * MB
+
+
+def test_who_ran_out_comes_first(report_of):
+    failed = {
+        "request_bytes": 3 * GB,
+        "device_free_bytes": GB,
+        "reserved_bytes": 60 * GB,
+        "allocated_bytes": 1,
+        "step": 1,
+        "phase": "forward",
+    }
+    report = report_of({}, {"failed": failed}, {}, None)
+    assert report.verdict[0] == "1 of 3 ranks ran out of memory; that is rank 1 when 3.00 GiB was asked for."
+    assert report.verdict[1].startswith("Of the others, rank 0 has the smallest headroom, 59.12 GiB of 64.00 GiB")
+    assert report.ranks[1].headroom_bytes == -2 * GB
+    assert report.verdict[-1] == "1 file could not be read."
+    assert [(broken.rank, broken.message) for broken in report.broken] == [(3, "damaged")]
+
+
+def test_every_one_ran_out(report_of):
+    failed = {"request_bytes": 5, "device_free_bytes": None, "reserved_bytes": None, "allocated_bytes": 1, "step": None, "phase": None}
+    assert report_of({"failed": failed}, {"failed": failed}).verdict[0].startswith("Every one of 2 ranks ran out of memory; the worst")
+
+
+def test_nothing_could_be_read(report_of):
+    report = report_of(None, None)
+    assert report.verdict == ("No file could be read.",)
+    assert (report.ranks, report.groups, report.heat, chosen(report)) == ((), (), None, [])
+
+
+def test_findings_with_one_code_and_place_are_one(report_of):
+    report = report_of(
+        {"findings": [finding(weight=5), finding(code="MD201", weight=1, severity="critical")]},
+        {"findings": [finding(weight=9, title="worst"), finding(place="other.py:1 f", weight=50)]},
+        {"findings": [finding(weight=7)]},
+    )
+    assert [(each.code, each.ranks, each.low_bytes, each.high_bytes) for each in report.findings] == [
+        ("MD201", (0,), 1, 1),
+        ("MD101", (1,), 50, 50),
+        ("MD101", (0, 1, 2), 5, 9),
+    ]
+    assert (report.findings[2].title, report.findings[2].rank) == ("worst", 1)
+
+
+def test_bins_hold_all_ranks():
+    peaks = {rank: 10 * GB + rank * 300 * MB for rank in range(40)}
+    bins = bins_of(peaks)
+    assert 2 <= len(bins) <= 10
+    assert sorted(rank for each in bins for rank in each.ranks) == list(range(40))
+    assert all(each.low_bytes <= peaks[rank] < each.high_bytes for each in bins for rank in each.ranks)
+    assert len({each.high_bytes - each.low_bytes for each in bins}) == 1
+    assert len(bins_of({0: 5, 1: 5})) == 1
+    assert bins_of({}) == ()
+
+
+def test_missing_ranks_and_other_settings_are_noted(report_of):
+    report = report_of({"world": 4, "conf": "a"}, {"world": 4, "conf": "a"}, {"world": 4, "conf": None, "backend": "npu"})
+    said = " | ".join(report.notes)
+    assert "the job had 4 ranks; 1 of them are not here (3)" in said
+    assert "allocator settings differs: a: ranks 0-1; not known: ranks 2" in said
+    assert "backend differs: cuda: ranks 0-1; npu: ranks 2" in said
+
+
+def test_heat_by_step_joins_columns_of_other_widths(report_of):
+    report = report_of(
+        {"step_width": 1, "steps": [[0, 5, 1], [1, 9, 1], [2, 3, 1]]},
+        {"step_width": 2, "steps": [[0, 7, 1], [2, 8, 1]]},
+    )
+    assert report.heat.along == "step"
+    assert report.heat.columns == ("0-1", "2-3")
+    assert report.heat.rows == ((9, 3), (7, 8))
+
+
+def test_heat_without_steps_is_by_part_of_the_trace(report_of):
+    report = report_of({"steps": [], "curve": [1, 2, 3]}, {"steps": [], "curve": [4]})
+    assert (report.heat.along, report.heat.rows) == ("trace", ((1, 2, 3), (4, None, None)))
+    assert report_of({"steps": [], "curve": []}).heat is None
+
+
+def test_a_search_is_made_on_the_worst_and_the_middles(report_of):
+    report = report_of({}, {}, {"size": 3000}, {}, {})
+    assert chosen(report)[0] == 2
+    assert set(chosen(report)) == {2, report.groups[0].middle}
+
+
+def test_what_a_line_does_to_all_ranks():
+    def told(before, after, fails=(False, False)):
+        return {
+            "facts": {
+                "before": {"peak_bytes": before, "fails": fails[0]},
+                "after": {"peak_bytes": after, "fails": fails[1]},
+                "error_bytes": 2,
+            }
+        }
+
+    found = checked([(0, told(10, 8)), (1, told(12, 20)), (2, told(9, 10)), (3, told(30, 9, (True, False))), (4, {"error": {}})])
+    assert (found.num_ranks, found.failing_before, found.failing_after, found.worse, found.not_replayed) == (4, (3,), (), (1,), (4,))
+    assert (found.peak_before_bytes, found.peak_after_bytes, found.rank_after) == (30, 20, 1)
