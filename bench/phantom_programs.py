@@ -52,18 +52,25 @@ TRAINED = ("llama", "gpt2", "bert", "vit")
 NETS = ("resnet50", "convnext_tiny", "vit_small_patch16_224", "efficientnet_b0")
 PARALLEL = ("ddp", "zero", "fsdp1", "fsdp2", "tensor", "pipeline")
 NATIVE = "../../tests/phantom/programs/train.py"  # a Llama-like model with checkpointing, written for torch_npu
+GPTS = (
+    ("our own GPT", "gpt-fp32"),
+    ("our own GPT, AMP and fused AdamW", "gpt-amp-fused"),
+    ("our own GPT, checkpointing", "gpt-checkpointing"),
+    ("our own GPT, CUDA graph", "gpt-graph"),
+)
 LIMIT, CPU_LIMIT = 1800, 400  # seconds of a run: by the clock, and of a processor, which a busy machine does not lengthen
 
 
 @dataclass(frozen=True)
 class Case:
-    """One program: its name in the table, its file and arguments, which rank of how many it is to be, whether it compiles."""
+    """One program: its name in the table, its file and arguments, its rank of how many, whether it compiles, options of the recording."""
 
     name: str
     words: str
     rank: int | None = None
     world: int | None = None
     compiles: bool = False
+    options: tuple[str, ...] = ()
 
 
 @dataclass
@@ -85,20 +92,20 @@ class Row:
 def cases(device: str) -> list[Case]:
     """All programs for a device, in the order of the table."""
     if not device.startswith("npu:"):
-        return cuda_cases()
+        return [Case(name, f"gpu_check.py {kind}") for name, kind in GPTS] + cuda_cases()
     own = [Case("GPT, checkpointing, for torch_npu itself", f"{NATIVE} alone")]
     own += [Case(f"the same, {kind}, rank 517 of 1,024", f"{NATIVE} {kind}", 517, 1024) for kind in ("ddp", "fsdp2")]
     return own + [replace(case, words=f"on_npu.py {case.words}") for case in cuda_cases()]
 
 
 def cuda_cases() -> list[Case]:
-    """All programs, written for CUDA."""
+    """All programs of other people, written for CUDA."""
     found = [Case(f"transformers {name}, plain loop", f"huggingface.py {name} plain") for name in TEXT]
     found += [Case(f"transformers {name}, checkpointing", f"huggingface.py {name} checkpointing") for name in ("llama", "gpt2")]
     found += [Case(f"transformers {name}, Trainer and accelerate", f"huggingface.py {name} trainer") for name in TRAINED]
     found += [
         Case("transformers llama, Trainer, rank 3 of 8", "huggingface.py llama trainer", 3, 8),
-        Case("transformers llama, generate", "nets.py generate"),
+        Case("transformers llama, generate, --compute small", "nets.py generate", options=("--compute", "small")),
         Case("diffusers UNet2DConditionModel", "nets.py unet"),
         Case("torchvision deeplabv3_resnet50", "nets.py deeplab"),
         Case("lightning, 16-mixed", "nets.py lightning"),
@@ -124,7 +131,7 @@ def cuda_cases() -> list[Case]:
 def record(case: Case, python: str, device: str, folder: Path) -> tuple[int, float, float, str]:
     """Records a program into ``folder``; returns its exit status, seconds, seconds of a processor, and what it said on stderr."""
     ranks = ("--as-rank", str(case.rank), "--world", str(case.world)) if case.rank is not None else ()
-    command = [sys.executable, "-m", "memdiag", "record", "--quiet", "--phantom", device, *ranks, "-o", str(folder), "--"]
+    command = [sys.executable, "-m", "memdiag", "record", "--quiet", "--phantom", device, *ranks, *case.options, "-o", str(folder), "--"]
     began, used = time.monotonic(), cpu_seconds()
     environment = {**os.environ, "CUDA_DEVICE_MAX_CONNECTIONS": "1", "HF_HUB_OFFLINE": "1"}
     script, *arguments = case.words.split()

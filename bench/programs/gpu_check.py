@@ -120,8 +120,10 @@ def in_graph(model, optimizer, batch):
 torch.manual_seed(0)
 model, make = made()
 model = wrapped(model.cuda())
-optimizer = torch.optim.AdamW(model.parameters(), fused=KIND == "gpt-fused-adam" or None, capturable=KIND == "gpt-graph")
-dtype = {"gpt-bf16": torch.bfloat16, "gpt-fp16-scaler": torch.float16, "transformers-llama": torch.bfloat16}.get(KIND)
+optimizer = torch.optim.AdamW(model.parameters(), fused=KIND in {"gpt-fused-adam", "gpt-amp-fused"} or None, capturable=KIND == "gpt-graph")
+dtype = {
+    "gpt-bf16": torch.bfloat16, "transformers-llama": torch.bfloat16, "gpt-fp16-scaler": torch.float16, "gpt-amp-fused": torch.float16,
+}.get(KIND)  # fmt: skip
 scaler = torch.amp.GradScaler("cuda", enabled=dtype == torch.float16)
 if KIND == "gpt-graph":
     in_graph(model, optimizer, make().cuda())

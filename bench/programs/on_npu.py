@@ -1,11 +1,19 @@
-"""Runs a script for CUDA on an NPU, by torch_npu's own transfer_to_npu: on_npu.py SCRIPT ARGUMENTS."""
+"""Runs a script for CUDA on an NPU, by torch_npu's own transfer_to_npu: on_npu.py SCRIPT ARGUMENTS.
 
+Two things that torch_npu leaves to its user, on a device as here: it names a capability in CUDA's terms only where a variable says which
+(Lightning asks for one), and replaces classes for pipelines only where they were imported before it.
+"""
+
+import os
 import runpy
 import sys
 import warnings
 from pathlib import Path
 
+import torch.distributed.pipelining  # noqa: F401
+
 warnings.filterwarnings("ignore", message=r"\s*\*+\s*The torch.Tensor.cuda")  # the list of what it replaces
+os.environ.setdefault("TORCH_NPU_DEVICE_CAPABILITY", "8.0")
 import torch_npu  # noqa: F401
 from torch_npu.contrib import transfer_to_npu  # noqa: F401
 
