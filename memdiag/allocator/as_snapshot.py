@@ -100,7 +100,7 @@ def _entries(device: DeviceTrace, frames: _Frames) -> list[dict[str, Any]]:
     entries = []
     columns = (events[name].tolist() for name in ("action", "addr", "size", "stream", "time_us", "stack", "group"))
     for at, (action, addr, size, stream, time, stack, own) in enumerate(zip(*columns, strict=True)):
-        if action >= schema.UNKNOWN:  # no allocator logs these
+        if action >= schema.WORKSPACE_SNAPSHOT:  # not of this allocator's memory, or logged by none
             continue
         group = int(own) if own >= 0 else opened.get(at, closed.get(at, -1))
         entry: dict[str, Any] = {
