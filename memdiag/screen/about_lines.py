@@ -40,7 +40,7 @@ class AboutLines(Lines):
 
     def _lines(self, width: int) -> list[Text]:
         if self._folded[0] != width:
-            self._folded = width, folded(self._texts, width)
+            self._folded = width, folded(Text("\n").join(self._texts), width)
         return self._folded[1]
 
 

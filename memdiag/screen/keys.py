@@ -33,8 +33,13 @@ GROUPS: tuple[tuple[str, tuple[Key, ...]], ...] = (
             Key((("less_than_sign", "columns(-10)"), ("greater_than_sign", "columns(10)")), "< >", "ten columns back, on"),
             Key((("p", "peak"),), "p", "the peak of reserved, again: of allocated", "p peak"),
             Key((("o", "next('ooms')"), ("O", "previous('ooms')")), "o O", "next, previous out-of-memory event", "o OOM"),
-            Key((("r", "next('retries')"), ("R", "previous('retries')")), "r R", "next, previous retry"),
-            Key((("right_square_bracket", "next('steps')"), ("left_square_bracket", "previous('steps')")), "] [", "next, previous step"),
+            Key((("r", "next('retries')"), ("R", "previous('retries')")), "r R", "next, previous retry", "r retry"),
+            Key(
+                (("right_square_bracket", "next('steps')"), ("left_square_bracket", "previous('steps')")),
+                "] [",
+                "next, previous step",
+                "][ step",
+            ),
             Key((("g", "ask_event"),), "g", "go to an event, 50%, step 3, start, end"),
             Key((("plus", "zoom(1)"), ("equals_sign", "zoom(1)"), ("minus", "zoom(-1)")), "+ -", "zoom in, out (mouse: wheel)", "+- zoom"),
             Key((("0", "whole"),), "0", "the whole trace"),
@@ -70,8 +75,8 @@ GROUPS: tuple[tuple[str, tuple[Key, ...]], ...] = (
     ),
 )
 # The order in which keys are kept where the line at the bottom is short.
-_FIRST = ("q quit", "? help", "Tab list", "←→ time", "p peak", "+- zoom", "o OOM", "/ filter", "Enter open", "s sort")
-_SHOWN = ("q quit", "? help", "Tab list", "Enter open", "/ filter", "s sort", "←→ time", "+- zoom", "p peak", "o OOM")
+_FIRST = ("q quit", "? help", "Tab list", "←→ time", "p peak", "+- zoom", "o OOM", "/ filter", "Enter open", "s sort", "][ step", "r retry")
+_SHOWN = ("q quit", "? help", "Tab list", "Enter open", "/ filter", "s sort", "←→ time", "+- zoom", "p peak", "o OOM", "r retry", "][ step")
 LEGEND = (
     ("Timeline", "█ allocated  ▒ freed, waiting for a stream  ░ reserved, but free"),
     ("above it", "▼ peak  ! out of memory  r retry"),
@@ -90,7 +95,7 @@ def bottom_line(width: int) -> list[tuple[str, str]]:
     kept: set[str] = set()
     room = width
     for brief in _FIRST:
-        if len(brief) + 2 <= room + 2:
+        if len(brief) <= room:
             kept.add(brief)
             room -= len(brief) + 2
     return [(brief, actions[brief]) for brief in _SHOWN if brief in kept]

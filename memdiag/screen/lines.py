@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from io import StringIO
 
 from rich.cells import cell_len, set_cell_size
+from rich.console import Console
 from rich.text import Text
 
 from memdiag.render.text import plain
@@ -13,6 +15,8 @@ from memdiag.render.text import plain
 LONGEST = 4000  # characters of a text that are looked at at all
 HELD, WAITING, FREE = "#5fafff", "#ffaf00", "#8a8a8a"  # can be told apart by people who see no red or no green
 STRONG, DIM = "bold", "dim"
+_HANG_FROM, _MOST_HANG = 40, 20  # columns
+_CONSOLE = Console(width=1000, file=StringIO(), color_system=None)  # rich folds text only with one
 
 
 class Lines:
@@ -86,12 +90,25 @@ def joined(parts: Sequence[str], width: int, between: str = " · ") -> str:
     return line if cell_len(line) <= width else set_cell_size(line, max(width - 1, 0)) + "…"
 
 
-def folded(texts: Sequence[Text], width: int) -> list[Text]:
-    """Returns the lines folded at ``width`` columns."""
-    from rich.console import Console
+def folded(text: Text, width: int) -> list[Text]:
+    """Returns the lines of a text folded at ``width`` columns; what goes on is set in as far as the words of the first line."""
+    lines: list[Text] = []
+    for line in text.split("\n", allow_blank=True):
+        hang = _hang(line.plain) if width >= _HANG_FROM else 0
+        parts = line.wrap(_CONSOLE, max(width, 1), overflow="fold")
+        lines += parts[:1] or [Text()]
+        if len(parts) > 1:
+            rest = line[len(parts[0].plain) :]
+            rest.plain = rest.plain.lstrip()
+            rest = line[len(line.plain) - len(rest.plain) :]
+            lines += [Text(" " * hang).append_text(part) for part in rest.wrap(_CONSOLE, max(width - hang, 1), overflow="fold")]
+    for part in lines:
+        part.rstrip()
+    return lines
 
-    console = Console(width=max(width, 1), file=None, color_system=None)
-    result: list[Text] = []
-    for text in texts:
-        result += text.wrap(console, max(width, 1), overflow="fold") or [Text()]
-    return result
+
+def _hang(line: str) -> int:
+    """How far the words of a line are set in: behind a number or a label and two blanks, or as far as the line is itself."""
+    lead = len(line) - len(line.lstrip())
+    behind = line.find("  ", lead)
+    return behind + 2 if 0 <= behind < _MOST_HANG - 2 else min(lead + 2 if lead else 0, _MOST_HANG)

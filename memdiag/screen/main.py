@@ -133,9 +133,13 @@ class MainScreen(Parts, inherit_bindings=False):
         """A row was clicked."""
         self.action_choose()
 
+    def on_rows_moved(self) -> None:
+        """Another row is under the cursor."""
+        self.query_one("#side", Drawn).again()
+
     def on_rows_titled(self, message: Rows.Titled) -> None:
         """The title of a column was clicked: rows are ordered by it."""
-        if self._lists is not None and self._lists.order_by(self._number, message.x, self.size.width):
+        if self._lists is not None and self._lists.order_by(self._number, message.x, self.rows.size.width):
             self._show_list(self._number, keep=False)
 
     def action_choose(self) -> None:

@@ -113,7 +113,7 @@ class MapLines(Lines):
         if group < 0:
             return ""
         private = bool(groups.pool_major[group] or groups.pool_minor[group])
-        words = ("private " if private else "") + ("small" if groups.small[group] else "large")
+        words = ("priv. " if private else "") + ("small" if groups.small[group] else "large")
         return words + (" *" if groups.stream[group] else "")
 
     def _bar(self, number: int, width: int) -> Text:

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, cast
 from rich.text import Text
 from textual import events
 from textual.app import ComposeResult
+from textual.containers import Horizontal
 from textual.screen import Screen
 from textual.timer import Timer
 from textual.widgets import Input
 
 from memdiag.findings import Report
 from memdiag.screen import curve_lines, keys
-from memdiag.screen.lines import DIM, STRONG, Said, joined, short
-from memdiag.screen.lists import TITLES, Lists
+from memdiag.screen.lines import DIM, STRONG, Said, folded, joined, short
+from memdiag.screen.lists import FINDINGS, TITLES, Lists
 from memdiag.screen.pieces import Drawn
 from memdiag.screen.rows import Rows
 from memdiag.screen.status_lines import NUM_LINES, status
@@ -24,6 +25,8 @@ from memdiag.units import plural
 if TYPE_CHECKING:
     from memdiag.screen.app import Viewer
 
+_FOR_FACTS = 56  # columns of the first line for what there is to say beside the name of the file
+_SIDE_FROM, _SIDE = 110, 0.55  # columns from which on a finding stands beside the list, and its share of them
 _LEAST_CURVE, _MOST_CURVE = 5, 18
 
 
@@ -42,7 +45,10 @@ class Parts(Screen[None], inherit_bindings=False):
     #curve {{ height: 8; }}
     #status {{ height: {NUM_LINES}; }}
     #tabs, #keys {{ background: $panel; }}
-    #list {{ height: 1fr; }}
+    Horizontal {{ height: 1fr; }}
+    #list {{ width: 1fr; height: 100%; }}
+    #side {{ width: {_SIDE:.0%}; height: 100%; padding: 0 0 0 1; display: none; }}
+    Parts.beside #side {{ display: block; }}
     #ask {{ display: none; height: 1; border: none; padding: 0 1; background: $panel; }}
     Parts.asking #ask {{ display: block; }}
     Parts.asking #keys {{ display: none; }}
@@ -68,7 +74,9 @@ class Parts(Screen[None], inherit_bindings=False):
         yield Drawn(self._curve, "curve")
         yield Drawn(self._status, "status")
         yield Drawn(self._tabs, "tabs")
-        yield Rows(Said([Text()]), "list")
+        with Horizontal():
+            yield Rows(Said([Text()]), "list")
+            yield Drawn(self._side, "side")
         yield Drawn(self._keys, "keys")
         # Disabled as long as nothing is asked: it would take the keys.
         yield Input(id="ask", select_on_focus=False, disabled=True)
@@ -89,7 +97,7 @@ class Parts(Screen[None], inherit_bindings=False):
         self.query_one("#curve").styles.height = height
         if self._lists is not None:
             self._lists.about.set_width(event.size.width - 1)
-            self.rows.put(self._lists.lines(self._number))
+            self._show_list(self._number)
 
     # ---------------------------------------------------------------------------------------------- what is told from outside
 
@@ -121,7 +129,7 @@ class Parts(Screen[None], inherit_bindings=False):
     # ------------------------------------------------------------------------------------------------------------ the lines
 
     def _title_line(self, width: int, _: int) -> list[Text]:
-        parts = ["memdiag view", self._name_of_file]
+        parts = ["memdiag view", short(self._name_of_file, max(width - _FOR_FACTS, 20))]
         if self._walk is not None:
             trace, device = self._walk.trace, self._walk.here.device
             parts.append(f"device {device.device}" + (f" of {self._walk.num_devices}" if self._walk.num_devices > 1 else ""))
@@ -161,6 +169,11 @@ class Parts(Screen[None], inherit_bindings=False):
         found = "" if self._lists is None or self._lists.findings.report is None else f" ({len(self._lists.findings.report.findings)})"
         return [f" {number + 1} {title}{found if title == 'Findings' else ''} " for number, title in enumerate(TITLES)]
 
+    def _side(self, width: int, height: int) -> list[Text]:
+        rows = self.rows
+        text = rows.lines.detail(rows.cursor) if rows.cursor < len(rows.lines) else None
+        return folded(text, width - 1)[:height] if text is not None else []
+
     def _keys(self, width: int, _: int) -> list[Text]:
         line = Text(" ", no_wrap=True)
         for words, _action in keys.bottom_line(width - 1):
@@ -199,8 +212,10 @@ class Parts(Screen[None], inherit_bindings=False):
         self._number = number
         rows = self.rows
         rows.has_cursor = TITLES[number] != "About"
+        self.set_class(self.size.width >= _SIDE_FROM and number == FINDINGS and len(self._lists.lines(number)) > 0, "beside")
         rows.put(self._lists.lines(number), keep=keep)
         self.query_one("#tabs", Drawn).again()
+        self.query_one("#side", Drawn).again()
 
     def _say(self, said: str) -> None:
         self._said = said

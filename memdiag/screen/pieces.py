@@ -16,6 +16,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Static
 
+from memdiag.screen.lines import folded
 from memdiag.screen.rows import to_strip
 
 
@@ -70,6 +71,9 @@ class Drawn(Widget):
         self.post_message(self.Clicked(self, event.x, -1))
 
 
+_SHARE, _WIDEST, _FRAME = 92, 120, 6  # per cent of the width, columns, and columns of border, margin and scroll bar
+
+
 class Popup(ModalScreen[str]):
     """A text over the screen that scrolls.
 
@@ -89,11 +93,11 @@ class Popup(ModalScreen[str]):
         Binding("c", "copy(1)", show=False),
         *(Binding(str(number), f"copy({number})", show=False) for number in range(1, 10)),
     ]
-    DEFAULT_CSS = """
-    Popup { align: center middle; }
-    Popup > VerticalScroll { width: 92%; max-width: 120; height: auto; max-height: 92%; border: round $accent; padding: 0 1;
-                             background: $surface; scrollbar-size-vertical: 1; }
-    Popup Static { width: 100%; height: auto; }
+    DEFAULT_CSS = f"""
+    Popup {{ align: center middle; }}
+    Popup > VerticalScroll {{ width: {_SHARE}%; max-width: {_WIDEST}; height: auto; max-height: {_SHARE}%; border: round $accent;
+                             padding: 0 1; background: $surface; scrollbar-size-vertical: 1; }}
+    Popup Static {{ width: 100%; height: auto; }}
     """
 
     def __init__(self, title: str, text: Text, copies: tuple[str, ...] = ()) -> None:
@@ -105,7 +109,8 @@ class Popup(ModalScreen[str]):
     def compose(self) -> ComposeResult:
         """Makes the window."""
         with VerticalScroll() as box:
-            yield Static(self._text, markup=False)
+            inside = min(int(self.app.size.width * _SHARE / 100), _WIDEST) - _FRAME
+            yield Static(Text("\n").join(folded(self._text, inside)), markup=False)
         box.can_focus = False
         keys = (
             "↑↓ Esc"
