@@ -182,6 +182,8 @@ def _finding(page: LightPage, finding: Merged, num_ranks: int, told: set[str]) -
         (plain(finding.title, words.LONGEST), "bold"),
     )])  # fmt: skip
     who = f"rank {finding.rank}" if number == 1 else f"ranks {format_ranges(finding.ranks, 40)} ({percent(number / num_ranks)})"
+    if number == num_ranks > 1:
+        who = f"all {format_count(number)} ranks"
     amount = ""
     if finding.high_bytes:
         same = finding.low_bytes == finding.high_bytes or number == 1
