@@ -150,11 +150,13 @@ def _is_cann(entry: str) -> bool:
     return any(os.path.lexists(f"{entry}/{name}") for name in _OF_CANN)
 
 
+MADE_UP = (  # what is so only of results that --compute small did not compute
+    "results of operators read as zeros, unless --values says otherwise; outputs whose size depends on data are as large as they can be",
+)
 ASSUMPTIONS = (
     "operators take no scratch memory, where those of a device may ask for some",
     "HCCL's buffers are counted as documented, 2 x HCCL_BUFFSIZE (200 MB) for each communicator; other memory of the driver is not",
     "all work on the device is done at once: a block used on several streams is free again as soon as it is freed",
-    "results of operators read as zeros, unless --values says otherwise; outputs whose size depends on data are as large as they can be",
     "every rank of a group has the data of this one",
     "operators are queued as with TASK_QUEUE_ENABLE=0, unless it is set, so that runs are repeatable",
 )

@@ -103,5 +103,9 @@ def compute_bytes(text: str) -> int:
 
 def assumptions(profile: Profile, *, computes: bool = False) -> list[str]:
     """Returns what a trace from this device takes for granted, as sentences."""
-    said = [*profile.assumptions, *_STAND_INS[profile.backend].ASSUMPTIONS]
-    return [*said, "random numbers on the CPU are not those that the device would draw"] if computes else said
+    kind = _STAND_INS[profile.backend]
+    said = [*profile.assumptions, *kind.ASSUMPTIONS]
+    if not computes:
+        return [*said, *kind.MADE_UP]
+    made_up = [f"where the CPU did not compute it: {text}" for text in kind.MADE_UP]
+    return [*said, *made_up, "random numbers on the CPU are not those that the device would draw"]

@@ -146,3 +146,13 @@ def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch):
     with pytest.raises(MemdiagError, match="cannot be kept there") as refused:
         build.cached("kind", ["a"], lambda _: None)
     assert build.CACHE in refused.value.hint
+
+
+@pytest.mark.parametrize("device", ["cuda:h100-80g", "npu:910b-64g"])
+def test_what_is_assumed_of_values_holds_only_where_nothing_was_computed(device):
+    profile = choose(device)
+    plain, computing = launch.assumptions(profile), launch.assumptions(profile, computes=True)
+    made_up = [text for text in plain if "read as zeros" in text or "selects all" in text]
+    assert made_up
+    assert not set(made_up) & set(computing)
+    assert {f"where the CPU did not compute it: {text}" for text in made_up} <= set(computing)

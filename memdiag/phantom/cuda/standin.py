@@ -36,14 +36,16 @@ _VERSIONS = {"cudnn": (9, 20, 0), "nccl": (2, 29, 7), "cublas": (13, 1, 1)}
 
 SUPPORTED = (12, 13)
 VALUES = ("zeros", "ones", "random", "finite")  # what results of kernels can read as, see core/made_up.h
+MADE_UP = (  # what is so only of results that --compute small did not compute
+    "what the program wrote is read back, results of kernels read as zeros (--values sets others)",
+    "a mask that a kernel made selects all (MEMDIAG_PHANTOM_SELECTED, from 0 to 1, sets another share)",
+)
 ASSUMPTIONS = (
     "cuDNN's engines ask for no workspace (MEMDIAG_PHANTOM_CUDNN_WORKSPACE sets another figure), nor do cuSOLVER, cuFFT and cuSPARSE",
     "what cuDNN's recurrent layers keep for the backward pass is worked out, not known",
     "memory of NCCL and of the libraries themselves is not counted (MEMDIAG_PHANTOM_NCCL_BYTES for each communicator)",
     "all work on the device is done at once: a block used on several streams is free again as soon as it is freed",
-    "what the program wrote is read back, results of kernels read as zeros (--values sets others)",
     "a scaler of gradients never meets an infinite one",
-    "a mask that was computed selects all (MEMDIAG_PHANTOM_SELECTED, from 0 to 1, sets another share)",
     "every rank of a group has the data of this one",
 )
 
