@@ -215,7 +215,7 @@ def measure_all(args: argparse.Namespace, scratch: Path) -> tuple[list[Run], lis
 
 def growth(local: list[Run]) -> dict[str, float]:
     """How a file's time and the memory grow from the fewest files to the most; the start of the command is taken off the time."""
-    first, second, last = local[0], local[1], local[-1]
+    first, second, last = local[0], local[-2], local[-1]
     beyond = lambda one, other: (other.cpu - one.cpu) / (other.ranks - one.ranks)  # noqa: E731 - a slope
     return {
         "cpu_s_a_file_first": round(beyond(first, second), 4),
@@ -236,10 +236,10 @@ in all. Other programs ran on this machine at the same time (load {load:.1f} on 
 
 def in_words(local: list[Run], grown: dict[str, float]) -> str:
     """The growth, for a report."""
-    few, some, many, all_of_them = (f"{each.ranks:,}" for each in (local[0], local[1], local[-2], local[-1]))
+    few, some, all_of_them = (f"{each.ranks:,}" for each in (local[0], local[-2], local[-1]))
     time_word, memory_word = ("flat" if grown[f"{what}_ratio"] <= FLAT else "NOT flat" for what in ("time", "process_memory"))
     return (
-        f"From {few} to {some} ranks one more file takes {grown['cpu_s_a_file_first'] * 1000:.0f} ms of the processor, from {many} to "
+        f"From {few} to {some} ranks one more file takes {grown['cpu_s_a_file_first'] * 1000:.0f} ms of the processor, from {some} to "
         f"{all_of_them} {grown['cpu_s_a_file_last'] * 1000:.0f} ms: {grown['time_ratio']:.2f} times as long, {time_word}. With "
         f"{all_of_them} ranks a process that reads files needs {grown['process_memory_ratio']:.2f} times the memory that it does with "
         f"{few}, {memory_word}; the command itself, which keeps the facts of all ranks, {grown['command_memory_ratio']:.2f} times "
@@ -250,6 +250,7 @@ def in_words(local: list[Run], grown: dict[str, float]) -> str:
 def main() -> None:
     """Measures and writes the report."""
     args = arguments()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # begun in the background, it would be ignored here and in all below
     here = Machine.here()
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)

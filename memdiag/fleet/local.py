@@ -21,7 +21,7 @@ from memdiag.errors import MemdiagError
 from memdiag.fleet.work import KILLED, Result, Task
 from memdiag.fleet.worker import READY
 
-FILES_A_PROCESS = 256
+FILES_A_PROCESS = 512
 _PAUSE = 0.2  # seconds between two looks at whether somebody pressed Ctrl-C
 _BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from memdiag.fleet.worker import main; main()"
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
