@@ -9,7 +9,7 @@ from typing import Literal
 
 from memdiag.compare.axis import axes_of, curves_of
 from memdiag.compare.facts import differences_of
-from memdiag.compare.model import NOTHING, Amount, Comparison, Curves, FindingRow, Found, How, NameRow, Place, Side, SiteRow
+from memdiag.compare.model import NOTHING, Amount, Comparison, Curves, FindingRow, Found, Held, How, NameRow, Place, Side, SiteRow
 from memdiag.compare.places import Known, match
 from memdiag.compare.side import Chosen, side_of
 from memdiag.compare.words import verdict
@@ -41,7 +41,7 @@ def held_against(
     sides: tuple[Side, ...], known: Sequence[Known], curves: Curves | None, life_unit: Literal["steps", "share"], *, at: str, top: int
 ) -> Comparison:
     """Returns the comparison of what is told of several traces."""
-    sites = site_rows(sides, known)
+    sites = site_rows([side.sites for side in sides], known)
     names = _name_rows(sides)
     differences, findings = differences_of(sides), _finding_rows(sides)
     comparison = Comparison(
@@ -61,20 +61,25 @@ def held_against(
     return _same(comparison) if _is_same(comparison) else comparison
 
 
-def site_rows(sides: Sequence[Side], known: Sequence[Known]) -> tuple[SiteRow, ...] | None:
-    """Returns every place that holds anything in any trace, largest difference to the base first; None: fewer than two tell."""
-    if sum(side.sites is not None for side in sides) < 2:
+def site_rows(sites: Sequence[Sequence[Held] | None], known: Sequence[Known]) -> tuple[SiteRow, ...] | None:
+    """Returns every place that holds anything in any trace, largest difference to the base first; None: fewer than two tell.
+
+    Args:
+        sites: Of each trace who holds memory; None: it does not say.
+        known: The same places, and the lines that it knows.
+    """
+    if sum(held is not None for held in sites) < 2:
         return None
-    count = len(sides)
+    count = len(sites)
     rows: list[tuple[list[Place | None], list[How | None], list[Amount | None], tuple[str, ...]]] = []
     lines: dict[str, frozenset[tuple[str, int]]] = {}
-    for number, (side, own) in enumerate(zip(sides, known, strict=True)):
+    for number, (mine, own) in enumerate(zip(sites, known, strict=True)):
         representatives = [next(place for place in row[0] if place is not None) for row in rows]
         matched = match(Known(representatives, lines), own)
-        for held, found in zip(side.sites or (), matched, strict=True):
+        for held, found in zip(mine or (), matched, strict=True):
             row, found_by = found if found is not None else (len(rows), "base" if number == 0 else "only here")
             if found is None:
-                empty: list[Amount | None] = [None if other.sites is None else NOTHING for other in sides]
+                empty: list[Amount | None] = [None if other is None else NOTHING for other in sites]
                 rows.append(([None] * count, [None] * count, empty, held.names))
             places, how, amounts, _ = rows[row]
             places[number], how[number], amounts[number] = held.place, found_by, held.amount

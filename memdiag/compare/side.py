@@ -7,13 +7,14 @@ made the peak is then among what is held. So the bytes of all places, and what i
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from memdiag.analyzers.allocator_settings import AllocatorSettings
 from memdiag.analyzers.context import Context, DeviceView
 from memdiag.analyzers.devices import describe
-from memdiag.analyzers.moments import fragmentation_at
+from memdiag.analyzers.moments import fragmentation_at, look
 from memdiag.analyzers.names import collapsed, has_names, names_of
 from memdiag.analyzers.places import moment_name
 from memdiag.analyzers.sites import has_history, label_of, without_stack
@@ -22,10 +23,11 @@ from memdiag.compare.facts import facts_of, settings_of
 from memdiag.compare.model import Amount, Found, Held, Place, Side
 from memdiag.compare.places import Known
 from memdiag.errors import MemdiagError
-from memdiag.findings import Usage
+from memdiag.findings import Fragmentation, Usage
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.table import Array
+from memdiag.trace.topology import split_at
 
 MOMENTS = ("peak", "allocated", "end")
 _KINDS = ("reserved", "allocated", "active", "requested")
@@ -97,7 +99,7 @@ def side_of(chosen: Chosen, axis: Axis | None, *, at: str = "peak", with_finding
         usage=_usage(usage),
         peak=told.peak,
         peak_allocated=told.peak_allocated,
-        split=fragmentation_at(device, moment, trace.layout.large_segment),
+        split=_split(view),
         counts=dict(told.counts),
         sites=tuple(_sites(view, lives)) if is_told and len(trace.stacks) else None,
         names=_names(view, lives) if is_told and has_names(view) else None,
@@ -120,6 +122,23 @@ def _moment(device: DeviceTrace, at: str) -> int:
     served = int(references.at_event[row])
     under_way = int(references.opened_at[row]) <= peak < served and not references.failed[row]
     return served if under_way and device.usage.reserved[served] == reserved else peak
+
+
+def _split(view: DeviceView) -> Fragmentation:
+    """Returns the split of what is free at the moment, as the request saw it that found most of it in too small pieces near the peak.
+
+    Seen from the very request that made the peak, which is often a tiny one, nothing would be too small.
+    """
+    device, page = view.device, view.trace.layout.large_segment
+    told = fragmentation_at(device, view.at, page)
+    telling = look(view, Context(), AllocatorSettings.of(view.trace)) if view.at >= 0 else None
+    if telling is None or telling.reference < 0 or not device.has_addresses:
+        return told
+    seen = split_at(device, view.at, telling.request_bytes, telling.group, page)
+    return replace(
+        told, reference_request_bytes=telling.request_bytes, reference_kind="telling request", stranded_bytes=seen.stranded,
+        foreign_bytes=seen.foreign, cache_bytes=seen.cache, largest_free_bytes=seen.largest_free,
+    )  # fmt: skip
 
 
 def _usage(values: dict[str, int]) -> Usage:

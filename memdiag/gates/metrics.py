@@ -1,7 +1,7 @@
 """What can be checked of a trace: each metric by its name, its unit, and why a trace may not know it.
 
-What is free is told at the reserved peak, as ``memdiag compare`` does: when the request that made the peak has its block. A metric that
-the trace cannot know is None and has a reason: it is never taken for 0.
+What is free is told at the reserved peak, as ``memdiag compare`` does: when the request that made the peak has its block, as the request
+saw it that found most in too small pieces near the peak. A metric that the trace cannot know is None and has a reason: never 0.
 """
 
 from __future__ import annotations
