@@ -134,7 +134,10 @@ def _words(cause: str, own: list[Difference], total: int, here: Facts, there: Fa
         return f"{amount} {more} in experts ({_named(first)}): {'more' if total > 0 else 'fewer'} tokens were sent to its experts"
     if cause == "more":
         counts = f"{format_count(first.num_here)} {kind} of {first.part} at once against {format_count(first.num_there)}"
-        hint = ", as with other micro-batches in flight" if first.kind == "activation" and min(first.num_here, first.num_there) else ""
+        hint = ""
+        if first.kind == "activation" and min(first.num_here, first.num_there):
+            words = ("more", "less") if total > 0 else ("fewer", "more")
+            hint = f", as with {words[0]} micro-batches in flight, or {words[1]} recomputation"
         return f"{amount} {more}: {counts}{hint}"
     times = (first.bytes_here / first.num_here) / (first.bytes_there / first.num_there)
     said = f"{amount} {more}: {kind} of {first.part} are {times:.2f} times as large"

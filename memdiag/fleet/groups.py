@@ -177,11 +177,13 @@ def _by_activations(ranks: Mapping[int, Facts], numbers: list[int]) -> list[list
             levels[-1].append(rank)
         else:
             levels.append([rank])
-    if len(levels) < 2 or len(levels) > _MOST_SHARE_OF_GROUPS * len(complete) or min(map(len, levels)) < 2:
+    several = [level for level in levels if len(level) > 1]
+    if len(several) < 2:
         return [numbers]
-    largest = max(levels, key=len)
-    largest += [rank for rank in numbers if ranks[rank].get("failed")]
-    return [sorted(level) for level in levels]
+    for rank in [level[0] for level in levels if len(level) == 1]:  # nobody to be compared with: odd among those that are nearest
+        min(several, key=lambda level: abs(_activations(ranks[level[0]]) - _activations(ranks[rank]))).append(rank)
+    max(several, key=len).extend(rank for rank in numbers if ranks[rank].get("failed"))
+    return [sorted(level) for level in several]
 
 
 def _activations(facts: Facts) -> int:

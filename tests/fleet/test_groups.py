@@ -39,6 +39,15 @@ def test_stages_are_groups_with_names(job):
     assert "100 activations of decoder at once against 400" in groups[3].why
 
 
+def test_a_rank_with_a_number_of_activations_of_its_own_is_odd_among_the_nearest(job, facts_of):
+    ranks = job | {rank: facts_of({LAYERS: (4000, 40), ACT: (2000, 200)}) for rank in (8, 9)}
+    ranks |= {rank: facts_of({LAYERS: (4000, 40), ACT: (3000, 300)}) for rank in (10, 11)}
+    ranks[12] = facts_of({LAYERS: (4000, 40), ACT: (9000, 900)})
+    groups = groups_of(ranks)
+    assert ranges_of(groups) == [(0, 1), (2, 3, 10, 11, 12), (4, 5, 8, 9), (6, 7)]
+    assert [(odd.ranks, odd.cause) for odd in odd_ones(ranks, groups)] == [((12,), "more")]
+
+
 def test_ranks_that_are_alike_are_one_group(facts_of):
     ranks = {rank: facts_of({LAYERS: (4000 + rank, 40), ACT: (1000 + rank, 100)}) for rank in range(6)}
     groups = groups_of(ranks)
