@@ -64,6 +64,7 @@ class Conf:
         alignment: Large blocks of expandable segments begin at multiples of this; 0: anywhere.
         is_lazy: multi_stream_lazy_reclaim.
         reserve: expandable_segments_reserve; None: not set.
+        is_reused_in_capture: graph_capture_record_stream_reuse.
     """
 
     expandable: bool = False
@@ -80,6 +81,7 @@ class Conf:
     alignment: int = 0
     is_lazy: bool = False
     reserve: Reserve | None = None
+    is_reused_in_capture: bool = False
 
     @classmethod
     def parse(cls, text: str, backend: str, version: str) -> Conf:
@@ -132,6 +134,7 @@ class Conf:
             huge_pages=huge,
             alignment=_whole(values, "base_addr_aligned_kb", _FALLBACK_ALIGNMENT) if backend == "npu" else 0,
             is_lazy=values.get("multi_stream_lazy_reclaim") is True,
+            is_reused_in_capture=values.get("graph_capture_record_stream_reuse") is True,
             reserve=Reserve.parse(str(values.get("expandable_segments_reserve", ""))),
         )
 

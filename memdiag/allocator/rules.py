@@ -28,6 +28,9 @@ class Rules:
             at, frees that would need some are put off, and nothing is released to try again.
         capture_uses_count: A block that was recorded on a stream in a capture and freed there waits for that stream when the capture is
             over; otherwise it does not: that is the graph's affair.
+        reuse_needs_capture: With graph_capture_record_stream_reuse, a scope of a private pool that captures no graph is an assertion where
+            the allocator looks what could be reused.
+        scope_end_frees: With that setting, blocks of a private pool that were freed in a scope of it are free when it is closed.
         expandable_is_collected: Garbage collection and the release of oversize blocks take expandable segments for ordinary ones,
             and then stop at an assertion.
         one_division_is_exact: Requests for which roundup_power2_divisions says 1 are not rounded at all; otherwise as without it.
@@ -46,6 +49,8 @@ class Rules:
     outermost_scope: bool = False
     scope_is_capture: bool = False
     capture_uses_count: bool = False
+    reuse_needs_capture: bool = False
+    scope_end_frees: bool = False
     expandable_is_collected: bool = False
     one_division_is_exact: bool = False
     rounding_follows_segment: bool = True
@@ -70,10 +75,11 @@ _CUDA_2_0 = Rules(
 _CUDA_2_4 = replace(_CUDA_2_0, one_division_is_exact=False, capture_uses_count=False)
 _CUDA_2_5 = replace(_CUDA_2_4, private_is_expandable=True)
 _CUDA_2_6 = replace(_CUDA_2_5, expandable_is_collected=False)
+_CUDA_2_9 = replace(_CUDA_2_6, reuse_needs_capture=True)
 _CUDA_2_10 = replace(_CUDA_2_6, whole_fraction_is_limit=False, capacity_is_asked=False, outermost_scope=False,
                      lends_expandable=False)  # fmt: skip
 _CUDA_2_11 = replace(_CUDA_2_10, lends_last=False)
-_CUDA_2_12 = replace(_CUDA_2_11, ties=BY_BIRTH)
+_CUDA_2_12 = replace(_CUDA_2_11, ties=BY_BIRTH, scope_end_frees=True)
 _CUDA_2_13 = replace(_CUDA_2_12, ties=BY_SEGMENT, scope_is_capture=False)
 _NPU_2_1 = Rules(pad=32, own_stream_counts=True)
 
@@ -83,6 +89,7 @@ RULES: dict[str, tuple[tuple[Version, Rules], ...]] = {
         ((2, 4), _CUDA_2_4),
         ((2, 5), _CUDA_2_5),
         ((2, 6), _CUDA_2_6),
+        ((2, 9), _CUDA_2_9),
         ((2, 10), _CUDA_2_10),
         ((2, 11), _CUDA_2_11),
         ((2, 12), _CUDA_2_12),

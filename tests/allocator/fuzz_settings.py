@@ -1,6 +1,6 @@
 """Settings of every key at random, also such as the parser refuses, through the machine and through PyTorch's own allocator.
 
-    python tests/allocator/fuzz_settings.py --real DIR [--torch 2.13] [--programs 1000] [--seed 1] [--seconds N]
+    python tests/allocator/fuzz_settings.py --real DIR [--torch 2.13] [--programs 1000] [--seed 1] [--also KEY:VALUE] [--seconds N]
 
 DIR: as for fuzz_cuda.py. What the real allocator refuses must be refused, and the other way round; what it takes must place as it does.
 Prints each text that differs, with its seed, and a summary; the exit status is 1 if any did.
@@ -115,6 +115,7 @@ def main() -> int:
     parser.add_argument("--torch", default="2.13", help="the version that DIR is linked with")
     parser.add_argument("--programs", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--also", default="", metavar="KEY:VALUE", help="settings behind those of each program")
     parser.add_argument("--seconds", type=float, default=1e9)
     args = parser.parse_args()
     tally: Counter[str] = Counter()
@@ -123,7 +124,7 @@ def main() -> int:
         if time.monotonic() - begin > args.seconds:
             break
         chance = random.Random(seed)  # noqa: S311 - a program, no secret
-        conf = wide_conf(chance, "cuda", number)
+        conf = ",".join(filter(None, (wide_conf(chance, "cuda", number), args.also)))
         program = program_of(chance, conf)
         if number < (2, 3):
             program = replace(program, calls=[call for call in program.calls if not call.op.startswith("pool_")])

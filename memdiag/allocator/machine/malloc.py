@@ -10,8 +10,8 @@ from memdiag.allocator.machine.memory import (  # isort: skip
     ADDRESS, ALIGNMENT, CALL, COUNT, EXPANDABLE, FREE, FREEABLE, FREE_BYTES, GC, HELD, HOLE, INDEX, IS_BROKEN, IS_CAPTURED, IS_LAZY,
     IS_LOGGED, IS_OPEN, IS_PRIVATE, IS_SMALL, KNOWN, LANE, LANES, LENDS_EXPANDABLE, LENDS_LAST, LIMIT, LOG_ACTION, LOG_CALL, LOG_OFF,
     LOG_POOL, LOG_SEG, LOG_SIZE, LOG_STREAM, LOG_TENSOR, MAX_SPLIT, NEXT, NONE, NO_SPLIT, NUM_LOGGED, NUM_POOLS, NUM_STAND_IN, NUM_STREAMS,
-    OFF, OOMS, OUTSTANDING, POOL, POOLS, PREV, PRIVATE_IS_EXPANDABLE, RANGE, REJECT_ABOVE, RESERVED, RETRIES, ROUNDING, ROW, SEARCHES,
-    SIZE, STANDS_IN, STATE, STREAM, SUCC, TIE, USERS, up,
+    OFF, OOMS, OUTSTANDING, POOL, POOLS, PREV, PRIVATE_IS_EXPANDABLE, RANGE, REJECT_ABOVE, RESERVED, RETRIES, REUSE_NEEDS_CAPTURE, ROUNDING,
+    ROW, SEARCHES, SIZE, STANDS_IN, STATE, STREAM, SUCC, TIE, USERS, up,
 )  # fmt: skip
 from memdiag.allocator.machine.ordered import at_least, remove
 from memdiag.allocator.machine.release import collect, flush, is_expandable, lane_of, release_oversize
@@ -138,6 +138,9 @@ def allocate(r: Array, m: Array, log: Array, lane: int, size: int, segment_size:
     """Returns the block for a request of ``size`` bytes, rounded; NONE: out of memory."""
     if (not r[IS_LAZY] or r[OUTSTANDING] > _MOST_EVENTS) and not m[m[lane + POOL] + IS_CAPTURED]:
         poll(r, m, log)
+    if r[REUSE_NEEDS_CAPTURE] and is_capturing(r):
+        r[IS_BROKEN] = 1
+        return NONE
     block = _search(r, m, lane, size)
     if block == NONE and r[IS_LAZY]:
         poll(r, m, log)

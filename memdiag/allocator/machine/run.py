@@ -8,11 +8,21 @@ from memdiag.allocator.machine.malloc import allocate
 from memdiag.allocator.machine.memory import (  # isort: skip
     ACTIVE, ALLOCATED, AT, BAR, CALL, CAPACITY, COUNT, DEFERRED, DEVICE_ALLOCS, DEVICE_BYTES, DEVICE_FREES, EVENTS, FREEABLE, FREE_BYTES,
     FRESH, IS_BROKEN, IS_CAPTURED, IS_LOGGED, IS_OPEN, KNOWN, LENDS_LAST, LIMIT, LIVE, LOG_CAPACITY, NONE, NUMBER, NUM_LOGGED, NUM_ROWS,
-    NUM_SCOPES, NUM_STAND_IN, OFF, OOMS, OTHERS, PENDING, POOLS, RANGE, REQUESTED, REQUESTED_BYTES, RESERVED, RETRIES, ROW, SIZE, STANDS_IN,
-    STATE, SUCC, TENSOR, TURN, UNTIL, USERS, USES,
+    NUM_SCOPES, NUM_STAND_IN, OFF, OOMS, OTHERS, PENDING, POOLS, RANGE, REQUESTED, REQUESTED_BYTES, RESERVED, RETRIES, REUSE_NEEDS_CAPTURE,
+    ROW, SCOPE_END_FREES, SIZE, STANDS_IN, STATE, SUCC, TENSOR, TURN, UNTIL, USERS, USES,
 )  # fmt: skip
 from memdiag.allocator.machine.release import flush, lane_of, release_pool
-from memdiag.allocator.machine.streams import complete, finish, is_capturing, record_events, start_waiting, stop_waiting, use, wait
+from memdiag.allocator.machine.streams import (
+    complete,
+    end_scope,
+    finish,
+    is_capturing,
+    record_events,
+    start_waiting,
+    stop_waiting,
+    use,
+    wait,
+)
 from memdiag.allocator.result import OUT_OF_MEMORY, SKIPPED, UNDEFINED
 
 from memdiag.allocator.workload import (  # isort: skip
@@ -68,6 +78,8 @@ def _release(r: Array, m: Array, log: Array, block: int, recorded: bool) -> None
         return
     m[block + STATE] = PENDING
     if is_capturing(r):
+        if r[REUSE_NEEDS_CAPTURE]:
+            r[IS_BROKEN] = 1
         m[block + SUCC] = r[DEFERRED]
         r[DEFERRED] = block
     else:
@@ -132,6 +144,8 @@ def other_call(
     elif code == POOL_END:
         r[NUM_SCOPES] -= 1
         m[r[POOLS] + pool * ROW + IS_OPEN] = 0
+        if r[SCOPE_END_FREES] and r[DEFERRED] != NONE:
+            end_scope(r, m, log, r[POOLS] + pool * ROW)
         _unuse(m, r[POOLS] + pool * ROW)
     elif code == POOL_RELEASE:
         row = r[POOLS] + pool * ROW

@@ -79,6 +79,8 @@ def new_state(
     r[mem.SCOPE_IS_CAPTURE], r[mem.TAKES_EXPANDABLE] = rules.scope_is_capture, rules.expandable_is_collected
     r[mem.CAPTURE_USES_COUNT], r[mem.LENDS_EXPANDABLE] = rules.capture_uses_count, rules.lends_expandable
     r[mem.LENDS_LAST], r[mem.PRIVATE_IS_EXPANDABLE] = rules.lends_last, rules.private_is_expandable
+    r[mem.REUSE_NEEDS_CAPTURE] = conf.is_reused_in_capture and rules.reuse_needs_capture
+    r[mem.SCOPE_END_FREES] = conf.is_reused_in_capture and rules.scope_end_frees
     r[mem.DONE], r[mem.NUM_STREAMS], r[mem.NUM_POOLS] = done, num_streams, num_pools
     r[mem.FREE_BYTES] = mem.UNLIMITED if capacity is None else capacity
     r[mem.DEVICE_BYTES] = UNKNOWN_DEVICE if capacity is None else capacity

@@ -106,6 +106,37 @@ def _end_capture(r: Array, m: Array, log: Array) -> None:
 
 
 @lean_part
+def end_scope(r: Array, m: Array, log: Array, pool: int) -> None:
+    """Frees blocks of a private pool whose end was put off, without waiting for anything."""
+    block, others = NONE, NONE
+    x = r[DEFERRED]
+    while x != NONE:  # the list has the last one first
+        following = m[x + SUCC]
+        if m[m[x + LANE] + POOL] == pool:
+            m[x + SUCC] = block
+            block = x
+        else:
+            m[x + SUCC] = others
+            others = x
+        x = following
+    r[DEFERRED] = NONE
+    while others != NONE:
+        following = m[others + SUCC]
+        m[others + SUCC] = r[DEFERRED]
+        r[DEFERRED] = others
+        others = following
+    while block != NONE:
+        following, use_of = m[block + SUCC], m[block + USES]
+        while use_of != NONE:
+            after = m[use_of + FOLLOWING]
+            drop_row(r, m, use_of)
+            use_of = after
+        m[block + USES] = NONE
+        finish(r, m, log, block)
+        block = following
+
+
+@lean_part
 def poll(r: Array, m: Array, log: Array) -> None:
     """Looks which events are done: of each stream in order, up to the first that is not. Every request for memory begins with this."""
     if is_capturing(r):
