@@ -11,8 +11,10 @@ import contextlib
 import json
 import os
 import queue
+import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from typing import IO, Any, cast
@@ -25,6 +27,7 @@ FILES_A_PROCESS = 512
 _PAUSE = 0.2  # seconds between two looks at whether somebody pressed Ctrl-C
 _BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from memdiag.fleet.worker import main; main()"
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+_FOLDERS = ("TMPDIR", "TEMP", "TMP")
 
 
 class Local:
@@ -40,6 +43,7 @@ class Local:
         self._running: set[_Process] = set()
         self._lock = threading.Lock()
         self._ended = False
+        self._scratch = ""
 
     def map(self, tasks: Sequence[Task]) -> Iterator[tuple[int, Result]]:
         """Yields number and result of each task as it is done.
@@ -55,6 +59,7 @@ class Local:
         threads = [
             threading.Thread(target=self._serve, args=(tasks, todo, done), daemon=True) for _ in range(min(self.workers, len(tasks)))
         ]
+        self._scratch = tempfile.mkdtemp(prefix="memdiag-fleet-")
         try:
             for thread in threads:
                 thread.start()
@@ -66,7 +71,9 @@ class Local:
         finally:
             self._end()
             for thread in threads:
-                thread.join()
+                if thread.ident is not None:
+                    thread.join()
+            shutil.rmtree(self._scratch, ignore_errors=True)
 
     def close(self) -> None:
         """Nothing is left to close."""
@@ -103,7 +110,7 @@ class Local:
             self._stop(process)
 
     def _start(self) -> _Process:
-        process = _Process()
+        process = _Process(self._scratch)
         with self._lock:
             self._running.add(process)
             ended = self._ended
@@ -130,9 +137,9 @@ class Local:
 class _Process:
     """One process, from its start to its end."""
 
-    def __init__(self) -> None:
-        # BLAS would start as many threads as there are processors, in each process.
-        environment = {**dict.fromkeys(_THREADS, "1"), **os.environ}
+    def __init__(self, scratch: str) -> None:
+        # BLAS would start as many threads as there are processors, in each process. What a killed process leaves lies in the folder.
+        environment = {**dict.fromkeys(_THREADS, "1"), **os.environ, **dict.fromkeys(_FOLDERS, scratch)}
         is_told = os.environ.get("MEMDIAG_DEBUG", "") not in {"", "0"}
         self._child = subprocess.Popen(  # noqa: S603 - Python itself
             [sys.executable, "-c", _BOOT, json.dumps(sys.path)],

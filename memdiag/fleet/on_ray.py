@@ -1,12 +1,13 @@
 """The engine on a cluster: the same function on the same tasks, as Ray tasks. Nodes need memdiag, and the files under the same paths.
 
-A task whose process dies is tried once more, as on this machine. A worker is replaced after some files, and no more tasks are handed out
-than keep the cluster busy, so that the command's own memory does not grow with the number of files.
+A task whose process dies is tried once more, last of all, as on this machine. A worker is replaced after some files, and no more tasks
+are handed out than keep the cluster busy, so that the command's own memory does not grow with the number of files.
 """
 
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -59,34 +60,31 @@ class OnRay:
 
     def map(self, tasks: Sequence[Task]) -> Iterator[tuple[int, Result]]:
         """Yields number and result of each task as it is done."""
-        ray = self._ray
-        remote = ray.remote(num_cpus=1, max_retries=1, max_calls=FILES_A_PROCESS)(work)
-        waiting = iter(range(len(tasks)))
+        ray, errors = self._ray, self._ray.exceptions
+        # Ray itself would try again without end where a node runs out of memory.
+        remote = ray.remote(num_cpus=1, max_retries=0, max_calls=FILES_A_PROCESS)(work)
+        waiting = deque(range(len(tasks)))
+        again: set[int] = set()
         running: dict[Any, int] = {}
-
-        def fill() -> None:
-            while len(running) < _AHEAD * self.workers and (number := next(waiting, None)) is not None:
-                running[remote.remote(tasks[number])] = number
-
         try:
-            fill()
-            while running:
+            while waiting or running:
+                while waiting and len(running) < _AHEAD * self.workers:
+                    number = waiting.popleft()
+                    running[remote.remote(tasks[number])] = number
                 ready, _ = ray.wait(list(running), num_returns=1)
                 for reference in ready:
                     number = running.pop(reference)
-                    yield number, self._result(reference)
-                fill()
+                    try:
+                        yield number, ray.get(reference)
+                    except (errors.WorkerCrashedError, errors.OutOfMemoryError, errors.NodeDiedError, errors.LocalRayletDiedError):
+                        if number in again:
+                            yield number, {"error": KILLED}
+                        else:
+                            again.add(number)
+                            waiting.append(number)
         finally:
             for reference in running:
                 ray.cancel(reference, force=True)
-
-    def _result(self, reference: Any) -> Result:
-        errors = self._ray.exceptions
-        try:
-            result: Result = self._ray.get(reference)
-        except (errors.WorkerCrashedError, errors.OutOfMemoryError, errors.NodeDiedError, errors.LocalRayletDiedError):
-            return {"error": KILLED}
-        return result
 
     def close(self) -> None:
         """Leaves the cluster; one that was started for the while ends."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
+
 import pytest
 
 from memdiag.errors import MemdiagError
@@ -25,7 +28,9 @@ def fake(task):
         os.write(1, b"{\\"facts\\": \\"what a library prints\\"}\\n")
         print("more of it")
     if kind == "wait":
-        import time
+        import tempfile, time
+        tempfile.mkstemp()
+        open(mark, "w").close()
         time.sleep(600)
     return {"facts": {"name": task["name"], "pid": os.getpid()}}
 work.work = fake
@@ -69,11 +74,15 @@ def test_processes_are_replaced(engine, monkeypatch):
     assert len({each["facts"]["pid"] for each in found}) >= 3
 
 
-def test_leaving_early_ends_all_processes(engine):
-    tasks = engine.map([{"name": "plain:a"}, {"name": "wait:"}])
+def test_leaving_early_ends_all_processes_and_leaves_no_files(engine, tmp_path):
+    tasks = engine.map([{"name": "plain:a"}, {"name": f"wait:{tmp_path / 'mark'}"}])
     assert next(tasks)[1]["facts"]["name"] == "plain:a"
-    children = list(engine._running)
+    while not (tmp_path / "mark").exists():
+        time.sleep(0.05)
+    children, scratch = list(engine._running), Path(engine._scratch)
+    assert list(scratch.iterdir())
     tasks.close()
+    assert not scratch.exists()
     assert children
     assert all(child._child.returncode is not None for child in children)
     assert not engine._running
