@@ -109,7 +109,9 @@ def check(
     for subject in subjects:
         entry = entries.get(subject.key)
         judged, said = _judged(subject, budgets, entry, tolerances, has_baseline=baseline is not None)
-        checked.append(replace(judged, holders=_holders(subject, entry, root) if judged.status == "failed" else ()))
+        over = {judgement.kind for judgement in judged.judgements if judgement.status == "failed"}
+        holders = _holders(subject, entry if "baseline" in over else None, root) if over else ()
+        checked.append(replace(judged, holders=holders))
         notes += said
     missing = sorted(set(baseline or {}) - {key for subject in subjects for key in _names(subject, subjects, baseline)})
     return CheckReport(tuple(checked), tuple(missing), name, None, tuple(notes))

@@ -73,3 +73,8 @@ def test_tolerances():
 def test_mistakes_in_tolerances_are_named(given):
     with pytest.raises(MemdiagError):
         read_tolerances([given])
+
+
+def test_every_metric_is_in_the_page(root):
+    page = (root / "docs" / "check.md").read_text(encoding="utf-8")
+    assert [name for name in METRICS if f"`{name}`" not in page] == []
