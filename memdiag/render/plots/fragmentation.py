@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memdiag.render.plots.marks import PEAK_ROOM, capacity_room, draw_capacity, draw_events, draw_peak, event_handles, scale_for_run
+from memdiag.render.plots.marks import PEAK_ROOM, capacity_room, draw_capacity, draw_events, draw_peak, event_handles, top_of
 from memdiag.render.plots.page import Page
-from memdiag.render.plots.style import BLUE, PAPER, PURPLE, SKY, VERMILLION, Fill, PlotLook, scale_for
+from memdiag.render.plots.style import BLUE, PAPER, PURPLE, SKY, VERMILLION, Fill, PlotLook
 from memdiag.units import format_bytes
 
 if TYPE_CHECKING:
@@ -35,12 +35,12 @@ def draw(data: FragmentationPlot, look: PlotLook) -> Page:
     signs += [(page.patch(FILLS[name][0]), f"{FILLS[name][1]}: {format_bytes(data.at_peak[name])}") for name in there]
     page.foot(signs, event_handles(data.frame), page.phase_handles())
     whole, rest = page.panels([1.25, 1])
-    page.bytes_axis(whole, scale_for_run(data.frame, data.peak.bytes), room_above=PEAK_ROOM)
+    page.bytes_axis(whole, top_of(data.frame, data.peak.bytes), room_above=PEAK_ROOM)
     beyond = data.requested * 0
     for name in there:
         beyond = beyond + data.parts[name]
     highest = max(int(beyond.max()), 1)
-    page.bytes_axis(rest, (scale_for(highest, 4), highest))
+    page.bytes_axis(rest, highest)
     page.area(whole, data.at, data.requested, ASKED)
     _stack(page, whole, data, there, data.requested)
     _stack(page, rest, data, there, data.requested * 0)

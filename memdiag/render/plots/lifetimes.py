@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from memdiag.render.plots.marks import draw_events, event_handles
 from memdiag.render.plots.page import Page
-from memdiag.render.plots.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, YELLOW, Fill, PlotLook, scale_for
+from memdiag.render.plots.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, YELLOW, Fill, PlotLook
 from memdiag.units import format_bytes
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ FILLS = {
     "temporary": Fill(YELLOW),
     "unknown": Fill("#b5b5b5"),
 }
-_BESIDE = 2.55  # inches: the bar of the peak and the names
+_BESIDE = 2.75  # inches: the bar of the peak and the names
 _BAR = 0.32
 _GAP = 0.2
 _LINE = 0.36  # inches between two names
@@ -41,7 +41,7 @@ def draw(data: LifetimesPlot, look: PlotLook) -> Page:
     for layer in data.layers:
         total = total + layer.bytes
     highest = max(int(total.max()), 1)
-    page.bytes_axis(axes, (scale_for(highest), highest), room_above=0.12)
+    page.bytes_axis(axes, highest, room_above=0.12)
     base = data.layers[0].bytes * 0
     for layer in data.layers:
         above = base + layer.bytes

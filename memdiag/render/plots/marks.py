@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from memdiag.render.plots.page import Page, Sign
-from memdiag.render.plots.style import PURPLE, VERMILLION, Scale, scale_for
+from memdiag.render.plots.style import PURPLE, VERMILLION
 from memdiag.units import format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -30,12 +30,9 @@ _RETRY = _Kind("^", PURPLE, "retry after giving back cached memory")
 _OOM = _Kind("X", VERMILLION, "out of memory")
 
 
-def scale_for_run(frame: Frame, highest: int) -> tuple[Scale, int]:
-    """Returns the scale of bytes and the most that is shown: the device's size where that leaves room for the curves."""
-    top = max(highest, 1)
-    if _shows_capacity(frame, highest):
-        top = max(top, frame.capacity_bytes or 0)
-    return scale_for(top), top
+def top_of(frame: Frame, highest: int) -> int:
+    """Returns the most that is shown: the device's size where that leaves room for the curves."""
+    return max(highest, 1, (frame.capacity_bytes or 0) if _shows_capacity(frame, highest) else 0)
 
 
 def capacity_room(frame: Frame, highest: int) -> float:

@@ -10,7 +10,8 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from memdiag.render.plots.style import GREY_PHASES, INK, PAPER, PHASES, Fill, PlotLook, Scale, drawable, fonts_for, settings
+from memdiag.errors import MemdiagError
+from memdiag.render.plots.style import GREY_PHASES, INK, PAPER, PHASES, Fill, PlotLook, drawable, fonts_for, scale_for, settings
 from memdiag.render.text import shorten
 from memdiag.units import format_count
 
@@ -27,6 +28,8 @@ FORMS = ("png", "svg", "pdf")
 _LEFT, _RIGHT, _EDGE = 0.8, 0.3, 0.22  # inches
 _TITLE, _SUBTITLE, _NOTE = 13.0, 8.5, 7.5  # points
 _POINTS = 72.0
+_LEAST = 0.6  # inches of a panel
+_TICK = 0.24  # inches that a tick of the axis of bytes takes at least
 _DOT = "  ·  "
 _STRIP = 0.16  # inches: the band of phases
 _METADATA: dict[str, dict[str, Any]] = {
@@ -151,12 +154,19 @@ class Page:
         Args:
             shares: Of each panel.
             with_time: They share an axis of events, with phases below the lowest, and steps above the highest.
+
+        Raises:
+            MemdiagError: There is too little.
         """
         above = 0.3 if with_time and self.frame.steps else 0.12
         below = 0.36 + (_STRIP + 0.05 if with_time and self.frame.bands else 0.0)
         top, bottom = self._top - above, self._bottom + below
         between = 0.14
-        room = max(top - bottom - between * (len(shares) - 1), 0.6)
+        room = top - bottom - between * (len(shares) - 1)
+        if room * min(shares) / sum(shares) < _LEAST or self.width - self.left - self.right < 2 * _LEAST:
+            short = max(_LEAST * sum(shares) / min(shares) - room, 0.0)
+            least = f"{max(self.width, self.left + self.right + 2 * _LEAST):.1f}x{self.height + short + 0.1:.1f}"
+            raise MemdiagError(f"--size {self.width:g}x{self.height:g} (inches) leaves no room for this picture", f"--size {least} does")
         axes: list[Axes] = []
         for share in shares:
             high = room * share / sum(shares)
@@ -181,14 +191,15 @@ class Page:
 
     def _time(self, axes: Sequence[Axes]) -> None:
         """Gives panels their axis of events, with phases and steps."""
-        from matplotlib.ticker import FuncFormatter, MaxNLocator
+        from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
 
         frame, last = self.frame, axes[-1]
         for each in axes:
             each.set_xlim(0, max(frame.num_events, 1))
             each.tick_params(axis="x", labelbottom=each is last, length=3 if each is last else 0)
         wide = self.width - self.left - self.right
-        last.xaxis.set_major_locator(MaxNLocator(max(min(int(wide / 1.1), 8), 2), integer=True))
+        ticks = MaxNLocator(max(min(int(wide / 1.1), 8), 2), integer=True).tick_values(0, max(frame.num_events, 1))
+        last.xaxis.set_major_locator(FixedLocator([tick for tick in ticks if 0 <= tick <= max(frame.num_events, 1)]))
         last.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_count(int(value))))
         last.set_xlabel("event", loc="right", fontsize=8.5)
         if frame.bands:
@@ -231,12 +242,13 @@ class Page:
         there = {band.name for band in self.frame.bands}
         return [(self.patch(fill), name) for name, fill in self._fills.items() if name in there]
 
-    def bytes_axis(self, axes: Axes, scaled: tuple[Scale, int], *, room_above: float = 0.08) -> None:
-        """Gives a panel its axis of bytes: the scale and the most that is shown, with some inches left above that."""
+    def bytes_axis(self, axes: Axes, highest: int, *, room_above: float = 0.08) -> None:
+        """Gives a panel its axis of bytes, up to the most that is shown and some inches above that."""
         from matplotlib.ticker import FixedLocator, FuncFormatter
 
-        scale, highest = scaled
-        share = min(room_above / (axes.get_position().height * self.height), 0.4)
+        high = axes.get_position().height * self.height
+        scale = scale_for(highest, max(min(int(high / _TICK), 6), 1))
+        share = min(room_above / high, 0.4)
         axes.set_ylim(0, highest / (1 - share))
         step = scale.step * scale.unit_bytes
         axes.yaxis.set_major_locator(FixedLocator([number * step for number in range(int(highest * 1.02 / step) + 1)]))

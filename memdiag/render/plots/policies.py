@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memdiag.render.plots.marks import capacity_room, draw_capacity, draw_events, event_handles, scale_for_run
+from memdiag.render.plots.marks import capacity_room, draw_capacity, draw_events, event_handles, top_of
 from memdiag.render.plots.page import Page, Sign
 from memdiag.render.plots.style import VERMILLION, Fill, PlotLook, lines
 from memdiag.units import format_bytes
@@ -37,7 +37,7 @@ def draw(data: PoliciesPlot, look: PlotLook) -> Page:
         rest.append((Line2D([], [], linestyle="none", marker="D", markersize=5.5, color=VERMILLION), "out of memory, simulated"))
     page.foot(signs, [*rest, *event_handles(data.frame)], page.phase_handles())
     (axes,) = page.panels([1])
-    page.bytes_axis(axes, scale_for_run(data.frame, highest), room_above=0.12)
+    page.bytes_axis(axes, top_of(data.frame, highest), room_above=0.12)
     if data.allocated is not None:
         page.area(axes, data.allocated.at, data.allocated.bytes, _LIVE[look.style], 1.5)
     if data.recorded is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memdiag.render.plots.marks import PEAK_ROOM, capacity_room, draw_capacity, draw_events, draw_peak, event_handles, scale_for_run
+from memdiag.render.plots.marks import PEAK_ROOM, capacity_room, draw_capacity, draw_events, draw_peak, event_handles, top_of
 from memdiag.render.plots.page import Page, Sign
 from memdiag.render.plots.style import PAPER, SKY, VERMILLION, Fill, PlotLook
 
@@ -20,7 +20,7 @@ def draw(data: TimelinePlot, look: PlotLook) -> Page:
     page = Page(look, SIZE, "Memory over the run", data.frame, right=capacity_room(data.frame, data.peak.bytes))
     page.foot([*_legend(data, page), *event_handles(data.frame)], page.phase_handles())
     (axes,) = page.panels([1])
-    page.bytes_axis(axes, scale_for_run(data.frame, data.peak.bytes), room_above=PEAK_ROOM)
+    page.bytes_axis(axes, top_of(data.frame, data.peak.bytes), room_above=PEAK_ROOM)
     if data.reserved is not None:
         page.area(axes, data.reserved.at, data.reserved.bytes, FREE, 2)
         page.line(axes, data.reserved.at, data.reserved.bytes, page.theme.ink)

@@ -1,0 +1,166 @@
+"""What pictures are drawn from: no column of pixels loses its highest or lowest value, and the parts add up to the whole."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import memdiag
+from memdiag.analyzers.moments import fragmentation_at
+from memdiag.errors import MemdiagError
+from memdiag.registry import PLOT_DATA, PLOTS, resolve
+from memdiag.views.plot_fragmentation import fragmentation_of
+from memdiag.views.plot_frame import Ask, bands_of, settled, thin
+from memdiag.views.plot_lifetimes import lifetimes_of
+from memdiag.views.plot_map import map_of
+from memdiag.views.plot_policies import policies_of
+from memdiag.views.plot_timeline import timeline_of
+
+GOLDENS = Path(__file__).parents[1] / "goldens"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "gpt-train.pickle"
+
+
+def golden(name):
+    return memdiag.load(GOLDENS / name / "snapshot.pickle")
+
+
+@pytest.fixture(scope="module")
+def example():
+    return memdiag.load(EXAMPLE)
+
+
+def test_every_kind_has_data_and_a_drawing():
+    assert PLOT_DATA.keys() == PLOTS.keys()
+    assert all(callable(resolve(target)) for target in (*PLOT_DATA.values(), *PLOTS.values()))
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=400), st.integers(1, 40))
+def test_no_column_loses_its_highest_or_lowest_value(values, columns):
+    curve = np.array(values)
+    at = thin([curve], columns)
+    assert (np.diff(at) > 0).all()
+    edges = np.arange(columns + 1) * len(curve) // columns
+    for low, high in pairwise(edges):
+        kept = curve[at[(at >= low) & (at < high)]]
+        if high > low:
+            assert (kept.max(), kept.min()) == (curve[low:high].max(), curve[low:high].min())
+            assert (kept[0], kept[-1]) == (curve[low], curve[high - 1])
+
+
+def test_the_peak_is_drawn_however_few_columns_there_are(example):
+    (device,) = example.devices
+    for columns in (10, 300, 100_000):
+        drawn = timeline_of(example, device, Ask(columns))
+        assert drawn.reserved.bytes.max() == drawn.peak.bytes == device.usage.reserved.max()
+        assert drawn.allocated.bytes.max() == device.usage.allocated.max()
+        assert len(drawn.reserved.at) <= max(4 * columns, 1)
+
+
+def test_a_free_has_no_state_of_its_own(example):
+    (device,) = example.devices
+    assert (device.usage.active > device.usage.allocated).any()
+    assert timeline_of(example, device, Ask(500)).active is None
+    streams = golden("cuda-2.13.0-streams")
+    assert timeline_of(streams, streams.devices[0], Ask(500)).active is not None
+    assert (settled(device) - np.arange(device.num_events)).max() == 1
+
+
+@pytest.mark.parametrize("columns", [50, 100_000])
+def test_the_split_adds_up_to_what_is_reserved(example, columns):
+    (device,) = example.devices
+    drawn = fragmentation_of(example, device, Ask(columns))
+    usage = device.usage.take(settled(device))
+    assert (drawn.requested + sum(drawn.parts.values()) == usage.reserved[drawn.at]).all()
+    assert sum(drawn.at_peak.values()) == drawn.peak.bytes
+    assert drawn.worst.bytes == (usage.stranded + usage.foreign).max()
+
+
+@pytest.mark.parametrize("columns", [50, 100_000])
+def test_lifetimes_add_up_to_what_is_active(example, columns):
+    (device,) = example.devices
+    drawn = lifetimes_of(example, device, Ask(columns))
+    assert (sum(layer.bytes for layer in drawn.layers) == device.usage.active[drawn.at]).all()
+    assert sum(layer.at_peak for layer in drawn.layers) == drawn.peak.bytes == device.usage.active.max()
+    assert [layer.key for layer in drawn.layers][:2] == ["persistent", "optimizer_state"]
+
+
+@pytest.mark.parametrize(
+    "name", ["cuda-2.13.0-train", "cuda-2.13.0-expandable", "cuda-2.13.0-pools", "cuda-2.13.0-no-trace", "npu-2.13.0-oom"]
+)
+def test_a_map_holds_every_byte_once(name):
+    trace = golden(name)
+    (device,) = trace.devices
+    drawn = map_of(trace, device, Ask(800))
+    at = device.peak("reserved") if device.num_events else -1
+    held = device.usage_at(at)["reserved"]
+    assert sum(amount for _, _, amount in drawn.amounts) == held
+    pieces = np.concatenate([rows for rows in drawn.pieces.values() if len(rows)])
+    assert pieces[:, 2].sum() == held
+    assert (pieces[:, 1] + pieces[:, 2]).max() <= drawn.row_bytes
+    order = np.lexsort((pieces[:, 1], pieces[:, 0]))
+    row, start, size = pieces[order].T
+    assert ((start[1:] >= start[:-1] + size[:-1]) | (row[1:] > row[:-1])).all()
+    split = fragmentation_at(device, at, trace.layout.large_segment)
+    amounts = {kind: amount for kind, _, amount in drawn.amounts}
+    assert [amounts.get(kind, 0) for kind in ("cache", "stranded", "foreign")] == [
+        split.cache_bytes,
+        split.stranded_bytes,
+        split.foreign_bytes,
+    ]
+    inside = {(number, low, high) for number, one in enumerate(drawn.rows) for low, high in one.segments}
+    assert sum(high - low for _, low, high in inside) == held
+
+
+def test_a_map_of_very_many_blocks_keeps_their_columns(example, monkeypatch):
+    (device,) = example.devices
+    whole = map_of(example, device, Ask(800))
+    monkeypatch.setattr("memdiag.views.plot_map._MOST_PIECES", 10)
+    rough = map_of(example, device, Ask(800))
+    assert rough.amounts == whole.amounts
+    drawn = sum(int(rows[:, 2].sum()) for rows in rough.pieces.values())
+    assert abs(drawn - sum(amount for _, _, amount in whole.amounts)) < 0.05 * drawn
+
+
+def test_phases_that_change_all_the_time_become_columns(example):
+    (device,) = example.devices
+    assert len(bands_of(device, 8)) <= 8
+    bands = bands_of(device, 10_000)
+    assert sum(band.end - band.start for band in bands) == int((device.events.phase > 0).sum())
+    few = bands_of(device, 16)
+    assert few[-1].end == device.num_events
+    assert all(band.end == then.start for band, then in pairwise(few))
+
+
+def test_policies_are_told_with_their_calibration(example):
+    (device,) = example.devices
+    drawn = policies_of(example, device, Ask(200))
+    (run,) = drawn.runs
+    assert (run.label, run.peak_bytes, run.saved_bytes, run.failed_at) == ("caching", drawn.recorded_peak, 0, None)
+    assert "calibrated" in drawn.frame.notes[0]
+    assert "not calibrated" not in drawn.frame.notes[0]
+
+
+def test_what_is_missing_is_said(example):
+    state = golden("cuda-2.13.0-no-trace")
+    for kind in ("timeline", "fragmentation", "lifetimes", "policies"):
+        with pytest.raises(MemdiagError, match="holds no events") as raised:
+            resolve(PLOT_DATA[kind])(state, state.devices[0], Ask(100))
+        assert "map" in raised.value.hint
+    cpu = golden("cpu-2.13.0-recorded")
+    for kind in ("fragmentation", "map"):
+        with pytest.raises(MemdiagError, match="where in memory"):
+            resolve(PLOT_DATA[kind])(cpu, cpu.devices[0], Ask(100))
+    (device,) = example.devices
+    bare = replace(device, tensors=device.tensors.replace(lifetime=np.zeros(len(device.tensors), np.int8)))
+    with pytest.raises(MemdiagError, match="needs phases or steps"):
+        lifetimes_of(example, bare, Ask(100))
+    with pytest.raises(MemdiagError, match="held no memory"):
+        map_of(example, device, Ask(100, at=-1))
+    with pytest.raises(MemdiagError, match="no out-of-memory event"):
+        map_of(example, device, Ask(100, at="oom"))
