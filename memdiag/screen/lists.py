@@ -7,7 +7,7 @@ from memdiag.screen import map_lines, tensor_lines
 from memdiag.screen.about_lines import AboutLines
 from memdiag.screen.call_lines import FRAME_WORDS, CallLines
 from memdiag.screen.finding_lines import FindingLines
-from memdiag.screen.lines import Lines
+from memdiag.screen.lines import Lines, short
 from memdiag.screen.map_lines import MapLines
 from memdiag.screen.tensor_lines import TensorLines
 from memdiag.screen.walk import OneDevice, Walk
@@ -67,7 +67,7 @@ class Lists:
         """Returns what stands beside the titles."""
         lines = self.lines(number)
         if isinstance(lines, CallLines):
-            return lines.summary() + (f" · with “{self.text}”" if self.text else "")
+            return (f"with “{short(self.text, 20)}” · " if self.text else "") + lines.summary()
         return lines.summary() if isinstance(lines, TensorLines | FindingLines | MapLines | AboutLines) else ""
 
     def changes(self, number: int, row: int) -> list[str]:

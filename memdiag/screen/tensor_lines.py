@@ -19,6 +19,7 @@ _LEAST = 16  # columns of a name or a place
 _BETWEEN = 1
 _BRIEF = {"optimizer_state": "optim. state", "forward_to_backward": "fwd to bwd", "survives_step": "survives step"}
 _ROOMY = 20  # columns more than needed from which on there is room for what matters least
+_WORDS = 20  # characters of what is looked for
 _FRAMES = 60  # of a stack
 
 
@@ -41,10 +42,10 @@ class TensorLines(Lines):
 
     def summary(self) -> str:
         """Returns how many there are, and their bytes."""
-        shown = f"{plural(len(self), 'tensor')}, {format_bytes(self.live.bytes)}"
         if not self.text:
-            return shown
-        return f"{shown} of {format_count(self.live.num_all)}, {format_bytes(self.live.bytes_of_all)}, with “{short(self.text, 30)}”"
+            return f"{plural(len(self), 'tensor')}, {format_bytes(self.live.bytes)}"
+        chosen = f"{format_count(len(self))} of {format_count(self.live.num_all)} with “{short(self.text, _WORDS)}”"
+        return f"{chosen} · {format_bytes(self.live.bytes)} of {format_bytes(self.live.bytes_of_all)}"
 
     def columns(self, width: int) -> dict[str, int]:
         """Returns the columns that fit, and how wide they are, from the left."""
