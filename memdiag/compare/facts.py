@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from memdiag.compare.model import Difference, Side
+from memdiag.redaction import is_on
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.units import format_bytes
 
@@ -45,7 +46,10 @@ def _words(value: object) -> str:
 
 
 def run_of(trace: Path) -> dict[str, str]:
-    """Returns options of the command, environment and versions of a recorded run, from the manifest beside its trace; empty: none."""
+    """Returns options of the command, environment and versions of a recorded run, from the manifest beside its trace; empty: none.
+
+    Where everything is to be redacted, that is the versions only.
+    """
     path = trace.parent / "manifest.json"
     try:
         if path.stat().st_size > _MOST_BYTES:
@@ -56,7 +60,8 @@ def run_of(trace: Path) -> dict[str, str]:
     if not isinstance(manifest, dict):
         return {}
     found: dict[str, str] = {}
-    for section, lead in (("versions", "version of "), ("environment", ""), ("phantom", "phantom ")):
+    sections = (("versions", "version of "),) if is_on() else (("versions", "version of "), ("environment", ""), ("phantom", "phantom "))
+    for section, lead in sections:
         values = manifest.get(section)
         if isinstance(values, dict):
             plain = {
@@ -66,7 +71,7 @@ def run_of(trace: Path) -> dict[str, str]:
             }
             found |= {f"{lead}{name}": _words(value) for name, value in plain.items()}
     argv = manifest.get("argv")
-    if isinstance(argv, list) and all(isinstance(word, str) for word in argv):
+    if not is_on() and isinstance(argv, list) and all(isinstance(word, str) for word in argv):
         found |= options_of(argv)
     return found
 

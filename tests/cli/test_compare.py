@@ -124,6 +124,23 @@ def test_hostile_text_of_a_trace_does_nothing(said, tmp_path):
         assert "\u202e" not in text
 
 
+def test_a_redacted_comparison_tells_nobody_of_the_command(said, tmp_path, cuda, npu, monkeypatch):
+    monkeypatch.delenv("MEMDIAG_REDACT", raising=False)
+    for name, file in (("a", cuda), ("b", npu)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "rank0.pkl").write_bytes(file.read_bytes())
+        (tmp_path / name / "manifest.json").write_text(
+            json.dumps(
+                {"argv": ["python", f"--token={name}-hush"], "environment": {"WANDB_DIR": f"/home/carla/{name}"}, "versions": {"x": name}}
+            )
+        )
+    monkeypatch.setenv("MEMDIAG_REDACT", "1")
+    for form in ((), ("--md",), ("--json",)):
+        shown = said(tmp_path / "a", tmp_path / "b", *form)
+        assert not [word for word in ("hush", "carla", "WANDB", str(tmp_path)) if word in shown]
+        assert "version of x" in shown
+
+
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_no_line_is_wider_than_the_terminal(said, cuda, npu, monkeypatch, width):
     monkeypatch.setenv("COLUMNS", str(width))
