@@ -23,13 +23,14 @@ _PICTURES = (".png", ".svg", ".pdf")
 
 def fleet(
     paths: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
             metavar="PATH…",
-            help="Run directories, trace files, patterns in quotes ('run/*/rank*.pkl'), addresses (s3://bucket/run/).",
+            help="Run directories, trace files, patterns in quotes ('run/*/rank*.pkl'), addresses (s3://bucket/run/); left out: the newest "
+            "run here.",
             show_default=False,
         ),
-    ],
+    ] = None,
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts (docs/fleet.md).")] = False,
     as_md: Annotated[bool, typer.Option("--md", help="Print markdown, to paste into an issue.")] = False,
@@ -98,7 +99,7 @@ def fleet(
         raise MemdiagError("--address is that of a Ray cluster", "add --engine ray")
     if heatmap is not None and heatmap.suffix.lower() not in _PICTURES:
         raise MemdiagError(f"--heatmap {heatmap}: not a picture that can be drawn", f"end its name in {', '.join(_PICTURES)}")
-    files, said = find(paths)
+    files, said = find(paths or _newest())
     report = _report(files, resolve(FLEET_ENGINES[engine]), workers, address, output, size, budget if tune else None, said)
 
     render = resolve(FLEET_RENDERERS[form])
@@ -110,6 +111,18 @@ def fleet(
     if not report.ranks:
         raise MemdiagError("none of the files could be read", report.broken[0].message if report.broken else "")
     end_if_hit(_over(report, budgets))
+
+
+def _newest() -> list[str]:
+    """Returns the newest run here: its folder's folder, since each machine of a job has left one.
+
+    Raises:
+        MemdiagError: There is none.
+    """
+    from memdiag.cli.choose import choose_trace
+
+    chosen = choose_trace(None)
+    return ["."] if chosen.parent.name.startswith("memdiag-") else [str(chosen)]
 
 
 def _report(

@@ -10,6 +10,7 @@ from typing import Any
 from memdiag.errors import MemdiagError
 from memdiag.fleet.fetch import local_copy
 from memdiag.redaction import is_on, turn_on
+from memdiag.render.json import as_json
 
 Task = dict[str, Any]
 Result = dict[str, Any]
@@ -35,7 +36,7 @@ def work(task: Task) -> Result:
     try:
         with local_copy(url) as path:
             try:
-                return {"facts": _do(task, str(path), name)}
+                return {"facts": as_json(_do(task, str(path), name))}
             except MemdiagError as error:  # a copy's path means nothing to anybody
                 return broken(error.message.replace(str(path), name), error.hint.replace(str(path), name))
     except MemdiagError as error:

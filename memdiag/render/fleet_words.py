@@ -45,7 +45,11 @@ def facts(report: FleetReport) -> Iterator[tuple[str, str]]:
     yield "files", f"{plural(len(report.ranks), 'trace')} read" + (f", {len(report.broken)} broken" if report.broken else "")
     if report.num_kept:
         yield "kept", f"{format_count(report.num_kept)} of them as read by an earlier run"
-    yield "recorded on", ", ".join(plain(name) for name in report.backends) + (" (a device that is not there)" if report.phantom else "")
+    if report.backends:
+        yield (
+            "recorded on",
+            ", ".join(plain(name) for name in report.backends) + (" (a device that is not there)" if report.phantom else ""),
+        )
 
 
 def signed(size: int) -> str:

@@ -130,6 +130,11 @@ def test_what_is_refused(fleet, tmp_path, arguments, words):
     assert words in fleet(tmp_path, *arguments, code=2).err
 
 
+def test_left_out_it_is_the_newest_run_here(fleet, run_of, monkeypatch):
+    monkeypatch.chdir(run_of("cuda-2.13.0-recorded", "cuda-2.13.0-recorded").parent)
+    assert json.loads(fleet("--json").out)["num_ranks"] == 2
+
+
 def test_nothing_is_there(fleet, tmp_path):
     assert "no trace files there" in fleet(tmp_path, code=2).err
 

@@ -9,6 +9,7 @@ import pytest
 from memdiag.errors import MemdiagError
 from memdiag.fleet.files import find, natural, number_of
 from memdiag.fleet.numbers import assign
+from memdiag.units import format_ranges
 
 
 def touch(folder, *names, at=None):
@@ -117,3 +118,9 @@ def test_folders_and_patterns_of_other_file_systems(tmp_path):
         assert all(file.size == 1 and file.stamp for file in files)
     with pytest.raises(MemdiagError, match="cannot be listed"):
         find(["nosuchprotocol://x"])
+
+
+def test_ranges_of_numbers():
+    assert format_ranges([7, 3, 1, 2, 0, 7]) == "0-3, 7"
+    assert format_ranges([]) == ""
+    assert format_ranges(range(0, 40, 2), 12) == "0, 2, 4, …"
