@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-HEAVY = {"numpy", "pandas", "numba", "llvmlite", "torch", "torch_npu", "ray", "scipy", "matplotlib", "sqlite3"}
+HEAVY = {"numpy", "pandas", "numba", "llvmlite", "torch", "torch_npu", "ray", "scipy", "matplotlib", "sqlite3", "textual"}
 
 # Prints, on the last line of stderr, the top-level names of all loaded modules and those of memdiag in full.
 PROBE = """
@@ -38,7 +38,7 @@ def heavy(modules: set[str]) -> set[str]:
     return modules & HEAVY
 
 
-COMMAND_LINES = [["--help"], ["--version"], ["analyze", "--help"]]
+COMMAND_LINES = [["--help"], ["--version"], ["analyze", "--help"], ["view", "--help"]]
 
 
 @pytest.mark.parametrize("arguments", COMMAND_LINES, ids=" ".join)

@@ -25,7 +25,7 @@ from memdiag.units import plural
 if TYPE_CHECKING:
     from memdiag.screen.app import Viewer
 
-_FOR_FACTS = 56  # columns of the first line for what there is to say beside the name of the file
+_FOR_FACTS = 44  # columns of the first line for what there is to say beside the name of the file
 _SIDE_FROM, _SIDE = 110, 0.55  # columns from which on a finding stands beside the list, and its share of them
 _LEAST_CURVE, _MOST_CURVE = 5, 18
 
