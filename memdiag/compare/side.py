@@ -6,7 +6,6 @@ made the peak is then among what is held. So the bytes of all places, and what i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -29,7 +28,7 @@ from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.table import Array
 from memdiag.trace.topology import split_at
 
-MOMENTS = ("peak", "allocated", "end")
+UNTOLD = "(of no tensor in this file)"
 _KINDS = ("reserved", "allocated", "active", "requested")
 
 
@@ -101,7 +100,7 @@ def side_of(chosen: Chosen, axis: Axis | None, *, at: str = "peak", with_finding
         peak_allocated=told.peak_allocated,
         split=_split(view),
         counts=dict(told.counts),
-        sites=tuple(_sites(view, lives)) if is_told and len(trace.stacks) else None,
+        sites=tuple(_sites(view, lives, usage["active"])) if is_told and len(trace.stacks) else None,
         names=_names(view, lives) if is_told and has_names(view) else None,
         findings=_findings(trace, device) if with_findings else (),
         notes=trace.notes,
@@ -178,8 +177,8 @@ def _most(names: tuple[str, ...], index: Array, size: Array) -> str:
     return names[number] if number else ""
 
 
-def _sites(view: DeviceView, lives: _Lives) -> Iterable[Held]:
-    """Yields the places that hold memory at the moment, most bytes first."""
+def _sites(view: DeviceView, lives: _Lives, active: int) -> list[Held]:
+    """Returns the places that hold memory at the moment, most bytes first; with what is in use and of no tensor that the file tells."""
     rows = view.live
     tensors = view.device.tensors
     numbers, group = np.unique(tensors.stack[rows], return_inverse=True)
@@ -197,6 +196,9 @@ def _sites(view: DeviceView, lives: _Lives) -> Iterable[Held]:
         mine = rows[order[ends[number] : ends[number + 1]]]
         if len(mine):
             found.append(Held(place, lives.amount(mine), names_of(view, mine, 2)))
+    rest = active - sum(held.amount.bytes for held in found)
+    if rest > 0:
+        found.append(Held(Place(UNTOLD), Amount(rest, kept_bytes=rest)))
     return sorted(found, key=lambda held: (-held.amount.bytes, held.place.label, held.place.path))
 
 

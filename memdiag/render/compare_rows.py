@@ -84,7 +84,7 @@ def life_cell(row: SiteRow | NameRow) -> str:
 def _life(amount: Amount | None) -> str:
     if amount is None:
         return UNKNOWN
-    if not amount.num_tensors:
+    if not amount.bytes:
         return NONE
     return "stays" if amount.life is None or amount.kept_bytes * 2 > amount.bytes else f"{amount.life:.2f}"
 
