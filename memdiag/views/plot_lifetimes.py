@@ -67,7 +67,9 @@ def lifetimes_of(trace: Trace, device: DeviceTrace, ask: Ask) -> LifetimesPlot:
         for code in codes
         if amounts[code].any()
     )  # fmt: skip
-    notes = ("blocks that tensors sit in, freed ones that wait for a stream included",)
+    notes = ["blocks that tensors sit in, freed ones that wait for a stream included"]
+    if trace.bases.get("lifetime", "none") == "none":
+        notes.insert(0, "no phases or steps are known: few lifetimes can be told")
     return LifetimesPlot(frame_of(trace, device, ask.columns, notes), at, layers, peak)
 
 
