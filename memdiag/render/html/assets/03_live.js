@@ -159,7 +159,7 @@
   M.place = (stack) => {
     const frames = M.frames(stack);
     const mine = frames.find((frame) => !OF_LIBRARIES.test(frame)) ?? frames[0] ?? "";
-    return mine.replace(/^.*\/(?=[^/]*$)/, "");
+    return mine.slice(mine.lastIndexOf("/") + 1);
   };
   M.isLibrary = (frame) => OF_LIBRARIES.test(frame);
   M.isPyTorch = (frame) => OF_PYTORCH.test(frame);

@@ -219,6 +219,15 @@
     return axis === "time" ? M.nearest(instants.time_us, x * 1e6 + origin(), instants.n) : M.nearest(instants.event, x, instants.n);
   };
 
+  /** Returns where an instant is on the chart, in CSS pixels from its corner; null where there is no chart. */
+  M.instantPoint = (row) => {
+    const device = M.device();
+    if (!hasHistory() || !M.drawn().includes("timeline")) return null;
+    const y = (device.instants.reserved ?? device.instants.allocated)[row];
+    const [left, top] = M.chart("timeline-chart").convertToPixel({ gridIndex: 0 }, [xOf(device.instants, row), Math.max(y, 0)]);
+    return { x: left, y: top };
+  };
+
   M.part("timeline", ["instant"], placeCursor);
 
   function placeCursor() {

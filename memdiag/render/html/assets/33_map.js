@@ -16,6 +16,7 @@
   M.map = () => ({
     shown: Boolean(view), zoom, colour, segments: view ? view.layout.segments.length : 0, ranges: view ? view.layout.tensor.length : 0,
     blocks: view ? view.layout.tensor.reduce((sum, row) => sum + (row >= 0 ? 1 : 0), 0) : 0, lines: view ? view.lines.length : 0, chosen, hover,
+    sums: view ? view.layout.sums : null,
   });
   /** Returns where on the canvas a range is painted: {x, y} in CSS pixels of its left part, or null where it is scrolled away. */
   M.mapPoint = (range) => {
@@ -73,11 +74,21 @@
     M.$("map-spacer").style.height = `${laid.height}px`;
     const device = M.device();
     view = {
-      layout, ...laid, left, width: wide, height, scroll: 0, pins: new Set(device.pins || []), hits: null, hover: -1, chosen: -1,
+      layout, ...laid, order: inOrder(laid.pieces, layout), left, width: wide, height, scroll: 0, pins: new Set(device.pins || []), hits: null, hover: -1, chosen: -1,
       label: (head) => M.t("map.group", { name: M.groupName(head.group), count: M.count(head.count), bytes: M.bytes(head.bytes) }),
       address: (address) => `+${M.short(address)}`,
       colours: (row) => tensorColour(row),
     };
+  }
+
+  // Keys go through ranges in the order in which they are seen: pools one after another.
+  function inOrder(pieces, layout) {
+    const order = [];
+    for (const piece of pieces) {
+      if (!piece.begins) continue;
+      for (let range = layout.segments[piece.segment].first; range < layout.segments[piece.segment].end; range++) order.push(range);
+    }
+    return Int32Array.from(order);
   }
 
   /** Returns the words for a pool and stream. */
@@ -109,7 +120,9 @@
   }
 
   function followTensor() {
-    chosen = rangeOf(M.chosen.tensor);
+    const row = M.chosen.tensor;
+    if (chosen >= 0 && view.layout.tensor[chosen] === row) return; // it was chosen here (a free range is no tensor, and stays)
+    chosen = rangeOf(row);
     hover = -1;
     M.showPanel(chosen, view.layout);
     if (chosen >= 0) reveal(chosen);
@@ -145,10 +158,7 @@
     M.showPanel(range, view.layout);
     if (range >= 0) reveal(range);
     repaint();
-    if (row !== M.chosen.tensor) {
-      M.chosen.tensor = row;
-      if (row >= 0) M.tell("tensor");
-    }
+    if (row !== M.chosen.tensor) M.pickTensor(row);
   }
   M.pickRange = (range) => view && pick(range);
 
@@ -217,12 +227,13 @@
   }
 
   function step(by) {
-    const n = view.layout.tensor.length;
-    pick(chosen < 0 ? (by > 0 ? 0 : n - 1) : Math.max(0, Math.min(n - 1, chosen + by)));
+    const last = view.order.length - 1;
+    const at = view.order.indexOf(chosen);
+    pick(view.order[at < 0 ? (by > 0 ? 0 : last) : Math.max(0, Math.min(last, at + by))]);
   }
 
   function jumpLine(by) {
-    const point = M.mapPoint(Math.max(chosen, 0));
+    const point = M.mapPoint(chosen < 0 ? view.order[0] : chosen);
     if (!point) return;
     for (let far = 1; far <= 4; far++) {
       const range = rangeAtPoint(point.x, point.y + by * far * M.PITCH);
@@ -231,15 +242,17 @@
   }
 
   function nextPin(by) {
-    const pins = view.layout.tensor.reduce((list, row, range) => (view.pins.has(row) && row >= 0 ? [...list, range] : list), []);
-    if (!pins.length) return;
-    const after = by > 0 ? pins.find((range) => range > chosen) : pins.filter((range) => range < chosen).pop();
-    pick(after ?? (by > 0 ? pins[0] : pins[pins.length - 1]));
+    const { order, layout } = view;
+    const start = Math.max(order.indexOf(chosen), by > 0 ? -1 : 0);
+    for (let far = 1; far <= order.length; far++) {
+      const range = order[(start + by * far + 2 * order.length) % order.length];
+      if (layout.tensor[range] >= 0 && view.pins.has(layout.tensor[range])) return pick(range);
+    }
   }
 
   const KEYS = {
-    ArrowRight: () => step(1), ArrowLeft: () => step(-1), ArrowDown: () => jumpLine(1), ArrowUp: () => jumpLine(-1), Home: () => pick(0),
-    End: () => pick(view.layout.tensor.length - 1), "+": () => setZoom(2), "=": () => setZoom(2), "-": () => setZoom(0.5), 0: () => setZoom(0),
+    ArrowRight: () => step(1), ArrowLeft: () => step(-1), ArrowDown: () => jumpLine(1), ArrowUp: () => jumpLine(-1), Home: () => pick(view.order[0]),
+    End: () => pick(view.order[view.order.length - 1]), "+": () => setZoom(2), "=": () => setZoom(2), "-": () => setZoom(0.5), 0: () => setZoom(0),
     n: () => nextPin(1), N: () => nextPin(-1), Escape: () => pick(-1),
   };
 

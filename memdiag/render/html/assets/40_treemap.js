@@ -15,11 +15,13 @@
 
   M.part("tree", ["device", "instant", "search"], () => draw());
 
+  const levels = () => (M.data.modules.length ? LEVELS : [LEVELS[0], LEVELS[2]]);
+
   // Numbers of layers and parameters differ, the tensors are alike: layers.3.mlp.weight and layers.4.mlp.weight are layers.*.mlp.weight.
   const LEVELS = [
     (row) => M.word("categories", M.categoryOf(row)),
     (row) => M.moduleName(row) || M.t("tree.no-module"),
-    (row) => M.titleOf(row).slice(0, 400).replace(/\d+/g, "*"),
+    (row) => (M.tensorName(row) ? M.tensorName(row).slice(0, 400).replace(/\d+/g, "*") : M.place(M.device().tensors.stack?.[row] ?? -1) || M.t("tree.unnamed")),
   ];
 
   /** Returns [{key, rows, bytes}], most bytes first. */
@@ -40,7 +42,8 @@
     let branch = { key: "", rows: [...M.live().rows], bytes: M.live().active };
     const valid = [];
     for (const key of path) {
-      const next = grouped(branch.rows, LEVELS[valid.length]).find((one) => one.key === key);
+      if (valid.length >= levels().length) break;
+      const next = grouped(branch.rows, levels()[valid.length]).find((one) => one.key === key);
       if (!next) break;
       branch = next;
       valid.push(key);
@@ -88,8 +91,8 @@
   }
 
   function branches(rows, level, above = path) {
-    if (level >= LEVELS.length) return leaves(rows);
-    const found = grouped(rows, LEVELS[level]);
+    if (level >= levels().length) return leaves(rows);
+    const found = grouped(rows, levels()[level]);
     const out = found.slice(0, MOST).map((one, i) => {
       const deeper = one.rows.length > 1 && above.length + 1 - path.length < DEEP;
       const inside = deeper ? branches(one.rows, level + 1, [...above, one.key]) : undefined;

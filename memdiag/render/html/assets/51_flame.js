@@ -38,6 +38,7 @@
     place.style.height = `${depth * HIGH + 8}px`;
     place.setAttribute("aria-label", M.t("flame.aria"));
     const chart = M.chart("flame-chart");
+    chart.clear(); // what it holds belongs to the boxes of before
     chart.resize();
     chart.setOption(
       {
@@ -87,8 +88,9 @@
 
   // "/a/b/train.py:86 forward" -> "forward  train.py:86": what is called comes first, and the folder is in the tooltip.
   function short(frame) {
-    const match = /^(.*?)([^/\\]+:\d+) (.+)$/s.exec(frame);
-    return match ? `${match[3]}  ${match[2]}` : frame;
+    const text = frame.length > 600 ? frame.slice(-600) : frame; // a name may have a megabyte, and patterns take their time
+    const match = /^(.*?)([^/\\]+:\d+) (.+)$/s.exec(text);
+    return match ? `${match[3]}  ${match[2]}` : text;
   }
 
   function tip(box) {

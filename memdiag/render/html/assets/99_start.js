@@ -95,7 +95,7 @@
     window.addEventListener("afterprint", fromPaper);
     window.matchMedia("print").addEventListener("change", (event) => (event.matches ? toPaper() : fromPaper()));
     M.watch();
-    Object.defineProperty(window, "memdiag", { value: Object.freeze({ state, mapPoint: (range) => M.mapPoint(range) }) });
+    Object.defineProperty(window, "memdiag", { value: Object.freeze({ state, mapPoint: (range) => M.mapPoint(range), instantPoint: (row) => M.instantPoint(row) }) });
     return undefined;
   }
 

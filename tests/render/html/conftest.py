@@ -1,0 +1,78 @@
+"""A browser, and pages of traces: the system's Chromium, driven by Playwright."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PATIENCE = 90_000  # ms to wait for a state; a busy machine is slow, and no test may fail for that
+
+
+@dataclass
+class Shown:
+    """A page in the browser, and all that went wrong on it."""
+
+    page: Any
+    wrong: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+
+    def open(self, path: Path) -> Shown:
+        self.requests.clear()
+        self.page.goto(path.as_uri())
+        self.until("state().ready")
+        return self
+
+    def state(self) -> dict[str, Any]:
+        return self.page.evaluate("memdiag.state()")
+
+    def until(self, condition: str) -> None:
+        """Waits until an expression is true; ``state()`` is the state of the page."""
+        # Asked from here again and again: what waits inside of the page is made from text, which the page's policy forbids.
+        asked = f"(() => {{ if (!window.memdiag) return false; const state = memdiag.state; return Boolean({condition}); }})()"
+        give_up = time.monotonic() + PATIENCE / 1000
+        while not self.page.evaluate(asked):
+            assert time.monotonic() < give_up, (
+                f"never: {condition}; wrong: {self.wrong}; {self.page.evaluate('window.memdiag && memdiag.state()')}"
+            )
+            self.page.wait_for_timeout(30)
+
+    def show(self, section: str, drawn: str | None = None) -> None:
+        """Goes to a section, and waits until it is drawn."""
+        self.page.locator(f'#sections a[href="#{section}"]').click()
+        self.until(f"state().drawn.includes({drawn or section!r})")
+
+    def click_at(self, place: str, point: dict[str, float]) -> None:
+        self.page.locator(place).click(position=point, timeout=PATIENCE)
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright (pip install playwright)")
+    found = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
+    if found is None:
+        pytest.skip("needs Chromium on the PATH (Debian: apt-get install chromium)")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-dev-shm-usage"], timeout=PATIENCE)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def tab(chromium: Any) -> Iterator[Shown]:
+    context = chromium.new_context(viewport={"width": 1300, "height": 900}, color_scheme="light")
+    context.set_default_timeout(PATIENCE)
+    shown = Shown(context.new_page())
+    shown.page.on("request", lambda request: shown.requests.append(request.url))
+    shown.page.on("pageerror", lambda error: shown.wrong.append(str(error)))
+    shown.page.on("console", lambda said: shown.wrong.append(said.text) if said.type in {"error", "warning"} else None)
+    shown.page.add_init_script(
+        "document.addEventListener('securitypolicyviolation', (event) => console.error('policy: ' + event.blockedURI));"
+    )
+    yield shown
+    context.close()

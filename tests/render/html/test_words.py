@@ -1,0 +1,61 @@
+"""The words of the page: complete in both languages, and none that the page does not know."""
+
+from __future__ import annotations
+
+import json
+import re
+from importlib.resources import files
+
+import pytest
+
+from memdiag.trace import schema
+
+ASSETS = files("memdiag.render.html") / "assets"
+EN, ZH = (json.loads((ASSETS / "lang" / f"{lang}.json").read_text(encoding="utf-8")) for lang in ("en", "zh"))
+SCRIPTS = {item.name: item.read_text(encoding="utf-8") for item in ASSETS.iterdir() if item.name.endswith(".js")}
+ONLY_ZH = ("code.", "fact.", "module.")  # English has these words from the report itself
+
+
+def test_both_languages_have_the_same_words():
+    assert set(EN) == {key for key in ZH if not key.startswith(ONLY_ZH)}
+
+
+@pytest.mark.parametrize("key", sorted(EN))
+def test_the_same_blanks_are_filled(key):
+    blanks = [set(re.findall(r"\{(\w+)\}", words[key])) for words in (EN, ZH)]
+    assert blanks[0] == blanks[1]
+
+
+def test_every_word_that_the_page_asks_for_is_there():
+    asked = set()
+    for text in SCRIPTS.values():
+        asked |= set(re.findall(r'M\.t\("([\w.-]+)"', text)) | set(re.findall(r'"help\.[\w-]+"', text))
+    asked |= set(re.findall(r'data-t(?:-\w+)?="([\w.-]+)"', (ASSETS / "page.html").read_text(encoding="utf-8")))
+    assert len(asked) > 100
+    assert {key.strip('"') for key in asked} <= set(EN)
+
+
+@pytest.mark.parametrize(
+    ("words", "names"), [("categories", schema.CATEGORIES), ("lifetimes", schema.LIFETIMES), ("phases", schema.PHASES)]
+)
+def test_every_code_of_the_model_has_words_and_a_colour(words, names):
+    assert {f"{words}.{name}" for name in names} <= set(EN)
+    colours = SCRIPTS["01_words.js"].partition(f"M.{words.upper()} = ")[2].partition("};")[0]
+    assert all(f"{name}:" in colours for name in names if (words, name) != ("phases", "unknown"))
+
+
+def test_scripts_are_small_and_never_write_markup():
+    for name, text in SCRIPTS.items():
+        assert text.count("\n") <= 400, name
+        assert '"use strict"' in text, name
+        assert not re.search(
+            r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|fetch\(|XMLHttpRequest|\bimport\(", text
+        ), name
+
+
+def test_the_library_is_unmodified_and_has_its_licence():
+    vendor = ASSETS / "vendor"
+    assert "Apache License" in (vendor / "LICENSE").read_text(encoding="utf-8")
+    assert "Apache ECharts" in (vendor / "NOTICE").read_text(encoding="utf-8")
+    library = (vendor / "echarts.min.js").read_text(encoding="utf-8")
+    assert "</script" not in library.lower()  # it stands inside an element of the page
