@@ -2,10 +2,10 @@
 
     python bench/report.py TRACE
 
-TRACE: any large one. The committed report used a recording on a phantom H100 of examples/train_gpt.py with 24 layers, width 1024, 16 heads,
-batch 4 and 200 steps (1,549,721 events, 170 MB). The browser is the system's Chromium, without a window, driven by playwright. Its memory is
-the proportional share (PSS) of all its processes with the page open and everything on it drawn, without what the browser itself takes with an
-empty page.
+TRACE: any large one. The committed report used a recording on a phantom H100 of examples/train_gpt.py with 24 layers, width 1024, 16
+heads, batch 4 and 200 steps (1,549,721 events, 170 MB). The browser is the system's Chromium, without a window, driven by playwright. Its
+memory is the proportional share (PSS) of all its processes with the page open and everything on it drawn, less what the browser takes with
+an empty page.
 """
 
 from __future__ import annotations
