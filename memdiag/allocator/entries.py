@@ -66,11 +66,13 @@ def calls_of_entries(
     *,
     collects: bool | None = None,
     asked_for: Collection[int] = (),
+    refused: Collection[int] = (),
 ) -> tuple[Calls, Failures]:
     """Returns the calls that left the entries of a recording, and the requests among them that were refused.
 
     ``collects`` says whether there is garbage collection, which needs more than its setting: a limit of the process. None: as it looks.
-    ``asked_for`` are requests that are known not to have given memory back themselves: an ``empty_cache`` stood right before them.
+    ``asked_for`` are requests that are known not to have given memory back themselves: an ``empty_cache`` stood right before them;
+    ``refused`` those of which the opposite is known.
     """
     events, tensors = device.events, device.tensors
     parts = _Parts.of(device)
@@ -79,6 +81,7 @@ def calls_of_entries(
         settings = replace(settings, threshold=0.0)
     retried = _retried(trace, device, parts, settings.threshold)
     retried[list(asked_for)] = False
+    retried[list(refused)] = True
     if trace.layout.max_split is None:  # else single large blocks may be, even while a graph is captured
         retried &= ~_is_captured(device)
     calls = Calls(handles)
@@ -265,8 +268,9 @@ def _retried(trace: Trace, device: DeviceTrace, parts: _Parts, threshold: float)
         fitted &= references.largest_free[row] < layout.max_split
     failed = events.action[doubtful] == schema.OOM
     rounded = np.where(failed, events.size[doubtful], layout.round(events.size[doubtful]))
-    need = _reserved_before(device, parts.begins[doubtful]) + _segment_bytes(layout, rounded)
-    most = max(int(device.usage.reserved.max(initial=0)), device.start["reserved"])
+    hidden = _hidden_bytes(device, layout)
+    need = _reserved_before(device, parts.begins[doubtful]) + hidden[parts.begins[doubtful]] + _segment_bytes(layout, rounded)
+    most = max(int((device.usage.reserved + hidden[1:-1]).max(initial=0)), device.start["reserved"] + int(hidden[0]))
     releases = np.flatnonzero(np.isin(events.action, _RELEASES))
     stack = events.stack[releases[np.searchsorted(releases, doubtful) - 1]]
     stacks = trace.stacks

@@ -42,11 +42,11 @@ def workload_of(trace: Trace, device: DeviceTrace) -> Workload:
 
 
 def described(
-    trace: Trace, device: DeviceTrace, *, collects: bool | None = None, asked_for: Collection[int] = ()
+    trace: Trace, device: DeviceTrace, *, collects: bool | None = None, asked_for: Collection[int] = (), refused: Collection[int] = ()
 ) -> tuple[Workload, Limits]:
     """Returns the workload, and what is known of the room that the allocator had.
 
-    ``collects`` and ``asked_for`` say what the entries alone do not (see ``calls_of_entries``).
+    ``collects``, ``asked_for`` and ``refused`` say what the entries alone do not (see ``calls_of_entries``).
     """
     handles = _streams(device)
     if trace.format == PLAIN_EVENTS:
@@ -54,7 +54,7 @@ def described(
     if not device.has_addresses:
         return _lifetimes(device, handles), Limits(device.capacity_bytes, device.capacity_bytes is not None)
     pools = _pools(device)
-    calls, failures = calls_of_entries(trace, device, handles, pools, collects=collects, asked_for=asked_for)
+    calls, failures = calls_of_entries(trace, device, handles, pools, collects=collects, asked_for=asked_for, refused=refused)
     limits = limits_of(device, failures)
     calls = calls.with_external(limits.steps)
     workload = calls.workload(

@@ -21,6 +21,8 @@ from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.table import Array
 
+_RELEASES = (schema.SEGMENT_FREE, schema.SEGMENT_UNMAP)
+
 
 @dataclass(frozen=True)
 class Reading:
@@ -29,6 +31,7 @@ class Reading:
     Attributes:
         collects: Whether there is garbage collection; None: as it looks.
         asked_for: Requests (events) right before which the program itself gave memory back, though it looks as if they had.
+        refused: Requests (events) that the driver refused at first, though it looks as if the program had given memory back.
         no_split: Pools (index) that are not cut.
         other_kind: Pools that are used in captures though their ids do not say so, or the other way round.
         turned: Runs of requests of one pool (first and last event) that were captured though those of their pool are not, or the other
@@ -37,13 +40,14 @@ class Reading:
 
     collects: bool | None = None
     asked_for: tuple[int, ...] = ()
+    refused: tuple[int, ...] = ()
     no_split: frozenset[int] = frozenset()
     other_kind: frozenset[int] = frozenset()
     turned: tuple[tuple[int, int], ...] = ()
 
     def described(self, trace: Trace, device: DeviceTrace) -> tuple[Workload, Limits]:
         """Returns what was asked for, read in this way, and the room that there was."""
-        workload, limits = described(trace, device, collects=self.collects, asked_for=self.asked_for)
+        workload, limits = described(trace, device, collects=self.collects, asked_for=self.asked_for, refused=self.refused)
         workload = replace(workload, no_split=workload.no_split | self.no_split, captured=workload.captured ^ self.other_kind)
         for first, last in self.turned:
             workload = _with_turned(workload, _call_of(workload, first), _call_of(workload, last))
@@ -53,6 +57,10 @@ class Reading:
         """Yields other ways, of which one may explain the first difference. ``workload`` is that of this one."""
         call = _call_of(workload, first.event)
         if call < 0:
+            following = np.flatnonzero((workload.op == ALLOC) & (workload.row > first.event))
+            request = int(workload.row[following[0]]) if len(following) else -1
+            if request >= 0 and device.events.action[first.event] in _RELEASES and request not in self.refused:
+                yield replace(self, refused=(*self.refused, request))
             return
         if first.lacks_release and first.event not in self.asked_for and device.events.action[first.event] == schema.ALLOC:
             yield replace(self, asked_for=(*self.asked_for, first.event))
