@@ -6,6 +6,7 @@ import base64
 import json
 import pickle
 import re
+import shutil
 import zlib
 from pathlib import Path
 
@@ -108,12 +109,12 @@ def trace(tmp_path, monkeypatch):
 
 def written(arguments, capsys, folder):
     """All text that a command has printed or written, with what is compressed in a page unpacked."""
-    for file in folder.iterdir():
-        file.unlink()
+    shutil.rmtree(folder)
+    folder.mkdir()
     status = main(arguments)
     shown = capsys.readouterr()
     text = shown.out + shown.err
-    for file in sorted(folder.rglob("*")):
+    for file in (path for path in sorted(folder.rglob("*")) if path.is_file()):
         data = file.read_bytes()
         text += data.decode("latin-1")
         for packed in re.findall(rb'id="memdiag-data">([^<]+)<', data):
@@ -129,6 +130,15 @@ COMMANDS = {
     "analyze html": ["analyze", "FILE", "--html", "OUT/report.html"],
     "simulate": ["simulate", "FILE", "--policy", "expandable", "--out", "OUT/trace.pkl"],
     "simulate json": ["simulate", "FILE", "--json", "--policy", "caching,lifecycle"],
+    "compare": ["compare", "FILE", "FILE", "--json"],
+    "check": ["check", "FILE", "--budget", "peak_reserved=1KiB", "--baseline", "OUT/base.json", "--update", "--junit", "OUT/junit.xml"],
+    "check github": ["check", "FILE", "--budget", "peak_reserved=1KiB", "--github"],
+    "fleet": ["fleet", "FILE", "--json", "-o", "OUT/fleet"],
+    "export perfetto": ["export", "FILE", "--format", "perfetto", "-o", "OUT/run.json"],
+    "export speedscope": ["export", "FILE", "-o", "OUT/run.speedscope.json"],
+    "export csv": ["export", "FILE", "--format", "csv", "-o", "OUT/tables"],
+    "export snapshot": ["export", "FILE", "--format", "snapshot", "-o", "OUT/other.pkl"],
+    "plot": ["plot", "FILE", "-o", "OUT/run.svg"],
 }
 
 
@@ -140,7 +150,7 @@ def test_nothing_planted_comes_out(name, trace, tmp_path, capsys):
         pytest.skip("the page is not there")
     arguments = [str(trace) if each == "FILE" else each.replace("OUT", str(out)) for each in COMMANDS[name]]
     plain = written(arguments, capsys, out)
-    assert any(secret in plain for secret in SECRETS), "nothing was planted where this command looks"
+    assert name == "plot" or any(secret in plain for secret in SECRETS), "nothing was planted where this command looks"
     text = written([*arguments, "--redact"], capsys, out)
     assert [secret for secret in SECRETS if secret in text] == []
     if name == "analyze":
