@@ -146,6 +146,8 @@ def interrupt(store: Path, at: int) -> Callable[[int, Run], None]:
 @contextlib.contextmanager
 def cluster() -> Iterator[str]:
     """Starts a Ray cluster of two nodes with a processor each and gives its address."""
+    os.environ.setdefault("RAY_raylet_start_wait_time_s", "600")  # a node is slow to come on a busy machine
+
     import ray
     from ray.cluster_utils import Cluster
 
