@@ -43,7 +43,9 @@ def render(report: FleetReport, look: Look = PLAIN, top: int = 10) -> str:
 
 def _peaks(report: FleetReport, top: int) -> list[str]:
     bins = (
-        (f"{format_bytes(each.low_bytes)} and up", format_count(len(each.ranks)), format_ranges(each.ranks, 80)) for each in report.bins
+        (f"{format_bytes(each.low_bytes)} and up", format_count(len(each.ranks)), format_ranges(each.ranks, 80))
+        for each in report.bins
+        if each.ranks
     )
     lines = ["### Peaks (reserved)", "", *table(("peak", "number", "ranks"), bins, (0, 1))]
     tight = words.tight(report, top)
