@@ -180,6 +180,7 @@ def measure_all(args: argparse.Namespace, scratch: Path) -> tuple[list[Run], lis
     """Runs everything; returns the runs, and what was compared with whether it is the same."""
     base = [str(args.memdiag), "fleet", "--json", "--workers", str(WORKERS)]
     sizes = [int(size) for size in args.sizes.split(",")]
+    run(Run("warming up", sizes[0]), [*base, *evenly(args.folder, sizes[0])], scratch)  # compiled code is built once per installation
     runs = [run(Run("local", size), [*base, *evenly(args.folder, size)], scratch) for size in sizes]
     most, reference = sizes[-1], runs[-1].report
     files = evenly(args.folder, most)
