@@ -19,9 +19,18 @@ EXAMPLE = ROOT / "examples" / "gpt-train.pickle"
 GOLDENS = ROOT / "tests" / "goldens"
 SECTIONS = ["summary", "timeline", "map", "tree", "flame", "tensors", "findings", "policies", "settings"]
 HOSTILE = [
-    "<script>window.hurt = 1</script>", '"><img src=x onerror="window.hurt = 1">', "</script><svg onload='window.hurt = 1'>", "javascript:window.hurt=1",
-    "a\u202eb\u0000c\u001b[31m\u2066\u200f\u2028d", "{a|b} {b} {0} ${window.hurt = 1}", "__proto__", "constructor", "x" * 1_000_000, "'\"`&lt;&#60;", "",
-]  # fmt: skip
+    "<script>window.hurt = 1</script>",
+    '"><img src=x onerror="window.hurt = 1">',
+    "</script><svg onload='window.hurt = 1'>",
+    "javascript:window.hurt=1",
+    "a\u202eb\u0000c\u001b[31m\u2066\u200f\u2028d",
+    "{a|b} {b} {0} ${window.hurt = 1}",
+    "__proto__",
+    "constructor",
+    "x" * 1_000_000,
+    "'\"`&lt;&#60;",
+    "",
+]
 
 
 @pytest.fixture(scope="module")
@@ -258,7 +267,7 @@ def page_of(picture, tab, tmp_path):
     assert len(tab.requests) == 1
 
 
-def test_hostile_text_does_nothing(trace, report, drawn, tab, tmp_path):
+def test_hostile_text_does_nothing(report, drawn, tab, tmp_path):
     text = "".join(HOSTILE[:7])
     source = replace(report.source, path=text)
     findings = tuple(replace(finding, title=text) for finding in report.findings)
@@ -267,8 +276,9 @@ def test_hostile_text_does_nothing(trace, report, drawn, tab, tmp_path):
     tensors = {**drawn.devices[0]["tensors"], **{name: pack({"v": names})["v"] for name in ("name", "module")}}
     frames = (*HOSTILE, *(HOSTILE[i % 7] for i in range(len(drawn.frames))))[: len(drawn.frames)]
     device = {**drawn.devices[0], "tensors": tensors}
-    hostile = replace(drawn, report=replace(report, source=source, findings=findings, settings=settings), devices=(device,), frames=frames, strings=tuple(HOSTILE), modules=tuple(HOSTILE))  # fmt: skip
-    page_of(hostile, tab, tmp_path)
+    said = replace(report, source=source, findings=findings, settings=settings)
+    lists = {"frames": frames, "strings": tuple(HOSTILE), "modules": tuple(HOSTILE)}
+    page_of(replace(drawn, report=said, devices=(device,), **lists), tab, tmp_path)
     page = tab.page
     page.locator("#search").fill("<script>")
     tab.until("state().found && state().found.here > 0")

@@ -107,7 +107,7 @@
   M.chart = (id) => {
     let chart = charts.get(id);
     if (!chart) {
-      chart = echarts.init(M.$(id), null, { renderer: "canvas" });
+      chart = echarts.init(M.$(id), { textStyle: { fontFamily: getComputedStyle(document.body).fontFamily } }, { renderer: "canvas" });
       charts.set(id, chart);
       resized.observe(M.$(id));
     }
@@ -116,7 +116,7 @@
 
   /** Returns the tooltip settings that all charts share; formatters return elements, never text that is read as HTML. */
   M.tooltip = (more) => ({
-    confine: true, backgroundColor: M.css("--card"), borderColor: M.css("--line"), textStyle: { color: M.css("--ink"), fontSize: 12 },
+    confine: true, backgroundColor: M.css("--card"), borderColor: M.css("--line"), textStyle: { color: M.css("--ink"), fontSize: 12.5 },
     extraCssText: "box-shadow:0 4px 16px rgba(0,0,0,.18);max-width:420px;white-space:normal;", transitionDuration: 0, ...more,
   });
 

@@ -21,11 +21,16 @@
   }
 
   function line(name, colour, table, values, more) {
-    const data = [];
-    for (let i = 0; i < table.n; i++) data.push([xOf(table, i), values[i] < 0 ? null : values[i]]);
-    if (data.length && axis === "event") data.push([xMax(), data[data.length - 1][1]]);
+    // x, y, x, y …: tens of thousands of points as pairs of their own would take most of the memory of the page.
+    const last = table.n && axis === "event" ? 1 : 0; // the last value holds until the end of the trace
+    const data = new Float64Array(2 * (table.n + last));
+    for (let i = 0; i < table.n; i++) {
+      data[2 * i] = xOf(table, i);
+      data[2 * i + 1] = values[i] < 0 ? NaN : values[i];
+    }
+    if (last) data.set([xMax(), data[2 * table.n - 1]], 2 * table.n);
     return {
-      id: name, name, type: "line", step: "end", symbol: "none", data, sampling: "minmax", animation: false, itemStyle: { color: colour },
+      id: name, name, type: "line", step: "end", symbol: "none", data, dimensions: ["x", "y"], sampling: "minmax", animation: false, itemStyle: { color: colour },
       lineStyle: { color: colour, width: 1.5 }, emphasis: { disabled: true }, ...more,
     };
   }
@@ -121,6 +126,7 @@
       mark("retries", "triangle", 10, "#e69f00", (device.retries || []).map(yAt)),
       mark("ooms", "path://M2 0 L5 3 L8 0 L10 2 L7 5 L10 8 L8 10 L5 7 L2 10 L0 8 L3 5 L0 2 Z", 13, "#c8102e", (device.ooms || []).map((oom) => yAt(oom.event))),
     ];
+    out[1].z = 12; // a failure is never hidden by the mark of the peak
     if (device.peak_instant !== null && device.peak_instant !== undefined) {
       out.push({
         ...mark("peak", "circle", 9, M.css("--ink"), [yAt(instants.event[device.peak_instant])]),
@@ -287,7 +293,9 @@
     M.fill(
       M.$("timeline-legend"),
       CURVES.filter(([name]) => device.curve[name]).map(([name, colour]) => toggle(name, M.t(`word.${name}`), M.css(colour), "stroke")),
+      M.el("span", { class: "apart" }),
       stacked().map((one) => toggle(one.name, M.word("categories", M.data.categories.indexOf(one.name.slice(9))), one.itemStyle.color, "dot")),
+      M.el("span", { class: "apart" }),
       phases.map((code) => still(M.word("phases", code), M.PHASES[M.data.phases[code]] ?? "#999", "band")),
       device.retries && device.retries.length ? still(M.t("timeline.retries", { count: device.retries.length }), "#e69f00", "up") : null,
       device.ooms && device.ooms.length ? still(M.t("timeline.ooms", { count: device.ooms.length }), "#c8102e", "cross") : null,

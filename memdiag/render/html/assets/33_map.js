@@ -279,7 +279,8 @@
       setZoom(event.deltaY < 0 ? 1.5 : 1 / 1.5, event.offsetX, event.offsetY);
     }, { passive: false });
     canvas().addEventListener("keydown", (event) => {
-      if (!view || event.ctrlKey || event.metaKey || event.altKey || !(event.key in KEYS)) return;
+      if (!view || event.ctrlKey || event.metaKey || event.altKey || !Object.hasOwn(KEYS, event.key)) return;
+      if (event.key === "Escape" && chosen < 0) return; // nothing to let go of here: it clears the search
       event.preventDefault();
       event.stopPropagation();
       KEYS[event.key]();
