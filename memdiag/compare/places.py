@@ -7,6 +7,7 @@ between them, and all lines of a function that has moved, are paired in their or
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -35,8 +36,10 @@ def match(base: Known, other: Known) -> list[tuple[int, How] | None]:
     found: dict[int, tuple[int, How]] = {}
     _by_words(base.places, other.places, found)
     files = same_files({place.path for place in base.places}, {place.path for place in other.places})
+    olds, news = _by_file(base.places), _by_file(other.places)
     for path, old in files.items():
-        _in_file(base, other, old, path, found)
+        mine, theirs = _File.of(base, old, olds[old]), _File.of(other, path, news[path])
+        _in_file(mine, theirs, "same" if old == path else "path", found)
     return [found.get(number) for number in range(len(other.places))]
 
 
@@ -78,40 +81,61 @@ def _by_words(base: Sequence[Place], other: Sequence[Place], found: dict[int, tu
             found[number] = (known.pop(place.label), "words")
 
 
-def _in_file(base: Known, other: Known, old: str, path: str, found: dict[int, tuple[int, How]]) -> None:
-    """Pairs the places of one file."""
-    olds, news = _by_function(base.places, old), _by_function(other.places, path)
-    old_lines, new_lines = _lines(base, old), _lines(other, path)
-    unmoved = _share_of_same(old_lines, new_lines) >= _UNMOVED
-    same_path: How = "same" if old == path else "path"
-    for function in olds.keys() & news.keys():
-        mine, theirs = olds[function], news[function]
-        own = _share_of_same(*({line for line in lines if line[0] == function} for lines in (old_lines, new_lines)))
-        for before, after in _paired(mine, theirs, is_unmoved=unmoved and own >= _UNMOVED):
-            found[theirs[after]] = (mine[before], same_path if before == after else "moved")
-    if unmoved:  # the same line of a file that was not edited there, under another name
-        taken = {number for number, _ in found.values()}
-        left = {place.line: n for n, place in enumerate(base.places) if place.path == old and n not in taken}
-        for number, place in enumerate(other.places):
-            if place.path == path and number not in found and place.line in left:
-                found[number] = (left.pop(place.line), "renamed")
+Numbered = list[tuple[int, Place]]  # places of one file, and which ones they are of all
 
 
-def _by_function(places: Sequence[Place], path: str) -> dict[str, dict[int, int]]:
-    """Returns, for each function of a file, its lines and which place each is."""
-    found: dict[str, dict[int, int]] = {}
+def _by_file(places: Sequence[Place]) -> dict[str, Numbered]:
+    found: dict[str, Numbered] = {}
     for number, place in enumerate(places):
-        if place.path == path:
-            found.setdefault(place.function, {}).setdefault(place.line, number)
+        found.setdefault(place.path, []).append((number, place))
     return found
 
 
-def _lines(known: Known, path: str) -> set[tuple[str, int]]:
-    own = {(place.function, place.line) for place in known.places if place.path == path}
-    return own | known.lines.get(path, frozenset())
+@dataclass(frozen=True)
+class _File:
+    """What one trace knows of a file: its places by function and line, and the lines of each function on any stack."""
+
+    places: Numbered
+    functions: Mapping[str, Mapping[int, int]]
+    lines: Mapping[str, set[int]]
+
+    @classmethod
+    def of(cls, known: Known, path: str, places: Numbered) -> _File:
+        functions: dict[str, dict[int, int]] = {}
+        lines: dict[str, set[int]] = {}
+        for number, place in places:
+            functions.setdefault(place.function, {}).setdefault(place.line, number)
+            lines.setdefault(place.function, set()).add(place.line)
+        for function, line in known.lines.get(path, frozenset()):
+            lines.setdefault(function, set()).add(line)
+        return cls(places, functions, lines)
 
 
-def _share_of_same(one: set[tuple[str, int]], other: set[tuple[str, int]]) -> float:
+def _is_unmoved(mine: _File, theirs: _File) -> bool:
+    """Whether most lines that either trace knows of a file are the same."""
+    same = sum(len(lines & theirs.lines.get(function, set())) for function, lines in mine.lines.items())
+    fewest = min(sum(map(len, file.lines.values())) for file in (mine, theirs))
+    return same >= _UNMOVED * max(fewest, 1)
+
+
+def _in_file(mine: _File, theirs: _File, same: How, found: dict[int, tuple[int, How]]) -> None:
+    """Pairs the places of one file."""
+    unmoved = _is_unmoved(mine, theirs)
+    taken = set()
+    for function in mine.functions.keys() & theirs.functions.keys():
+        olds, news = mine.functions[function], theirs.functions[function]
+        own = _share_of_same(mine.lines[function], theirs.lines[function])
+        for before, after in _paired(olds, news, is_unmoved=unmoved and own >= _UNMOVED):
+            found[news[after]] = (olds[before], same if before == after else "moved")
+            taken.add(olds[before])
+    if unmoved:  # the same line of a file that was not edited there, under another name
+        left = {place.line: number for number, place in mine.places if number not in taken}
+        for number, place in theirs.places:
+            if number not in found and place.line in left:
+                found[number] = (left.pop(place.line), "renamed")
+
+
+def _share_of_same(one: set[int], other: set[int]) -> float:
     return len(one & other) / max(min(len(one), len(other)), 1)
 
 
@@ -119,10 +143,14 @@ def _paired(mine: Mapping[int, int], theirs: Mapping[int, int], *, is_unmoved: b
     """Returns pairs of lines, in order: as many as can be, and as near to each other."""
     anchors = sorted(mine.keys() & theirs.keys()) if is_unmoved else []
     pairs = [(line, line) for line in anchors]
-    edges = [-1, *anchors, _FAR * _FAR]
-    for low, high in pairwise(edges):
-        pairs += _nearest([line for line in sorted(mine) if low < line < high], [line for line in sorted(theirs) if low < line < high])
+    olds, news = sorted(mine), sorted(theirs)
+    for low, high in pairwise([-1, *anchors, _FAR * _FAR]):
+        pairs += _nearest(_between(olds, low, high), _between(news, low, high))
     return pairs
+
+
+def _between(lines: list[int], low: int, high: int) -> list[int]:
+    return lines[bisect_right(lines, low) : bisect_left(lines, high)]
 
 
 def _nearest(olds: list[int], news: list[int]) -> list[tuple[int, int]]:

@@ -28,6 +28,7 @@ from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.table import Array
 from memdiag.trace.topology import split_at
 
+_MOST_NAMED = 200  # places whose tensors are named: the largest
 UNTOLD = "(of no tensor in this file)"
 _KINDS = ("reserved", "allocated", "active", "requested")
 
@@ -195,11 +196,14 @@ def _sites(view: DeviceView, lives: _Lives, active: int) -> list[Held]:
     for place, number in places.items():
         mine = rows[order[ends[number] : ends[number + 1]]]
         if len(mine):
-            found.append(Held(place, lives.amount(mine), names_of(view, mine, 2)))
-    rest = active - sum(held.amount.bytes for held in found)
+            found.append((Held(place, lives.amount(mine)), mine))
+    found.sort(key=lambda item: (-item[0].amount.bytes, item[0].place.label, item[0].place.path))
+    named = [replace(held, names=names_of(view, mine, 2)) for held, mine in found[:_MOST_NAMED]] if has_names(view) else []
+    sites = [*named, *(held for held, _ in found[len(named) :])]
+    rest = active - sum(held.amount.bytes for held in sites)
     if rest > 0:
-        found.append(Held(Place(UNTOLD), Amount(rest, kept_bytes=rest)))
-    return sorted(found, key=lambda held: (-held.amount.bytes, held.place.label, held.place.path))
+        sites.append(Held(Place(UNTOLD), Amount(rest, kept_bytes=rest)))
+    return sorted(sites, key=lambda held: -held.amount.bytes)
 
 
 def _place(view: DeviceView, stack: int) -> Place:

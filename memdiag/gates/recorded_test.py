@@ -222,7 +222,8 @@ def _kept(trace: Path, folder: Path, name: str) -> str:
         shutil.move(trace, target)
     except OSError as error:
         return f"not kept: {error.strerror or error}"
-    return os.path.relpath(target)
+    shown = os.path.relpath(target)
+    return str(target) if shown.startswith("..") else shown
 
 
 def _as_json(entry: Entry) -> dict[str, Any]:

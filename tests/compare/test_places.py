@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from memdiag.compare.model import Place
 from memdiag.compare.places import Known, match, same_files
@@ -80,3 +82,32 @@ def test_every_line_of_the_shorter_list_finds_one(count):
     base = known(*(at("/t.py", 10 * n, "f") for n in range(count)))
     other = known(*(at("/t.py", 10 * n + 3, "f") for n in range(count)))
     assert match(base, other) == [(n, "moved") for n in range(count)]
+
+
+PLACES = st.lists(
+    st.builds(at, st.sampled_from(["/a/t.py", "/a/b/t.py", "/c/t.py", "/a/u.py"]), st.integers(1, 40), st.sampled_from("fgh")),
+    max_size=12,
+    unique=True,
+)
+
+
+@given(PLACES, PLACES)
+def test_a_place_is_found_once_at_most_in_its_file_and_order(ours, theirs):
+    found = match(known(*ours), known(*theirs))
+    pairs = [(ours[hit[0]], place, hit[1]) for hit, place in zip(found, theirs, strict=True) if hit is not None]
+    assert len({before for before, _, _ in pairs}) == len(pairs)
+    files = {(before.path, after.path) for before, after, _ in pairs}
+    assert len({old for old, _ in files}) == len({new for _, new in files}) == len(files), "a file is one file"
+    for before, after, how in pairs:
+        assert before.path.rsplit("/", 1)[-1] == after.path.rsplit("/", 1)[-1]
+        assert (how == "same") == (before == after)
+        assert (before.function == after.function) != (how == "renamed")
+    kept = [(before, after) for before, after, how in pairs if how != "renamed"]
+    for path, function in {(after.path, after.function) for _, after in kept}:
+        mine = sorted((before.line, after.line) for before, after in kept if (after.path, after.function) == (path, function))
+        assert [line for _, line in mine] == sorted(line for _, line in mine), "lines do not cross"
+
+
+@given(PLACES)
+def test_a_trace_finds_all_its_places_in_itself(places):
+    assert match(known(*places), known(*places)) == [(number, "same") for number in range(len(places))]
