@@ -1,15 +1,17 @@
 """The timeline in characters: three areas, one in front of the other, marks above, phases and steps below, the moment as a line.
 
-From the bottom up to each curve: ``█`` allocated, ``▒`` active (freed, but waiting for a stream), ``░`` reserved (free, but held from
-the driver). The upper edge of what is in front is drawn in eighths of a row where nothing is behind it.
+From the bottom up to each curve: allocated, active (freed, but waiting for a stream), reserved (free, but held from the driver). With
+colours these are blue, orange and grey, and edges are drawn in eighths of a row; without they are ``█``, ``▒`` and ``░``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.text import Text
 
 from memdiag.render.chart import scale
-from memdiag.screen.lines import DIM, FREE, HELD, WAITING
+from memdiag.screen.lines import DIM, HELD, WAITING
 from memdiag.trace.model import DeviceTrace
 from memdiag.trace.schema import PHASES
 from memdiag.units import format_count
@@ -19,10 +21,11 @@ from memdiag.views.window import CURVES, Window, first_in, heights
 LABEL = 9  # columns for "12.5 GiB "
 _EDGE = 1  # and one for the axis
 _EIGHTHS = " ▁▂▃▄▅▆▇"
-_AREAS = (("█", HELD), ("▒", WAITING), ("░", FREE))
+GLYPHS = ("█", "▒", "░")
+FREE_AREA = "#4e4e4e"
+_COLORS = (HELD, WAITING, FREE_AREA)
 # A letter for each phase: lower case for what is outside of a step.
 _LETTERS = {"unknown": "·", "initialisation": "i", "forward": "F", "backward": "B", "optimizer": "O", "outside": "-"}
-PHASE_WORDS = "i initialisation  F forward  B backward  O optimizer  - outside"
 _PHASE_STYLES = {"F": "#5fafff", "B": "#ffaf00", "O": "#d787d7", "i": DIM, "-": DIM, "·": DIM}
 CURSOR = "reverse"
 
@@ -32,7 +35,7 @@ def plot_width(width: int) -> int:
     return max(width - LABEL - _EDGE, 1)
 
 
-def draw(device: DeviceTrace, places: Places, window: Window, at: int, width: int, rows: int) -> list[Text]:
+def draw(device: DeviceTrace, places: Places, window: Window, at: int, width: int, rows: int, *, color: bool = False) -> list[Text]:
     """Returns the timeline in ``rows`` lines (at least 3) of ``width`` columns: marks, the curves, phases with steps."""
     plot = plot_width(width)
     if not device.num_events:
@@ -50,32 +53,56 @@ def draw(device: DeviceTrace, places: Places, window: Window, at: int, width: in
         row = round(tick * step * unit_bytes / top * levels)
         if 0 < row <= levels and not {row - 1, row + 1} & ticks.keys():
             ticks[row] = f"{step * tick:g} {unit}"
+    reached = [[float(value) for value in high[name] / top * levels] for name in CURVES]
+    columns = list(zip(*reached, strict=True))
+    look = _coloured if color else _plain
     for level in range(levels, 0, -1):
         line = Text(no_wrap=True, end="")
-        for number in range(plot):
-            glyph, style = _glyph([high[name][number] / top * levels for name in CURVES], level)
-            if number == column:
-                line.append("│" if glyph == " " else glyph, CURSOR)
-            else:
+        for number, heights_there in enumerate(columns):
+            glyph, style = look(heights_there, level)
+            if number != column:
                 line.append(glyph, style)
+            elif color:
+                line.append("│", f"bold #ffffff on {_middle(heights_there, level)}")
+            else:
+                line.append("│" if glyph == " " else glyph, CURSOR)
         lines.append(_labelled(ticks.get(level, ""), line, "┤" if level in ticks else "│"))
     lines.append(_labelled(_extent(window), _below(device, places, window, column, plot), "└"))
     return lines
 
 
-def _glyph(reached: list[float], level: int) -> tuple[str, str]:
-    """Returns the character of a cell: the frontmost area that fills at least half of it, else the upper edge of the highest one."""
-    for (glyph, style), height in zip(_AREAS, reached, strict=True):
-        if height >= level - 0.5 and (height >= level or glyph != "█"):
-            return glyph, style
-        if glyph == "█" and height > level - 1 and max(reached[1:]) <= height:
-            return _EIGHTHS[max(int((height - level + 1) * 8), 1)], style
-        if glyph == "█" and height >= level - 0.5:
-            return glyph, style
+def _plain(reached: Sequence[float], level: int) -> tuple[str, str]:
+    """Returns the character of a cell without colours: the frontmost area in its middle, or an upper edge with nothing behind it."""
+    for glyph, height in zip(GLYPHS, reached, strict=True):
+        if glyph == "█" and level - 1 < height < level and max(reached[1:]) <= height:
+            return _EIGHTHS[max(int((height - level + 1) * 8), 1)], ""
+        if height >= level - 0.5:
+            return glyph, ""
     if level == 1 and max(reached) > 0:  # whatever is there shows at least in the lowest row
         first = next(number for number, height in enumerate(reached) if height > 0)
-        return ("▁" if first == 0 else _AREAS[first][0]), _AREAS[first][1]
+        return "▁" if first == 0 else GLYPHS[first], ""
     return " ", ""
+
+
+def _coloured(reached: Sequence[float], level: int) -> tuple[str, str]:
+    """Returns the character of a cell and its colours: what is lowest in it, in eighths, and behind that what is above it."""
+    for color, height in zip(_COLORS, reached, strict=True):
+        if height > level - 1:
+            eighths = min(round((height - level + 1) * 8), 8)
+            if level == 1:
+                eighths = max(eighths, 1)
+            if eighths == 8:
+                return ("█", color) if color != FREE_AREA else (" ", f"on {color}")
+            above = next((other for other, far in zip(_COLORS, reached, strict=True) if far >= level - 0.5 and far > height), "")
+            if not eighths:
+                return " ", f"on {above}" if above else ""
+            return _EIGHTHS[eighths], f"{color} on {above}" if above else color
+    return " ", ""
+
+
+def _middle(reached: Sequence[float], level: int) -> str:
+    """Returns the colour of the area in the middle of a cell."""
+    return next((color for color, height in zip(_COLORS, reached, strict=True) if height >= level - 0.5), "default")
 
 
 def _marks(places: Places, window: Window, at: int, plot: int) -> Text:

@@ -78,7 +78,7 @@ GROUPS: tuple[tuple[str, tuple[Key, ...]], ...] = (
 _FIRST = ("q quit", "? help", "Tab list", "←→ time", "p peak", "+- zoom", "o OOM", "/ filter", "Enter open", "s sort", "][ step", "r retry")
 _SHOWN = ("q quit", "? help", "Tab list", "Enter open", "/ filter", "s sort", "←→ time", "+- zoom", "p peak", "o OOM", "r retry", "][ step")
 LEGEND = (
-    ("Timeline", "█ allocated  ▒ freed, waiting for a stream  ░ reserved, but free"),
+    ("Timeline", "blue █ allocated, orange ▒ freed but waiting, grey ░ reserved but free"),
     ("above it", "▼ peak  ! out of memory  r retry"),
     ("below it", "i initialisation  F forward  B backward  O optimizer  - between  |3 step 3"),
 )

@@ -66,7 +66,7 @@ class MapLines(Lines):
         """Returns how many segments there are, what is free, and how it is ordered."""
         if self.rows is None:
             return ""
-        return f"{plural(len(self.rows), 'segment')} · by {self.order} · █ used ▒ pending · free, coloured by lifetime"
+        return f"{plural(len(self.rows), 'segment')} · by {self.order} · █ used, ▒ pending, · free; colours by lifetime"
 
     def toggle(self, number: int) -> bool:
         """Opens or closes the segment in a row; returns whether it is one."""

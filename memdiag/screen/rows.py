@@ -32,7 +32,7 @@ class Rows(ScrollView):
     COMPONENT_CLASSES = {"rows--cursor", "rows--head"}  # noqa: RUF012 - textual's own form
     DEFAULT_CSS = """
     Rows { overflow-x: hidden; overflow-y: auto; scrollbar-size-vertical: 1; }
-    Rows > .rows--cursor { background: $accent 40%; text-style: bold; }
+    Rows > .rows--cursor { background: #264f78; color: #ffffff; text-style: bold; }
     Rows > .rows--head { color: $text-muted; text-style: bold; }
     Rows:nocolor > .rows--cursor { text-style: reverse; }
     """

@@ -13,16 +13,18 @@ import memdiag
 from memdiag.errors import MemdiagError
 from memdiag.findings import Evidence, Finding, Fix
 from memdiag.screen import curve_lines, keys
-from memdiag.screen.lines import cell, fitted, folded, joined, short
+from memdiag.screen.lines import HELD, cell, fitted, folded, joined, short
 from memdiag.screen.lists import ABOUT, CALLS, FINDINGS, MAP, TENSORS, TITLES, Lists
 from memdiag.screen.status_lines import NUM_LINES, status
 from memdiag.screen.walk import Walk
 from memdiag.trace.stacks import Frame, Stacks
+from memdiag.views.window import heights
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "gpt-train.pickle"
 HOSTILE = "[bold]x[/] <script> \x1b[31m \x1b]0;t\x07 \u202e a\r\nb \ud800 "
 WIDTHS = (24, 80, 140)
+EIGHTHS = "▁▂▃▄▅▆▇█"
 
 
 @pytest.fixture(scope="module")
@@ -71,9 +73,10 @@ def test_every_list_of_every_trace_keeps_to_the_width(golden):
                             lists.toggle(tree, row)
                 for width in WIDTHS if at == walk.here.places.peak else (80,):
                     here = walk.here
-                    drawn = curve_lines.draw(here.device, here.places, here.window, here.at, width, 8)
-                    assert len(drawn) == 8
-                    check(drawn, width)
+                    for color in (False, True):
+                        drawn = curve_lines.draw(here.device, here.places, here.window, here.at, width, 8, color=color)
+                        assert len(drawn) == 8
+                        check(drawn, width)
                     told = status(walk, width)
                     assert len(told) == NUM_LINES
                     check(told, width)
@@ -136,6 +139,24 @@ def test_the_moment_and_all_its_marks_are_drawn():
     reversed_at = [span.start for span in lines[5].spans if span.style == curve_lines.CURSOR]
     assert reversed_at == [column]
     assert "█" in "".join(line.plain for line in lines)
+
+
+@pytest.mark.parametrize("color", [False, True])
+def test_every_area_reaches_as_high_as_its_curve(color):
+    """Read back from the characters: what is drawn is the curve, to an eighth of a row (to a row without colours)."""
+    here = Walk(memdiag.load(ROOT / "tests" / "goldens" / "cuda-2.13.0-streams" / "snapshot.pickle")).here
+    width, rows = 60, 20
+    high = heights(here.device, here.window, curve_lines.plot_width(width))
+    top = max(values.max() for values in high.values()) * 1.02
+    lines = curve_lines.draw(here.device, here.places, here.window, -1, width, rows, color=color)[1:-1]
+    for column in range(curve_lines.plot_width(width)):
+        drawn = 0.0
+        for line in lines:
+            glyph = line.plain[10 + column]
+            styles = " ".join(str(span.style) for span in line.spans if span.start <= 10 + column < span.end)
+            if glyph in EIGHTHS and (styles.startswith(HELD) or not color):
+                drawn += (EIGHTHS.index(glyph) + 1) / 8
+        assert abs(drawn - high["allocated"][column] / top * (rows - 2)) <= (0.13 if color else 1)
 
 
 def test_steps_and_phases_stand_below(trace):
