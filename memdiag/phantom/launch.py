@@ -7,13 +7,14 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from memdiag.errors import MemdiagError
 from memdiag.units import MIB, parse_bytes
 
 from . import ascend, boot
 from .cuda import standin
-from .installed import installed_for
+from .installed import Installed, installed_for
 from .profiles import Profile
 
 VARIABLE = "MEMDIAG_PHANTOM"  # what the device is, for the recorder to write into traces
@@ -47,7 +48,8 @@ def environment_for(
     values = _values(base, profile)
     around = boot.environment(base, as_rank, world)
     kind = _STAND_INS[profile.backend]
-    folder = kind.stand_in(installed_for(command, base))
+    installed = installed_for(command, base)
+    folder = kind.stand_in(installed)
     described = {
         "device": profile.full_name, "product": profile.product, "as_rank": as_rank, "world": world, "values": values,
         "assumptions": assumptions(profile, computes=bool(base.get(COMPUTE))),
@@ -58,7 +60,17 @@ def environment_for(
         # What is compiled and chosen for a device that is not there must not be found by a program on a real one.
         "TORCHINDUCTOR_CACHE_DIR": base.get("TORCHINDUCTOR_CACHE_DIR") or str(folder.parent / "inductor"),
         "PYTHONHASHSEED": base.get("PYTHONHASHSEED") or "0",  # sets of names are walked in the same order in every run
+        **_without_compiled_files(installed, base),
     }
+
+
+def _without_compiled_files(installed: Installed, base: Mapping[str, str]) -> dict[str, str]:
+    """A run that compiles the program's own modules and a later one that finds them compiled would lay out the host's memory differently.
+
+    Where even torch was never compiled, each run would take many seconds more: there the first run is left to differ.
+    """
+    is_compiled = installed.version_of("torch") and (Path(installed.folder_of("torch")) / "__pycache__").is_dir()
+    return {"PYTHONDONTWRITEBYTECODE": base.get("PYTHONDONTWRITEBYTECODE") or "1"} if is_compiled else {}
 
 
 def _values(base: Mapping[str, str], profile: Profile) -> str:

@@ -156,3 +156,16 @@ def test_what_is_assumed_of_values_holds_only_where_nothing_was_computed(device)
     assert made_up
     assert not set(made_up) & set(computing)
     assert {f"where the CPU did not compute it: {text}" for text in made_up} <= set(computing)
+
+
+def test_programs_leave_no_compiled_modules_which_would_make_the_first_run_another(tmp_path, monkeypatch):
+    torch = tmp_path / "torch"
+    torch.mkdir()
+    installed = Installed("python", {"torch": {"folder": str(torch), "version": "2.13.0"}})
+    monkeypatch.setattr(launch, "installed_for", lambda *_: installed)
+    monkeypatch.setattr(launch.ascend, "stand_in", lambda _: tmp_path)
+    monkeypatch.setattr(launch, "_STAND_INS", {"npu": launch.ascend})
+    device = choose("npu:910b-64g")
+    assert "PYTHONDONTWRITEBYTECODE" not in launch.environment_for(device, ["python"], {})
+    (torch / "__pycache__").mkdir()
+    assert launch.environment_for(device, ["python"], {})["PYTHONDONTWRITEBYTECODE"] == "1"
