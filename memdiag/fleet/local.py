@@ -24,6 +24,7 @@ from memdiag.fleet.work import KILLED, Result, Task
 from memdiag.fleet.worker import READY
 
 FILES_A_PROCESS = 512
+_ATTEMPTS = 3  # to start a process
 _PAUSE = 0.2  # seconds between two looks at whether somebody pressed Ctrl-C
 _BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from memdiag.fleet.worker import main; main()"
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -110,15 +111,22 @@ class Local:
             self._stop(process)
 
     def _start(self) -> _Process:
-        process = _Process(self._scratch)
-        with self._lock:
-            self._running.add(process)
-            ended = self._ended
-        if ended or not process.is_ready():
+        """Returns a process that is ready for files.
+
+        Raises:
+            MemdiagError: None becomes ready, tried several times: one may be killed on the way as well.
+        """
+        for _ in range(_ATTEMPTS):
+            process = _Process(self._scratch)
+            with self._lock:
+                self._running.add(process)
+                ended = self._ended
+            if not ended and process.is_ready():
+                return process
             self._stop(process)
-            if not ended:
-                raise MemdiagError("no process could be started to read files in", "MEMDIAG_DEBUG=1 shows what it says")
-        return process
+            if ended or self._ended:
+                break
+        raise MemdiagError("no process could be started to read files in", "MEMDIAG_DEBUG=1 shows what it says")
 
     def _stop(self, process: _Process | None) -> None:
         if process is not None:
