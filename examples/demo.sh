@@ -12,7 +12,7 @@ device=npu:910b-64g
 
 say() { printf '\n## %s\n\n' "$*"; }
 reports() {
-  for form in md json; do "$memdiag" analyze "$out/trace.pkl" --output "$out/report.$form"; done
+  for form in md json html; do "$memdiag" analyze "$out/trace.pkl" --output "$out/report.$form"; done
 }
 
 rm -rf "$out/trace.pkl" "$out"/memdiag-* "$out/fits"
