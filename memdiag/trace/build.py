@@ -21,6 +21,7 @@ from memdiag.trace.regions import Groups, RegionPlan, plan_regions
 from memdiag.trace.stacks import Stacks
 from memdiag.trace.table import Array, Table
 from memdiag.trace.topology import num_before_a_gap
+from memdiag.trace.uncut import uncut_groups
 
 _UNLIMITED = 1 << 62
 _MOST_TREE_NODES = 1 << 24  # of the search for largest free ranges: 128 MB; with more pools and addresses they are not measured
@@ -214,7 +215,8 @@ def _walk(
     has_trees = len(asking) * 2 * leaves <= _MOST_TREE_NODES
     tree_of = np.full(len(small), -1, np.int64)
     tree_of[asking] = np.arange(len(asking)) if has_trees else -1
-    for _ in range(2):
+    uncut, said = np.zeros(len(small), bool), known
+    for _ in range(3):
         cell_group, cell_segment = plan.start_group.copy(), plan.start_segment.copy()
         cell_expandable = plan.start_expandable.copy()
         breaks, break_starts = new_set(len(plan.bounds))
@@ -223,16 +225,25 @@ def _walk(
         ends = {name: columns[name].copy() for name in ("free_requested_at", "free_completed_at")}
         curves, block, group_of, best, pieces, found, start, state, mended = heap.walk(
             raw.action, tensor_of, segment_row, plan.opens, plan.expandable, plan.lo, plan.hi, plan.group, plan.segment, plan.bounds,
-            cell_group, cell_segment, cell_expandable, breaks, break_starts, small, layout.large_segment, layout.expandable,
+            cell_group, cell_segment, cell_expandable, breaks, break_starts, small, uncut, layout.large_segment, layout.expandable,
             _UNLIMITED if layout.max_split is None else layout.max_split, place, live, live_starts, tensor_key, columns["alloc_at"],
             ends["free_requested_at"], ends["free_completed_at"], columns["requested_bytes"], rounded, known, reference_of,
             references.opened_at, references.group.astype(np.int64), position, xs, x_start, edges, tree_of,
             np.zeros((max(len(asking), 1) if has_trees else 1, 2 * leaves if has_trees else 2), np.int64),
         )  # fmt: skip
-        if not mended:
+        whole = uncut_groups(
+            {name: np.array(column) for name, column in groups.columns().items()},
+            layout,
+            {**columns, **ends},
+            said,
+            group_of,
+            _whole_regions(plan, pieces),
+        )
+        if not mended and np.array_equal(whole, uncut):
             break
-        before = columns["alloc_at"] < 0
-        known = np.where(before, block, known)
+        if mended:
+            known = np.where(columns["alloc_at"] < 0, block, known)
+        uncut = whole
     cell, opened, closed, group, expandable, segment = pieces
     regions = Table(schema.REGIONS, {
         "start": plan.bounds[cell], "size": plan.bounds[cell + 1] - plan.bounds[cell] if len(cell) else cell, "opened_at": opened,
@@ -244,6 +255,17 @@ def _walk(
         curves, {name: int(start[at]) for name, at in sums.items()}, block, group_of, references.replace(largest_free=best), regions,
         {name: int(count) for name, count in zip(names, found, strict=True)}, state, ends,
     )  # fmt: skip
+
+
+def _whole_regions(plan: RegionPlan, pieces: Array) -> dict[str, Array]:
+    """Puts together what was obtained and given back as one, though other segments were cut elsewhere at these addresses."""
+    rows = pieces[:, np.lexsort((pieces[0], pieces[1]))]
+    other = (rows[1:, 1:] != rows[1:, :-1]).any(axis=0) | (rows[0, 1:] != rows[0, :-1] + 1)
+    first = np.flatnonzero(np.append(True, other)[: rows.shape[1]])
+    last = np.append(first[1:], rows.shape[1])[: len(first)] - 1
+    start, end = plan.bounds[rows[0, first]], plan.bounds[rows[0, last] + 1]
+    names = {"opened_at": 1, "closed_at": 2, "group": 3, "expandable": 4}
+    return {"start": start, "size": end - start, **{name: rows[k, first] for name, k in names.items()}}
 
 
 def _differences(state: Array, addr: Array, block: Array, final: Table, held: Array) -> int:

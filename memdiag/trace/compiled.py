@@ -67,7 +67,7 @@ def _hasten(compiled: Any, *, counts: bool) -> None:
     the addresses of numba's own functions only, and if it makes arrays (``counts`` who has them) what does that. A numba that is built
     otherwise goes its own way.
     """
-    cache = getattr(compiled, "_cache", None)
+    cache: Any = getattr(compiled, "_cache", None)
     if not hasattr(cache, "_load_overload"):
         return
     slow = cache.load_overload
@@ -75,9 +75,7 @@ def _hasten(compiled: Any, *, counts: bool) -> None:
     def load_overload(signature: Any, context: Any) -> Any:
         try:
             if counts:
-                from numba.core.runtime import rtsys
-
-                rtsys.initialize(context)
+                numba.core.runtime.rtsys.initialize(context)
             found = cache._load_overload(signature, context)  # noqa: SLF001
         except (AttributeError, ImportError, TypeError, OSError):
             found = None

@@ -174,7 +174,8 @@ def _note_piece(pieces: Array, row: int, cell: int, opened: int, closed: int, gr
 def walk(
     action: Array, tensor_of: Array, segment_row: Array, plan_opens: Array, plan_expandable: Array, plan_lo: Array, plan_hi: Array,
     plan_group: Array, plan_segment: Array, bounds: Array, cell_group: Array, cell_segment: Array, cell_expandable: Array,
-    breaks: Array, break_starts: Array, group_small: Array, large_page: int, fine_split: bool, max_split: int, place: Array,
+    breaks: Array, break_starts: Array, group_small: Array, group_uncut: Array, large_page: int, fine_split: bool,
+    max_split: int, place: Array,
     live: Array, live_starts: Array, tensor_place: Array, alloc_at: Array, requested_at: Array, completed_at: Array,
     requested: Array, rounded: Array, known: Array, reference_of: Array, reference_opened: Array, reference_group: Array,
     reference_x: Array, xs: Array, x_start: Array, edges: Array, tree_of: Array, trees: Array,
@@ -184,6 +185,7 @@ def walk(
     Args:
         segment_row: Row of the plan for each segment event; -1 for others.
         place: Sorted addresses at which blocks ever begin; ``tensor_place`` is the row in it of each tensor.
+        group_uncut: Groups in which a block is all that was free around it.
         requested_at, completed_at: When each tensor is freed; written to where it must have been gone earlier.
         known: Bytes of each tensor's block where the file itself says so; -1 elsewhere.
         reference_of: Reference of each event; reference_opened, _group, _x: first event, group and position among ``xs`` of each.
@@ -242,7 +244,7 @@ def walk(
         first, end = bounds_of(cell, bounds, breaks, break_starts)
         following = successor(live, live_starts, p + 1)
         room = end - place[p] if following < 0 else min(end, place[following]) - place[p]
-        block[t] = _block_bytes(rounded[t], room, group_small[group], fine_split, max_split, known[t])
+        block[t] = _block_bytes(rounded[t], room, group_small[group], fine_split, max_split, room if group_uncut[group] else known[t])
         group_of[t], size_at[p], owner[p] = group, block[t], t
         end_before = place[p] + block[t]
         sums[ACTIVE] += block[t]
@@ -296,7 +298,7 @@ def walk(
                             anomalies[GAP] += 1
                         _count(lo, address, cell, 1, heap, sums)
                 room = hi - address
-                taken = _block_bytes(rounded[t], room, group_small[group], fine_split, max_split, known[t])
+                taken = _block_bytes(rounded[t], room, group_small[group], fine_split, max_split, room if group_uncut[group] else known[t])
                 if taken < rounded[t]:
                     anomalies[TOO_LARGE] += 1
                 _count(address + taken, hi, cell, 1, heap, sums)
