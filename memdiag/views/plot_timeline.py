@@ -29,7 +29,8 @@ def timeline_of(trace: Trace, device: DeviceTrace, ask: Ask) -> TimelinePlot:
     reserved, active, allocated = (curve_of(device, name, ask.columns) for name in ("reserved", "active", "allocated"))
     if active is not None and allocated is not None and not (device.usage.active > device.usage.allocated)[settled(device)].any():
         active = None
-    notes = () if reserved is not None else ("the file does not say how much was reserved",)
+    unknown = [name for name, curve in (("reserved", reserved), ("allocated", allocated)) if curve is None]
+    notes = [f"the file does not say how much was {name}" for name in unknown]
     return TimelinePlot(
         frame_of(trace, device, ask.columns, notes), reserved, active, allocated, peak_of(device, "reserved" if reserved else "allocated")
     )

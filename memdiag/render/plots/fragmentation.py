@@ -40,12 +40,12 @@ def draw(data: FragmentationPlot, look: PlotLook) -> Page:
     for name in there:
         beyond = beyond + data.parts[name]
     highest = max(int(beyond.max()), 1)
-    page.bytes_axis(rest, highest)
+    page.bytes_axis(rest, highest, room_above=0.26)
     page.area(whole, data.at, data.requested, ASKED)
     _stack(page, whole, data, there, data.requested)
     _stack(page, rest, data, there, data.requested * 0)
     page.line(whole, data.at, data.requested + beyond, page.theme.ink, width=1.1)
-    page.line(rest, data.at, beyond, page.theme.muted, width=0.6)
+    page.line(rest, data.at, beyond, page.theme.muted, width=0.5)
     draw_capacity(page, whole)
     draw_events(page, rest)
     draw_peak(page, whole, data.peak)

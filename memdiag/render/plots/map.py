@@ -22,9 +22,10 @@ KINDS = {
     "stranded": Fill(INK, "xxxx"),
     "foreign": Fill("#7a7a7a", "\\\\\\\\"),
 }
-_NAMES = 1.45  # inches: the pools, left of the rows
+_NAMES = 1.55  # inches: the pools, left of the rows
 _FILLED = 0.78  # of the height of a row; the rest is air
 _HIGHEST = 0.3  # inches of a row
+_MOST_SIGNS = 20  # of a line of text
 _LINE = 0.125  # inches of a line of text
 
 
@@ -67,7 +68,7 @@ def _axes(page: Page, axes: Axes, data: MapPlot) -> None:
         room = next((n for n, other in enumerate(data.rows[number + 1 :], 1) if other.name), len(data.rows) - number) * row_high
         shown = row.name[: max(int(room / _LINE), 1)]
         axes.annotate(
-            "\n".join(page.text(line) for line in shown), (0, number + (1 - _FILLED) / 2), xycoords=axes.get_yaxis_transform(),
+            "\n".join(page.text(line, _MOST_SIGNS) for line in shown), (0, number + (1 - _FILLED) / 2), xycoords=axes.get_yaxis_transform(),
             xytext=(-(_NAMES - 0.22) * 72, 0), textcoords="offset points", ha="left", va="top", fontsize=7.5, color=page.theme.ink,
             annotation_clip=False, linespacing=1.15,
         )  # fmt: skip

@@ -22,7 +22,8 @@ def draw(data: TimelinePlot, look: PlotLook) -> Page:
     (axes,) = page.panels([1])
     page.bytes_axis(axes, top_of(data.frame, data.peak.bytes), room_above=PEAK_ROOM)
     if data.reserved is not None:
-        page.area(axes, data.reserved.at, data.reserved.bytes, FREE, 2)
+        if data.allocated is not None:
+            page.area(axes, data.reserved.at, data.reserved.bytes, FREE, 2)
         page.line(axes, data.reserved.at, data.reserved.bytes, page.theme.ink)
     if data.active is not None:
         page.area(axes, data.active.at, data.active.bytes, PENDING, 2.2)
@@ -39,7 +40,7 @@ def _legend(data: TimelinePlot, page: Page) -> list[Sign]:
 
     known = [
         (data.reserved, Line2D([], [], color=page.theme.ink, linewidth=1.6), "reserved: held from the driver"),
-        (data.reserved, page.patch(FREE), "free, but held"),
+        (data.reserved if data.allocated is not None else None, page.patch(FREE), "free, but held"),
         (data.active, page.patch(PENDING), "freed, waiting for a stream"),
         (data.allocated, page.patch(LIVE), "allocated: blocks of tensors"),
     ]
