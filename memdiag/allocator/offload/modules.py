@@ -13,6 +13,7 @@ from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.table import Array
 
 _OF = re.compile(r"(?:(?:grad|[a-z_0-9]+) of )?(\S+)$")
+_FIRSTS, _ALL = " first of each", " all"  # kept beside the blocks; no block has such a name
 _SAVED = schema.LIFETIMES.index("forward_to_backward")
 
 
@@ -61,9 +62,8 @@ class Modules:
         forward = passes.phase == FORWARD
         block = _numbered(path)
         if block not in self._in_backwards:
-            backward = zip(passes.begin[passes.phase == BACKWARD].tolist(), passes.end[passes.phase == BACKWARD].tolist(), strict=True)
-            found = [self._in_backward(block, begin, end) for begin, end in backward]
-            self._in_backwards[block] = np.array(found, np.int64).reshape(-1, 2)
+            backward = passes.phase == BACKWARD
+            self._in_backwards[block] = self._in_backward(block, passes.begin[backward], passes.end[backward])
         return np.concatenate([self._in_forward(path, passes.begin[forward], passes.end[forward]), self._in_backwards[block]])
 
     def _in_forward(self, path: str, begin: Array, end: Array) -> Array:
@@ -81,22 +81,31 @@ class Modules:
             path = path.rpartition(".")[0]
         return found
 
-    def _in_backward(self, block: str, begin: int, end: int) -> tuple[int, int]:
-        """From the first free of the block worked on before to the first of the one after."""
-        own = _within(self.blocks.get(block), begin, end)
-        if not len(own):
-            return begin, end
-        first, last = int(own[0]), int(own[-1])
-        before, after = begin, end
-        for other, at in self.blocks.items():
-            frees = _within(at, begin, end)
-            if other == block or not len(frees):
-                continue
-            if frees[0] < first:
-                before = max(before, int(frees[0]))  # from where the block before was begun: its parameters and this one's overlap
-            if frees[-1] > last and frees[frees > last][0] < after:
-                after = int(frees[frees > last][0])
-        return before, min(after + 1, end)
+    def _in_backward(self, block: str, begin: Array, end: Array) -> Array:
+        """By pass, from the first free of the block worked on before to the first of the one after; without frees the whole pass."""
+        found = np.stack([begin, end], axis=1)
+        own = self.blocks.get(block)
+        if own is None or not len(begin):
+            return found
+        first, last = _first_and_last(own, begin, end)
+        has = first < end
+        # From where the block before was begun: its parameters and this one's overlap.
+        earlier = np.where(self._firsts(begin, end) < first, self._firsts(begin, end), begin)
+        after = np.append(self._all_frees(), np.iinfo(np.int64).max)[np.searchsorted(self._all_frees(), last, side="right")]
+        found[has, 0] = np.maximum(earlier.max(axis=0, initial=0), begin)[has]
+        found[has, 1] = np.minimum(np.where(after < end, after, end) + 1, end)[has]
+        return found
+
+    def _firsts(self, begin: Array, end: Array) -> Array:
+        """The first free of each block in each pass; the end of the pass: it has none."""
+        if _FIRSTS not in self._in_backwards:
+            self._in_backwards[_FIRSTS] = np.stack([_first_and_last(at, begin, end)[0] for at in self.blocks.values()])
+        return self._in_backwards[_FIRSTS]
+
+    def _all_frees(self) -> Array:
+        if _ALL not in self._in_backwards:
+            self._in_backwards[_ALL] = np.sort(np.concatenate(list(self.blocks.values())))
+        return self._in_backwards[_ALL]
 
 
 def module_of_name(name: str) -> str:
@@ -123,10 +132,12 @@ def _numbered(path: str) -> str:
     return next((".".join(parts[: i + 1]) for i, part in enumerate(parts) if part.isdigit()), "")
 
 
-def _within(at: Array | None, begin: int, end: int) -> Array:
-    if at is None:
-        return np.empty(0, np.int64)
-    return at[np.searchsorted(at, begin) : np.searchsorted(at, end)]
+def _first_and_last(at: Array, begin: Array, end: Array) -> tuple[Array, Array]:
+    """Returns the first and the last of some events (in order) in each pass; where there are none, the end of the pass for both."""
+    first, last = np.searchsorted(at, begin), np.searchsorted(at, end) - 1
+    none = last < first
+    at = np.append(at, 0)
+    return np.where(none, end, at[first]), np.where(none, end, at[last])
 
 
 def _spans(trace: Trace, device: DeviceTrace) -> dict[str, Array]:

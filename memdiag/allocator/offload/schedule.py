@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from memdiag.allocator.offload.clock import Clock
+from memdiag.allocator.offload.queues import lay_out
 from memdiag.allocator.offload.settings import OffloadSettings
 from memdiag.allocator.offload.windows import Windows
 from memdiag.trace.table import Array
@@ -74,55 +75,21 @@ def schedule(windows: Windows, rows: Array, place: Array, clock: Clock, settings
         on_demand: Nothing is fetched before it is needed.
         hold: Events before which each may not come back; None: there are none.
     """
-    idle_from, needed = clock.seconds[windows.begin[rows]], clock.seconds[windows.end[rows]]
+    begin, end = windows.begin[rows], windows.end[rows]
     num_events = len(clock.seconds) - 1
-    never = windows.end[rows] >= num_events
+    never = end >= num_events
     away, back = copy_seconds(windows.copy_bytes[rows], place, settings)
     if not clock.is_known:
         away, back = np.zeros_like(away), np.zeros_like(back)
-    out_begin = _first_come(idle_from, away)
-    out_end = out_begin + away
-    back_end = needed.copy()
-    if on_demand:
-        back_begin = np.maximum(needed, out_end)
-        back_end = back_begin + back
-    else:
-        back_begin = np.minimum(_last_first(needed, back, never), needed - back)
-        if hold is not None:
-            back_begin = np.maximum(back_begin, clock.seconds[np.minimum(hold, windows.end[rows])])
-        late = back_begin < out_end
-        back_begin = np.where(late, out_end, back_begin)
-        back_end = back_begin + back
-    wait = np.where(never, 0.0, np.maximum(back_end - needed, 0.0))
+    by_begin, by_end = np.argsort(begin, kind="stable"), np.argsort(-end, kind="stable")
+    not_held = np.zeros(len(rows), np.int64) if hold is None else hold
+    out_begin, out_end, back_begin, back_end, out_at, back_at = lay_out(
+        clock.seconds, begin, end, away, back, not_held, by_begin, by_end, on_demand
+    )
+    wait = np.where(never, 0.0, np.maximum(back_end - clock.seconds[end], 0.0))
     if not settings.enable_pinned_mem:  # such a copy is made by the host: the program stands still for both
         wait = away + np.where(never, 0.0, np.maximum(wait, back))
-    back_begin, back_end = np.where(never, np.inf, back_begin), np.where(never, np.inf, back_end)
-    out_at = np.maximum(np.searchsorted(clock.seconds[:-1], out_end, side="left"), windows.begin[rows])
-    back_at = np.minimum(np.searchsorted(clock.seconds[:-1], back_begin, side="right") - 1, windows.end[rows])
-    if on_demand or not clock.is_known:
-        back_at = windows.end[rows].copy()
     if not clock.is_known:
-        out_at = windows.begin[rows].copy()
-    back_at = np.where(never, num_events, np.maximum(back_at, out_at))
-    return Moves(rows, place, out_begin, out_end, back_begin, back_end, np.minimum(out_at, back_at), back_at, wait)
-
-
-def _first_come(ready: Array, takes: Array) -> Array:
-    """Returns when each copy begins if they queue in the order in which they are ready."""
-    order = np.argsort(ready, kind="stable")
-    # begin[i] = max(ready[i], begin[i-1] + takes[i-1]): with S the sum of what came before, begin - S is a running maximum.
-    before = np.append(0.0, np.cumsum(takes[order]))[:-1]
-    begin = np.empty_like(ready)
-    begin[order] = np.maximum.accumulate(ready[order] - before) + before
-    return begin
-
-
-def _last_first(needed: Array, takes: Array, never: Array) -> Array:
-    """Returns when each copy back begins if each ends when it is needed, or before the next one has to begin."""
-    begin = needed.copy()
-    rows = np.flatnonzero(~never)
-    order = rows[np.argsort(-needed[rows], kind="stable")]
-    # The same as above with time turned round: end[i] = min(needed[i], end[i-1] - takes[i-1]).
-    after = np.append(0.0, np.cumsum(takes[order]))[:-1]
-    begin[order] = np.minimum.accumulate(needed[order] + after) - after - takes[order]
-    return begin
+        back_at = np.where(never, num_events, end)
+        out_at = np.minimum(begin, back_at)
+    return Moves(rows, place, out_begin, out_end, back_begin, back_end, out_at, back_at, wait)
