@@ -74,7 +74,8 @@ def examine(key: str, trace: Trace, device: int | None = None) -> list[Subject]:
 
 def keys_of(paths: Sequence[Path]) -> list[str]:
     """Returns what traces are called in a baseline: ``rank0``, or the name of the file; with their folders where that is not enough."""
-    parts = [[*path.absolute().parent.parts, path.stem] for path in paths]
+    stems = Counter(path.absolute().with_suffix("") for path in paths)
+    parts = [[*path.absolute().parent.parts, path.name if stems[path.absolute().with_suffix("")] > 1 else path.stem] for path in paths]
     depth = [1] * len(paths)
     while True:
         keys = ["/".join(each[-deep:]) for each, deep in zip(parts, depth, strict=True)]

@@ -144,4 +144,5 @@ def test_a_redacted_comparison_tells_nobody_of_the_command(said, tmp_path, cuda,
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_no_line_is_wider_than_the_terminal(said, cuda, npu, monkeypatch, width):
     monkeypatch.setenv("COLUMNS", str(width))
-    assert max(map(len, said(cuda, npu).splitlines())) <= width
+    for traces in ((cuda, npu), (cuda, npu, cuda, npu, cuda)):
+        assert max(map(len, said(*traces).splitlines())) <= width

@@ -1,0 +1,46 @@
+"""What traces are called in a baseline, and how a check is judged as a whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from memdiag.gates.check import keys_of
+from memdiag.gates.model import Checked, CheckReport, Judgement
+
+
+def judged(status):
+    return Judgement("peak", "bytes", "budget", status, 1, 2, None, "at most 2 B", "peak is 1 B")
+
+
+@pytest.mark.parametrize(
+    ("paths", "keys"),
+    [
+        (["run/rank0.pkl", "run/rank1.pkl"], ["rank0", "rank1"]),
+        (["a/rank0.pkl", "b/rank0.pkl", "c/other.pkl"], ["a/rank0", "b/rank0", "other"]),
+        (["x/a/t.pkl", "y/a/t.pkl", "b/t.pkl"], ["x/a/t", "y/a/t", "b/t"]),
+        (["t.pkl", "t.pickle"], ["t.pkl", "t.pickle"]),
+    ],
+)
+def test_a_trace_is_called_by_its_file_and_by_as_many_folders_as_are_needed(paths, keys):
+    assert keys_of([Path("/data") / path for path in paths]) == keys
+
+
+@pytest.mark.parametrize(
+    ("statuses", "missing", "status", "code"),
+    [
+        (["ok", "ok"], (), "ok", 0),
+        (["ok", "unknown"], (), "unknown", 2),
+        (["unknown", "failed"], ("rank3",), "failed", 1),
+        (["ok"], ("rank3",), "unknown", 2),
+    ],
+)
+def test_the_worst_decides_and_a_failure_outweighs_what_is_not_known(statuses, missing, status, code):
+    report = CheckReport((Checked("t", "t.pkl", 0, judgements=tuple(map(judged, statuses))),), missing)
+    assert (report.status, report.exit_code) == (status, code)
+
+
+def test_a_trace_that_could_not_be_read_cannot_be_judged():
+    report = CheckReport((Checked("t", "t.pkl", None, "broken"),))
+    assert (report.status, report.verdict) == ("unknown", "1 could not be judged; 0 within limits.")
