@@ -140,8 +140,11 @@ class Collector:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Writes the baseline, in the process that has all results."""
+    """Ends what an interrupted run has left open; writes the baseline, in the process that has all results."""
     state = session.config.stash.get(_STATE, None)
+    for running in list(state.running.values()) if state is not None else ():
+        running.end()
+        running.discard()
     if state is None or not session.config.getoption("--memdiag-update") or hasattr(session.config, "workerinput"):
         return
     from memdiag.errors import MemdiagError
