@@ -7,6 +7,9 @@ colours these are blue, orange and grey, and edges are drawn in eighths of a row
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 
 from rich.text import Text
 
@@ -35,17 +38,57 @@ def plot_width(width: int) -> int:
     return max(width - LABEL - _EDGE, 1)
 
 
-def draw(device: DeviceTrace, places: Places, window: Window, at: int, width: int, rows: int, *, color: bool = False) -> list[Text]:
-    """Returns the timeline in ``rows`` lines (at least 3) of ``width`` columns: marks, the curves, phases with steps."""
-    plot = plot_width(width)
-    if not device.num_events:
-        return _no_events(width, rows)
+class Curve:
+    """The timeline of one device. It remembers the areas of the stretch that it drew last: the moment moves more often than that."""
+
+    def __init__(self, device: DeviceTrace, places: Places) -> None:
+        self._device = device
+        self._places = places
+        self._known: tuple[object, _Areas] | None = None
+
+    def draw(self, window: Window, at: int, width: int, rows: int, *, color: bool = False) -> list[Text]:
+        """Returns the timeline in ``rows`` lines (at least 3) of ``width`` columns: marks, the curves, phases with steps."""
+        plot = plot_width(width)
+        if not self._device.num_events:
+            return _no_events(width, rows)
+        key = (window, plot, rows, color)
+        if self._known is None or self._known[0] != key:
+            self._known = key, _areas(self._device, window, plot, rows - 2, color=color)
+        areas = self._known[1]
+        column = window.column_of(at, plot)
+        lines = [_labelled("", _marks(self._places, window, at, plot), " ")]
+        for level in range(rows - 2, 0, -1):
+            cells = areas.cells[level - 1]
+            if column >= 0:
+                cells = [*cells[:column], areas.cursor(column, level), *cells[column + 1 :]]
+            line = Text(no_wrap=True, end="")
+            for style, run in groupby(cells, key=itemgetter(1)):
+                line.append("".join(glyph for glyph, _ in run), style)
+            lines.append(_labelled(areas.ticks.get(level, ""), line, "┤" if level in areas.ticks else "│"))
+        lines.append(_labelled(_extent(window), _below(self._device, self._places, window, column, plot), "└"))
+        return lines
+
+
+@dataclass(frozen=True)
+class _Areas:
+    """The areas in characters: ``cells[level - 1][column]``, levels from the bottom; what each curve reaches, in levels; the axis."""
+
+    cells: list[list[tuple[str, str]]]
+    reached: list[tuple[float, ...]]
+    ticks: dict[int, str]
+    color: bool
+
+    def cursor(self, column: int, level: int) -> tuple[str, str]:
+        """Returns the cell of the line through the timeline."""
+        if self.color:
+            return "│", f"bold #ffffff on {_middle(self.reached[column], level)}"
+        glyph = self.cells[level - 1][column][0]
+        return "│" if glyph == " " else glyph, CURSOR
+
+
+def _areas(device: DeviceTrace, window: Window, plot: int, levels: int, *, color: bool) -> _Areas:
     high = heights(device, window, plot)
     highest = max(int(values.max(initial=0)) for values in high.values())
-    column = window.column_of(at, plot)
-    marks = _marks(places, window, at, plot)
-    lines = [_labelled("", marks, " ")]
-    levels = rows - 2
     step, unit, unit_bytes, num_ticks = scale(max(highest, 1))
     top = max(highest * 1.02, 1.0)
     ticks: dict[int, str] = {}
@@ -53,22 +96,9 @@ def draw(device: DeviceTrace, places: Places, window: Window, at: int, width: in
         row = round(tick * step * unit_bytes / top * levels)
         if 0 < row <= levels and not {row - 1, row + 1} & ticks.keys():
             ticks[row] = f"{step * tick:g} {unit}"
-    reached = [[float(value) for value in high[name] / top * levels] for name in CURVES]
-    columns = list(zip(*reached, strict=True))
+    reached = list(zip(*((high[name] / top * levels).tolist() for name in CURVES), strict=True))
     look = _coloured if color else _plain
-    for level in range(levels, 0, -1):
-        line = Text(no_wrap=True, end="")
-        for number, heights_there in enumerate(columns):
-            glyph, style = look(heights_there, level)
-            if number != column:
-                line.append(glyph, style)
-            elif color:
-                line.append("│", f"bold #ffffff on {_middle(heights_there, level)}")
-            else:
-                line.append("│" if glyph == " " else glyph, CURSOR)
-        lines.append(_labelled(ticks.get(level, ""), line, "┤" if level in ticks else "│"))
-    lines.append(_labelled(_extent(window), _below(device, places, window, column, plot), "└"))
-    return lines
+    return _Areas([[look(there, level) for there in reached] for level in range(1, levels + 1)], reached, ticks, color)
 
 
 def _plain(reached: Sequence[float], level: int) -> tuple[str, str]:

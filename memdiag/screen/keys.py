@@ -60,7 +60,7 @@ GROUPS: tuple[tuple[str, tuple[Key, ...]], ...] = (
             Key((("escape", "no_filter"),), "", ""),
             Key((("s", "order"), ("S", "backwards")), "s S", "order by the next column, the other way about", "s sort"),
             Key((("i", "invert"),), "i", "Calls: inverted, from the allocation outwards"),
-            Key((("u", "frames"),), "u", "Calls: Python frames, your own, all"),
+            Key((("u", "frames"),), "u", "Calls: your own frames, all of Python, all"),
             Key((("e", "unfold"),), "e", "Calls: open the path of most bytes, or close all"),
             Key((("c", "copy"),), "c", "Findings: copy the line that helps (printed at the end, too)"),
         ),

@@ -13,7 +13,7 @@ from textual.timer import Timer
 from textual.widgets import Input
 
 from memdiag.findings import Report
-from memdiag.screen import curve_lines, keys
+from memdiag.screen import keys
 from memdiag.screen.lines import DIM, STRONG, Said, folded, joined, short
 from memdiag.screen.lists import FINDINGS, TITLES, Lists
 from memdiag.screen.pieces import Drawn
@@ -145,7 +145,7 @@ class Parts(Screen[None], inherit_bindings=False):
             words = [f"reading {self._name_of_file}", self._busy]
             return [*[Text()] * (height // 2 - 1), *(Text(short(line, width).center(width)) for line in words)]
         here = self._walk.here
-        return curve_lines.draw(here.device, here.places, here.window, here.at, width, height, color=not self.app.no_color)
+        return here.curve.draw(here.window, here.at, width, height, color=not self.app.no_color)
 
     def _status(self, width: int, _: int) -> list[Text]:
         if self._walk is None:

@@ -19,6 +19,7 @@ _LEAST = 16  # columns of a name or a place
 _BETWEEN = 1
 _BRIEF = {"optimizer_state": "optim. state", "forward_to_backward": "fwd to bwd", "survives_step": "survives step"}
 _ROOMY = 20  # columns more than needed from which on there is room for what matters least
+_NO_STACK = "(no call stack)"
 _WORDS = 20  # characters of what is looked for
 _FRAMES = 60  # of a stack
 
@@ -101,8 +102,8 @@ class TensorLines(Lines):
         if name == "age":
             return cell(self._age(row), room, DIM, right=True)
         if name == "name":
-            return fitted(live.name(row) or live.place(row), room)
-        return fitted(live.place(row), room, DIM)
+            return fitted(live.name(row) or live.place(row) or _NO_STACK, room)
+        return fitted(live.place(row) or _NO_STACK, room, DIM)
 
     def _age(self, row: int) -> str:
         device = self.here.device

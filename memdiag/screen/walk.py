@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Literal
 
 from memdiag.errors import MemdiagError
+from memdiag.screen.curve_lines import Curve
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.table import Array
 from memdiag.units import format_count, plural
@@ -32,6 +33,7 @@ class OneDevice:
         self.trace = trace
         self.device = device
         self.places = Places(device)
+        self.curve = Curve(device, self.places)
         self.at = self.places.peak if device.num_events else -1
         self.window = Window.whole(device.num_events)
 

@@ -16,7 +16,7 @@ from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.table import Array
 
 Frames = Literal["python", "user", "all"]
-FRAMES: tuple[Frames, ...] = ("python", "user", "all")
+FRAMES: tuple[Frames, ...] = ("user", "python", "all")
 NO_STACK = -1  # in place of a frame: these tensors have none
 _Path = tuple[int, ...]
 
@@ -53,7 +53,7 @@ class CallTree:
         self._open: set[_Path] = set()
         self._children = lru_cache(4096)(self._children_of)
         self.inverted = False
-        self.frames: Frames = "python"
+        self.frames: Frames = FRAMES[0]
         self.total_bytes = 0
 
     def weigh(self, rows: Array) -> None:

@@ -74,7 +74,7 @@ def test_every_list_of_every_trace_keeps_to_the_width(golden):
                 for width in WIDTHS if at == walk.here.places.peak else (80,):
                     here = walk.here
                     for color in (False, True):
-                        drawn = curve_lines.draw(here.device, here.places, here.window, here.at, width, 8, color=color)
+                        drawn = here.curve.draw(here.window, here.at, width, 8, color=color)
                         assert len(drawn) == 8
                         check(drawn, width)
                     told = status(walk, width)
@@ -133,7 +133,7 @@ def test_folded_lines_are_set_in_behind_their_label():
 def test_the_moment_and_all_its_marks_are_drawn():
     walk = Walk(memdiag.load(ROOT / "tests" / "goldens" / "cuda-2.13.0-oom" / "snapshot.pickle"), at="oom")
     here = walk.here
-    lines = curve_lines.draw(here.device, here.places, here.window, here.at, 80, 10)
+    lines = here.curve.draw(here.window, here.at, 80, 10)
     column = 10 + here.window.column_of(here.at, curve_lines.plot_width(80))
     assert lines[0].plain[column] == "!"
     reversed_at = [span.start for span in lines[5].spans if span.style == curve_lines.CURSOR]
@@ -148,7 +148,7 @@ def test_every_area_reaches_as_high_as_its_curve(color):
     width, rows = 60, 20
     high = heights(here.device, here.window, curve_lines.plot_width(width))
     top = max(values.max() for values in high.values()) * 1.02
-    lines = curve_lines.draw(here.device, here.places, here.window, -1, width, rows, color=color)[1:-1]
+    lines = here.curve.draw(here.window, -1, width, rows, color=color)[1:-1]
     for column in range(curve_lines.plot_width(width)):
         drawn = 0.0
         for line in lines:
@@ -161,7 +161,7 @@ def test_every_area_reaches_as_high_as_its_curve(color):
 
 def test_steps_and_phases_stand_below(trace):
     here = Walk(trace).here
-    below = curve_lines.draw(here.device, here.places, here.window, here.at, 80, 8)[-1].plain
+    below = here.curve.draw(here.window, here.at, 80, 8)[-1].plain
     assert below.startswith("     all └")
     assert "|3" in below
     assert {"F", "B", "O"} <= set(below)
