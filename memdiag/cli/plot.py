@@ -95,7 +95,7 @@ def plot(
         raise MemdiagError(
             "--policy offload moves tensors and cannot be drawn beside others", "memdiag simulate --policy offload tells of it"
         )
-    paths = [choose_trace(path) for path in traces] if traces else [choose_trace(None)]
+    paths = list(dict.fromkeys(choose_trace(path) for path in traces or [None]))
     files = _files(paths, kinds, output)
     drawn = []
     for path in paths:
@@ -107,7 +107,7 @@ def plot(
             file = files[path, name]
             with busy(f"drawing {file} …"):
                 picture = _draw(trace, chosen, name, file, look, moment, wanted)
-            _write(file, picture)
+            _write(file, picture, output)
             say(f"wrote {file}")
             drawn.append({"file": str(file), "kind": name, "trace": trace.path, "device": chosen.device, "bytes": len(picture)})
     if as_json:
@@ -155,12 +155,12 @@ def _moment(at: str) -> str | int:
 def _files(paths: list[Path], kinds: list[str], output: Path | None) -> dict[tuple[Path, str], Path]:
     """Returns where each picture goes."""
     wanted = [(path, name) for path in paths for name in kinds]
-    is_folder = output is not None and (output.is_dir() or (not output.suffix and len(wanted) > 1))
+    is_folder = output is not None and (output.is_dir() or not output.suffix)
     if output is None or is_folder:
         stems = {path: path.stem for path in paths}
-        if len(set(stems.values())) < len(paths):
+        if len(set(stems.values())) < len(stems):
             stems = {path: f"{path.resolve().parent.name}-{path.stem}" for path in paths}
-        if len(set(stems.values())) < len(set(paths)):
+        if len(set(stems.values())) < len(stems):
             raise MemdiagError("several traces would give pictures of one name", "draw them one by one, with -o")
         return {(path, name): (output or Path()) / f"{stems[path]}-{name}.png" for path, name in wanted}
     if output.suffix.lower().lstrip(".") not in _FORMS:
@@ -223,9 +223,10 @@ def _draw(
     return picture(resolve(PLOTS[kind]), data, look, form)
 
 
-def _write(file: Path, picture: bytes) -> None:
+def _write(file: Path, picture: bytes, folder: Path | None) -> None:
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
+        if folder is not None and not folder.suffix:
+            folder.mkdir(parents=True, exist_ok=True)
         file.write_bytes(picture)
     except OSError as error:
         raise MemdiagError(f"{file}: cannot be written: {error.strerror or error}", "check the directory and its mode") from None

@@ -46,6 +46,11 @@ def test_several_kinds_and_forms(elsewhere, capsys):
     assert "calibrated" in policies
 
 
+def test_a_folder_is_made(elsewhere):
+    assert plotted(OOM, OOM, "-k", "map", "-o", "figures/of/mine") == 0
+    assert [path.name for path in (elsewhere / "figures" / "of" / "mine").iterdir()] == ["snapshot-map.png"]
+
+
 def test_policies_as_asked_for(elsewhere):
     assert plotted(OOM, "-k", "policies", "--policy", "caching", "--conf", "max_split_size_mb:32", "--capacity", "1GiB", "-o", "p.svg") == 0
     text = (elsewhere / "p.svg").read_text()
@@ -67,6 +72,7 @@ def test_names_of_files():
     assert _files([one], ["map"], None) == {(one, "map"): Path("rank0-map.png")}
     assert _files([one], ["map"], Path("x.pdf")) == {(one, "map"): Path("x.pdf")}
     assert _files([one], ["map", "timeline"], Path("x.pdf"))[one, "timeline"] == Path("x-timeline.pdf")
+    assert _files([one], ["map"], Path("out")) == {(one, "map"): Path("out/rank0-map.png")}
     assert set(_files([one, other], ["map"], Path("out")).values()) == {Path("out/a-rank0-map.png"), Path("out/b-rank0-map.png")}
 
 
@@ -75,7 +81,7 @@ def test_names_of_files():
     [
         (["-k", "timelime"], "did you mean timeline"),
         (["-o", "x.gif"], "names no form of picture"),
-        (["-o", "x"], "names no form of picture"),
+        (["-o", "nowhere/x.png"], "cannot be written"),
         (["--size", "big"], "not a size"),
         (["--size", "60x60", "--dpi", "1200"], "million pixels"),
         (["--style", "pink"], "no such style"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import pickletools
 from pathlib import Path
 
@@ -43,6 +44,15 @@ def test_read_again_it_is_the_same(name, tmp_path):
             for trace, device in ((trace, old), (again, new))
         ]
         assert names[0] == names[1]
+
+
+@pytest.mark.parametrize("name", ["cuda-2.13.0-pools", "npu-2.13.0-expandable"])
+def test_pytorchs_own_viewer_opens_it(name, tmp_path):
+    viewer = pytest.importorskip("torch.cuda._memory_viz", reason="needs torch")
+    (path,) = snapshot.write(memdiag.load(GOLDENS / name / "snapshot.pickle"), tmp_path / "again.pickle", Wanted())
+    content = pickle.loads(path.read_bytes())
+    assert all(len(draw(content)) > 1000 for draw in (viewer.trace_plot, viewer.segment_plot))
+    assert all(len(tell(content)) > 50 for tell in (viewer.segsum, viewer.trace))
 
 
 def test_packed_and_one_device(tmp_path):
