@@ -131,6 +131,8 @@ def test_zoom(shown):
     page = shown.page
     page.locator("#timeline-chart").press("+")
     shown.until("state().timeline.zoom.end - state().timeline.zoom.start < 51")
+    page.locator("#timeline-chart").press("Home")  # the window follows the instant
+    shown.until("state().instant === 0 && state().timeline.zoom.start === 0 && state().timeline.zoom.end < 51")
     page.locator("#timeline-chart").press("0")
     shown.until("state().timeline.zoom.end - state().timeline.zoom.start > 99")
     shown.show("map")
@@ -148,6 +150,19 @@ def test_zoom(shown):
     page.locator("#flame-chart").press("Backspace")
     page.locator("#flame-chart").press("Backspace")
     shown.until("!state().flame.zoomed")
+
+
+def test_one_goes_into_the_treemap_and_out(shown):
+    shown.show("tree")
+    chip = shown.page.locator("#tree-path .chip").first
+    name = chip.inner_text()
+    chip.press("Enter")
+    shown.until("state().tree.path.length === 1")
+    state = shown.state()
+    assert name.startswith(state["tree"]["path"][0])
+    assert 0 < state["tree"]["value"] < state["flame"]["total"]
+    shown.page.locator("#tree-path .link").first.press("Enter")
+    shown.until("state().tree.path.length === 0")
 
 
 def test_keys_walk_over_the_map_and_the_panel_tells_of_the_block(shown):

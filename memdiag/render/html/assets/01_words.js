@@ -7,10 +7,13 @@
 
   M.lang = "en";
 
-  /** Returns the words under a key in the chosen language (English where it has none), {names} filled in. */
+  /** Returns the words under a key in the chosen language (English where it has none), {names} filled in; {n:one|many} chooses by number. */
   M.t = (key, fill) => {
     const text = (M.words[M.lang] && M.words[M.lang][key]) ?? M.words.en[key] ?? key;
-    return fill ? text.replace(/\{(\w+)\}/g, (whole, name) => (name in fill ? String(fill[name]) : whole)) : text;
+    if (!fill) return text;
+    return text
+      .replace(/\{(\w+):([^|}]*)\|([^}]*)\}/g, (_, name, one, many) => (String(fill[name]) === "1" ? one : many))
+      .replace(/\{(\w+)\}/g, (whole, name) => (Object.hasOwn(fill, name) ? String(fill[name]) : whole));
   };
   M.known = (key) => key in (M.words[M.lang] || {});
 

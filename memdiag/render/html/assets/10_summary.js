@@ -103,12 +103,12 @@
     const bar = M.el(
       "div", { class: "bar", role: "img", "aria-label": parts.map(([name, bytes]) => `${M.t(`word.${name}`)} ${M.bytes(bytes)}`).join(", ") },
       parts.filter(([, bytes]) => bytes > 0).map(([name, bytes, colour]) =>
-        M.el("i", { class: `bar-part ${name}`, style: { flexGrow: String(bytes / whole), background: colour }, title: `${M.t(`word.${name}`)} ${M.bytes(bytes)}` })),
+        M.el("i", { class: `bar-part ${name}`, style: { flexGrow: String(bytes / whole), backgroundColor: colour }, title: `${M.t(`word.${name}`)} ${M.bytes(bytes)}` })),
     );
     const rows = parts.map(([name, bytes, colour]) =>
       M.el(
         "tr", {},
-        M.el("th", { scope: "row" }, M.el("i", { class: `dot ${name}`, style: { background: colour } }), M.t(`word.${name}`)),
+        M.el("th", { scope: "row" }, M.el("i", { class: `dot ${name}`, style: { backgroundColor: colour } }), M.t(`word.${name}`)),
         M.el("td", { class: "num", text: M.bytes(bytes) }), M.el("td", { class: "num", text: M.percent(bytes, whole) }),
         M.el("td", { class: "why", text: M.t(`why.${name}`) }),
       ),

@@ -234,7 +234,20 @@
     return { x: left, y: top };
   };
 
-  M.part("timeline", ["instant"], placeCursor);
+  M.part("timeline", ["instant"], () => {
+    follow();
+    placeCursor();
+  });
+
+  // An instant chosen by keys may be outside of what is zoomed to: the window moves along.
+  function follow() {
+    if (!hasHistory() || !M.drawn().includes("timeline")) return;
+    const at = (100 * xOf(M.device().instants, M.row())) / xMax();
+    if (at >= zoom.start && at <= zoom.end) return;
+    const width = zoom.end - zoom.start;
+    const start = Math.max(0, Math.min(100 - width, at - width / 2));
+    M.chart("timeline-chart").dispatchAction({ type: "dataZoom", start, end: start + width });
+  }
 
   function placeCursor() {
     const cursor = M.$("cursor");

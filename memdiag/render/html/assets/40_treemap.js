@@ -87,8 +87,13 @@
       M.$("tree-path"),
       names.map((name, i) => [i ? M.el("span", { class: "soft", "aria-hidden": "true", text: "›" }) : null, i < last ? link(name, path.slice(0, i)) : M.el("span", { "aria-current": "true", text: M.plain(name, 80) })]),
       M.el("span", { class: "soft", text: M.bytes(shown.bytes) }),
+      inside().length ? M.el("span", { class: "apart" }) : null,
+      // The way in for who has no mouse, and for areas too small to hit.
+      inside().map((one) => M.el("button", { type: "button", class: "chip", text: `${M.plain(one.key, 40)} ${M.short(one.bytes)}`, on: { click: () => go([...path, one.key]) } })),
     );
   }
+
+  const inside = () => (path.length < levels().length ? grouped(shown.rows, levels()[path.length]).filter((one) => one.rows.length > 1).slice(0, 8) : []);
 
   function branches(rows, level, above = path) {
     if (level >= levels().length) return leaves(rows);
