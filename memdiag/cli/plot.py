@@ -95,7 +95,7 @@ def plot(
         raise MemdiagError(
             "--policy offload moves tensors and cannot be drawn beside others", "memdiag simulate --policy offload tells of it"
         )
-    paths = list(dict.fromkeys(choose_trace(path) for path in traces or [None]))
+    paths = list(dict.fromkeys(choose_trace(path) for path in traces)) if traces else [choose_trace(None)]
     files = _files(paths, kinds, output)
     drawn = []
     for path in paths:
