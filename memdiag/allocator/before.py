@@ -1,7 +1,7 @@
 """What the allocator held at one event of a recording: the state that a replay begins with.
 
 Ranges are segments as a snapshot at that moment lists them: of an expandable segment, each mapped piece. Which pieces share a reserved
-range of addresses is not recorded.
+range of addresses is not recorded; but pages that are mapped below all of a lane's pieces later on lie where its range begins.
 """
 
 from __future__ import annotations
@@ -32,14 +32,44 @@ def start_at(device: DeviceTrace, at: int, handles: Array, pools: tuple[tuple[in
     pool_of = np.array([number[int(a), int(b)] for a, b in zip(groups.pool_major, groups.pool_minor, strict=True)] or [0], np.int32)
     stream_of = np.searchsorted(handles, groups.stream.view(np.uint64)) if len(groups) else np.zeros(1, np.int64)
     small_of = groups.small if len(groups) else np.zeros(1, bool)
+    order = _order(device, at, segments["start"])
+    base, beginning = _beginnings(device, at, segments["start"], segments["expandable"].astype(bool), group)
+    owner = np.append(np.arange(len(group)), beginning)  # pieces of no bytes stand for beginnings
+    group = group[owner]
     return Start(
-        base=segments["start"].astype(np.int64), size=segments["size"].astype(np.int64), pool=pool_of[group],
-        stream=stream_of[group].astype(np.int32), small=small_of[group], expandable=segments["expandable"].astype(bool),
-        order=_order(device, at, segments["start"]),
+        base=np.append(segments["start"], base).astype(np.int64), size=np.append(segments["size"], np.zeros(len(base))).astype(np.int64),
+        pool=pool_of[group], stream=stream_of[group].astype(np.int32), small=small_of[group],
+        expandable=segments["expandable"].astype(bool)[owner], order=order[owner],
         block_range=home.astype(np.int32), block_off=(blocks["address"][kept] - segments["start"][home]).astype(np.int64),
         block_size=blocks["size"][kept].astype(np.int64), block_tensor=tensor.astype(np.int32),
         block_requested=device.tensors.requested_bytes[tensor].astype(np.int64), block_pending=blocks["pending"][kept].astype(bool),
     )  # fmt: skip
+
+
+def reach_below(device: DeviceTrace) -> int:
+    """Returns how many bytes below the lowest known piece of an expandable segment there can be no other range yet.
+
+    A range is larger than the device, and so than all that was ever held.
+    """
+    return int(device.usage.reserved.max(initial=0)) * 9 // 8
+
+
+def _beginnings(device: DeviceTrace, at: int, start: Array, expandable: Array, group: Array) -> tuple[Array, Array]:
+    """Returns where ranges begin of which the lowest piece held at event ``at`` is not the lowest ever mapped, and that piece's row."""
+    regions = device.regions
+    later = np.flatnonzero(regions.expandable & (regions.opened_at > at))
+    reach = reach_below(device)
+    bases: list[int] = []
+    rows: list[int] = []
+    for index in np.unique(group[expandable]).tolist():
+        pieces = np.flatnonzero(expandable & (group == index))
+        lowest = int(pieces[np.argmin(start[pieces])])
+        mapped = regions.start[later[regions.group[later] == index]]
+        mapped = mapped[(mapped < start[lowest]) & (mapped > start[lowest] - reach)]
+        if len(mapped):
+            bases.append(int(mapped.min()))
+            rows.append(lowest)
+    return np.array(bases, np.int64), np.array(rows, np.int64)
 
 
 def _order(device: DeviceTrace, at: int, start: Array) -> Array:

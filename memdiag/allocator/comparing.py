@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from memdiag.allocator import workload as w
+from memdiag.allocator.before import reach_below
 from memdiag.allocator.result import OK, OUT_OF_MEMORY, Replay
 from memdiag.allocator.workload import Workload
 from memdiag.trace import schema
@@ -76,7 +77,8 @@ def _lanes(workload: Workload, device: DeviceTrace, at: Array) -> Array:
 def _is_new_range(device: DeviceTrace, at: Array) -> Array:
     """Whether each opening is of a new range of addresses: any cudaMalloc, and pages that no range of their pool reaches to.
 
-    The pages of a range are mapped from its beginning on, so that new ones lie within or right behind those ever mapped.
+    The pages of a range are mapped from its beginning on, so that new ones lie within or right behind those ever mapped. Of a range from
+    before the trace, the first ones may have been given back before it.
     """
     events, regions = device.events, device.regions
     is_new: Array = events.action[at] == schema.SEGMENT_ALLOC
@@ -85,9 +87,10 @@ def _is_new_range(device: DeviceTrace, at: Array) -> Array:
     pieces = np.flatnonzero(regions.expandable)
     before = pieces[regions.opened_at[pieces] < 0]
     ranges: dict[int, list[list[int]]] = {}  # of each group: first address, last end, bytes mapped
+    reach = reach_below(device)
     for row in before[np.argsort(regions.start[before], kind="stable")].tolist():
         group, start, size = int(regions.group[row]), int(regions.start[row]), int(regions.size[row])
-        known = ranges.setdefault(group, [[start, start, 0]])[0]
+        known = ranges.setdefault(group, [[start - reach, start, 0]])[0]
         known[1], known[2] = start + size, known[2] + size
     group_of = {int(event): int(group) for event, group in zip(regions.opened_at[pieces], regions.group[pieces], strict=True)}
     group_of |= {int(event): int(group) for event, group in zip(regions.closed_at[pieces], regions.group[pieces], strict=True)}
