@@ -10,6 +10,7 @@ from memdiag.allocator.result import OUT_OF_MEMORY, UNDEFINED, Replay
 from memdiag.analyzers.simulation import Scenario, Subject, calibration_report
 from memdiag.errors import MemdiagError
 from memdiag.render.text import plain
+from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.units import format_bytes, format_count
 from memdiag.views.plot_frame import Ask, Curve, Frame, curve_of, frame_of, need_events, thin
@@ -110,9 +111,10 @@ def _curve(subject: Subject, replay: Replay, columns: int) -> Curve:
 
 
 def _notes(subject: Subject) -> tuple[str, ...]:
+    short = ("nothing is told beyond where the recorded run ended",) if (subject.device.events.action == schema.OOM).any() else ()
     found = calibration_report(subject, unlimited=False)
     if found.exact is None or not found.events:
-        return ("simulated; not calibrated: the file does not say where in memory tensors lay",)
+        return ("simulated; not calibrated: the file does not say where in memory tensors lay", *short)
     of = f"{format_count(found.exact)} of {format_count(found.events)} recorded addresses and segment events"
     off = "" if found.exact == found.events else f"; reserved bytes off by at most {format_bytes(found.what_if_error_bytes)}"
-    return (f"simulated; calibrated: the recorded settings, simulated, give {of}{off}",)
+    return (f"simulated; calibrated: the recorded settings, simulated, give {of}{off}", *short)

@@ -73,14 +73,14 @@ def draw_peak(page: Page, axes: Axes, peak: Mark) -> None:
     axes.plot([x], [peak.bytes], marker="o", markersize=5, color=page.theme.ink, markeredgecolor=page.theme.paper, zorder=7, clip_on=False)
 
 
-def event_handles(frame: Frame) -> list[Sign]:
-    """Returns what the legend says of retries and failures."""
+def event_handles(frame: Frame, lead: str = "") -> list[Sign]:
+    """Returns what the legend says of retries and failures, with ``lead`` before it."""
     from matplotlib.lines import Line2D
 
     found: list[Sign] = []
     for sign, events in ((_RETRY, frame.retries), (_OOM, frame.ooms)):
         if events:
-            name = sign.name + (f" ({format_count(len(events))} times)" if len(events) > 1 else "")
+            name = f"{lead}{sign.name}" + (f" ({format_count(len(events))} times)" if len(events) > 1 else "")
             if sign is _OOM and len(events) == 1 and frame.asked_bytes > 0:
                 name += f" for {format_bytes(frame.asked_bytes)}"
             found.append((Line2D([], [], linestyle="none", marker=sign.marker, markersize=7, color=sign.color), name))

@@ -34,8 +34,8 @@ def draw(data: PoliciesPlot, look: PlotLook) -> Page:
     if data.allocated is not None:
         rest.append((page.patch(_LIVE[look.style]), "allocated when recorded"))
     if any(run.failed_at is not None for run in data.runs):
-        rest.append((Line2D([], [], linestyle="none", marker="D", markersize=5.5, color=VERMILLION), "out of memory, simulated"))
-    page.foot(signs, [*rest, *event_handles(data.frame)], page.phase_handles())
+        rest.append((Line2D([], [], linestyle="none", marker="D", markersize=5.5, color=VERMILLION), "simulated: out of memory"))
+    page.foot(signs, [*rest, *event_handles(data.frame, "recorded: ")], page.phase_handles())
     (axes,) = page.panels([1])
     page.bytes_axis(axes, top_of(data.frame, highest), room_above=0.12)
     if data.allocated is not None:
