@@ -13,8 +13,8 @@ from memdiag.trace.raw import RawDevice
 from memdiag.units import MIB
 
 
-def recorded(calls, *, capacity=None, conf="", no_split=()):
-    """A recording of calls (op, tensor, size, pool), and the replay that it is of."""
+def recorded(calls, *, capacity=None, conf="", no_split=(), since=0):
+    """A recording of calls (op, tensor, size, pool) from call ``since`` on, and the replay that it is of."""
     op, tensor, size, pool = (np.array([call[k] for call in calls], np.int64) for k in range(4))
     work = Workload(
         op=op.astype(np.int8), tensor=tensor.astype(np.int32), size=size, stream=np.zeros(len(op), np.int32), pool=pool.astype(np.int32),
@@ -22,7 +22,7 @@ def recorded(calls, *, capacity=None, conf="", no_split=()):
         pools=((0, 0), (0, 7)), no_split=frozenset(no_split), done="now",
     )  # fmt: skip
     ran = replay(work, "caching", conf=conf, capacity=capacity, log=True)
-    log = ran.log
+    log = {name: column[ran.log["call"] >= since] for name, column in ran.log.items()}
     failed = log["action"] == schema.OOM
     raw = RawDevice(
         device=0, action=log["action"].astype(np.int8), addr=np.where(failed, log["off"], ran.bases[log["seg"]] + log["off"]),
@@ -100,3 +100,22 @@ def test_pools_that_are_cut_stay_as_they_are():
     trace, device, ran = recorded(calls)
     assert device.usage.allocated[-1] == ran.allocated[-1] == 28 * MIB
     assert described_best(trace, device)[1].is_exact
+
+
+def test_an_expandable_segment_begins_below_what_it_held_when_the_recording_began():
+    calls = [
+        (ALLOC, 0, 100 * MIB, 0),
+        (ALLOC, 1, 100 * MIB, 0),
+        (FREE, 0, 0, -1),
+        (EMPTY_CACHE, -1, 0, -1),
+        (ALLOC, 2, 60 * MIB, 0),  # where the first one was: recorded from here on
+        (FREE, 1, 0, -1),
+        (FREE, 2, 0, -1),
+        (EMPTY_CACHE, -1, 0, -1),
+        (ALLOC, 3, 40 * MIB, 0),
+    ]
+    trace, device, ran = recorded(calls, conf="expandable_segments:True", capacity=512 * MIB, since=4)
+    assert ran.off[4] == 0
+    workload, found = described_best(trace, device)
+    assert found.is_exact
+    assert workload.start.size.min() == 0
