@@ -22,7 +22,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 p
 	if $$p -c '$(FITS)' >/dev/null 2>&1; then echo $$p; break; fi; done)
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input
 
-.PHONY: help demo test lint types contracts docs check bench fuzz test-cuda gpu-check readme clean distclean
+.PHONY: help demo test lint types contracts docs check bench fuzz test-cuda gpu-check readme study clean distclean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1|/' | column -t -s '|'
@@ -64,6 +64,12 @@ gpu-check: .venv/.core ## with a GPU: the same scripts on the card and on its ph
 		echo "hint: run make gpu-check on a machine with an NVIDIA GPU and its driver" >&2; exit 2; }
 	@$(MAKE) $(CUDA_VENV)/.torch
 	@$(BIN)/python bench/gpu_check.py --python $(CUDA_PYTHON) $(ARGS)
+
+study: .venv/.core ## the lifecycle study, from recordings: RECORDINGS=folder [SNAPSHOTS=folder]; about half an hour, wants matplotlib in .venv
+	@test -n "$(RECORDINGS)" || { echo "error: no recordings" >&2; \
+		echo "hint: bench/study/record.py --python VENV/bin/python --out FOLDER makes them, then make study RECORDINGS=FOLDER" >&2; exit 2; }
+	@$(BIN)/python bench/study/policies.py --recordings "$(RECORDINGS)" $(if $(SNAPSHOTS),--snapshots "$(SNAPSHOTS)") $(ARGS)
+	@$(BIN)/python bench/study/modules.py --recordings "$(RECORDINGS)"
 
 readme: .venv/.core ## write the diagnosis in README.md anew
 	@$(BIN)/python docs/readme_excerpt.py
