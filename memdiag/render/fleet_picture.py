@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memdiag.render.text import plain
-from memdiag.units import GIB, KIB, MIB, TIB, format_ranges
+from memdiag.units import GIB, KIB, MIB, TIB, plural
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -14,10 +13,9 @@ if TYPE_CHECKING:
     from memdiag.fleet.model import FleetReport, HeatMap
 
 _WIDTH, _LEAST_HEIGHT, _MOST_HEIGHT = 9.0, 3.2, 10.0  # inches
-_A_RANK = 0.16
+_A_RANK = 0.06
 _COLOURS = "cividis"  # the same order of lightness for everybody, also in print
 _MOST_TICKS = 24
-_MOST_TITLE = 90
 
 
 def draw(report: FleetReport, file: Path) -> None:
@@ -46,7 +44,7 @@ def draw(report: FleetReport, file: Path) -> None:
     axes.set_ylabel("rank")
     _ticks(axes, heat)
     _marks(axes, report, heat)
-    axes.set_title(f"Peak {heat.what} memory, ranks {plain(format_ranges(heat.ranks, 40))}", loc="left", fontsize=11)
+    axes.set_title(f"Peak {heat.what} memory of {plural(len(heat.ranks), 'rank')}", loc="left", fontsize=11)
     figure.savefig(file, format=file.suffix[1:].lower(), metadata=_without_date(file))
 
 
