@@ -2,12 +2,20 @@
 (() => {
   "use strict";
 
-  const UNITS = [["TiB", 2 ** 40], ["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]];
+  const UNITS = [
+    ["TiB", 2 ** 40],
+    ["GiB", 2 ** 30],
+    ["MiB", 2 ** 20],
+    ["KiB", 2 ** 10],
+  ];
   const NOT_PRINTABLE = /[\p{C}\p{Zl}\p{Zp}]|(?! )\p{Zs}/gu;
 
   M.lang = "en";
 
-  /** Returns the words under a key in the chosen language (English where it has none), {names} filled in; {n:one|many} chooses by number. */
+  /**
+   * Returns the words under a key in the chosen language (English where it has none), {names} filled in; {n:one|many} chooses by
+   * number.
+   */
   M.t = (key, fill) => {
     const text = (M.words[M.lang] && M.words[M.lang][key]) ?? M.words.en[key] ?? key;
     if (!fill) return text;
@@ -35,7 +43,10 @@
     }
     return `${Math.round(value)} B`;
   };
-  M.count = (value) => Math.round(value).toString().replace(/\B(?=(\d{3})+$)/g, ",");
+  M.count = (value) =>
+    Math.round(value)
+      .toString()
+      .replace(/\B(?=(\d{3})+$)/g, ",");
   M.percent = (part, whole) => {
     if (!whole || !part) return "0%";
     const share = (100 * part) / whole;
@@ -68,7 +79,8 @@
       else if (name === "text") element.textContent = value;
       else if (name === "on") for (const [event, act] of Object.entries(value)) element.addEventListener(event, act);
       else if (name === "data") Object.assign(element.dataset, value);
-      else if (name === "style") Object.assign(element.style, value); // through the object model: the policy of the page stays strict
+      else if (name === "style")
+        Object.assign(element.style, value); // through the object model: the policy of the page stays strict
       else element.setAttribute(name, value === true ? "" : value);
     }
     element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
@@ -85,19 +97,36 @@
       { class: "choice", role: "group", "aria-label": label },
       options.map(([value, text]) =>
         M.el("button", {
-          type: "button", text, "aria-pressed": String(value === chosen), data: { value: String(value) }, on: { click: () => choose(value) },
+          type: "button",
+          text,
+          "aria-pressed": String(value === chosen),
+          data: { value: String(value) },
+          on: { click: () => choose(value) },
         }),
       ),
     );
 
   // Colours: Okabe and Ito's, which colour-blind people tell apart; neighbours differ in lightness too.
   M.LIFETIMES = {
-    unknown: "#9aa3ad", persistent: "#0072b2", optimizer_state: "#56b4e9", survives_step: "#d55e00", forward_to_backward: "#e69f00",
-    within_step: "#009e73", within_phase: "#cc79a7", temporary: "#f0e442",
+    unknown: "#9aa3ad",
+    persistent: "#0072b2",
+    optimizer_state: "#56b4e9",
+    survives_step: "#d55e00",
+    forward_to_backward: "#e69f00",
+    within_step: "#009e73",
+    within_phase: "#cc79a7",
+    temporary: "#f0e442",
   };
   M.CATEGORIES = {
-    unknown: "#9aa3ad", parameter: "#0072b2", gradient: "#d55e00", optimizer_state: "#56b4e9", activation: "#e69f00", input: "#009e73",
-    temporary: "#f0e442", collective: "#cc79a7", workspace: "#8c5a3c",
+    unknown: "#9aa3ad",
+    parameter: "#0072b2",
+    gradient: "#d55e00",
+    optimizer_state: "#56b4e9",
+    activation: "#e69f00",
+    input: "#009e73",
+    temporary: "#f0e442",
+    collective: "#cc79a7",
+    workspace: "#8c5a3c",
   };
   M.CAUSES = { cache: "#8a97a5", stranded: "#c8102e", foreign: "#7b3fa0" };
   M.PHASES = { initialisation: "#56b4e9", forward: "#009e73", backward: "#e69f00", optimizer: "#cc79a7", outside: "#9aa3ad" };
@@ -105,7 +134,13 @@
   /** Returns a colour (#rrggbb) with a share of another one in it. */
   M.mix = (colour, other, share) => {
     const part = (text, i) => parseInt(text.slice(1 + 2 * i, 3 + 2 * i), 16);
-    return `#${[0, 1, 2].map((i) => Math.round(part(colour, i) * (1 - share) + part(other, i) * share).toString(16).padStart(2, "0")).join("")}`;
+    return `#${[0, 1, 2]
+      .map((i) =>
+        Math.round(part(colour, i) * (1 - share) + part(other, i) * share)
+          .toString(16)
+          .padStart(2, "0"),
+      )
+      .join("")}`;
   };
   M.css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 

@@ -1,4 +1,5 @@
-// What is chosen (device, instant, tensor, search, language, theme), and the parts of the page that follow it. A part is drawn only when it is
+// What is chosen (device, instant, tensor, search, language, theme), and the parts of the page that follow it. A part is drawn only when
+// it is
 // near the screen, or when the page is printed: what nobody looks at costs nothing.
 (() => {
   "use strict";
@@ -43,12 +44,19 @@
 
   M.drawAll = () => flush(true);
 
-  /** Shows a section. What lies above it is drawn first: else it would grow while one scrolls, and the section would not be where one lands. */
+  /**
+   * Shows a section. What lies above it is drawn first: else it would grow while one scrolls, and the section would not be where one
+   * lands.
+   */
   M.goTo = (target) => {
     const element = M.$(target);
     for (const part of parts) {
       const place = M.$(part.id);
-      if (place === element || place.compareDocumentPosition(element) & (Node.DOCUMENT_POSITION_FOLLOWING | Node.DOCUMENT_POSITION_CONTAINED_BY)) part.near = true;
+      if (
+        place === element ||
+        place.compareDocumentPosition(element) & (Node.DOCUMENT_POSITION_FOLLOWING | Node.DOCUMENT_POSITION_CONTAINED_BY)
+      )
+        part.near = true;
     }
     flush(false);
     (M.$(target) ?? element).scrollIntoView({ block: "start" });
@@ -116,19 +124,28 @@
 
   /** Returns the tooltip settings that all charts share; formatters return elements, never text that is read as HTML. */
   M.tooltip = (more) => ({
-    confine: true, backgroundColor: M.css("--card"), borderColor: M.css("--line"), textStyle: { color: M.css("--ink"), fontSize: 12.5 },
-    extraCssText: "box-shadow:0 4px 16px rgba(0,0,0,.18);max-width:420px;white-space:normal;", transitionDuration: 0, ...more,
+    confine: true,
+    backgroundColor: M.css("--card"),
+    borderColor: M.css("--line"),
+    textStyle: { color: M.css("--ink"), fontSize: 12.5 },
+    extraCssText: "box-shadow:0 4px 16px rgba(0,0,0,.18);max-width:420px;white-space:normal;",
+    transitionDuration: 0,
+    ...more,
   });
 
   /** Returns an element with a title and lines of name and value. */
   M.tip = (title, lines) =>
     M.el(
-      "div", { class: "tip" },
+      "div",
+      { class: "tip" },
       M.el("b", { text: title }),
       lines.map(([name, value, colour]) =>
         M.el(
-          "div", { class: "tip-line" },
-          colour ? M.el("i", { style: { background: colour } }) : null, M.el("span", { text: name }), M.el("span", { class: "num", text: value }),
+          "div",
+          { class: "tip-line" },
+          colour ? M.el("i", { style: { background: colour } }) : null,
+          M.el("span", { text: name }),
+          M.el("span", { class: "num", text: value }),
         ),
       ),
     );

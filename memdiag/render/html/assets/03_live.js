@@ -132,8 +132,13 @@
     for (; next < live.rows.length; next++) sums.outside += tensors.block[live.rows[next]];
     for (let i = 0; i < segments.length; i++) for (let k = segments[i].first; k < segments[i].end; k++) split.push(i);
     return {
-      segments, start: Float64Array.from(start), size: Float64Array.from(size), tensor: Int32Array.from(tensor), cause: Uint8Array.from(cause),
-      segment: Int32Array.from(split), sums,
+      segments,
+      start: Float64Array.from(start),
+      size: Float64Array.from(size),
+      tensor: Int32Array.from(tensor),
+      cause: Uint8Array.from(cause),
+      segment: Int32Array.from(split),
+      sums,
     };
   }
 
@@ -143,7 +148,9 @@
     const row = M.chosen.row;
     const layout = M.layout();
     const live = M.live();
-    const drawn = layout ? { ...layout.sums, allocated: live.allocated, active: live.active } : { allocated: live.allocated, active: live.active };
+    const drawn = layout
+      ? { ...layout.sums, allocated: live.allocated, active: live.active }
+      : { allocated: live.allocated, active: live.active };
     return ["reserved", "allocated", "active", "cache", "stranded", "foreign"]
       .filter((name) => name in drawn && instants[name] && instants[name][row] >= 0)
       .map((name) => [name, drawn[name], instants[name][row]]);
@@ -178,5 +185,6 @@
   M.categoryOf = (row) => (M.device().tensors.category ? M.device().tensors.category[row] : 0);
   M.lifetimeOf = (row) => (M.device().tensors.lifetime ? M.device().tensors.lifetime[row] : 0);
   /** Returns what to call a tensor: its name, else where it was made, else its number. */
-  M.titleOf = (row) => M.tensorName(row) || M.place(M.device().tensors.stack ? M.device().tensors.stack[row] : -1) || M.t("tensor.unnamed", { row });
+  M.titleOf = (row) =>
+    M.tensorName(row) || M.place(M.device().tensors.stack ? M.device().tensors.stack[row] : -1) || M.t("tensor.unnamed", { row });
 })();

@@ -11,8 +11,12 @@
     if (kept.query !== query) {
       const frames = flags(M.data.frames, query);
       kept = {
-        query, frames, names: flags(M.data.strings, query), modules: flags(M.data.modules, query),
-        stacks: Uint8Array.from(M.data.stacks, (stack) => (stack.some((frame) => frames[frame]) ? 1 : 0)), tensors: new Map(),
+        query,
+        frames,
+        names: flags(M.data.strings, query),
+        modules: flags(M.data.modules, query),
+        stacks: Uint8Array.from(M.data.stacks, (stack) => (stack.some((frame) => frames[frame]) ? 1 : 0)),
+        tensors: new Map(),
       };
     }
     return kept;
@@ -31,8 +35,11 @@
       const has = (column, table, i) => column && column[i] >= 0 && table[column[i]];
       for (let i = 0; i < tensors.n; i++) {
         const hit =
-          has(tensors.name, found.names, i) || has(tensors.module, found.modules, i) || has(tensors.stack, found.stacks, i) ||
-          has(tensors.category, byKind, i) || has(tensors.lifetime, byLife, i);
+          has(tensors.name, found.names, i) ||
+          has(tensors.module, found.modules, i) ||
+          has(tensors.stack, found.stacks, i) ||
+          has(tensors.category, byKind, i) ||
+          has(tensors.lifetime, byLife, i);
         out[i] = hit ? 1 : 0;
       }
       found.tensors.set(M.chosen.device, out);
@@ -41,10 +48,20 @@
   };
 
   M.frameHits = () => (M.chosen.query ? matches().frames : null);
-  M.textHit = (...texts) => !M.chosen.query || texts.some((text) => String(text ?? "").toLowerCase().includes(M.chosen.query));
+  M.textHit = (...texts) =>
+    !M.chosen.query ||
+    texts.some((text) =>
+      String(text ?? "")
+        .toLowerCase()
+        .includes(M.chosen.query),
+    );
   M.findingHit = (finding) =>
     M.textHit(
-      finding.code, finding.title, finding.saving, ...finding.evidence.flat(), ...finding.fixes.flatMap((fix) => [fix.title, fix.change, fix.caveat]),
+      finding.code,
+      finding.title,
+      finding.saving,
+      ...finding.evidence.flat(),
+      ...finding.fixes.flatMap((fix) => [fix.title, fix.change, fix.caveat]),
     );
 
   /** Returns how much was found: {tensors, here, bytes, frames, findings}; null when nothing is searched for. */
@@ -61,7 +78,11 @@
     }
     const sum = (list) => list.reduce((total, one) => total + one, 0);
     return {
-      tensors: sum(hits), here, bytes, frames: sum(matches().frames), findings: M.data.finding_words.filter(M.findingHit).length,
+      tensors: sum(hits),
+      here,
+      bytes,
+      frames: sum(matches().frames),
+      findings: M.data.finding_words.filter(M.findingHit).length,
     };
   };
 
@@ -84,7 +105,11 @@
         text: nothing
           ? M.t("search.nothing")
           : M.t("search.found", {
-              tensors: M.count(found.tensors), here: M.count(found.here), bytes: M.bytes(found.bytes), frames: M.count(found.frames), findings: found.findings,
+              tensors: M.count(found.tensors),
+              here: M.count(found.here),
+              bytes: M.bytes(found.bytes),
+              frames: M.count(found.frames),
+              findings: found.findings,
             }),
       }),
       found.here ? M.el("a", { href: "#tensors", text: M.t("search.to-tensors") }) : null,

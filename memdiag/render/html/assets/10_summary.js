@@ -3,7 +3,12 @@
   "use strict";
 
   const PARTS = [
-    ["requested", "#0072b2"], ["rounding", "#56b4e9"], ["pending", "#f0e442"], ["stranded", "#c8102e"], ["foreign", "#7b3fa0"], ["cache", "#aab4be"],
+    ["requested", "#0072b2"],
+    ["rounding", "#56b4e9"],
+    ["pending", "#f0e442"],
+    ["stranded", "#c8102e"],
+    ["foreign", "#7b3fa0"],
+    ["cache", "#aab4be"],
   ];
 
   const facts = () => (M.data.report.devices || []).find((one) => one.device === M.device().device) || null;
@@ -20,7 +25,8 @@
     drawTodo();
   });
 
-  // Python words the headline in English. In another language the same numbers make a sentence of the page's own, and the original stays below.
+  // Python words the headline in English. In another language the same numbers make a sentence of the page's own, and the original
+  // stays below.
   function drawHeadline(report) {
     const peak = report && report.peak;
     const own = M.lang !== "en" && peak && peak.reserved_bytes !== null && peak.allocated_bytes !== null;
@@ -28,8 +34,12 @@
     const lost = (split.stranded_bytes ?? 0) + (split.foreign_bytes ?? 0);
     const sentence = own
       ? M.t("headline.own", {
-          reserved: M.bytes(peak.reserved_bytes), allocated: M.bytes(peak.allocated_bytes), rest: M.bytes(peak.reserved_bytes - peak.allocated_bytes),
-          lost: M.bytes(lost), most: mostOf(report), findings: M.data.finding_words.length,
+          reserved: M.bytes(peak.reserved_bytes),
+          allocated: M.bytes(peak.allocated_bytes),
+          rest: M.bytes(peak.reserved_bytes - peak.allocated_bytes),
+          lost: M.bytes(lost),
+          most: mostOf(report),
+          findings: M.data.finding_words.length,
         })
       : M.plain(M.data.headline, 2000);
     M.fill(
@@ -44,13 +54,19 @@
     const kinds = Object.entries(report.by_category || {}).sort((a, b) => b[1] - a[1]);
     const whole = kinds.reduce((sum, [, bytes]) => sum + bytes, 0);
     if (!kinds.length || kinds[0][0] === "unknown") return "";
-    return M.t("headline.most", { kind: M.word("categories", M.data.categories.indexOf(kinds[0][0])), percent: M.percent(kinds[0][1], whole) });
+    return M.t("headline.most", {
+      kind: M.word("categories", M.data.categories.indexOf(kinds[0][0])),
+      percent: M.percent(kinds[0][1], whole),
+    });
   }
 
   function tile(label, value, more, tone = "") {
     return M.el(
-      "div", { class: `tile ${tone}` },
-      M.el("div", { class: "tile-label", text: label }), M.el("div", { class: "tile-value", text: value }), M.el("div", { class: "tile-more", text: more }),
+      "div",
+      { class: `tile ${tone}` },
+      M.el("div", { class: "tile-label", text: label }),
+      M.el("div", { class: "tile-value", text: value }),
+      M.el("div", { class: "tile-more", text: more }),
     );
   }
 
@@ -60,24 +76,37 @@
     const split = report && report.fragmentation;
     const capacity = M.device().capacity_bytes;
     if (peak && peak.reserved_bytes !== null) {
-      const share = capacity ? M.t("tile.of-capacity", { percent: M.percent(peak.reserved_bytes, capacity), capacity: M.bytes(capacity) }) : M.t("tile.reserved");
+      const share = capacity
+        ? M.t("tile.of-capacity", { percent: M.percent(peak.reserved_bytes, capacity), capacity: M.bytes(capacity) })
+        : M.t("tile.reserved");
       out.push(tile(M.t("word.reserved-peak"), M.bytes(peak.reserved_bytes), share));
     }
     const most = report && report.peak_allocated;
     if (most && most.allocated_bytes !== null) {
-      const where = [most.step === null || most.step < 0 ? "" : M.t("at.step", { step: most.step }), phaseName(most.phase)].filter(Boolean).join(", ");
+      const where = [most.step === null || most.step < 0 ? "" : M.t("at.step", { step: most.step }), phaseName(most.phase)]
+        .filter(Boolean)
+        .join(", ");
       out.push(tile(M.t("word.allocated-peak"), M.bytes(most.allocated_bytes), where || M.t("tile.allocated")));
     }
     if (split && split.stranded_bytes !== null && split.foreign_bytes !== null) {
       const lost = split.stranded_bytes + split.foreign_bytes;
       const whole = peak.reserved_bytes;
-      out.push(tile(M.t("tile.lost"), M.bytes(lost), M.t("tile.lost-more", { percent: M.percent(lost, whole) }), lost > 0.05 * whole ? "bad" : ""));
+      out.push(
+        tile(M.t("tile.lost"), M.bytes(lost), M.t("tile.lost-more", { percent: M.percent(lost, whole) }), lost > 0.05 * whole ? "bad" : ""),
+      );
       out.push(tile(M.t("tile.cache"), M.bytes(split.cache_bytes), M.t("tile.cache-more")));
     }
     const counts = report && report.counts;
     if (counts) {
       const bad = counts.num_ooms ? "bad" : counts.num_retries ? "warn" : "";
-      out.push(tile(M.t("tile.failures"), M.count(counts.num_ooms ?? 0), M.t("tile.failures-more", { retries: M.count(counts.num_retries ?? 0) }), bad));
+      out.push(
+        tile(
+          M.t("tile.failures"),
+          M.count(counts.num_ooms ?? 0),
+          M.t("tile.failures-more", { retries: M.count(counts.num_retries ?? 0) }),
+          bad,
+        ),
+      );
     }
     const found = M.data.finding_words.length;
     out.push(tile(M.t("tile.findings"), M.count(found), M.t(found ? "tile.findings-more" : "tile.findings-none")));
@@ -101,22 +130,39 @@
     const whole = instants.event[row] === split.at_event && instants.reserved ? instants.reserved[row] : peak.reserved_bytes;
     parts[0][1] = whole - rest;
     const bar = M.el(
-      "div", { class: "bar", role: "img", "aria-label": parts.map(([name, bytes]) => `${M.t(`word.${name}`)} ${M.bytes(bytes)}`).join(", ") },
-      parts.filter(([, bytes]) => bytes > 0).map(([name, bytes, colour]) =>
-        M.el("i", { class: `bar-part ${name}`, style: { flexGrow: String(bytes / whole), backgroundColor: colour }, title: `${M.t(`word.${name}`)} ${M.bytes(bytes)}` })),
+      "div",
+      { class: "bar", role: "img", "aria-label": parts.map(([name, bytes]) => `${M.t(`word.${name}`)} ${M.bytes(bytes)}`).join(", ") },
+      parts
+        .filter(([, bytes]) => bytes > 0)
+        .map(([name, bytes, colour]) =>
+          M.el("i", {
+            class: `bar-part ${name}`,
+            style: { flexGrow: String(bytes / whole), backgroundColor: colour },
+            title: `${M.t(`word.${name}`)} ${M.bytes(bytes)}`,
+          }),
+        ),
     );
     const rows = parts.map(([name, bytes, colour]) =>
       M.el(
-        "tr", {},
+        "tr",
+        {},
         M.el("th", { scope: "row" }, M.el("i", { class: `dot ${name}`, style: { backgroundColor: colour } }), M.t(`word.${name}`)),
-        M.el("td", { class: "num", text: M.bytes(bytes) }), M.el("td", { class: "num", text: M.percent(bytes, whole) }),
+        M.el("td", { class: "num", text: M.bytes(bytes) }),
+        M.el("td", { class: "num", text: M.percent(bytes, whole) }),
         M.el("td", { class: "why", text: M.t(`why.${name}`) }),
       ),
     );
-    const fill = { request: M.bytes(split.reference_request_bytes), largest: M.bytes(split.largest_free_bytes), event: M.count(split.at_event) };
+    const fill = {
+      request: M.bytes(split.reference_request_bytes),
+      largest: M.bytes(split.largest_free_bytes),
+      event: M.count(split.at_event),
+    };
     M.fill(
-      M.$("split"), title, M.el("p", { class: "lead", text: M.t(split.reference_request_bytes === null ? "split.lead-no-request" : "split.lead", fill) }),
-      bar, M.el("div", { class: "scroll-x" }, M.el("table", { class: "parts" }, M.el("tbody", {}, rows))),
+      M.$("split"),
+      title,
+      M.el("p", { class: "lead", text: M.t(split.reference_request_bytes === null ? "split.lead-no-request" : "split.lead", fill) }),
+      bar,
+      M.el("div", { class: "scroll-x" }, M.el("table", { class: "parts" }, M.el("tbody", {}, rows))),
     );
   }
 
@@ -127,14 +173,23 @@
       M.$("todo"),
       M.el("h2", {}, M.t("todo.title"), " ", M.inEnglish()),
       M.el(
-        "ol", { class: "todo" },
+        "ol",
+        { class: "todo" },
         first.map((finding) =>
           M.el(
-            "li", {},
-            M.el("div", { class: "todo-line" }, badge(finding.severity), M.el("span", { lang: "en", class: "todo-fix", text: M.plain(finding.fixes[0].title, 600) })),
+            "li",
+            {},
             M.el(
-              "div", { class: "todo-why" },
-              M.el("a", { href: `#finding-${M.data.finding_words.indexOf(finding)}`, text: M.plain(finding.code) }), " ",
+              "div",
+              { class: "todo-line" },
+              badge(finding.severity),
+              M.el("span", { lang: "en", class: "todo-fix", text: M.plain(finding.fixes[0].title, 600) }),
+            ),
+            M.el(
+              "div",
+              { class: "todo-why" },
+              M.el("a", { href: `#finding-${M.data.finding_words.indexOf(finding)}`, text: M.plain(finding.code) }),
+              " ",
               M.el("span", { lang: "en", text: M.plain(finding.title, 600) }),
               finding.saving ? M.el("span", { class: "saving", lang: "en", text: M.plain(finding.saving, 300) }) : null,
             ),

@@ -1,4 +1,5 @@
-// How the address map is laid out: memory is written like text. Each pool and stream is a paragraph, its segments stand one after another, a segment
+// How the address map is laid out: memory is written like text. Each pool and stream is a paragraph, its segments stand one after
+// another, a segment
 // longer than a line goes on in the next. So five segments and five thousand are readable, and zooming means fewer bytes to a line.
 (() => {
   "use strict";
@@ -10,7 +11,8 @@
   const THIN = 2; // a segment is at least this wide
 
   /**
-   * Returns {lines, pieces, height, perLine}. lines: {y, head: group or null, first, end} over pieces: {segment, from, to, x, width}, where from and to
+   * Returns {lines, pieces, height, perLine}. lines: {y, head: group or null, first, end} over pieces: {segment, from, to, x, width},
+   * where from and to
    * are addresses, and x is in pixels.
    */
   M.mapLines = (layout, groups, width, perLine) => {

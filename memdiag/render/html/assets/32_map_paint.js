@@ -1,4 +1,5 @@
-// Paints the lines of the address map that are on the screen: blocks by colour, free ranges hatched by cause, pins, what is found and what is chosen.
+// Paints the lines of the address map that are on the screen: blocks by colour, free ranges hatched by cause, pins, what is found and
+// what is chosen.
 (() => {
   "use strict";
 
@@ -37,7 +38,8 @@
   }
 
   /**
-   * Paints. view: {layout, lines, pieces, scroll, width, height, left, colours: by tensor row -> CSS colour, hits, pins: Set of tensor rows, hover, chosen: range
+   * Paints. view: {layout, lines, pieces, scroll, width, height, left, colours: by tensor row -> CSS colour, hits, pins: Set of tensor
+   * rows, hover, chosen: range
    * indices or -1, label: group -> text}.
    */
   M.paintMap = (canvas, view) => {
@@ -52,7 +54,13 @@
     const ink = canvas.getContext("2d");
     ink.setTransform(ratio, 0, 0, ratio, 0, 0);
     ink.clearRect(0, 0, view.width, view.height);
-    const theme = { ink: M.css("--ink"), muted: M.css("--muted"), line: M.css("--line-strong"), card: M.css("--card"), accent: M.css("--accent") };
+    const theme = {
+      ink: M.css("--ink"),
+      muted: M.css("--muted"),
+      line: M.css("--line-strong"),
+      card: M.css("--card"),
+      accent: M.css("--accent"),
+    };
     const hatch = ["cache", "stranded", "foreign"].map((cause) => hatching(ink, cause, ratio));
     const marks = [];
     for (const line of view.lines) {
@@ -119,7 +127,10 @@
     ink.lineTo(x0 + piece.width, y - 0.5);
     ink.moveTo(x0, y + M.LINE + 0.5);
     ink.lineTo(x0 + piece.width, y + M.LINE + 0.5);
-    for (const [closed, x] of [[piece.begins, x0 - 0.5], [piece.ends, x0 + piece.width + 0.5]]) {
+    for (const [closed, x] of [
+      [piece.begins, x0 - 0.5],
+      [piece.ends, x0 + piece.width + 0.5],
+    ]) {
       if (!closed) continue;
       ink.moveTo(x, y - 0.5);
       ink.lineTo(x, y + M.LINE + 0.5);

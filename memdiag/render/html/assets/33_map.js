@@ -1,4 +1,5 @@
-// The address map: its scrolling, zoom, mouse and keys. The canvas has the size of the screen's part only, and moves along inside a tall element.
+// The address map: its scrolling, zoom, mouse and keys. The canvas has the size of the screen's part only, and moves along inside a tall
+// element.
 (() => {
   "use strict";
 
@@ -14,8 +15,15 @@
   const scroller = () => M.$("map-scroll");
 
   M.map = () => ({
-    shown: Boolean(view), zoom, colour, segments: view ? view.layout.segments.length : 0, ranges: view ? view.layout.tensor.length : 0,
-    blocks: view ? view.layout.tensor.reduce((sum, row) => sum + (row >= 0 ? 1 : 0), 0) : 0, lines: view ? view.lines.length : 0, chosen, hover,
+    shown: Boolean(view),
+    zoom,
+    colour,
+    segments: view ? view.layout.segments.length : 0,
+    ranges: view ? view.layout.tensor.length : 0,
+    blocks: view ? view.layout.tensor.reduce((sum, row) => sum + (row >= 0 ? 1 : 0), 0) : 0,
+    lines: view ? view.lines.length : 0,
+    chosen,
+    hover,
     sums: view ? view.layout.sums : null,
   });
   /** Returns where on the canvas a range is painted: {x, y} in CSS pixels of its left part, or null where it is scrolled away. */
@@ -27,7 +35,10 @@
         if (view.layout.segment[range] === piece.segment && from >= piece.from && from < piece.to) {
           const scale = piece.width / (piece.to - piece.from);
           const wide = (Math.min(from + view.layout.size[range], piece.to) - from) * scale;
-          return { x: view.left + piece.x + (from - piece.from) * scale + Math.min(wide / 2, 4), y: line.y - scroller().scrollTop + M.LINE / 2 };
+          return {
+            x: view.left + piece.x + (from - piece.from) * scale + Math.min(wide / 2, 4),
+            y: line.y - scroller().scrollTop + M.LINE / 2,
+          };
         }
       }
     }
@@ -74,7 +85,17 @@
     M.$("map-spacer").style.height = `${laid.height}px`;
     const device = M.device();
     view = {
-      layout, ...laid, order: inOrder(laid.pieces, layout), left, width: wide, height, scroll: 0, pins: new Set(device.pins || []), hits: null, hover: -1, chosen: -1,
+      layout,
+      ...laid,
+      order: inOrder(laid.pieces, layout),
+      left,
+      width: wide,
+      height,
+      scroll: 0,
+      pins: new Set(device.pins || []),
+      hits: null,
+      hover: -1,
+      chosen: -1,
       label: (head) => M.t("map.group", { name: M.groupName(head.group), count: M.count(head.count), bytes: M.bytes(head.bytes) }),
       address: (address) => `+${M.short(address)}`,
       colours: (row) => tensorColour(row),
@@ -95,7 +116,8 @@
   M.groupName = (number) => {
     const group = M.device().groups[number];
     if (!group) return M.t("unknown");
-    const pool = group.pool === "default pool" ? M.t("group.default-pool") : M.t("group.pool", { number: group.pool.replace(/^pool /, "") });
+    const pool =
+      group.pool === "default pool" ? M.t("group.default-pool") : M.t("group.pool", { number: group.pool.replace(/^pool /, "") });
     const stream = group.stream === 0 ? M.t("group.default-stream") : M.t("group.stream", { number: `0x${group.stream.toString(16)}` });
     return M.plain(M.t("group.label", { pool, size: M.t(group.small ? "group.small" : "group.large"), stream }), 120);
   };
@@ -183,12 +205,20 @@
     if (!M.device().has_addresses) return M.fill(M.$("map-tools"));
     M.fill(
       M.$("map-tools"),
-      M.choice(M.t("map.colour-by"), [["lifetimes", M.t("map.by-lifetime")], ["categories", M.t("map.by-category")]], colour, (value) => {
-        colour = value;
-        tools();
-        legend();
-        repaint();
-      }),
+      M.choice(
+        M.t("map.colour-by"),
+        [
+          ["lifetimes", M.t("map.by-lifetime")],
+          ["categories", M.t("map.by-category")],
+        ],
+        colour,
+        (value) => {
+          colour = value;
+          tools();
+          legend();
+          repaint();
+        },
+      ),
       M.button("+", () => setZoom(2), { "aria-label": M.t("zoom.in"), title: M.t("zoom.in") }),
       M.button("−", () => setZoom(0.5), { "aria-label": M.t("zoom.out"), title: M.t("zoom.out"), disabled: zoom <= 1 }),
       M.button(M.t("zoom.all"), () => setZoom(0), { disabled: zoom <= 1 }),
@@ -208,11 +238,31 @@
     M.fill(
       M.$("map-legend"),
       keys.map(([code, sum]) =>
-        M.el("span", { class: "key" }, M.el("i", { class: "dot", style: { background: table[M.data[colour][code]] ?? "#888" } }), M.word(colour, code), M.el("span", { class: "soft", text: M.bytes(sum) }))),
-      ["stranded", "foreign", "cache"].filter((cause) => total[cause] > 0).map((cause) =>
-        M.el("span", { class: "key", title: M.t(`why.${cause}`) }, M.el("i", { class: `hatch ${cause}` }), M.t("map.free", { cause: M.t(`word.${cause}`) }), M.el("span", { class: "soft", text: M.bytes(total[cause]) }))),
-      M.live().pending.includes(1) ? M.el("span", { class: "key", title: M.t("why.pending") }, M.el("i", { class: "dot pending" }), M.t("word.pending")) : null,
-      (M.device().pins || []).length ? M.el("span", { class: "key", title: M.t("map.pin-why") }, M.el("i", { class: "pin", text: "▼" }), M.t("map.pin")) : null,
+        M.el(
+          "span",
+          { class: "key" },
+          M.el("i", { class: "dot", style: { background: table[M.data[colour][code]] ?? "#888" } }),
+          M.word(colour, code),
+          M.el("span", { class: "soft", text: M.bytes(sum) }),
+        ),
+      ),
+      ["stranded", "foreign", "cache"]
+        .filter((cause) => total[cause] > 0)
+        .map((cause) =>
+          M.el(
+            "span",
+            { class: "key", title: M.t(`why.${cause}`) },
+            M.el("i", { class: `hatch ${cause}` }),
+            M.t("map.free", { cause: M.t(`word.${cause}`) }),
+            M.el("span", { class: "soft", text: M.bytes(total[cause]) }),
+          ),
+        ),
+      M.live().pending.includes(1)
+        ? M.el("span", { class: "key", title: M.t("why.pending") }, M.el("i", { class: "dot pending" }), M.t("word.pending"))
+        : null,
+      (M.device().pins || []).length
+        ? M.el("span", { class: "key", title: M.t("map.pin-why") }, M.el("i", { class: "pin", text: "▼" }), M.t("map.pin"))
+        : null,
     );
   }
 
@@ -220,8 +270,11 @@
   function sums() {
     return M.sums().map(([name, drawn, told]) =>
       M.el(
-        "span", { class: drawn === told ? "sum good" : "sum off", data: { sum: name } },
-        `${drawn === told ? "✓" : "≠"} ${M.t(`word.${name}`)} `, M.el("b", { text: M.bytes(drawn) }), drawn === told ? null : ` (${M.bytes(told)})`,
+        "span",
+        { class: drawn === told ? "sum good" : "sum off", data: { sum: name } },
+        `${drawn === told ? "✓" : "≠"} ${M.t(`word.${name}`)} `,
+        M.el("b", { text: M.bytes(drawn) }),
+        drawn === told ? null : ` (${M.bytes(told)})`,
       ),
     );
   }
@@ -251,9 +304,19 @@
   }
 
   const KEYS = {
-    ArrowRight: () => step(1), ArrowLeft: () => step(-1), ArrowDown: () => jumpLine(1), ArrowUp: () => jumpLine(-1), Home: () => pick(view.order[0]),
-    End: () => pick(view.order[view.order.length - 1]), "+": () => setZoom(2), "=": () => setZoom(2), "-": () => setZoom(0.5), 0: () => setZoom(0),
-    n: () => nextPin(1), N: () => nextPin(-1), Escape: () => pick(-1),
+    ArrowRight: () => step(1),
+    ArrowLeft: () => step(-1),
+    ArrowDown: () => jumpLine(1),
+    ArrowUp: () => jumpLine(-1),
+    Home: () => pick(view.order[0]),
+    End: () => pick(view.order[view.order.length - 1]),
+    "+": () => setZoom(2),
+    "=": () => setZoom(2),
+    "-": () => setZoom(0.5),
+    0: () => setZoom(0),
+    n: () => nextPin(1),
+    N: () => nextPin(-1),
+    Escape: () => pick(-1),
   };
 
   M.startMap = () => {
@@ -273,11 +336,15 @@
       repaint();
     });
     canvas().addEventListener("click", (event) => view && pick(rangeAtPoint(event.offsetX, event.offsetY)));
-    canvas().addEventListener("wheel", (event) => {
-      if (!event.ctrlKey) return; // plain scrolling stays scrolling
-      event.preventDefault();
-      setZoom(event.deltaY < 0 ? 1.5 : 1 / 1.5, event.offsetX, event.offsetY);
-    }, { passive: false });
+    canvas().addEventListener(
+      "wheel",
+      (event) => {
+        if (!event.ctrlKey) return; // plain scrolling stays scrolling
+        event.preventDefault();
+        setZoom(event.deltaY < 0 ? 1.5 : 1 / 1.5, event.offsetX, event.offsetY);
+      },
+      { passive: false },
+    );
     canvas().addEventListener("keydown", (event) => {
       if (!view || event.ctrlKey || event.metaKey || event.altKey || !Object.hasOwn(KEYS, event.key)) return;
       if (event.key === "Escape" && chosen < 0) return; // nothing to let go of here: it clears the search

@@ -11,7 +11,13 @@
   };
 
   const facts = (pairs) =>
-    M.el("dl", { class: "facts" }, pairs.filter(([, value]) => value !== null && value !== "").map(([name, value]) => [M.el("dt", { text: name }), M.el("dd", {}, value)]));
+    M.el(
+      "dl",
+      { class: "facts" },
+      pairs
+        .filter(([, value]) => value !== null && value !== "")
+        .map(([name, value]) => [M.el("dt", { text: name }), M.el("dd", {}, value)]),
+    );
 
   function age(row) {
     const device = M.device();
@@ -67,8 +73,19 @@
     const hits = M.frameHits();
     const codes = M.data.stacks[stack];
     return M.el(
-      "div", {}, M.el("h4", { text: M.t("panel.stack", { count: frames.length }) }),
-      M.el("ol", { class: "stack" }, frames.map((frame, i) => M.el("li", { class: [M.isLibrary(frame) ? "library" : "", hits && hits[codes[i]] ? "hit" : ""].join(" ").trim(), text: M.plain(frame, 1000) }))),
+      "div",
+      {},
+      M.el("h4", { text: M.t("panel.stack", { count: frames.length }) }),
+      M.el(
+        "ol",
+        { class: "stack" },
+        frames.map((frame, i) =>
+          M.el("li", {
+            class: [M.isLibrary(frame) ? "library" : "", hits && hits[codes[i]] ? "hit" : ""].join(" ").trim(),
+            text: M.plain(frame, 1000),
+          }),
+        ),
+      ),
     );
   };
 
@@ -96,7 +113,10 @@
     const { instants } = device;
     const request = instants.reference_size ? instants.reference_size[M.row()] : -1;
     const gaps = layout.tensor.reduce((sum, row) => sum + (row < 0 ? 1 : 0), 0);
-    const there = (device.pins || []).map((row) => [row, layout.tensor.indexOf(row)]).filter(([, range]) => range >= 0).slice(0, 8);
+    const there = (device.pins || [])
+      .map((row) => [row, layout.tensor.indexOf(row)])
+      .filter(([, range]) => range >= 0)
+      .slice(0, 8);
     return [
       M.el("h3", { text: M.t("panel.overview") }),
       facts([
@@ -108,8 +128,24 @@
       M.el("p", { class: "soft", text: M.t("panel.point") }),
       there.length ? M.el("h4", { text: M.t("panel.pins") }) : null,
       there.length
-        ? M.el("ul", { class: "plain-list" }, there.map(([row, range]) =>
-            M.el("li", {}, M.el("button", { type: "button", class: "link", text: M.plain(M.titleOf(row), 80), on: { click: () => M.pickRange(range) } }), " ", M.el("span", { class: "soft", text: M.bytes(device.tensors.block[row]) }))))
+        ? M.el(
+            "ul",
+            { class: "plain-list" },
+            there.map(([row, range]) =>
+              M.el(
+                "li",
+                {},
+                M.el("button", {
+                  type: "button",
+                  class: "link",
+                  text: M.plain(M.titleOf(row), 80),
+                  on: { click: () => M.pickRange(range) },
+                }),
+                " ",
+                M.el("span", { class: "soft", text: M.bytes(device.tensors.block[row]) }),
+              ),
+            ),
+          )
         : null,
     ];
   }

@@ -21,7 +21,10 @@
   const LEVELS = [
     (row) => M.word("categories", M.categoryOf(row)),
     (row) => M.moduleName(row) || M.t("tree.no-module"),
-    (row) => (M.tensorName(row) ? M.tensorName(row).slice(0, 400).replace(/\d+/g, "*") : M.place(M.device().tensors.stack?.[row] ?? -1) || M.t("tree.unnamed")),
+    (row) =>
+      M.tensorName(row)
+        ? M.tensorName(row).slice(0, 400).replace(/\d+/g, "*")
+        : M.place(M.device().tensors.stack?.[row] ?? -1) || M.t("tree.unnamed"),
   ];
 
   /** Returns [{key, rows, bytes}], most bytes first. */
@@ -55,12 +58,25 @@
     const line = (width, gap) => ({ itemStyle: { borderWidth: width, gapWidth: gap, borderColor: M.css("--card") } });
     chart.setOption(
       {
-        animation: false, tooltip: M.tooltip({ formatter: (info) => (info.data && info.data.rows ? tip(info.data) : "") }),
+        animation: false,
+        tooltip: M.tooltip({ formatter: (info) => (info.data && info.data.rows ? tip(info.data) : "") }),
         series: [
           {
-            type: "treemap", data: branches(branch.rows, path.length), roam: false, nodeClick: false, left: 0, right: 0, top: 0, bottom: 0, visibleMin: 12, childrenVisibleMin: 900,
-            animation: false, breadcrumb: { show: false }, label: { show: true, fontSize: 11.5, overflow: "truncate", position: "insideTopLeft" },
-            upperLabel: { show: true, height: 19, fontSize: 11.5, overflow: "truncate" }, levels: [line(0, 3), line(2, 2), line(1, 1), line(1, 1), line(0, 1)],
+            type: "treemap",
+            data: branches(branch.rows, path.length),
+            roam: false,
+            nodeClick: false,
+            left: 0,
+            right: 0,
+            top: 0,
+            bottom: 0,
+            visibleMin: 12,
+            childrenVisibleMin: 900,
+            animation: false,
+            breadcrumb: { show: false },
+            label: { show: true, fontSize: 11.5, overflow: "truncate", position: "insideTopLeft" },
+            upperLabel: { show: true, height: 19, fontSize: 11.5, overflow: "truncate" },
+            levels: [line(0, 3), line(2, 2), line(1, 1), line(1, 1), line(0, 1)],
           },
         ],
       },
@@ -85,15 +101,30 @@
     const names = [M.t("tree.all"), ...path];
     M.fill(
       M.$("tree-path"),
-      names.map((name, i) => [i ? M.el("span", { class: "soft", "aria-hidden": "true", text: "›" }) : null, i < last ? link(name, path.slice(0, i)) : M.el("span", { "aria-current": "true", text: M.plain(name, 80) })]),
+      names.map((name, i) => [
+        i ? M.el("span", { class: "soft", "aria-hidden": "true", text: "›" }) : null,
+        i < last ? link(name, path.slice(0, i)) : M.el("span", { "aria-current": "true", text: M.plain(name, 80) }),
+      ]),
       M.el("span", { class: "soft", text: M.bytes(shown.bytes) }),
-      inside().length ? M.el("span", { class: "apart" }) : null,
+      ways().length ? M.el("span", { class: "apart" }) : null,
       // The way in for who has no mouse, and for areas too small to hit.
-      inside().map((one) => M.el("button", { type: "button", class: "chip", text: `${M.plain(one.key, 40)} ${M.short(one.bytes)}`, on: { click: () => go([...path, one.key]) } })),
+      ways().map((one) =>
+        M.el("button", {
+          type: "button",
+          class: "chip",
+          text: `${M.plain(one.key, 40)} ${M.short(one.bytes)}`,
+          on: { click: () => go([...path, one.key]) },
+        }),
+      ),
     );
   }
 
-  const inside = () => (path.length < levels().length ? grouped(shown.rows, levels()[path.length]).filter((one) => one.rows.length > 1).slice(0, 8) : []);
+  const ways = () =>
+    path.length < levels().length
+      ? grouped(shown.rows, levels()[path.length])
+          .filter((one) => one.rows.length > 1)
+          .slice(0, 8)
+      : [];
 
   function branches(rows, level, above = path) {
     if (level >= levels().length) return leaves(rows);
@@ -118,7 +149,12 @@
 
   function sumOf(rows) {
     const { block } = M.device().tensors;
-    return node(M.t("tree.more", { count: M.count(rows.length) }), rows, rows.reduce((sum, row) => sum + block[row], 0), { paler: 0.3 });
+    return node(
+      M.t("tree.more", { count: M.count(rows.length) }),
+      rows,
+      rows.reduce((sum, row) => sum + block[row], 0),
+      { paler: 0.3 },
+    );
   }
 
   function node(name, rows, bytes, { children, path: to, paler }) {
@@ -131,13 +167,22 @@
     const ink = dim ? M.css("--ink") : DARK.has(kind) && paler < 0.2 ? "#ffffff" : "#10151b";
     const text = bytes / shown.bytes >= LABELLED ? `${M.plain(name, 90)}  ${M.short(bytes)}` : "";
     return {
-      name: M.plain(name, 90), value: bytes, rows, path: to, children, label: { formatter: () => text, color: ink }, upperLabel: { formatter: () => text, color: ink },
+      name: M.plain(name, 90),
+      value: bytes,
+      rows,
+      path: to,
+      children,
+      label: { formatter: () => text, color: ink },
+      upperLabel: { formatter: () => text, color: ink },
       itemStyle: { color: colour, borderColor: children ? colour : M.css("--card") },
     };
   }
 
   function tip({ name, rows, value }) {
-    const lines = [[M.t("panel.size"), M.bytes(value)], [M.t("tree.share"), M.percent(value, M.live().active)]];
+    const lines = [
+      [M.t("panel.size"), M.bytes(value)],
+      [M.t("tree.share"), M.percent(value, M.live().active)],
+    ];
     if (rows.length > 1) return M.tip(name, [...lines, [M.t("tree.tensors"), M.count(rows.length)]]);
     lines.push([M.t("panel.lifetime"), M.word("lifetimes", M.lifetimeOf(rows[0]))]);
     const place = M.device().tensors.stack ? M.place(M.device().tensors.stack[rows[0]]) : "";

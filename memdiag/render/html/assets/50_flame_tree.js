@@ -57,7 +57,11 @@
       root.value += value;
       for (let i = frames.length - 1; i >= 0; i--) {
         let child = node.children.get(frames[i]);
-        if (!child) node.children.set(frames[i], (child = { frame: frames[i], value: 0, own: 0, depth: node.depth + 1, parent: node, children: new Map() }));
+        if (!child)
+          node.children.set(
+            frames[i],
+            (child = { frame: frames[i], value: 0, own: 0, depth: node.depth + 1, parent: node, children: new Map() }),
+          );
         child.value += value;
         node = child;
       }
@@ -71,7 +75,10 @@
     return root;
   };
 
-  /** Returns [{node, from, to, depth}] in shares of the width, with `top` over the whole width below its ancestors; narrow ones are left out. */
+  /**
+   * Returns [{node, from, to, depth}] in shares of the width, with `top` over the whole width below its ancestors; narrow ones are left
+   * out.
+   */
   M.flameBoxes = (top, narrowest) => {
     const boxes = [];
     const above = [];

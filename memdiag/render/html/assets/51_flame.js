@@ -12,7 +12,14 @@
   let focus = -1;
   let whole = false; // with PyTorch's own frames
 
-  M.flame = () => ({ measure, total: tree ? tree.value : 0, boxes: boxes.length, zoomed: Boolean(top && top.parent), top: top ? M.frameText(top) : "", focus });
+  M.flame = () => ({
+    measure,
+    total: tree ? tree.value : 0,
+    boxes: boxes.length,
+    zoomed: Boolean(top && top.parent),
+    top: top ? M.frameText(top) : "",
+    focus,
+  });
 
   M.part("flame", ["device", "instant", "search"], (why) => {
     const offered = M.measures();
@@ -42,9 +49,20 @@
     chart.resize();
     chart.setOption(
       {
-        animation: false, grid: { left: 0, right: 0, top: 2, bottom: 2 }, xAxis: { type: "value", min: 0, max: 1, show: false }, yAxis: { type: "value", min: 0, max: depth, inverse: true, show: false },
+        animation: false,
+        grid: { left: 0, right: 0, top: 2, bottom: 2 },
+        xAxis: { type: "value", min: 0, max: 1, show: false },
+        yAxis: { type: "value", min: 0, max: depth, inverse: true, show: false },
         tooltip: M.tooltip({ formatter: (info) => tip(boxes[info.dataIndex]) }),
-        series: [{ type: "custom", animation: false, encode: { x: [0, 1], y: [2] }, data: boxes.map((box) => [box.from, box.to, box.depth]), renderItem: (params, api) => paint(params.dataIndex, api) }],
+        series: [
+          {
+            type: "custom",
+            animation: false,
+            encode: { x: [0, 1], y: [2] },
+            data: boxes.map((box) => [box.from, box.to, box.depth]),
+            renderItem: (params, api) => paint(params.dataIndex, api),
+          },
+        ],
       },
       true,
     );
@@ -74,13 +92,33 @@
     const dark = fill === "#0072b2";
     const own = node.frame === null || node.frame < 0 || (hits && !dark) || fill === M.css("--frame-library");
     const children = [
-      { type: "rect", shape: { x, y, width, height: HIGH - 2, r: 2 }, style: { fill, opacity: top.parent && boxes[index].depth < top.depth ? 0.55 : 1, stroke: index === focus ? M.css("--ink") : undefined, lineWidth: index === focus ? 2 : 0 } },
+      {
+        type: "rect",
+        shape: { x, y, width, height: HIGH - 2, r: 2 },
+        style: {
+          fill,
+          opacity: top.parent && boxes[index].depth < top.depth ? 0.55 : 1,
+          stroke: index === focus ? M.css("--ink") : undefined,
+          lineWidth: index === focus ? 2 : 0,
+        },
+      },
     ];
     if (width > 34) {
       const text = M.plain(short(M.frameText(node)), 160);
       children.push({
-        type: "text", silent: true,
-        style: { text, x: x + 5, y: y + (HIGH - 2) / 2, verticalAlign: "middle", width: width - 9, overflow: "truncate", ellipsis: "…", fill: dark ? "#fff" : own ? M.css("--ink") : "#2b1d0a", font: "12px system-ui, sans-serif" },
+        type: "text",
+        silent: true,
+        style: {
+          text,
+          x: x + 5,
+          y: y + (HIGH - 2) / 2,
+          verticalAlign: "middle",
+          width: width - 9,
+          overflow: "truncate",
+          ellipsis: "…",
+          fill: dark ? "#fff" : own ? M.css("--ink") : "#2b1d0a",
+          font: "12px system-ui, sans-serif",
+        },
       });
     }
     return { type: "group", children };
@@ -96,7 +134,10 @@
   function tip(box) {
     const { write } = M.MEASURES[measure];
     const { node } = box;
-    const lines = [[M.t("flame.value"), write(node.value)], [M.t("flame.share"), M.percent(node.value, tree.value)]];
+    const lines = [
+      [M.t("flame.value"), write(node.value)],
+      [M.t("flame.share"), M.percent(node.value, tree.value)],
+    ];
     if (node.own > 0 && node.children.length) lines.push([M.t("flame.own"), write(node.own)]);
     return M.tip(M.plain(M.frameText(node), 240), lines);
   }
@@ -104,7 +145,9 @@
   function under() {
     const { write } = M.MEASURES[measure];
     const node = focus >= 0 && boxes[focus] ? boxes[focus].node : top;
-    M.$("flame-under").textContent = tree.value ? `${M.plain(M.frameText(node), 300)}: ${write(node.value)} (${M.percent(node.value, tree.value)})` : M.t("flame.empty");
+    M.$("flame-under").textContent = tree.value
+      ? `${M.plain(M.frameText(node), 300)}: ${write(node.value)} (${M.percent(node.value, tree.value)})`
+      : M.t("flame.empty");
   }
 
   function zoomTo(index) {
@@ -129,22 +172,46 @@
   function tools() {
     M.fill(
       M.$("flame-tools"),
-      M.choice(M.t("flame.measure"), M.measures().map((name) => [name, M.t(`flame.${name}`)]), measure, (chosen) => {
-        measure = chosen;
-        rebuild();
-      }),
-      M.button(M.t("flame.pytorch"), () => { whole = !whole; rebuild(); }, { "aria-pressed": String(whole), class: `tool${whole ? " on" : ""}` }),
+      M.choice(
+        M.t("flame.measure"),
+        M.measures().map((name) => [name, M.t(`flame.${name}`)]),
+        measure,
+        (chosen) => {
+          measure = chosen;
+          rebuild();
+        },
+      ),
+      M.button(
+        M.t("flame.pytorch"),
+        () => {
+          whole = !whole;
+          rebuild();
+        },
+        { "aria-pressed": String(whole), class: `tool${whole ? " on" : ""}` },
+      ),
       M.button(M.t("flame.out"), zoomOut, { disabled: !top || !top.parent }),
-      M.button(M.t("zoom.all"), () => { top = tree; focus = -1; show(); }, { disabled: !top || !top.parent }),
+      M.button(
+        M.t("zoom.all"),
+        () => {
+          top = tree;
+          focus = -1;
+          show();
+        },
+        { disabled: !top || !top.parent },
+      ),
     );
   }
 
   function move(key) {
     const now = boxes[Math.max(focus, 0)];
-    const same = boxes.map((box, i) => [box, i]).filter(([box]) => box.depth === now.depth).sort((a, b) => a[0].from - b[0].from);
+    const same = boxes
+      .map((box, i) => [box, i])
+      .filter(([box]) => box.depth === now.depth)
+      .sort((a, b) => a[0].from - b[0].from);
     const at = same.findIndex(([box]) => box === now);
     const to = {
-      ArrowLeft: () => same[at - 1]?.[1], ArrowRight: () => same[at + 1]?.[1],
+      ArrowLeft: () => same[at - 1]?.[1],
+      ArrowRight: () => same[at + 1]?.[1],
       ArrowUp: () => boxes.findIndex((box) => box.depth === now.depth - 1 && box.from <= now.from + 1e-9 && box.to >= now.to - 1e-9),
       ArrowDown: () => boxes.findIndex((box) => box.depth === now.depth + 1 && box.from >= now.from - 1e-9 && box.to <= now.to + 1e-9),
     }[key]();

@@ -9,13 +9,25 @@
 
   const COLUMNS = [
     ["bytes", (row) => M.device().tensors.block[row], (row) => M.bytes(M.device().tensors.block[row])],
-    ["requested", (row) => M.device().tensors.requested?.[row] ?? -1, (row) => (M.device().tensors.requested ? M.bytes(M.device().tensors.requested[row]) : "")],
+    [
+      "requested",
+      (row) => M.device().tensors.requested?.[row] ?? -1,
+      (row) => (M.device().tensors.requested ? M.bytes(M.device().tensors.requested[row]) : ""),
+    ],
     ["name", (row) => M.titleOf(row), (row) => M.plain(M.titleOf(row), 140)],
     ["category", (row) => M.word("categories", M.categoryOf(row)), (row) => M.word("categories", M.categoryOf(row))],
     ["lifetime", (row) => M.word("lifetimes", M.lifetimeOf(row)), (row) => M.word("lifetimes", M.lifetimeOf(row))],
     ["module", (row) => M.moduleName(row), (row) => M.plain(M.moduleName(row), 90)],
-    ["where", (row) => M.place(M.device().tensors.stack?.[row] ?? -1), (row) => M.plain(M.place(M.device().tensors.stack?.[row] ?? -1), 90)],
-    ["age", (row) => M.event() - M.device().tensors.alloc_at[row], (row) => (M.device().tensors.alloc_at[row] < 0 ? M.t("tensors.before") : M.count(M.event() - M.device().tensors.alloc_at[row]))],
+    [
+      "where",
+      (row) => M.place(M.device().tensors.stack?.[row] ?? -1),
+      (row) => M.plain(M.place(M.device().tensors.stack?.[row] ?? -1), 90),
+    ],
+    [
+      "age",
+      (row) => M.event() - M.device().tensors.alloc_at[row],
+      (row) => (M.device().tensors.alloc_at[row] < 0 ? M.t("tensors.before") : M.count(M.event() - M.device().tensors.alloc_at[row])),
+    ],
   ];
   const NUMBERS = new Set(["bytes", "requested", "age"]);
 
@@ -47,9 +59,16 @@
     });
     const head = known.map(([key]) =>
       M.el(
-        "th", { scope: "col", class: NUMBERS.has(key) ? "num" : "", "aria-sort": order.key === key ? (order.down ? "descending" : "ascending") : "none" },
+        "th",
+        {
+          scope: "col",
+          class: NUMBERS.has(key) ? "num" : "",
+          "aria-sort": order.key === key ? (order.down ? "descending" : "ascending") : "none",
+        },
         M.el("button", {
-          type: "button", class: "sort", text: `${M.t(`tensors.${key}`)}${order.key === key ? (order.down ? " ↓" : " ↑") : ""}`,
+          type: "button",
+          class: "sort",
+          text: `${M.t(`tensors.${key}`)}${order.key === key ? (order.down ? " ↓" : " ↑") : ""}`,
           on: {
             click: () => {
               order = { key, down: order.key === key ? !order.down : NUMBERS.has(key) };
@@ -61,7 +80,8 @@
     );
     const body = rows.slice(0, shown).map((row) =>
       M.el(
-        "tr", { tabindex: "0", data: { row: String(row) }, on: { click: () => M.pickTensor(row), keydown: (event) => keys(event, row) } },
+        "tr",
+        { tabindex: "0", data: { row: String(row) }, on: { click: () => M.pickTensor(row), keydown: (event) => keys(event, row) } },
         known.map(([key, , write]) =>
           key === "lifetime" || key === "category"
             ? M.el("td", {}, M.el("i", { class: "dot", style: { background: dot(key, row) } }), write(row))
@@ -74,13 +94,24 @@
     const rest = rows.length - Math.min(shown, rows.length);
     M.fill(
       M.$("tensors-more"),
-      M.el("span", { text: M.t(M.chosen.query ? "tensors.found" : "tensors.shown", { shown: M.count(Math.min(shown, rows.length)), count: M.count(rows.length) }) }),
+      M.el("span", {
+        text: M.t(M.chosen.query ? "tensors.found" : "tensors.shown", {
+          shown: M.count(Math.min(shown, rows.length)),
+          count: M.count(rows.length),
+        }),
+      }),
       " ",
-      rest > 0 ? M.button(M.t("tensors.more", { count: M.count(Math.min(MORE, rest)) }), () => { shown += MORE; draw(); }) : null,
+      rest > 0
+        ? M.button(M.t("tensors.more", { count: M.count(Math.min(MORE, rest)) }), () => {
+            shown += MORE;
+            draw();
+          })
+        : null,
     );
   }
 
-  const dot = (key, row) => (key === "lifetime" ? M.LIFETIMES[M.data.lifetimes[M.lifetimeOf(row)]] : M.CATEGORIES[M.data.categories[M.categoryOf(row)]]) ?? "#888";
+  const dot = (key, row) =>
+    (key === "lifetime" ? M.LIFETIMES[M.data.lifetimes[M.lifetimeOf(row)]] : M.CATEGORIES[M.data.categories[M.categoryOf(row)]]) ?? "#888";
 
   function keys(event, row) {
     const line = event.currentTarget;

@@ -7,10 +7,15 @@
     const hits = all.filter(M.findingHit);
     M.fill(
       M.$("findings-lead"),
-      M.t(all.length ? "findings.lead" : "findings.none"), " ", all.length ? M.inEnglish() : null,
+      M.t(all.length ? "findings.lead" : "findings.none"),
+      " ",
+      all.length ? M.inEnglish() : null,
       M.chosen.query ? M.el("b", { text: ` ${M.t("findings.filtered", { shown: hits.length, count: all.length })}` }) : null,
     );
-    M.fill(M.$("findings-list"), hits.map((finding) => card(finding, all.indexOf(finding))));
+    M.fill(
+      M.$("findings-list"),
+      hits.map((finding) => card(finding, all.indexOf(finding))),
+    );
   });
 
   const english = (tag, text, props = {}) => M.el(tag, { lang: "en", text: M.plain(text, 4000), ...props });
@@ -19,21 +24,44 @@
     const several = M.data.devices.length > 1 && finding.device !== null && finding.device !== undefined;
     const own = M.known(`code.${finding.code}`) && M.lang !== "en" ? M.t(`code.${finding.code}`) : "";
     return M.el(
-      "article", { class: `finding ${finding.severity}`, id: `finding-${index}` },
+      "article",
+      { class: `finding ${finding.severity}`, id: `finding-${index}` },
       M.el(
-        "header", {},
-        M.badge(finding.severity), M.el("span", { class: "code-id", text: M.plain(finding.code) }),
+        "header",
+        {},
+        M.badge(finding.severity),
+        M.el("span", { class: "code-id", text: M.plain(finding.code) }),
         M.el("h3", {}, own ? M.el("span", { class: "own", text: own }) : null, english("span", finding.title)),
         several ? M.el("span", { class: "soft", text: M.t("device.number", { device: finding.device }) }) : null,
       ),
       M.el(
-        "div", { class: "finding-body" },
-        M.el("table", { class: "evidence" }, M.el("tbody", {}, finding.evidence.map(([value, what, where]) =>
-          M.el("tr", {}, english("td", value, { class: "num" }), M.el("td", {}, english("span", what), where ? english("span", ` · ${where}`, { class: "soft" }) : null))))),
+        "div",
+        { class: "finding-body" },
+        M.el(
+          "table",
+          { class: "evidence" },
+          M.el(
+            "tbody",
+            {},
+            finding.evidence.map(([value, what, where]) =>
+              M.el(
+                "tr",
+                {},
+                english("td", value, { class: "num" }),
+                M.el("td", {}, english("span", what), where ? english("span", ` · ${where}`, { class: "soft" }) : null),
+              ),
+            ),
+          ),
+        ),
         finding.fixes.length || finding.saving
-          ? M.el("div", { class: "fixes" },
-              finding.saving ? M.el("p", { class: "saving-line" }, M.el("b", { text: `${M.t("findings.saving")} ` }), english("span", finding.saving)) : null,
-              finding.fixes.map(fix))
+          ? M.el(
+              "div",
+              { class: "fixes" },
+              finding.saving
+                ? M.el("p", { class: "saving-line" }, M.el("b", { text: `${M.t("findings.saving")} ` }), english("span", finding.saving))
+                : null,
+              finding.fixes.map(fix),
+            )
           : null,
       ),
     );
@@ -41,22 +69,36 @@
 
   function fix(one) {
     return M.el(
-      "div", { class: "fix" },
-      M.el("p", { class: "fix-title" }, M.el("span", { class: "fix-mark", text: M.t("findings.fix") }), english("span", one.title), one.applicability ? english("span", ` (${one.applicability})`, { class: "soft" }) : null),
+      "div",
+      { class: "fix" },
+      M.el(
+        "p",
+        { class: "fix-title" },
+        M.el("span", { class: "fix-mark", text: M.t("findings.fix") }),
+        english("span", one.title),
+        one.applicability ? english("span", ` (${one.applicability})`, { class: "soft" }) : null,
+      ),
       one.change ? copyable(one.change) : null,
       one.caveat ? M.el("p", { class: "soft" }, M.el("b", { text: `${M.t("findings.but")} ` }), english("span", one.caveat)) : null,
     );
   }
 
   function copyable(text) {
-    const button = M.button(M.t("copy"), () => {
-      copy(text).then(() => {
-        button.textContent = M.t("copied");
-        button.classList.add("done");
-      }, () => {
-        button.textContent = M.t("copy.failed");
-      });
-    }, { "aria-label": M.t("copy.aria") });
+    const button = M.button(
+      M.t("copy"),
+      () => {
+        copy(text).then(
+          () => {
+            button.textContent = M.t("copied");
+            button.classList.add("done");
+          },
+          () => {
+            button.textContent = M.t("copy.failed");
+          },
+        );
+      },
+      { "aria-label": M.t("copy.aria") },
+    );
     return M.el("div", { class: "paste" }, M.el("code", { text: M.plain(text, 4000) }), button);
   }
 

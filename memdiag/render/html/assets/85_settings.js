@@ -5,14 +5,38 @@
   M.part("settings", ["search"], () => {
     const { facts, settings, notes } = M.data;
     const name = (key) => (M.known(`fact.${key}`) ? M.t(`fact.${key}`) : M.plain(key));
-    const list = (rows) => M.el("dl", { class: "facts wide" }, rows.map(([key, value]) => [M.el("dt", { text: key }), M.el("dd", { class: M.chosen.query && M.textHit(key, value) ? "hit" : "", text: M.plain(value, 1000) })]));
+    const list = (rows) =>
+      M.el(
+        "dl",
+        { class: "facts wide" },
+        rows.map(([key, value]) => [
+          M.el("dt", { text: key }),
+          M.el("dd", { class: M.chosen.query && M.textHit(key, value) ? "hit" : "", text: M.plain(value, 1000) }),
+        ]),
+      );
     M.fill(
       M.$("settings-body"),
-      M.el("h3", {}, M.t("settings.source"), " ", M.inEnglish()), list(facts.map(([key, value]) => [name(key), value])),
-      M.el("h3", { text: M.t("settings.allocator") }), settings.length ? list(settings.map(([key, value]) => [M.plain(key), value])) : M.el("p", { class: "soft", text: M.t("settings.none") }),
+      M.el("h3", {}, M.t("settings.source"), " ", M.inEnglish()),
+      list(facts.map(([key, value]) => [name(key), value])),
+      M.el("h3", { text: M.t("settings.allocator") }),
+      settings.length
+        ? list(settings.map(([key, value]) => [M.plain(key), value]))
+        : M.el("p", { class: "soft", text: M.t("settings.none") }),
       M.el("h3", {}, M.t("settings.notes"), " ", M.inEnglish()),
       notes.length
-        ? M.el("ul", { class: "notes" }, notes.map(([code, text]) => M.el("li", { class: M.chosen.query && M.textHit(code, text) ? "hit" : "" }, M.el("span", { class: "code-id", text: M.plain(code) }), " ", M.el("span", { lang: "en", text: M.plain(text, 2000) }))))
+        ? M.el(
+            "ul",
+            { class: "notes" },
+            notes.map(([code, text]) =>
+              M.el(
+                "li",
+                { class: M.chosen.query && M.textHit(code, text) ? "hit" : "" },
+                M.el("span", { class: "code-id", text: M.plain(code) }),
+                " ",
+                M.el("span", { lang: "en", text: M.plain(text, 2000) }),
+              ),
+            ),
+          )
         : M.el("p", { class: "soft", text: M.t("settings.no-notes") }),
     );
   });

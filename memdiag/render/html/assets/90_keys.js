@@ -6,11 +6,51 @@
   M.SECTIONS = SECTIONS;
 
   const HELP = [
-    ["help.everywhere", [["/", "help.search"], ["?", "help.help"], ["1 – 9", "help.section"], ["t", "help.theme"], ["l", "help.lang"], ["Esc", "help.escape"]]],
-    ["help.instant", [["← →", "help.one"], ["Shift ← →", "help.ten"], ["Home End", "help.ends"], ["p", "help.peak"], ["+ − 0", "help.zoom"]]],
-    ["help.map", [["← → ↑ ↓", "help.range"], ["n N", "help.pins"], ["+ − 0", "help.zoom"], [M => M.t("help.ctrl-wheel"), "help.wheel"]]],
-    ["help.flame", [["← → ↑ ↓", "help.frames"], ["Enter", "help.into"], ["Backspace", "help.out"]]],
-    ["help.table", [["↑ ↓", "help.rows"], ["Enter", "help.on-map"]]],
+    [
+      "help.everywhere",
+      [
+        ["/", "help.search"],
+        ["?", "help.help"],
+        ["1 – 9", "help.section"],
+        ["t", "help.theme"],
+        ["l", "help.lang"],
+        ["Esc", "help.escape"],
+      ],
+    ],
+    [
+      "help.instant",
+      [
+        ["← →", "help.one"],
+        ["Shift ← →", "help.ten"],
+        ["Home End", "help.ends"],
+        ["p", "help.peak"],
+        ["+ − 0", "help.zoom"],
+      ],
+    ],
+    [
+      "help.map",
+      [
+        ["← → ↑ ↓", "help.range"],
+        ["n N", "help.pins"],
+        ["+ − 0", "help.zoom"],
+        [(M) => M.t("help.ctrl-wheel"), "help.wheel"],
+      ],
+    ],
+    [
+      "help.flame",
+      [
+        ["← → ↑ ↓", "help.frames"],
+        ["Enter", "help.into"],
+        ["Backspace", "help.out"],
+      ],
+    ],
+    [
+      "help.table",
+      [
+        ["↑ ↓", "help.rows"],
+        ["Enter", "help.on-map"],
+      ],
+    ],
   ];
 
   M.help = (open) => {
@@ -19,7 +59,19 @@
     M.fill(
       M.$("help-body"),
       HELP.map(([title, keys]) =>
-        M.el("div", {}, M.el("h3", { text: M.t(title) }), M.el("dl", { class: "keys" }, keys.map(([key, does]) => [M.el("dt", {}, M.el("kbd", { text: typeof key === "string" ? key : key(M) })), M.el("dd", { text: M.t(does) })]))),
+        M.el(
+          "div",
+          {},
+          M.el("h3", { text: M.t(title) }),
+          M.el(
+            "dl",
+            { class: "keys" },
+            keys.map(([key, does]) => [
+              M.el("dt", {}, M.el("kbd", { text: typeof key === "string" ? key : key(M) })),
+              M.el("dd", { text: M.t(does) }),
+            ]),
+          ),
+        ),
       ),
     );
     box.showModal();
@@ -27,11 +79,26 @@
 
   const move = (by) => M.choose(M.row() + by);
   const EVERYWHERE = {
-    "/": () => M.$("search").focus(), "?": () => M.help(true), t: () => M.switchTheme(), l: () => M.switchLang(), p: () => M.choose(M.device().peak_instant ?? M.row()),
-    ArrowLeft: (event) => move(event.shiftKey ? -10 : -1), ArrowRight: (event) => move(event.shiftKey ? 10 : 1), "+": () => M.zoomTimeline(0.5), "=": () => M.zoomTimeline(0.5),
-    "-": () => M.zoomTimeline(2), 0: () => M.zoomTimeline(0),
+    "/": () => M.$("search").focus(),
+    "?": () => M.help(true),
+    t: () => M.switchTheme(),
+    l: () => M.switchLang(),
+    p: () => M.choose(M.device().peak_instant ?? M.row()),
+    ArrowLeft: (event) => move(event.shiftKey ? -10 : -1),
+    ArrowRight: (event) => move(event.shiftKey ? 10 : 1),
+    "+": () => M.zoomTimeline(0.5),
+    "=": () => M.zoomTimeline(0.5),
+    "-": () => M.zoomTimeline(2),
+    0: () => M.zoomTimeline(0),
   };
-  const ON_TIMELINE = { Home: () => M.choose(0), End: () => M.choose(M.device().instants.n - 1), PageUp: () => move(-50), PageDown: () => move(50), ArrowUp: () => move(1), ArrowDown: () => move(-1) };
+  const ON_TIMELINE = {
+    Home: () => M.choose(0),
+    End: () => M.choose(M.device().instants.n - 1),
+    PageUp: () => move(-50),
+    PageDown: () => move(50),
+    ArrowUp: () => move(1),
+    ArrowDown: () => move(-1),
+  };
 
   function pressed(event) {
     if (event.ctrlKey || event.metaKey || event.altKey || M.$("help").open) return;

@@ -1,4 +1,5 @@
-// Starts the page: unpacks the data, puts in the words, watches the parts; switches of language, theme and device; printing; the hook for tests.
+// Starts the page: unpacks the data, puts in the words, watches the parts; switches of language, theme and device; printing; the hook for
+// tests.
 (() => {
   "use strict";
 
@@ -20,7 +21,11 @@
     M.lang = lang;
     document.documentElement.lang = lang === "zh" ? "zh-CN" : lang;
     for (const element of document.querySelectorAll("[data-t]")) element.textContent = M.t(element.dataset.t);
-    for (const [data, attribute] of [["tTitle", "title"], ["tLabel", "aria-label"], ["tPlaceholder", "placeholder"]]) {
+    for (const [data, attribute] of [
+      ["tTitle", "title"],
+      ["tLabel", "aria-label"],
+      ["tPlaceholder", "placeholder"],
+    ]) {
       const name = data.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
       for (const element of document.querySelectorAll(`[data-${name}]`)) element.setAttribute(attribute, M.t(element.dataset[data]));
     }
@@ -29,7 +34,10 @@
     M.$("theme").setAttribute("title", M.t("theme.switch"));
     M.$("theme").setAttribute("aria-label", M.t("theme.switch"));
     M.$("help-open").setAttribute("aria-label", M.t("help.open"));
-    M.fill(M.$("sections"), M.SECTIONS.map((id) => M.el("a", { href: `#${id}`, text: M.t(`nav.${id}`) })));
+    M.fill(
+      M.$("sections"),
+      M.SECTIONS.map((id) => M.el("a", { href: `#${id}`, text: M.t(`nav.${id}`) })),
+    );
     const { source, memdiag_version: version } = M.data.report;
     M.$("file").textContent = M.plain(source.path.split(/[\\/]/).slice(-2).join("/"), 60);
     M.$("file").title = M.plain(source.path, 500);
@@ -42,7 +50,12 @@
   function devices() {
     const many = M.data.devices.length > 1;
     M.$("device-pick").hidden = !many;
-    M.fill(M.$("device"), M.data.devices.map((device, i) => M.el("option", { value: String(i), text: M.t("device.number", { device: device.device }), selected: i === M.chosen.device })));
+    M.fill(
+      M.$("device"),
+      M.data.devices.map((device, i) =>
+        M.el("option", { value: String(i), text: M.t("device.number", { device: device.device }), selected: i === M.chosen.device }),
+      ),
+    );
   }
 
   // Paper is white, and has no scroll bar: everything is drawn, in light colours, then all goes back.
@@ -64,15 +77,35 @@
   /** Returns what the page shows, for tests: a copy, to look at only. */
   function state() {
     const zoom = M.timeline();
-    return JSON.parse(JSON.stringify({
-      ready: true, lang: M.lang, theme: M.chosen.theme, dark: isDark(), device: M.device().device, instant: M.row(), event: M.event(), num_instants: M.device().instants.n,
-      peak_instant: M.device().peak_instant, tensor: M.chosen.tensor, query: M.chosen.query, found: M.found(), sums: M.sums(), map: M.map(), flame: M.flame(), tree: M.tree(), timeline: zoom,
-      drawn: M.drawn(), rows: M.tensorsShown(), findings: document.querySelectorAll("#findings-list article").length,
-    }));
+    return JSON.parse(
+      JSON.stringify({
+        ready: true,
+        lang: M.lang,
+        theme: M.chosen.theme,
+        dark: isDark(),
+        device: M.device().device,
+        instant: M.row(),
+        event: M.event(),
+        num_instants: M.device().instants.n,
+        peak_instant: M.device().peak_instant,
+        tensor: M.chosen.tensor,
+        query: M.chosen.query,
+        found: M.found(),
+        sums: M.sums(),
+        map: M.map(),
+        flame: M.flame(),
+        tree: M.tree(),
+        timeline: zoom,
+        drawn: M.drawn(),
+        rows: M.tensorsShown(),
+        findings: document.querySelectorAll("#findings-list article").length,
+      }),
+    );
   }
 
   async function start() {
-    if (!("DecompressionStream" in window)) return fail("This browser is too old for this report: it needs DecompressionStream (Chrome 80, Firefox 113, Safari 16.4, or later).");
+    if (!("DecompressionStream" in window))
+      return fail("This browser is too old for this report: it needs DecompressionStream (Chrome 80, Firefox 113, Safari 16.4, or later).");
     M.data = await M.load();
     M.$("main").hidden = false;
     if (!M.data.devices.length) {
@@ -95,7 +128,9 @@
     window.addEventListener("afterprint", fromPaper);
     window.matchMedia("print").addEventListener("change", (event) => (event.matches ? toPaper() : fromPaper()));
     M.watch();
-    Object.defineProperty(window, "memdiag", { value: Object.freeze({ state, mapPoint: (range) => M.mapPoint(range), instantPoint: (row) => M.instantPoint(row) }) });
+    Object.defineProperty(window, "memdiag", {
+      value: Object.freeze({ state, mapPoint: (range) => M.mapPoint(range), instantPoint: (row) => M.instantPoint(row) }),
+    });
     return undefined;
   }
 
