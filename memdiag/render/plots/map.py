@@ -25,7 +25,7 @@ KINDS = {
 _NAMES = 1.55  # inches: the pools, left of the rows
 _FILLED = 0.78  # of the height of a row; the rest is air
 _HIGHEST = 0.3  # inches of a row
-_MOST_SIGNS = 20  # of a line of text
+_MOST_SIGNS = 18  # of a line of text
 _LINE = 0.125  # inches of a line of text
 
 
