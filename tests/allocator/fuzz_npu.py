@@ -1,6 +1,6 @@
 """Random programs through the compiled machine and through torch_npu's own allocator: addresses, failures, counters and logs must be equal.
 
-    python tests/allocator/fuzz_npu.py --real DIR [--calls 1000000] [--seed 1] [--seconds N]
+    python tests/allocator/fuzz_npu.py --real DIR [--calls 1000000] [--seed 1] [--seconds N] [--wide]
 
 DIR (or MEMDIAG_REAL_NPU): the folder of the allocator on a stand-in runtime (see real_npu.py). Prints each program that differs, with its
 seed, and a summary; the exit status is 1 if any did.
@@ -15,18 +15,22 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from fuzz_settings import wide_conf
 from programs import Program, npu_program
 from real_npu import RAISED, Done, Worker
 from rows import COUNTERS
 
+from memdiag.allocator.conf import Conf
 from memdiag.allocator.replay import replay
-from memdiag.allocator.result import UNDEFINED, Replay
+from memdiag.allocator.result import OK, UNDEFINED, Replay
+from memdiag.errors import MemdiagError
 from memdiag.trace.schema import ACTION_CODES
 
 # Streams are ordered by where their objects lie, which changes from run to run.
@@ -46,7 +50,7 @@ def bases_of(found: Replay, addr: np.ndarray) -> np.ndarray:
 
 def difference(program: Program, truth: Done) -> str:
     """Replays one program and compares; "" where nothing differs."""
-    found = replay(program.workload(), policy(program), conf=program.conf, capacity=program.total, log=True)
+    found = replay(program.workload(), "npu", conf=program.conf, capacity=program.total, log=True)
     raised = np.flatnonzero(truth.status == RAISED)
     end = int(raised[0]) if len(raised) else len(truth.status)
     if len(raised) and (found.status[end:] != UNDEFINED).any():
@@ -84,8 +88,13 @@ def log_differs(found: Replay, truth: Done, bases: np.ndarray) -> str:
     return ""
 
 
-def policy(program: Program) -> str:
-    return "npu-expandable" if "expandable_segments:True" in program.conf else "npu"
+def is_refused(conf: str) -> bool:
+    """Whether torch_npu refuses the settings, as far as is known."""
+    try:
+        Conf.parse(conf, "npu", "2.13")
+    except MemdiagError:
+        return True
+    return False
 
 
 def main() -> int:
@@ -95,6 +104,7 @@ def main() -> int:
     parser.add_argument("--calls", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=1e9)
+    parser.add_argument("--wide", action="store_true", help="settings of every key, as in fuzz_settings.py, also such as are refused")
     args = parser.parse_args()
     if args.real is None:
         parser.error("--real DIR, or MEMDIAG_REAL_NPU")
@@ -108,8 +118,14 @@ def main() -> int:
             for _ in range(A_PROGRAM_A_WORKER):
                 chance = random.Random(seed)  # noqa: S311
                 program = npu_program(chance, chance.choice([300, 1500, 4000, 12000]), total=first.total, done=first.done)
+                if args.wide:
+                    program = replace(program, conf=wide_conf(chance, "npu", (2, 13)))
                 truth = worker.run(program)
-                said = "the process of the real allocator ended" if truth is None else difference(program, truth)
+                if args.wide and is_refused(program.conf):
+                    tally["refused"] += 1
+                    said = "" if truth is None or not (truth.status == OK).any() else "taken by the allocator, refused here"
+                else:
+                    said = "the process of the real allocator ended" if truth is None else difference(program, truth)
                 if said:
                     tally["differ"] += 1
                     print(
