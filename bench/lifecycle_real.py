@@ -45,7 +45,12 @@ HOOKS = {"lifecycle": "layer", "lifecycle-stack": "stack"}
 NO_CARD = 128 * GIB  # recordings on larger devices are of none that exists
 AT_ONCE = 8
 NUM_CALLS = 600
-TRAININGS = ("7b-s4096-b4-x4-rank0of8", "13b-s8192-b4-x4-rank0of8-recompute-full", "13b-s8192-b2-x4-rank0of16-recompute-mlp")
+TRAININGS = (
+    "7b-s4096-b4-x4-rank0of8",
+    "13b-s8192-b4-x4-rank0of8-recompute-full",
+    "13b-s8192-b2-x4-rank0of16-recompute-mlp",
+    "70b-s8192-b2-x8-rank0of32-recompute-pairs",
+)
 BROKEN = (
     ("rule a", "if (request.size < most) return candidate.size >= most;", "if (request.size < most) return false;"),
     ("rule b", "if (is_nibbled && !phases_.is_in_forward) return true;", ""),
