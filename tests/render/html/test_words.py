@@ -28,7 +28,7 @@ def test_the_same_blanks_are_filled():
 def test_every_word_that_the_page_asks_for_is_there():
     asked = set()
     for text in SCRIPTS.values():
-        asked |= set(re.findall(r'M\.t\("([\w.-]+)"', text)) | set(re.findall(r'"help\.[\w-]+"', text))
+        asked |= set(re.findall(r'M\.t\((?:\w+ \? "[\w.-]+" : )?"([\w.-]+)"', text)) | set(re.findall(r'"help\.[\w-]+"', text))
     asked |= set(re.findall(r'data-t(?:-\w+)?="([\w.-]+)"', (ASSETS / "page.html").read_text(encoding="utf-8")))
     assert len(asked) > 100
     assert {key.strip('"') for key in asked} <= set(EN)

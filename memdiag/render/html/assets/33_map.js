@@ -267,16 +267,16 @@
   }
 
   // The sums that the map must come to. They are compared in the reader's browser, with the numbers that Python counted.
+  // Profilers count all bytes of a process, but list only the tensors of their window: there the sums tell how much of it the file explains.
   function sums() {
-    return M.sums().map(([name, drawn, told]) =>
-      M.el(
-        "span",
-        { class: drawn === told ? "sum good" : "sum off", data: { sum: name } },
-        `${drawn === told ? "✓" : "≠"} ${M.t(`word.${name}`)} `,
-        M.el("b", { text: M.bytes(drawn) }),
-        drawn === told ? null : ` (${M.bytes(told)})`,
-      ),
-    );
+    const lists = !M.device().has_addresses;
+    return M.sums().map(([name, drawn, told]) => {
+      if (drawn === told) {
+        return M.el("span", { class: "sum good", data: { sum: name } }, `✓ ${M.t(`word.${name}`)} `, M.el("b", { text: M.bytes(drawn) }));
+      }
+      const text = M.t(lists ? "sums.listed" : "sums.off", { name: M.t(`word.${name}`), drawn: M.bytes(drawn), told: M.bytes(told) });
+      return M.el("span", { class: lists ? "sum" : "sum off", data: { sum: name }, text });
+    });
   }
 
   function step(by) {
