@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar
 
-from textual.binding import Binding, BindingType
-from textual.widgets import Input
+from textual import events
 
 from memdiag.screen import curve_lines, keys
 from memdiag.screen.lines import short
 from memdiag.screen.lists import TITLES, Lists
 from memdiag.screen.parts import Parts
 from memdiag.screen.pieces import Drawn, Popup
+from memdiag.screen.question import Question
 from memdiag.screen.rows import Rows
 from memdiag.screen.walk import PAN, ZOOM, Kind
 
+_ACTIONS = dict(keys.all_keys())
 _PAGE_KEPT = 1  # rows of a page that stay in sight
 
 
 class MainScreen(Parts, inherit_bindings=False):
     """Everything but the windows over it."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [Binding(key, action, show=False) for key, action in keys.all_keys()]
 
     # ----------------------------------------------------------------------------------------------------------------- time
 
@@ -216,47 +214,52 @@ class MainScreen(Parts, inherit_bindings=False):
             self._ask("event", "")
 
     def _ask(self, what: str, text: str) -> None:
-        self._asking = what
-        asked = self.query_one(Input)
-        asked.placeholder = {
-            "filter": "words that must be there; >64MiB, <1KiB; Enter keeps, Esc shows all",
-            "event": "the number of an event, 50%, step 3, peak, oom, start, end",
-        }[what]
-        asked.value = text
-        asked.cursor_position = len(text)
-        asked.disabled = False
-        self.add_class("asking")
-        self.set_focus(asked)  # at once: the next keys belong to it
+        self._asking = Question(what, text)
+        self.query_one("#keys", Drawn).again()
 
-    def on_input_changed(self, event: Input.Changed) -> None:
-        """Looks for the words while they are typed."""
-        if self._asking == "filter" and self._lists is not None and event.value != self._lists.text:
-            self._lists.text = event.value
+    def _answer(self, key: str, character: str | None) -> None:
+        """Takes a key that belongs to the question."""
+        asked = self._asking
+        if asked is None:
+            return
+        if key in {"enter", "escape", "ctrl+c"}:
+            self._asking = None
+            if asked.what == "event" and key == "enter" and self._walk is not None:
+                self._moved(self._walk.to_text(asked.text))
+            elif asked.what == "filter" and key != "enter":
+                self._look_for("")
+        elif asked.typed(key, character) and asked.what == "filter":
+            self._look_for(asked.text)
+        self.query_one("#keys", Drawn).again()
+
+    def _look_for(self, text: str) -> None:
+        if self._lists is not None and text != self._lists.text:
+            self._lists.text = text
             self._moved()
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Goes where the text says."""
-        asking = self._asking
-        self._answered()
-        if asking == "event" and self._walk is not None:
-            self._moved(self._walk.to_text(event.value))
+    async def on_key(self, event: events.Key) -> None:
+        """Does what a key does. Not by bindings: those of keys that come fast are looked up before what the keys before them did."""
+        event.stop()
+        event.prevent_default()
+        if self._asking is not None:
+            self._answer(event.key, event.character)
+        elif event.key in _ACTIONS:
+            await self.run_action(_ACTIONS[event.key])
 
-    def _answered(self) -> None:
-        self._asking = ""
-        self.remove_class("asking")
-        self.set_focus(None)
-        self.query_one(Input).disabled = True
+    def on_paste(self, event: events.Paste) -> None:
+        """Takes a pasted text for the question."""
+        event.stop()
+        if self._asking is not None:
+            self._asking.pasted(event.text)
+            if self._asking.what == "filter":
+                self._look_for(self._asking.text)
+            self.query_one("#keys", Drawn).again()
 
     def action_no_filter(self) -> None:
-        """Leaves the question, and shows all rows."""
-        if self._asking == "event":
-            self._answered()
-            return
-        self._answered()
+        """Shows all rows."""
         if self._lists is not None and self._lists.text:
-            self._lists.text = ""
-            self._moved()
-        elif self._said:
+            self._look_for("")
+        else:
             self._say("")
 
     # -------------------------------------------------------------------------------------------------------------- program

@@ -10,13 +10,13 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.screen import Screen
 from textual.timer import Timer
-from textual.widgets import Input
 
 from memdiag.findings import Report
 from memdiag.screen import keys
 from memdiag.screen.lines import DIM, STRONG, Said, folded, joined, short
 from memdiag.screen.lists import FINDINGS, TITLES, Lists
 from memdiag.screen.pieces import Drawn
+from memdiag.screen.question import Question
 from memdiag.screen.rows import Rows
 from memdiag.screen.status_lines import NUM_LINES, status
 from memdiag.screen.walk import Walk
@@ -49,9 +49,6 @@ class Parts(Screen[None], inherit_bindings=False):
     #list {{ width: 1fr; height: 100%; }}
     #side {{ width: {_SIDE:.0%}; height: 100%; padding: 0 0 0 1; display: none; }}
     Parts.beside #side {{ display: block; }}
-    #ask {{ display: none; height: 1; border: none; padding: 0 1; background: $panel; }}
-    Parts.asking #ask {{ display: block; }}
-    Parts.asking #keys {{ display: none; }}
     """
 
     AUTO_FOCUS = ""
@@ -65,7 +62,7 @@ class Parts(Screen[None], inherit_bindings=False):
         self._busy = "reading …"
         self._said = ""
         self._waiting: Timer | None = None
-        self._asking = ""
+        self._asking: Question | None = None
         self._number = 0
 
     def compose(self) -> ComposeResult:
@@ -78,8 +75,6 @@ class Parts(Screen[None], inherit_bindings=False):
             yield Rows(Said([Text()]), "list")
             yield Drawn(self._side, "side")
         yield Drawn(self._keys, "keys")
-        # Disabled as long as nothing is asked: it would take the keys.
-        yield Input(id="ask", select_on_focus=False, disabled=True)
 
     @property
     def viewer(self) -> Viewer:
@@ -175,6 +170,8 @@ class Parts(Screen[None], inherit_bindings=False):
         return folded(text, width - 1)[:height] if text is not None else []
 
     def _keys(self, width: int, _: int) -> list[Text]:
+        if self._asking is not None:
+            return [self._asking.line(width)]
         line = Text(" ", no_wrap=True)
         for words, _action in keys.bottom_line(width - 1):
             key, what = words.split(" ", 1)

@@ -7,6 +7,8 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+from textual import events
+
 import memdiag
 from memdiag.errors import MemdiagError
 from memdiag.screen.app import Viewer
@@ -119,6 +121,28 @@ def test_a_filter_is_typed_and_given_up():
         await pilot.press("g", "q", "escape")  # a letter in a question is no key
         assert main._walk.at == 1204
         assert pilot.app.is_running
+
+    run(viewer(), play)
+
+
+def test_keys_that_come_at_once_all_arrive():
+    """As over a slow line, or pasted: none is waited for before the next is sent."""
+    keys = ["g", *"1204", "enter", "slash", *"adam", "backspace", "enter", "3", "i", "4", "g", *"rubbish", "escape"]
+
+    async def play(pilot):
+        for key in keys:
+            pilot.app.post_message(events.Key(key, key if len(key) == 1 else "/" if key == "slash" else None))
+        for _ in range(5):
+            await pilot.pause()
+        main = pilot.app.main
+        assert (main._walk.at, main._lists.text, main._number) == (1204, "ada", MAP)
+        assert main._walk.here.calls.inverted
+        pilot.app.post_message(events.Key("slash", "/"))
+        await pilot.pause()
+        main.post_message(events.Paste(" >1MiB\n"))
+        await pilot.pause()
+        assert main._lists.text == "ada>1MiB"
+        assert "filter: ada>1MiB" in screen_text(pilot.app)[-1]
 
     run(viewer(), play)
 

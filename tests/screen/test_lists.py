@@ -15,6 +15,7 @@ from memdiag.findings import Evidence, Finding, Fix
 from memdiag.screen import curve_lines, keys
 from memdiag.screen.lines import HELD, cell, fitted, folded, joined, short
 from memdiag.screen.lists import ABOUT, CALLS, FINDINGS, MAP, TENSORS, TITLES, Lists
+from memdiag.screen.question import HINTS, Question
 from memdiag.screen.status_lines import NUM_LINES, status
 from memdiag.screen.walk import Walk
 from memdiag.trace.stacks import Frame, Stacks
@@ -309,6 +310,20 @@ def test_the_bottom_line_fits(width):
     assert sum(len(words) + 2 for words, _ in line) - 2 <= width
     if width >= 40:
         assert {"q quit", "? help"} <= {words for words, _ in line}
+
+
+def test_an_answer_is_typed():
+    asked = Question("event")
+    assert HINTS["event"][:20] in asked.line(80).plain
+    for key, character in (("1", "1"), ("space", " "), ("2", "2"), ("left", None), ("backspace", "\x7f"), ("3", "3"), ("ctrl+w", "\x17")):
+        asked.typed(key, character)
+    assert asked.text == "1"
+    asked.pasted("a\x1b[31m \n" * 500)
+    assert asked.line(40).cell_len <= 40
+    assert asked.line(40).plain.isprintable()
+    assert asked.typed("ctrl+u", "\x15")
+    assert asked.text == ""
+    assert not asked.typed("backspace", None)
 
 
 def test_no_key_does_two_things():

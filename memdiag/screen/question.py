@@ -1,0 +1,53 @@
+"""A question in the line at the bottom: what is typed, as it is typed.
+
+An own one: keys that come faster than the screen is drawn (over a slow line, or pasted) must all arrive, in their order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rich.text import Text
+
+from memdiag.screen.lines import DIM, STRONG, short
+
+_LONGEST = 200
+HINTS = {
+    "filter": "words that must be there; >64MiB, <1KiB; Enter keeps, Esc shows all",
+    "event": "the number of an event, 50%, step 3, peak, oom, start, end",
+}
+
+
+@dataclass
+class Question:
+    """What is asked for (a key of ``HINTS``) and the answer so far."""
+
+    what: str
+    text: str = ""
+
+    def typed(self, key: str, character: str | None) -> bool:
+        """Takes a key; returns whether the answer is another now."""
+        before = self.text
+        if key in {"backspace", "ctrl+h", "delete"}:
+            self.text = self.text[:-1]
+        elif key == "ctrl+u":
+            self.text = ""
+        elif key == "ctrl+w":
+            self.text = self.text.rstrip().rpartition(" ")[0]
+        elif character is not None and character.isprintable():
+            self.text = (self.text + character)[:_LONGEST]
+        return self.text != before
+
+    def pasted(self, text: str) -> None:
+        """Takes a text."""
+        self.text = (self.text + " ".join(text.split()))[:_LONGEST]
+
+    def line(self, width: int) -> Text:
+        """Returns the line: of a long answer its end."""
+        line = Text(f" {self.what}: ", style=STRONG, no_wrap=True)
+        shown = short(self.text)[-max(width - line.cell_len - 2, 1) :]
+        line.append(shown, "not bold").append(" ", "reverse")
+        if not self.text:
+            line.append(f" {HINTS[self.what]}", f"not bold {DIM}")
+        line.truncate(width, overflow="ellipsis")
+        return line
