@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, redirect_stdout
+from pathlib import Path
 from typing import Any
 
 from memdiag.errors import MemdiagError
@@ -36,9 +38,18 @@ class OnRay:
             raise MemdiagError("--engine ray needs Ray, which is not installed", "pip install 'memdiag[fleet]'") from None
         self._ray: Any = ray
         self._is_own = not ray.is_initialized()
+        self._quiet = ExitStack()
+        # Ray prints on stdout when a worker dies; that is for data, and a file that it was to blame for is told of anyway.
+        nowhere = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - the stack closes it
+        self._quiet.enter_context(nowhere)
+        self._quiet.enter_context(redirect_stdout(nowhere))
         if self._is_own:
-            os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-            self._connect(address, workers)
+            os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # as it will be; without it Ray warns of that
+            try:
+                self._connect(address, workers)
+            except BaseException:
+                self._quiet.close()
+                raise
         self.workers = workers or max(int(self._ray.cluster_resources().get("CPU", 1)), 1)
 
     def _connect(self, address: str | None, workers: int | None) -> None:
@@ -90,3 +101,4 @@ class OnRay:
         """Leaves the cluster; one that was started for the while ends."""
         if self._is_own:
             self._ray.shutdown()
+        self._quiet.close()

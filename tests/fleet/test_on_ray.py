@@ -19,7 +19,7 @@ def test_without_ray_it_says_what_to_install(monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_the_same_results_as_here(goldens, tmp_path):
+def test_the_same_results_as_here(goldens, tmp_path, capsys):
     pytest.importorskip("ray")
     names = ("cuda-2.13.0-recorded", "cuda-2.13.0-oom", "npu-2.13.0-recorded")
     (tmp_path / "broken.pkl").write_bytes(b"nonsense")
@@ -28,7 +28,10 @@ def test_the_same_results_as_here(goldens, tmp_path):
     engine = OnRay(workers=1)
     try:
         there = dict(engine.map(tasks))
+        print("what Ray has to say while it works")
     finally:
         engine.close()
+    print("data")
+    assert capsys.readouterr().out == "data\n"
     assert there == dict(Local(workers=1).map(tasks))
     assert "error" in there[3]
