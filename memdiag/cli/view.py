@@ -48,6 +48,7 @@ def view(
 
     path = choose_trace(trace)
     with busy("loading memdiag …"):
+        from memdiag.redaction import is_on, redact_path
         from memdiag.render.text import plain
         from memdiag.screen.app import Viewer
 
@@ -61,7 +62,8 @@ def view(
 
         return build_report(found, at="peak" if isinstance(moment, int) else moment, replay=not no_replay)
 
-    viewer = Viewer(plain(path, 60), read, diagnose, at=moment, device=device)
+    title = redact_path(str(path)) if is_on() else str(path)
+    viewer = Viewer(plain(title, 60), read, diagnose, at=moment, device=device)
     viewer.run()
     if viewer.failure is not None:
         raise viewer.failure

@@ -9,7 +9,7 @@ from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 from textual import events
-from textual.geometry import Region, Size
+from textual.geometry import Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
@@ -138,7 +138,3 @@ class Rows(ScrollView):
 
     def _measure(self) -> None:
         self.virtual_size = Size(max(self.size.width, 1), len(self.lines) + self._num_heads)
-
-    def refresh_all(self) -> None:
-        """Draws all lines anew."""
-        self.refresh(Region(0, 0, self.size.width, self.size.height))
