@@ -40,14 +40,20 @@ def screen_text(app):
     return [strip.text for strip in app.screen._compositor.render_strips()]
 
 
+async def until(pilot, condition):
+    """Waits for what messages on their way will bring about, however slow the machine."""
+    while not condition():
+        await pilot.pause(0.01)
+    await pilot.pause()
+
+
 def run(app, play, size=SMALL):
     """Runs the app and, as soon as the trace and its report are there, ``play(pilot)``."""
 
     async def scene():
         async with app.run_test(size=size) as pilot:
             await asyncio.to_thread(app.work.join)
-            await pilot.pause()
-            await pilot.pause()
+            await until(pilot, lambda: app.failure is not None or not app.main._busy)
             return await play(pilot)
 
     return asyncio.run(scene())
@@ -132,16 +138,13 @@ def test_keys_that_come_at_once_all_arrive():
     async def play(pilot):
         for key in keys:
             pilot.app.post_message(events.Key(key, key if len(key) == 1 else "/" if key == "slash" else None))
-        for _ in range(5):
-            await pilot.pause()
         main = pilot.app.main
-        assert (main._walk.at, main._lists.text, main._number) == (1204, "ada", MAP)
+        await until(pilot, lambda: main._number == MAP and main._asking is None)
+        assert (main._walk.at, main._lists.text) == (1204, "ada")
         assert main._walk.here.calls.inverted
-        pilot.app.post_message(events.Key("slash", "/"))
-        await pilot.pause()
+        await pilot.press("slash")
         main.post_message(events.Paste(" >1MiB\n"))
-        await pilot.pause()
-        assert main._lists.text == "ada>1MiB"
+        await until(pilot, lambda: main._lists.text == "ada>1MiB")
         assert "filter: ada>1MiB" in screen_text(pilot.app)[-1]
 
     run(viewer(), play)
@@ -205,8 +208,7 @@ def test_the_mouse_does_the_same():
         await pilot.press("escape")
         place = screen_text(pilot.app)[-1].index("? help")
         await pilot.click("#keys", offset=(place, 0))
-        await pilot.pause()
-        assert isinstance(pilot.app.screen, Popup)
+        await until(pilot, lambda: isinstance(pilot.app.screen, Popup))
 
     run(viewer(), play)
 
