@@ -11,7 +11,7 @@ import ctypes
 import functools
 from typing import Any
 
-_WHAT, _WHOSE = b"inductor, the code generator of torch.compile,", b"it needs CANN's compiler"
+_WHAT, _WHOSE = b"inductor, torch.compile's default", b"CANN's compiler"
 _WAYS = (
     "the phantom NPU cannot imitate what inductor, the default backend of torch.compile, makes of a program: "
     "its kernels come from CANN's compiler. Run with TORCH_COMPILE_DISABLE=1, which leaves the program as it is, uncompiled; "
