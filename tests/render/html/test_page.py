@@ -93,6 +93,15 @@ def test_every_section_is_drawn_when_it_is_shown(shown, report):
     assert shown.page.locator("#headline .badge").inner_text() == "warning"
 
 
+def test_what_to_do_first_leads_to_its_finding(shown):
+    shown.show("summary")
+    shown.page.locator("#todo a").first.click()
+    shown.until("state().drawn.includes('findings') && scrollY > 0")
+    number = shown.page.locator("#todo a").first.get_attribute("href")
+    assert shown.page.locator(number).is_visible()
+    assert shown.page.evaluate(f"document.querySelector('{number}').getBoundingClientRect().top") < 900
+
+
 def test_a_click_on_the_peak_shows_a_map_that_adds_up(shown, trace):
     device, event, there = at_peak(trace)
     shown.show("timeline")

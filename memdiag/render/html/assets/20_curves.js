@@ -8,7 +8,8 @@
     ["allocated", "--curve-allocated"],
     ["requested", "--curve-requested"],
   ];
-  const MOST_SPANS = 3000; // phases drawn at once; narrower ones than a pixel are left out
+  const MOST_SPANS = 20_000; // phases at once: of more, the longest ones; narrower ones than a pixel are not drawn
+  const NEAR = 1.5; // the capacity of the device is drawn where it is at most so many times the peak
 
   M.time = { axis: "event" }; // "event" or "time": what the horizontal axis counts
   const xOf = (table, i) => (M.time.axis === "time" ? (table.time_us[i] - origin()) / 1e6 : table.event[i]);
@@ -79,8 +80,7 @@
     const data = [];
     const at = (event) => (M.time.axis === "time" ? timeOf(event) : event);
     for (let i = 0; i < spans.n; i++) if (spans.phase[i] > 0) data.push([at(spans.start[i]), at(spans.end[i]), spans.phase[i]]);
-    const step = Math.ceil(data.length / MOST_SPANS) || 1;
-    const kept = step > 1 ? data.filter((_, i) => i % step === 0) : data;
+    const kept = data.length > MOST_SPANS ? data.sort((a, b) => b[1] - b[0] - (a[1] - a[0])).slice(0, MOST_SPANS) : data;
     return {
       id: "phases",
       type: "custom",
@@ -193,11 +193,12 @@
     ];
     out[1].z = 12; // a failure is never hidden by the mark of the peak
     if (device.peak_instant !== null && device.peak_instant !== undefined) {
+      const last = xOf(instants, device.peak_instant) > 0.94 * xMax(); // no room to the right of it
       out.push({
         ...mark("peak", "circle", 9, M.css("--ink"), [yAt(instants.event[device.peak_instant])]),
         label: {
           show: true,
-          position: [8, -15],
+          position: last ? [-32, -15] : [8, -15],
           formatter: () => M.t("timeline.peak"),
           color: M.css("--ink"),
           fontWeight: 600,
@@ -205,8 +206,40 @@
         },
       });
     }
+    const capacity = M.time.capacity();
+    if (capacity) {
+      out.push({
+        id: "capacity",
+        name: "capacity",
+        type: "line",
+        data: [],
+        xAxisIndex: 0,
+        yAxisIndex: 0,
+        z: 7,
+        markLine: {
+          silent: true,
+          animation: false,
+          symbol: "none",
+          data: [{ yAxis: capacity }],
+          lineStyle: { color: M.css("--critical"), type: [6, 4], width: 1.2 },
+          label: {
+            formatter: () => M.t("timeline.capacity", { capacity: M.short(capacity) }),
+            position: "insideStartTop",
+            color: M.css("--critical"),
+            fontSize: 11,
+          },
+        },
+      });
+    }
     return out;
   }
+
+  /** Returns the bytes of the device where they are near enough to what was used to be drawn, else 0. */
+  M.time.capacity = () => {
+    const { capacity_bytes: capacity, curve } = M.device();
+    const most = (curve.reserved ?? curve.allocated).reduce((a, b) => Math.max(a, b), 0);
+    return capacity && capacity <= NEAR * most ? capacity : 0;
+  };
 
   function axes(max) {
     const shared = {

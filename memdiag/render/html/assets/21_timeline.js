@@ -27,10 +27,8 @@
     if (!M.device().has_time) M.time.axis = "event";
     const chart = M.chart("timeline-chart");
     const { curve } = M.device();
-    const max = (curve.reserved ?? curve.allocated).reduce(
-      (most, value) => Math.max(most, value),
-      curve.active ? curve.active.reduce((a, b) => Math.max(a, b), 1) : 1,
-    );
+    const top = (values) => (values ? values.reduce((most, value) => Math.max(most, value), 1) : 1);
+    const max = Math.max(top(curve.reserved), top(curve.allocated), top(curve.active), M.time.capacity() / 1.06);
     const left = 66;
     chart.setOption(
       {
