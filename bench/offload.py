@@ -1,8 +1,9 @@
 """ResNet-50 with 512 images on a card of 32 GB that is not there: does it fit, and what moving does for it: reports/offload.md.
 
-    python bench/offload.py --python VENV/bin/python
+    python bench/offload.py --python VENV/bin/python [--times TRACE…]
 
-The Python is one with a CUDA build of torch and torchvision; no card is needed. The length of a step is given, not measured.
+The Python is one with a CUDA build of torch and torchvision; no card is needed. The length of a step is given, not measured. --times: how
+long plans for these traces take, beside replays of the same traces; without --python only that part of the report is made anew.
 """
 
 from __future__ import annotations
@@ -12,10 +13,20 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from memdiag.allocator.offload.settings import OffloadSettings
+from memdiag.analyzers.offloading import anew, make_plan
+from memdiag.analyzers.simulation import Subject, predict
+from memdiag.sources import load
+
 ROOT = Path(__file__).parents[1]
+REPORT = ROOT / "reports" / "offload.md"
+TIMES = "\n## How long a plan takes\n"
 PROGRAM = ROOT / "bench" / "programs" / "resnet50.py"
 CARD, LARGE = "cuda:v100-32g", "cuda:v100-32g,capacity=80GiB"
 LIMIT = "30GB"
@@ -39,17 +50,72 @@ RUNS = (
 def main() -> None:
     """Records, simulates, writes the report."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--python", required=True, help="with a CUDA build of torch, and torchvision")
+    options.add_argument("--python", help="with a CUDA build of torch, and torchvision")
     options.add_argument("--batch", default="512")
+    options.add_argument("--times", type=Path, nargs="*", default=[], help="traces with marks, of 100,000 events or so")
     given = options.parse_args()
+    told, _, times = REPORT.read_text(encoding="utf-8").partition(TIMES) if REPORT.exists() else ("", "", "")
+    if given.python:
+        told = _resnet(given.python, given.batch)
+    if given.times:
+        times = _times(given.times)
+    report = told + (TIMES + times if times else "")
+    REPORT.write_text(report, encoding="utf-8")
+    print(report)
+
+
+def _resnet(python: str, batch: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
-        small = _record(Path(folder) / "small", CARD, given.python, given.batch)
-        large = _record(Path(folder) / "large", LARGE, given.python, given.batch)
+        small = _record(Path(folder) / "small", CARD, python, batch)
+        large = _record(Path(folder) / "large", LARGE, python, batch)
         plain = {name: _simulate(run)["results"][0] for name, run in (("small", small), ("large", large))}
         moved = [(name, _simulate(large, "--policy", "offload", "--max-device-memory", LIMIT, *more)["results"][0]) for name, more in RUNS]
-    report = _report(given.batch, plain, moved)
-    (ROOT / "reports" / "offload.md").write_text(report, encoding="utf-8")
-    print(report)
+    return _report(batch, plain, moved)
+
+
+def _times(traces: list[Path]) -> str:
+    """Returns the table of how long plans take."""
+    lines = [
+        "",
+        "    python bench/offload.py --times TRACE…",
+        "",
+        "Processor time, the least of some runs (three of a plan), with the trace in memory and the code compiled. A replay: as",
+        "`memdiag simulate` makes one, with its events, its split and its peaks; beside it the compiled loop alone. Budgets are shares of",
+        "the reserved peak without moves. Where the link cannot carry enough in a step, hundreds of waits are tried one after the other:",
+        "those are the long ones.",
+        "",
+        "| trace | events | step | budget | fits | plan | replay | plan, in replays | the loop alone | plan, in loops |",
+        "|---|--:|--:|--:|---|--:|--:|--:|--:|--:|",
+    ]
+    for path in traces:
+        trace = load(path)
+        name = path.parent.name if path.stem.startswith("rank") else path.stem
+        subject = anew(Subject.of(trace, trace.devices[0]))
+        own = replace(subject.recorded, capacity_bytes=None)
+        peak = int(subject.replay(own, log=False).reserved.max())
+        loop = _least(lambda subject=subject, own=own: subject.replay(own, log=False), 15)
+        replay = _least(lambda subject=subject, own=own: predict(subject, own), 5)
+        for seconds in (1.5, 6.0):
+            for share in (0.95, 0.9, 0.8, 0.7, 0.6):
+                settings = replace(OffloadSettings(), max_device_memory=int(peak * share), step_seconds=seconds)
+                fits = make_plan(subject, own, settings).fits
+                plan = _least(lambda subject=subject, own=own, settings=settings: make_plan(subject, own, settings), 3)
+                cells = (name, f"{trace.num_events:,}", f"{seconds} s", f"{share:.0%}",
+                         "yes" if fits else "no", f"{plan:.2f} s", f"{replay:.3f} s", f"{plan / replay:.1f}", f"{loop:.3f} s",
+                         f"{plan / loop:.0f}")  # fmt: skip
+                lines.append(f"| {' | '.join(cells)} |")
+                print(lines[-1], flush=True)
+    return "\n".join(lines) + "\n"
+
+
+def _least(work: Callable[[], object], times: int) -> float:
+    """Seconds of processor time."""
+    found = []
+    for _ in range(times):
+        begin = time.process_time()
+        work()
+        found.append(time.process_time() - begin)
+    return min(found)
 
 
 def _record(folder: Path, device: str, python: str, batch: str) -> Path:

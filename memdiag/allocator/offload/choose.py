@@ -13,7 +13,7 @@ import numpy as np
 
 from memdiag.allocator.offload.clock import Clock
 from memdiag.allocator.offload.host import peak_of
-from memdiag.allocator.offload.schedule import CPU, DISK, Moves, copy_seconds, schedule
+from memdiag.allocator.offload.schedule import CPU, DISK, Copies, Moves, copy_seconds, schedule
 from memdiag.allocator.offload.settings import OffloadSettings
 from memdiag.allocator.offload.windows import PARAMETER, STATE, Windows
 from memdiag.trace.schema import CATEGORIES
@@ -144,6 +144,8 @@ def _with_waiting(
     rows = np.flatnonzero(chosen)
     moves = _spill(windows, schedule(windows, rows, place[rows], clock, settings), place, clock, settings)
     rows, stalled = moves.window, 0.0
+    copies = Copies.of(windows, rows, place[rows], clock, settings)
+    begin, end, size = copies.begin, copies.end, windows.device_bytes[rows]
     hold = np.zeros(len(rows), np.int64)
     for _ in range(_WAITS):
         left = load - _gone(moves, windows, len(load))
@@ -151,9 +153,9 @@ def _with_waiting(
         excess = int(left[at]) - target
         if excess <= 0:
             break
-        going = np.flatnonzero((moves.out_at > at) & (windows.begin[rows] <= at))
+        going = np.flatnonzero((moves.out_at > at) & (begin <= at))
         going = going[np.argsort(moves.out_end[going], kind="stable")]
-        enough = int(np.searchsorted(np.cumsum(windows.device_bytes[rows[going]]), excess))
+        enough = int(np.searchsorted(np.cumsum(size[going]), excess))
         if enough < len(going):
             wait = float(moves.out_end[going[enough]] - clock.seconds[at])
             seconds = clock.seconds.copy()
@@ -161,13 +163,13 @@ def _with_waiting(
             stalled += max(wait, 0.0)
             clock = replace(clock, seconds=seconds)
         else:  # nothing is on its way: what has come back early may come later
-            early = np.flatnonzero((moves.back_at <= at) & (windows.end[rows] > at) & (hold <= at))
+            early = np.flatnonzero((moves.back_at <= at) & (end > at) & (hold <= at))
             if not len(early):
                 break
-            early = early[np.argsort(-windows.end[rows[early]], kind="stable")]
-            enough = int(np.searchsorted(np.cumsum(windows.device_bytes[rows[early]]), excess)) + 1
+            early = early[np.argsort(-end[early], kind="stable")]
+            enough = int(np.searchsorted(np.cumsum(size[early]), excess)) + 1
             hold[early[:enough]] = at + 1
-        moves = schedule(windows, rows, place[rows], clock, settings, hold=hold)
+        moves = copies.laid_out(clock, hold=hold)
     return _account(windows, moves, load, settings, clock, stalled, target)
 
 

@@ -62,8 +62,62 @@ def copy_seconds(size: Array, place: Array, settings: OffloadSettings) -> tuple[
     return np.where(on_disk, join(away, to_disk), away), np.where(on_disk, join(back, from_disk), back)
 
 
-def schedule(windows: Windows, rows: Array, place: Array, clock: Clock, settings: OffloadSettings, *, on_demand: bool = False,
-             hold: Array | None = None) -> Moves:  # fmt: skip
+@dataclass(frozen=True)
+class Copies:
+    """What is to be copied, whenever that is: one numpy array a column.
+
+    Attributes:
+        window, place: As in ``Moves``.
+        begin, end: Events from which and until which each is not needed.
+        away, back: Seconds of its copies.
+        by_begin, by_end: Rows, the first ``begin`` first, and the last ``end`` first.
+        is_pinned: The program goes on while they run.
+    """
+
+    window: Array
+    place: Array
+    begin: Array
+    end: Array
+    away: Array
+    back: Array
+    by_begin: Array
+    by_end: Array
+    is_pinned: bool
+
+    @classmethod
+    def of(cls, windows: Windows, rows: Array, place: Array, clock: Clock, settings: OffloadSettings) -> Copies:
+        """Returns those of the chosen windows (``rows``), each to its ``place``."""
+        begin, end = windows.begin[rows], windows.end[rows]
+        away, back = copy_seconds(windows.copy_bytes[rows], place, settings)
+        if not clock.is_known:
+            away, back = np.zeros_like(away), np.zeros_like(back)
+        orders = np.argsort(begin, kind="stable"), np.argsort(-end, kind="stable")
+        return cls(rows, place, begin, end, away, back, *orders, settings.enable_pinned_mem)
+
+    def laid_out(self, clock: Clock, *, on_demand: bool = False, hold: Array | None = None) -> Moves:
+        """Returns when they run.
+
+        Args:
+            clock: Times of events.
+            on_demand: Nothing is fetched before it is needed.
+            hold: Events before which each may not come back; None: there are none.
+        """
+        num_events = len(clock.seconds) - 1
+        never = self.end >= num_events
+        not_held = np.zeros(len(self.window), np.int64) if hold is None else hold
+        out_begin, out_end, back_begin, back_end, out_at, back_at = lay_out(
+            clock.seconds, self.begin, self.end, self.away, self.back, not_held, self.by_begin, self.by_end, on_demand
+        )
+        wait = np.where(never, 0.0, np.maximum(back_end - clock.seconds[self.end], 0.0))
+        if not self.is_pinned:  # such a copy is made by the host: the program stands still for both
+            wait = self.away + np.where(never, 0.0, np.maximum(wait, self.back))
+        if not clock.is_known:
+            back_at = np.where(never, num_events, self.end)
+            out_at = np.minimum(self.begin, back_at)
+        return Moves(self.window, self.place, out_begin, out_end, back_begin, back_end, out_at, back_at, wait)
+
+
+def schedule(windows: Windows, rows: Array, place: Array, clock: Clock, settings: OffloadSettings, *, on_demand: bool = False) -> Moves:
     """Returns when the chosen windows are used.
 
     Args:
@@ -73,23 +127,5 @@ def schedule(windows: Windows, rows: Array, place: Array, clock: Clock, settings
         clock: Times of events.
         settings: Rates of copies.
         on_demand: Nothing is fetched before it is needed.
-        hold: Events before which each may not come back; None: there are none.
     """
-    begin, end = windows.begin[rows], windows.end[rows]
-    num_events = len(clock.seconds) - 1
-    never = end >= num_events
-    away, back = copy_seconds(windows.copy_bytes[rows], place, settings)
-    if not clock.is_known:
-        away, back = np.zeros_like(away), np.zeros_like(back)
-    by_begin, by_end = np.argsort(begin, kind="stable"), np.argsort(-end, kind="stable")
-    not_held = np.zeros(len(rows), np.int64) if hold is None else hold
-    out_begin, out_end, back_begin, back_end, out_at, back_at = lay_out(
-        clock.seconds, begin, end, away, back, not_held, by_begin, by_end, on_demand
-    )
-    wait = np.where(never, 0.0, np.maximum(back_end - clock.seconds[end], 0.0))
-    if not settings.enable_pinned_mem:  # such a copy is made by the host: the program stands still for both
-        wait = away + np.where(never, 0.0, np.maximum(wait, back))
-    if not clock.is_known:
-        back_at = np.where(never, num_events, end)
-        out_at = np.minimum(begin, back_at)
-    return Moves(rows, place, out_begin, out_end, back_begin, back_end, out_at, back_at, wait)
+    return Copies.of(windows, rows, place, clock, settings).laid_out(clock, on_demand=on_demand)
