@@ -63,6 +63,8 @@ def peaks(trace: Path, backend: str) -> list[int]:
 def lines(folder: Path, device: str, only: str) -> Iterator[str]:
     """Yields the part of the report about the recordings of one device."""
     rows = [row for row in read_back(folder) if row.fits and only in row.job.name]
+    if not rows:
+        return
     with ThreadPoolExecutor(2) as pool:
         found = list(pool.map(lambda row: peaks(folder / row.job.name, device.partition(":")[0]), rows))
     yield from ("", f"## {device}", "")
