@@ -105,7 +105,7 @@
 
   async function start() {
     if (!("DecompressionStream" in window))
-      return fail("This browser is too old for this report: it needs DecompressionStream (Chrome 80, Firefox 113, Safari 16.4, or later).");
+      return fail("This browser is too old for this report: it needs DecompressionStream (Chrome 93, Firefox 113, Safari 16.4, or later).");
     M.data = await M.load();
     M.$("main").hidden = false;
     if (!M.data.devices.length) {
