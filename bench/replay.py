@@ -1,4 +1,4 @@
-"""Times the replay engine against PyTorch's own allocator on the same calls, in turns, and how long its first and later starts take.
+"""Times the replay engine against PyTorch's own allocator on the same calls, in turns, its first and later starts, and ``memdiag tune``.
 
     python bench/replay.py --real DIR TRACE… [--conf ''] [--rounds 7]
 
@@ -30,6 +30,7 @@ from memdiag.cli.loading import read_trace
 from memdiag.units import GIB
 
 TARGET, START_TARGET = 1.5, 1.5
+TUNED_SETTINGS, TUNE_TARGET = 200, 250  # so many settings within so many replays
 ROOT = Path(__file__).parents[1]
 CALL = np.dtype([("op", "<i4"), ("stream", "<i4"), ("id", "<i8"), ("size", "<i8")])
 REAL_OPS = {ALLOC: 0, FREE: 1, EMPTY_CACHE: 2}
@@ -123,6 +124,21 @@ def starts(runs: int) -> tuple[float, list[Contender]]:
     return first, contenders
 
 
+def tuned(path: Path) -> tuple[int, float, float]:
+    """How many settings ``memdiag tune`` tried on a trace, in how many seconds (on all cores), and how long one replay of it takes."""
+    trace = read_trace(path)
+    work = workload_of(trace, max(trace.devices, key=lambda device: device.num_events))
+    once = []
+    for _ in range(5):
+        begin = time.perf_counter()
+        replay(work, "caching", capacity=work.capacity_bytes)
+        once.append(time.perf_counter() - begin)
+    command = [sys.executable, "-c", "from memdiag.cli.main import main; main()", "tune", path, "--json", "--budget-seconds", "600"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    search = json.loads(done.stdout)["search"]
+    return int(search["num_settings"]), float(search["seconds"]), min(once)
+
+
 def main() -> None:
     """Measures and writes the report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -136,6 +152,8 @@ def main() -> None:
     here = Machine.here()
     races = race(args.real, args.traces, args.conf or ["", "expandable_segments:True"], args.total, args.rounds)
     first, contenders = starts(args.rounds)
+    num_tried, tune_s, once_s = tuned(args.traces[0])
+    tune_ratio = tune_s / num_tried * TUNED_SETTINGS / once_s
     rows = [
         [f"{one.name}, {one.conf or 'defaults'}", f"{one.num_calls:,}", f"{one.num_calls / min(one.real) / 1e6:.2f}",
          f"{one.num_calls / min(one.ours) / 1e6:.2f}", f"{one.ratio:.2f}", f"{one.worst_ratio:.2f}"]
@@ -160,10 +178,15 @@ The first replay of all, which compiles and keeps the code on disk: {first:.1f} 
 replay: {started.best:.2f} s, of which {started.best_cpu:.2f} s of processor time; `import numba, numpy, typer` alone:
 {fast.best:.2f} s, {fast.best_cpu:.2f} s of processor time. Ratio of processor time {start:.2f}, target {START_TARGET}:
 {"met" if start <= START_TARGET else "MISSED"}.
+
+`memdiag tune` on the first trace: {num_tried} settings in {tune_s:.1f} s, one replay of it takes {once_s:.3f} s.
+{TUNED_SETTINGS} settings at this rate take {tune_ratio:.0f} times as long as one replay, target {TUNE_TARGET}:
+{"met" if tune_ratio <= TUNE_TARGET else "MISSED"}.
 """
     data = {
         "races": [asdict(one) | {"ratio": one.ratio} for one in races],
         "first_s": first,
+        "tune": {"num_settings": num_tried, "seconds": tune_s, "replay_s": once_s, "ratio": tune_ratio},
         "starts": [contender.as_dict() for contender in contenders],
     }
     write_report(args.output, text, data)
