@@ -12,6 +12,8 @@
   ];
 
   const facts = () => (M.data.report.devices || []).find((one) => one.device === M.device().device) || null;
+  // A file without a history has no peak: what it holds at its end is what there is to see.
+  const held = (report) => report && (report.peak.reserved_bytes ?? report.end.reserved_bytes);
   const badge = (severity) => M.el("span", { class: `badge ${severity}`, text: M.t(`severity.${severity}`) });
   M.badge = badge;
   /** Returns the mark beside text that Python wrote, in pages of another language. */
@@ -81,6 +83,7 @@
         : M.t("tile.reserved");
       out.push(tile(M.t("word.reserved-peak"), M.bytes(peak.reserved_bytes), share));
     }
+    if (peak && peak.reserved_bytes === null && held(report) !== null) out.push(tile(M.t("word.reserved"), M.bytes(held(report)), M.t("tile.reserved")));
     const most = report && report.peak_allocated;
     if (most && most.allocated_bytes !== null) {
       const where = [most.step === null || most.step < 0 ? "" : M.t("at.step", { step: most.step }), phaseName(most.phase)]
@@ -90,7 +93,7 @@
     }
     if (split && split.stranded_bytes !== null && split.foreign_bytes !== null) {
       const lost = split.stranded_bytes + split.foreign_bytes;
-      const whole = peak.reserved_bytes;
+      const whole = held(report);
       out.push(
         tile(M.t("tile.lost"), M.bytes(lost), M.t("tile.lost-more", { percent: M.percent(lost, whole) }), lost > 0.05 * whole ? "bad" : ""),
       );
@@ -117,9 +120,8 @@
 
   function drawSplit(report) {
     const split = report && report.fragmentation;
-    const peak = report && report.peak;
     const title = M.el("h2", { text: M.t("split.title") });
-    if (!split || !peak || split.cache_bytes === null || peak.reserved_bytes === null) {
+    if (!split || split.cache_bytes === null || held(report) === null) {
       return M.fill(M.$("split"), title, M.el("p", { class: "lead", text: M.t("split.unknown") }));
     }
     // The split may stand at another event than the peak (--at): its own parts say what was reserved then.
@@ -127,7 +129,7 @@
     const rest = parts.reduce((sum, [, bytes]) => sum + (bytes ?? 0), 0);
     const instants = M.device().instants;
     const row = M.nearest(instants.event, split.at_event);
-    const whole = instants.event[row] === split.at_event && instants.reserved ? instants.reserved[row] : peak.reserved_bytes;
+    const whole = instants.event[row] === split.at_event && instants.reserved ? instants.reserved[row] : held(report);
     parts[0][1] = whole - rest;
     const bar = M.el(
       "div",
@@ -152,6 +154,7 @@
         M.el("td", { class: "why", text: M.t(`why.${name}`) }),
       ),
     );
+    const lead = split.at_event === null ? "split.lead-state" : split.reference_request_bytes === null ? "split.lead-no-request" : "split.lead";
     const fill = {
       request: M.bytes(split.reference_request_bytes),
       largest: M.bytes(split.largest_free_bytes),
@@ -160,7 +163,7 @@
     M.fill(
       M.$("split"),
       title,
-      M.el("p", { class: "lead", text: M.t(split.reference_request_bytes === null ? "split.lead-no-request" : "split.lead", fill) }),
+      M.el("p", { class: "lead", text: M.t(lead, fill) }),
       bar,
       M.el("div", { class: "scroll-x" }, M.el("table", { class: "parts" }, M.el("tbody", {}, rows))),
     );
