@@ -134,7 +134,12 @@ def _runs(subject: Subject, card: Scenario) -> _Runs:
 
 
 def most_live(workload: Workload) -> int:
-    """Returns the most bytes that are live at a time, in units of 512: the bound of any allocator (as the policy ``bound`` has it)."""
+    """Returns the most bytes that are live at a time: the bound of any allocator (as the policy ``bound`` has it)."""
+    return int(live_bytes(workload).max())
+
+
+def live_bytes(workload: Workload) -> Array:
+    """Returns the bytes that are live before the first call and after each, in units of 512 (int64)."""
     change = np.where(workload.op == w.ALLOC, -(-workload.size // _GRAIN) * _GRAIN, 0)
     size = np.zeros(workload.num_tensors + 1, np.int64)
     asks = (workload.op == w.ALLOC) & (workload.tensor >= 0)
@@ -145,7 +150,7 @@ def most_live(workload: Workload) -> int:
     ends = np.flatnonzero(((workload.op == w.FREE) | (workload.op == w.FREE_COMPLETED)) & (workload.tensor >= 0))
     first = ends[np.unique(workload.tensor[ends], return_index=True)[1]]
     change[first] -= size[workload.tensor[first]]
-    return int(before.sum() + np.cumsum(change).max(initial=0))
+    return np.cumsum(np.concatenate(([before.sum()], change)))
 
 
 def _run(subject: Subject, scenario: Scenario, name: str) -> Run:

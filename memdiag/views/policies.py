@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from memdiag.allocator.result import Replay
-from memdiag.analyzers.pools_judged import is_calibrated
+from memdiag.analyzers.pools_judged import is_calibrated, live_bytes, most_live
 from memdiag.analyzers.simulation import Scenario, Subject
 from memdiag.errors import MemdiagError
 from memdiag.findings import Report
@@ -35,6 +35,7 @@ def simulated_curves(trace: Trace, report: Report) -> tuple[dict[str, Any], ...]
             subject = Subject.of(trace, device)
             if is_calibrated(subject):
                 found += [each for label, scenario in _scenarios(subject, report) if (each := _replayed(subject, scenario, label))]
+                found.append(_bound(subject))
     return tuple(found)
 
 
@@ -58,7 +59,17 @@ def _scenarios(subject: Subject, report: Report) -> Iterator[tuple[str, Scenario
         lines.append(f"{own.conf},{_EXPANDABLE}".strip(","))
     for line in dict.fromkeys(lines):
         yield line or "no settings at all", replace(own, conf=line)
-    yield "bound: the least that any allocator needs", replace(own, policy="bound", conf="")
+
+
+def _bound(subject: Subject) -> dict[str, Any]:
+    """Returns the bytes that are live, as a curve: a replay of the policy ``bound`` gives the same, after compiling for 20 seconds."""
+    live = live_bytes(subject.workload)[1:]
+    at = of_curve(live, live, MOST_POINTS)
+    return {
+        "label": "bound: the least that any allocator needs", "policy": "bound", "conf": "", "device": subject.device.device,
+        "peak_reserved": most_live(subject.workload), "num_ooms": 0, "is_recorded": False,
+        "event": pack({"event": subject.workload.row[at], "reserved": live[at], "allocated": live[at]}),
+    }  # fmt: skip
 
 
 def _replayed(subject: Subject, scenario: Scenario, label: str) -> dict[str, Any] | None:
