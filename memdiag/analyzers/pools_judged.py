@@ -25,6 +25,7 @@ from memdiag.findings import Evidence, Finding, Fix, Saving
 from memdiag.registry import POLICIES, resolve
 from memdiag.settings.conf import parse_conf
 from memdiag.trace import schema
+from memdiag.trace.table import Array
 from memdiag.units import format_bytes, plural
 
 POOLS: dict[str, str] = {"lifecycle": "hooks around layers", "lifecycle-stack": "hooks around the stack of layers"}
