@@ -1,7 +1,8 @@
 """Runs a script for CUDA on an NPU, by torch_npu's own transfer_to_npu: on_npu.py SCRIPT ARGUMENTS.
 
-Two things that torch_npu leaves to its user, on a device as here: it names a capability in CUDA's terms only where a variable says which
-(Lightning asks for one), and replaces classes for pipelines only where they were imported before it.
+Three things that torch_npu leaves to its user, on a device as here: it names a capability in CUDA's terms only where a variable says which
+(Lightning asks for one), replaces classes for pipelines only where they were imported before it, and names types of tensors its own way
+(Megatron-core's optimizer looks for CUDA's; there MindSpeed replaces that).
 """
 
 import os
@@ -10,7 +11,7 @@ import sys
 import warnings
 from pathlib import Path
 
-import torch.distributed.pipelining  # noqa: F401
+import torch.distributed.pipelining
 
 warnings.filterwarnings("ignore", message=r"\s*\*+\s*The torch.Tensor.cuda")  # the list of what it replaces
 os.environ.setdefault("TORCH_NPU_DEVICE_CAPABILITY", "8.0")
@@ -18,5 +19,13 @@ import torch_npu  # noqa: F401
 from torch_npu.contrib import transfer_to_npu  # noqa: F401
 
 script = Path(__file__).with_name(sys.argv[1])
+if script.name == "megatron_core.py":
+    plain = torch.Tensor.type
+
+    def type_as_cuda(self, *args, **kwargs):
+        found = plain(self, *args, **kwargs)
+        return found.replace("torch.npu.", "torch.cuda.") if isinstance(found, str) else found
+
+    torch.Tensor.type = type_as_cuda
 sys.argv = [str(script), *sys.argv[2:]]
 runpy.run_path(str(script), run_name="__main__")
