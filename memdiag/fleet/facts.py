@@ -23,7 +23,7 @@ from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.table import Array
 
-VERSION = 1  # of these facts: kept ones of another version are worked out anew
+VERSION = 2  # of these facts: kept ones of another version are worked out anew
 MOST_PARTS, MOST_PLACES, MOST_PARAMETERS = 60, 60, 200
 MOST_STEPS = 128  # beyond, several steps are one column
 CURVE = 48  # columns of the curve of a trace without steps
@@ -90,6 +90,7 @@ def _of_device(trace: Trace, device: DeviceTrace, said: DeviceReport) -> dict[st
         "capacity_bytes": device.capacity_bytes,
         "peak_reserved_bytes": reserved.reserved_bytes if known else said.end.reserved_bytes,
         "peak_allocated_bytes": allocated.allocated_bytes if known else said.end.allocated_bytes,
+        "has_history": known,
         "peak_step": reserved.step,
         "peak_phase": reserved.phase,
         "fullest_active_bytes": int(device.tensors.block_bytes[rows].sum()),

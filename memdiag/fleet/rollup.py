@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from memdiag.findings import SEVERITIES, Fix
@@ -45,7 +45,7 @@ def roll_up(files: Sequence[File], results: Sequence[Result], *, capacity: int |
     odd = odd_ones(ranks, groups)
     world = max((facts["world"] for facts in ranks.values() if facts.get("world")), default=None)
     return FleetReport(
-        verdict=tuple(_verdict(rows, groups, odd, broken)),
+        verdict=tuple(_verdict(rows, groups, odd, broken, _states(ranks))),
         ranks=rows,
         groups=tuple(groups),
         odd=tuple(odd),
@@ -124,21 +124,32 @@ def merged(ranks: Mapping[int, Facts]) -> list[Merged]:
 # ------------------------------------------------------------------------------------------------------------------------- the verdict
 
 
-def _verdict(rows: Sequence[Rank], groups: Sequence[Group], odd: Sequence[Odd], broken: Sequence[Broken]) -> list[str]:
+def _verdict(
+    rows: Sequence[Rank], groups: Sequence[Group], odd: Sequence[Odd], broken: Sequence[Broken], states: Collection[int]
+) -> list[str]:
     if not rows:
         return ["No file could be read."]
     failed = [row for row in rows if row.ran_out]
-    said = [_fate(rows, failed), _headroom(rows, failed), _spread(rows, groups, odd)]
+    said = [_fate(rows, failed, states), _headroom(rows, failed), _spread(rows, groups, odd)]
     if broken:
         said.append(f"{plural(len(broken), 'file')} could not be read.")
     return [sentence for sentence in said if sentence]
 
 
-def _fate(rows: Sequence[Rank], failed: Sequence[Rank]) -> str:
+def _states(ranks: Mapping[int, Facts]) -> list[int]:
+    """Returns the ranks whose file tells what was held when it was taken, and nothing before."""
+    return [rank for rank, facts in ranks.items() if not facts.get("has_history", True)]
+
+
+def _fate(rows: Sequence[Rank], failed: Sequence[Rank], states: Collection[int]) -> str:
     if not failed:
         highest = max(rows, key=lambda row: (row.peak_bytes, -row.rank))
-        none = "none ran out of memory" if len(rows) > 1 else "it did not run out of memory"
-        return f"{plural(len(rows), 'rank')}, {none}; rank {highest.rank} needs most, {format_bytes(highest.peak_bytes)}."
+        if all(row.num_retries is not None for row in rows):
+            none = "none ran out of memory" if len(rows) > 1 else "it did not run out of memory"
+        else:  # some file has no record of what the driver was asked for
+            none = "none is known to have run out of memory" if len(rows) > 1 else "whether it ran out of memory is not known"
+        needs = "held most when its file was taken" if highest.rank in states else "needs most"
+        return f"{plural(len(rows), 'rank')}, {none}; rank {highest.rank} {needs}, {format_bytes(highest.peak_bytes)}."
     worst = worst_of(rows)
     many = "every one" if len(failed) == len(rows) else format_count(len(failed))
     where = f": {_few(failed)}" if 1 < len(failed) < len(rows) else ""
@@ -204,6 +215,9 @@ def _notes(rows: Sequence[Rank], ranks: Mapping[int, Facts], world: int | None, 
         if missing:
             which = f" ({_short(missing)})" if len(missing) <= _MOST_MISSING else ""
             said.append(f"the job had {plural(world, 'rank')}; {len(missing):,} of them are not here{which}")
+    if states := _states(ranks):
+        who = f"ranks {_short(states)}" if len(states) > 1 else f"rank {states[0]}"
+        said.append(f"no history in the file of {who}: peaks and headroom are of the moment it was taken, and may have been worse before")
     unlike = (("backend", "backend"), ("torch version", "torch_version"), ("allocator settings", "conf"), ("capacity", "capacity_bytes"))
     for word, key in unlike:
         values: dict[Any, list[int]] = {}

@@ -39,6 +39,17 @@ def test_nobody_ran_out(report_of):
     assert report.verdict[2] == "All need the same."
 
 
+def test_what_files_do_not_tell_is_not_said(report_of):
+    """A file of the last state knows of no failed request and no peak; one without driver calls of no failed request."""
+    state = {"has_history": False, "num_retries": None, "size": 2000}
+    report = report_of({}, state)
+    assert report.verdict[0] == "2 ranks, none is known to have run out of memory; rank 1 held most when its file was taken, 5.86 GiB."
+    assert any(note.startswith("no history in the file of rank 1: ") for note in report.notes)
+    alone = report_of({"num_retries": None})
+    assert alone.verdict[0] == "1 rank, whether it ran out of memory is not known; rank 0 needs most, 4.88 GiB."
+    assert not alone.notes
+
+
 def test_the_card_may_be_another_one(report_of):
     assert report_of({}, {}, capacity=5 * GB).ranks[0].headroom_bytes == 5 * GB - 5000 * MB
 
