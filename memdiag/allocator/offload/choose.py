@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from memdiag.allocator.offload.clock import Clock
-from memdiag.allocator.offload.host import peak_of
+from memdiag.allocator.offload.elsewhere import Elsewhere
 from memdiag.allocator.offload.schedule import CPU, DISK, Copies, Moves, copy_seconds, schedule
 from memdiag.allocator.offload.settings import OffloadSettings
 from memdiag.allocator.offload.windows import PARAMETER, STATE, Windows
@@ -22,6 +22,7 @@ from memdiag.trace.table import Array
 _ROUNDS = 12  # of choosing and laying out on the links
 _IN_TIME = 1e-9  # seconds that are nothing
 _PEAKS = 400  # looked at in one round
+_GIVEN_UP = -(1 << 62)  # bytes at a peak that nothing brings down
 _WAITS = 600  # places at which the program is made to wait
 
 
@@ -32,21 +33,38 @@ class Chosen:
     Attributes:
         moves: The moves.
         load: Live bytes of the device after each event.
-        host_bytes, host_used_bytes: Held by the pinned pool, and used of it, at most.
-        disk_bytes: On disk at most.
+        elsewhere: What they bring to the host and to disk.
         clock: When events happen with that: later, where the program waits for room.
         stall_seconds: That it waits for room, over the whole trace.
-        is_enough: ``load`` is nowhere above what was asked for, and the host and the disk have room.
+        target: What ``load`` is to be at most; None: nothing is asked for.
     """
 
     moves: Moves
     load: Array
-    host_bytes: int
-    host_used_bytes: int
-    disk_bytes: int
+    elsewhere: Elsewhere
     clock: Clock
     stall_seconds: float
-    is_enough: bool
+    target: int | None
+
+    @property
+    def host_bytes(self) -> int:
+        """Held by the pinned pool at most."""
+        return self.elsewhere.host[0]
+
+    @property
+    def host_used_bytes(self) -> int:
+        """Used of the pinned pool at most."""
+        return self.elsewhere.host[1]
+
+    @property
+    def disk_bytes(self) -> int:
+        """On disk at most."""
+        return self.elsewhere.disk
+
+    @property
+    def is_enough(self) -> bool:
+        """``load`` is nowhere above what was asked for, and the host and the disk have room."""
+        return (self.target is None or int(self.load.max(initial=0)) <= self.target) and self.elsewhere.has_room
 
 
 def forced(windows: Windows, load: Array, clock: Clock, settings: OffloadSettings, checkpoints: Array) -> Chosen:
@@ -64,7 +82,7 @@ def forced(windows: Windows, load: Array, clock: Clock, settings: OffloadSetting
     rows = np.flatnonzero(of_model | saved)
     to_disk = np.where(saved[rows], settings.offload_checkpoint == "disk", settings.offload_param == "disk")
     moves = schedule(windows, rows, np.where(to_disk, DISK, CPU), clock, settings, on_demand=True)
-    return _account(windows, moves, load, settings, clock, 0.0, None)
+    return _left(load, Elsewhere(windows, moves, settings), clock, 0.0, None)
 
 
 def automatic(windows: Windows, load: Array, target: int, clock: Clock, settings: OffloadSettings) -> Chosen:
@@ -128,10 +146,10 @@ def _without_waiting(
             rows = np.flatnonzero(chosen)
             moves = schedule(windows, rows, place[rows], clock, settings)
         begin[moves.window], end[moves.window] = moves.out_at, moves.back_at
-    moves = _spill(windows, moves, place, clock, settings)
+    elsewhere = _spill(Elsewhere(windows, moves, settings), place, clock)
     if clock.is_known and not settings.allow_exposed:
-        moves = moves.take(np.flatnonzero(moves.wait <= _IN_TIME))
-    return _account(windows, moves, load, settings, clock, 0.0, target)
+        elsewhere = elsewhere.only(elsewhere.moves.wait <= _IN_TIME)
+    return _left(load, elsewhere, clock, 0.0, target)
 
 
 def _with_waiting(
@@ -142,8 +160,8 @@ def _with_waiting(
     chosen, place = first.copy(), place.copy()
     chosen[_cover(windows, load, target, usable & ~chosen, windows.begin, windows.end, slack)] = True
     rows = np.flatnonzero(chosen)
-    moves = _spill(windows, schedule(windows, rows, place[rows], clock, settings), place, clock, settings)
-    rows, stalled = moves.window, 0.0
+    elsewhere = _spill(Elsewhere(windows, schedule(windows, rows, place[rows], clock, settings), settings), place, clock)
+    moves, rows, stalled = elsewhere.moves, elsewhere.moves.window, 0.0
     copies = Copies.of(windows, rows, place[rows], clock, settings)
     begin, end, size = copies.begin, copies.end, windows.device_bytes[rows]
     hold = np.zeros(len(rows), np.int64)
@@ -170,7 +188,7 @@ def _with_waiting(
             enough = int(np.searchsorted(np.cumsum(size[early]), excess)) + 1
             hold[early[:enough]] = at + 1
         moves = copies.laid_out(clock, hold=hold)
-    return _account(windows, moves, load, settings, clock, stalled, target)
+    return _left(load, elsewhere if moves is elsewhere.moves else replace(elsewhere, moves=moves), clock, stalled, target)
 
 
 def _cover(windows: Windows, load: Array, target: int, usable: Array, begin: Array, end: Array, slack: Array) -> Array:
@@ -178,30 +196,33 @@ def _cover(windows: Windows, load: Array, target: int, usable: Array, begin: Arr
     if not len(load):
         return np.empty(0, np.int64)
     # Between two places at which a window begins or ends only the highest point counts.
-    edges = np.unique(np.concatenate([[0], begin, end]))
-    edges = edges[edges < len(load)]
+    is_edge = np.zeros(len(load) + 1, bool)
+    is_edge[0] = is_edge[begin] = is_edge[end] = True
+    number = np.cumsum(is_edge) - 1
+    edges = np.flatnonzero(is_edge[:-1])
     load = np.maximum.reduceat(load, edges)
-    begin, end = np.searchsorted(edges, begin), np.searchsorted(edges, end)
-    free = usable.copy()
+    begin, end = number[begin], number[end]
+    # What is idle longest beyond its copies comes first, at every peak.
+    rows = np.flatnonzero(usable)
+    rows = rows[np.lexsort((-windows.device_bytes[rows], -slack[rows]))]
+    begin, end, size = begin[rows], end[rows], windows.device_bytes[rows]
+    free = np.ones(len(rows), bool)
     taken: list[Array] = []
-    given_up = np.zeros(len(load), bool)
     for _ in range(_PEAKS):
-        at = int(np.argmax(np.where(given_up, -1, load)))
+        at = int(np.argmax(load))
         excess = int(load[at]) - target
-        if excess <= 0 or given_up[at]:
+        if excess <= 0:
             break
         there = np.flatnonzero(free & (begin <= at) & (end > at))
         if not len(there):
-            given_up |= load == load[at]
+            load[load == load[at]] = _GIVEN_UP
             continue
-        there = there[np.lexsort((-windows.device_bytes[there], -slack[there]))]
-        enough = int(np.searchsorted(np.cumsum(windows.device_bytes[there]), excess)) + 1
-        there = there[:enough]
+        there = there[: int(np.searchsorted(np.cumsum(size[there]), excess)) + 1]
         free[there] = False
-        taken.append(there)
+        taken.append(rows[there])
         change = np.zeros(len(load) + 1, np.int64)
-        np.subtract.at(change, begin[there], windows.device_bytes[there])
-        np.add.at(change, end[there], windows.device_bytes[there])
+        np.subtract.at(change, begin[there], size[there])
+        np.add.at(change, end[there], size[there])
         load += np.cumsum(change[:-1])
     return np.concatenate(taken) if taken else np.empty(0, np.int64)
 
@@ -216,57 +237,26 @@ def _gone(moves: Moves, windows: Windows, n: int) -> Array:
     return gone
 
 
-def _spill(windows: Windows, moves: Moves, place: Array, clock: Clock, settings: OffloadSettings) -> Moves:
+def _spill(elsewhere: Elsewhere, place: Array, clock: Clock) -> Elsewhere:
     """Sends to disk what the host has no room for, the longest idle first; without room there either, it stays on the device."""
-    held, _ = _host(windows, moves, settings)
+    windows, settings = elsewhere.windows, elsewhere.settings
     for _ in range(64):
-        if held <= settings.host_bytes or not len(moves):
-            break
+        held, moves = elsewhere.host[0], elsewhere.moves
         on_host = np.flatnonzero(moves.place == CPU)
-        if not len(on_host):
+        if held <= settings.host_bytes or not len(on_host):
             break
         idle = clock.seconds[windows.end[moves.window[on_host]]] - clock.seconds[windows.begin[moves.window[on_host]]]
         order = on_host[np.lexsort((-windows.copy_bytes[moves.window[on_host]], -idle))]
         much = int(np.searchsorted(np.cumsum(windows.copy_bytes[moves.window[order]]), held - settings.host_bytes)) + 1
         place[moves.window[order[:much]]] = DISK
-        moves = schedule(windows, moves.window, place[moves.window], clock, settings)
-        held, _ = _host(windows, moves, settings)
-    while len(moves) and _disk(windows, moves) > settings.offload_disk_size:
-        last = np.flatnonzero(moves.place == DISK)
-        moves = moves.take(np.setdiff1d(np.arange(len(moves)), last[-max(len(last) // 16, 1) :]))
-    return moves
+        elsewhere = replace(elsewhere, moves=schedule(windows, moves.window, place[moves.window], clock, settings))
+    while elsewhere.disk > settings.offload_disk_size:
+        on_disk = np.flatnonzero(elsewhere.moves.place == DISK)
+        elsewhere = elsewhere.only(~np.isin(np.arange(len(elsewhere.moves)), on_disk[-max(len(on_disk) // 16, 1) :]))
+    return elsewhere
 
 
-def _stays(windows: Windows, moves: Moves, place: int) -> list[tuple[float, float, int]]:
-    rows = np.flatnonzero(moves.place == place)
-    sizes = windows.copy_bytes[moves.window[rows]]
-    # Where no times are known, events stand for them.
-    timed = bool((moves.out_end > 0).any())
-    begins = moves.out_begin[rows] if timed else moves.out_at[rows].astype(float)
-    ends = moves.back_end[rows] if timed else np.where(np.isinf(moves.back_end[rows]), np.inf, moves.back_at[rows])
-    return list(zip(begins.tolist(), ends.tolist(), sizes.tolist(), strict=True))
-
-
-def _host(windows: Windows, moves: Moves, settings: OffloadSettings) -> tuple[int, int]:
-    return peak_of(_stays(windows, moves, CPU), settings.host_mem_block_size)
-
-
-def _disk(windows: Windows, moves: Moves) -> int:
-    stays = _stays(windows, moves, DISK)
-    changes = sorted([(end, 0, -size) for _, end, size in stays] + [(begin, 1, size) for begin, _, size in stays])
-    used = most = 0
-    for _, _, change in changes:
-        used += change
-        most = max(most, used)
-    return most
-
-
-def _account(
-    windows: Windows, moves: Moves, load: Array, settings: OffloadSettings, clock: Clock, stalled: float, target: int | None
-) -> Chosen:
-    moves = moves.take(np.flatnonzero(moves.back_at > moves.out_at))  # what is back before it has gone frees nothing
-    held, used = _host(windows, moves, settings)
-    disk = _disk(windows, moves)
-    left = load - _gone(moves, windows, len(load))
-    fits = held <= settings.host_bytes and disk <= settings.offload_disk_size and (target is None or int(left.max(initial=0)) <= target)
-    return Chosen(moves, left, held, used, disk, clock, stalled, fits)
+def _left(load: Array, elsewhere: Elsewhere, clock: Clock, stalled: float, target: int | None) -> Chosen:
+    moves = elsewhere.moves
+    elsewhere = elsewhere.only(moves.back_at > moves.out_at)  # what is back before it has gone frees nothing
+    return Chosen(elsewhere.moves, load - _gone(elsewhere.moves, elsewhere.windows, len(load)), elsewhere, clock, stalled, target)

@@ -7,9 +7,14 @@ again when they are free; blocks are never given back, as pinning memory is slow
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable
+
+import numpy as np
+
+from memdiag.trace.table import Array
 
 _GRAIN = 4096
+_PLACE_BITS = 64
+_PLACE = (1 << _PLACE_BITS) - 1
 
 
 class HostPool:
@@ -27,26 +32,26 @@ class HostPool:
     def __init__(self, block_bytes: int) -> None:
         self.block_bytes = block_bytes
         self.held_bytes = self.used_bytes = self.peak_used_bytes = 0
-        self._free: list[tuple[int, int]] = []  # (bytes, place), in order
-        self._ends: dict[int, int] = {}  # end of a gap: its beginning
-        self._begins: dict[int, int] = {}  # beginning of a gap: its end
-        self._block_starts: set[int] = set()
+        self._free: list[int] = []  # gaps as bytes * 2**64 + place, in order: numbers are found faster than pairs
+        self._from: dict[int, int] = {}  # bytes of the gap that begins here
+        self._to: dict[int, int] = {}  # and of the one that ends here
+        self._next = 0  # place of the next block
         self._size: dict[object, tuple[int, int]] = {}
 
     def put(self, key: object, size: int) -> None:
         """Finds room for ``size`` bytes, growing if there is none."""
         wanted = -(-max(size, 1) // _GRAIN) * _GRAIN
-        at = bisect_left(self._free, (wanted, -1))
-        if at == len(self._free):
-            grown = -(-wanted // self.block_bytes) * self.block_bytes
-            place, self.held_bytes = self.held_bytes, self.held_bytes + grown
-            self._block_starts.add(place)
-            self._add(place, place + grown)
-            at = bisect_left(self._free, (wanted, -1))
-        room, place = self._free[at]
-        self._remove(place, place + room)
+        at = bisect_left(self._free, wanted << _PLACE_BITS)
+        if at < len(self._free):
+            gap = self._free.pop(at)
+            place, room = gap & _PLACE, gap >> _PLACE_BITS
+            del self._from[place], self._to[place + room]
+        else:
+            place, room = self._next, -(-wanted // self.block_bytes) * self.block_bytes
+            self.held_bytes += room
+            self._next += room + 1  # blocks do not touch, so gaps of two of them never become one
         if room > wanted:
-            self._add(place + wanted, place + room)
+            self._add(place + wanted, room - wanted)
         self._size[key] = (place, wanted)
         self.used_bytes += wanted
         self.peak_used_bytes = max(self.peak_used_bytes, self.used_bytes)
@@ -55,37 +60,37 @@ class HostPool:
         """Gives the room back."""
         place, size = self._size.pop(key)
         self.used_bytes -= size
-        begin, end = place, place + size
-        if begin not in self._block_starts and begin in self._ends:
-            before = self._ends[begin]
-            self._remove(before, begin)
-            begin = before
-        if end not in self._block_starts and end in self._begins:
-            after = self._begins[end]
-            self._remove(end, after)
-            end = after
-        self._add(begin, end)
+        before, after = self._to.pop(place, 0), self._from.pop(place + size, 0)
+        if before:
+            del self._from[place - before], self._free[bisect_left(self._free, before << _PLACE_BITS | place - before)]
+        if after:
+            del self._to[place + size + after], self._free[bisect_left(self._free, after << _PLACE_BITS | place + size)]
+        self._add(place - before, before + size + after)
 
-    def _add(self, begin: int, end: int) -> None:
-        insort(self._free, (end - begin, begin))
-        self._begins[begin], self._ends[end] = end, begin
-
-    def _remove(self, begin: int, end: int) -> None:
-        del self._free[bisect_left(self._free, (end - begin, begin))]
-        del self._begins[begin], self._ends[end]
+    def _add(self, place: int, room: int) -> None:
+        insort(self._free, room << _PLACE_BITS | place)
+        self._from[place] = self._to[place + room] = room
 
 
-def peak_of(stays: Iterable[tuple[float, float, int]], block_bytes: int) -> tuple[int, int]:
-    """Returns bytes held and bytes used at most, of stays (from, until, bytes) in the pool."""
+def peak_of(begin: Array, until: Array, size: Array, block_bytes: int) -> tuple[int, int]:
+    """Returns bytes held and bytes used at most, of stays in the pool.
+
+    Args:
+        begin, until: When each begins and ends; infinite: it does not.
+        size: Its bytes.
+        block_bytes: By which the pool grows.
+    """
     pool = HostPool(block_bytes)
-    changes = []
-    for key, (begin, until, size) in enumerate(stays):
-        changes.append((begin, 1, key, size))
-        if until != float("inf"):
-            changes.append((max(until, begin), 0 if until > begin else 2, key, size))
-    for _, kind, key, size in sorted(changes):
-        if kind == 1:
-            pool.put(key, size)
+    goes = np.flatnonzero(np.isfinite(until))
+    key = np.concatenate([np.arange(len(size)), goes])
+    moment = np.concatenate([begin, np.maximum(until, begin)[goes]])
+    # At one moment what goes makes room first; but what goes as it comes can go only after that.
+    kind = np.concatenate([np.ones(len(size), np.int64), np.where(until > begin, 0, 2)[goes]])
+    is_put = np.arange(len(key)) < len(size)
+    order = np.lexsort((key, kind, moment))
+    for stay, comes, wanted in zip(key[order].tolist(), is_put[order].tolist(), size[key[order]].tolist(), strict=True):
+        if comes:
+            pool.put(stay, wanted)
         else:
-            pool.take(key)
+            pool.take(stay)
     return pool.held_bytes, pool.peak_used_bytes

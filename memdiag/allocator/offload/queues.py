@@ -59,25 +59,26 @@ def lay_out(
     out_begin, out_end = np.empty(num, np.float64), np.empty(num, np.float64)
     back_begin, back_end = np.full(num, np.inf), np.full(num, np.inf)
     out_at, back_at = np.empty(num, np.int64), np.full(num, num_events)
-    free_from = -np.inf
+    free_from, near = -np.inf, 0
     for row in by_begin:
         out_begin[row] = max(seconds[begin[row]], free_from)
         free_from = out_begin[row] + away[row]
         out_end[row] = free_from
-    free_until = np.inf
+        near = _not_before(seconds, max(begin[row], near), free_from)  # no earlier than the copy before it
+        out_at[row] = near
+    free_until, near = np.inf, num_events
     for row in by_end:
-        if end[row] >= num_events:
-            continue
-        needed = seconds[end[row]]
-        if on_demand:
-            back_begin[row] = max(needed, out_end[row])
-        else:
-            free_until = min(needed, free_until) - back[row]
-            back_begin[row] = max(free_until, seconds[min(hold[row], end[row])], out_end[row])
-        back_end[row] = back_begin[row] + back[row]
-    for row in range(num):
-        out_at[row] = _not_before(seconds, begin[row], out_end[row])
         if end[row] < num_events:
-            back_at[row] = max(end[row] if on_demand else _not_after(seconds, end[row], back_begin[row]), out_at[row])
+            needed = seconds[end[row]]
+            if on_demand:
+                back_begin[row] = max(needed, out_end[row])
+                back_at[row] = end[row]
+            else:
+                free_until = min(needed, free_until) - back[row]
+                near = _not_after(seconds, min(end[row], near), free_until)  # no later than the copy behind it
+                back_begin[row] = max(free_until, seconds[min(hold[row], end[row])], out_end[row])
+                back_at[row] = near if back_begin[row] == free_until else _not_after(seconds, end[row], back_begin[row])
+            back_end[row] = back_begin[row] + back[row]
+            back_at[row] = max(back_at[row], out_at[row])
         out_at[row] = min(out_at[row], back_at[row])
     return out_begin, out_end, back_begin, back_end, out_at, back_at

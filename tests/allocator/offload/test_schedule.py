@@ -76,5 +76,5 @@ def test_the_host_pool_holds_whole_blocks_and_reuses_what_is_free(steps):
 
 
 def test_a_pool_that_is_used_again_does_not_grow():
-    stays = [(float(i), float(i + 1), 700_000) for i in range(50)]
-    assert peak_of(stays, 1 << 20) == (1 << 20, 700_416)
+    moment = np.arange(51.0)
+    assert peak_of(moment[:-1], moment[1:], np.full(50, 700_000), 1 << 20) == (1 << 20, 700_416)
