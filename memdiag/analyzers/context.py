@@ -57,8 +57,7 @@ class Context:
             ooms = np.flatnonzero(device.events.action == schema.OOM)
             if len(ooms):
                 return int(ooms[-1])
-        known = max(int(device.usage.reserved.max(initial=-1)), device.start["reserved"]) >= 0
-        return device.peak("reserved" if known else "allocated")
+        return device.peak_at
 
 
 @dataclass(frozen=True)

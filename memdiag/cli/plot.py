@@ -178,12 +178,7 @@ def _device(trace: Trace, number: int | None) -> DeviceTrace:
     if not found:
         what = "no device is" if number is None else f"device {number} is not"
         raise MemdiagError(f"{what} in {trace.path}", f"devices in it: {have}")
-
-    def held(each: DeviceTrace) -> int:
-        known = [*each.start.values(), *each.end.values()]
-        return max(*known, int(each.usage.reserved.max(initial=0)), int(each.usage.allocated.max(initial=0)))
-
-    chosen = max(found, key=held)
+    chosen = max(found, key=lambda each: each.most_held_bytes)
     if len(found) > 1:
         from memdiag.cli.talk import say
 

@@ -197,10 +197,9 @@ def _read(path: Path, device: int | None) -> tuple[Trace, DeviceTrace]:
             f"{path} has no allocations to replay" + (" (only what was held when it was written)" if trace.num_tensors else ""),
             "record the run from its beginning: memdiag record -- python train.py",
         )
-    held = {each.device: max(int(each.usage.reserved.max()), int(each.usage.allocated.max())) for each in usable}
-    chosen = max(usable, key=lambda each: held[each.device])
+    chosen = max(usable, key=lambda each: each.most_held_bytes)
     if len(usable) > 1:
-        most = format_bytes(held[chosen.device])
+        most = format_bytes(chosen.most_held_bytes)
         say(f"simulating device {chosen.device}, which held most ({most}) of {plural(len(usable), 'device')}; --device chooses another")
     return trace, chosen
 

@@ -91,7 +91,7 @@ def _subject(path: Path) -> Subject:
     usable = [device for device in trace.devices if len(device.tensors) and device.num_events]
     if not usable:
         raise MemdiagError(f"{path} has no allocations to replay", "record the run from its beginning: memdiag record -- python train.py")
-    chosen = max(usable, key=lambda device: max(int(device.usage.reserved.max()), int(device.usage.allocated.max())))
+    chosen = max(usable, key=lambda device: device.most_held_bytes)
     with busy(f"comparing the model with {path} …"):
         from memdiag.analyzers.simulation import Subject
 

@@ -62,12 +62,7 @@ def choose_device(trace: Trace, number: int | None) -> DeviceTrace:
         return found
     if not trace.devices:
         raise MemdiagError(f"{trace.path}: there is no device in this trace", "nothing was allocated while it was recorded")
-
-    def most(device: DeviceTrace) -> int:
-        curves = (device.usage.reserved, device.usage.allocated)
-        return max(*(int(curve.max(initial=-1)) for curve in curves), *device.start.values(), *device.end.values())
-
-    return max(trace.devices, key=most)
+    return max(trace.devices, key=lambda device: device.most_held_bytes)
 
 
 def side_of(chosen: Chosen, axis: Axis | None, *, at: str = "peak", with_findings: bool = True) -> tuple[Side, Known]:

@@ -199,7 +199,7 @@ class Walk:
     def _chosen(self, device: int | None) -> int:
         numbers = [each.device.device for each in self._devices]
         if device is None:
-            held = [max(int(each.device.usage.allocated.max(initial=-1)), *each.device.end.values()) for each in self._devices]
+            held = [each.device.most_held_bytes for each in self._devices]
             return held.index(max(held))
         if device not in numbers:
             raise MemdiagError(f"device {device} is not in this trace", f"devices in it: {', '.join(map(str, numbers))}")

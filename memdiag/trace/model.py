@@ -98,6 +98,12 @@ class DeviceTrace:
         """Entries of the trace."""
         return len(self.events)
 
+    @property
+    def most_held_bytes(self) -> int:
+        """The most that was reserved or allocated at any moment, the beginning and the end included; -1: neither is known."""
+        curves = (self.usage.reserved, self.usage.allocated)
+        return max(*(int(curve.max(initial=-1)) for curve in curves), *self.start.values(), *self.end.values())
+
     def usage_at(self, at: int) -> dict[str, int]:
         """Returns reserved, allocated, active and requested bytes after event ``at`` (-1: before the first); -1: unknown."""
         if at < 0:
@@ -116,6 +122,12 @@ class DeviceTrace:
             return -1
         best = int(np.argmax(values))
         return best if values[best] > self.start[curve] else -1
+
+    @property
+    def peak_at(self) -> int:
+        """The peak of reserved bytes, of allocated ones where those are not known: an event; -1: it was before the trace."""
+        known = max(int(self.usage.reserved.max(initial=-1)), self.start["reserved"]) >= 0
+        return self.peak("reserved" if known else "allocated")
 
     def topology(self, at: int) -> Topology:
         """Returns segments and blocks as they stood after event ``at`` (-1: before the first)."""

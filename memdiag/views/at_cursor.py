@@ -23,8 +23,7 @@ class Places:
     @cached_property
     def peak(self) -> int:
         """The first event with most reserved (with most allocated, where reserved is not known); -1: it was before the trace."""
-        known = max(int(self.device.usage.reserved.max(initial=-1)), self.device.start["reserved"]) >= 0
-        return self.device.peak("reserved" if known else "allocated")
+        return self.device.peak_at
 
     @cached_property
     def allocated_peak(self) -> int:

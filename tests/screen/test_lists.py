@@ -293,6 +293,7 @@ def test_jumps_say_where_they_led(trace):
 def test_each_device_keeps_its_moment():
     walk = Walk(memdiag.load(ROOT / "tests" / "goldens" / "cuda-2.13.0-two-devices" / "snapshot.pickle"))
     first = walk.here.device.device
+    assert first == 1, "the one that held most"
     walk.go(3)
     assert "device" in walk.next_device()
     assert walk.here.device.device != first
