@@ -29,7 +29,6 @@ MOST_POINTS = 40_000  # of the curves
 MOST_INSTANTS = 2400
 MOST_TENSORS = 300_000  # in the page; with more, there are fewer instants
 MOST_STACKS = 1500  # by each measure of the flame graph
-_MOST_SPLITS = 50  # worked out one by one
 _SPLIT = ("cache", "stranded", "foreign")
 _USAGE = ("reserved", "allocated", "active", "requested")
 
@@ -78,7 +77,6 @@ def _device(view: DeviceView, context: Context, symbols: Symbols) -> dict[str, A
     at = _instants(device, view.at)
     rows = _there(device, at)
     base = _base(device)
-    reserved_peak, allocated_peak = (device.peak(curve) if device.num_events else -1 for curve in ("reserved", "allocated"))
     stacks = flame.by_stack(device, view.at)
     ooms = np.flatnonzero(device.events.action == schema.OOM)
     return {
@@ -88,7 +86,8 @@ def _device(view: DeviceView, context: Context, symbols: Symbols) -> dict[str, A
         "curve": _usage(device, timeline.pick(device, MOST_POINTS)),
         "instants": _instant_columns(device, at, trace.layout.large_segment),
         "categories_at": _stacked(device, at),
-        "chosen_instant": _row(at, view.at), "peak_instant": _row(at, reserved_peak), "peak_allocated_instant": _row(at, allocated_peak),
+        "chosen_instant": _row(at, view.at), "peak_instant": _row(at, device.peak_at),
+        "peak_allocated_instant": _row(at, device.peak("allocated")),
         "phase_spans": pack(timeline.phase_spans(device)), "steps": pack(timeline.step_starts(device)),
         "retries": timeline.retries(device).tolist(),
         "ooms": [{"event": event, "size": int(device.events.size[event]), "instant": _row(at, event)} for event in ooms.tolist()],
@@ -133,8 +132,13 @@ def _of_events(device: DeviceTrace, at: Array, values: Array, before: int) -> Ar
 
 
 def _usage(device: DeviceTrace, at: Array) -> dict[str, Any]:
-    curves = {name: _of_events(device, at, device.usage[name], device.start[name]) for name in _USAGE}
-    return pack({"event": at, "time_us": _times(device, at), **curves})
+    return pack({"event": at, "time_us": _times(device, at), **_curves(device, at)})
+
+
+def _curves(device: DeviceTrace, at: Array) -> dict[str, Array | None]:
+    """Bytes at events; None: a curve that the file does not know."""
+    known = {name: bool((device.usage[name] >= 0).any()) or device.start[name] >= 0 for name in _USAGE}
+    return {name: _of_events(device, at, device.usage[name], device.start[name]) if known[name] else None for name in _USAGE}
 
 
 def _times(device: DeviceTrace, at: Array) -> Array | None:
@@ -142,8 +146,8 @@ def _times(device: DeviceTrace, at: Array) -> Array | None:
 
 
 def _instant_columns(device: DeviceTrace, at: Array, large_page: int) -> dict[str, Any]:
-    columns = {name: _of_events(device, at, device.usage[name], device.start[name]) for name in _USAGE}
-    columns |= {name: _of_events(device, at, device.usage[name], -1) for name in _SPLIT}
+    columns = _curves(device, at)
+    parts = {name: _of_events(device, at, device.usage[name], -1) for name in _SPLIT}
     reference = _of_events(device, at, device.usage.reference, -1)
     row = np.maximum(reference, 0)
     table = device.references
@@ -151,16 +155,16 @@ def _instant_columns(device: DeviceTrace, at: Array, large_page: int) -> dict[st
     group = np.where(reference >= 0, table.group[row], -1) if len(table) else np.full(len(at), -1)
     if device.has_addresses:
         for unknown in np.flatnonzero(
-            columns["cache"] < 0
+            parts["cache"] < 0
         ).tolist():  # before the first event, or no request in the trace: as the largest tensor sees it
             split = fragmentation_at(device, int(at[unknown]), large_page)
             _, request, of_group = reference_at(device, int(at[unknown]))
             if request is not None and split.cache_bytes is not None:
                 size[unknown], group[unknown] = request, of_group
                 for name in _SPLIT:
-                    columns[name][unknown] = getattr(split, f"{name}_bytes")
+                    parts[name][unknown] = getattr(split, f"{name}_bytes")
     return pack({
-        "event": at, "time_us": _times(device, at), **columns, "phase": _of_events(device, at, device.events.phase, 0),
+        "event": at, "time_us": _times(device, at), **columns, **parts, "phase": _of_events(device, at, device.events.phase, 0),
         "step": _of_events(device, at, device.events.step, -1), "reference_size": size, "reference_group": group,
     })  # fmt: skip
 

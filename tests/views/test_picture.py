@@ -137,3 +137,14 @@ def test_real_snapshots_are_exact_and_small(monkeypatch):
         for device, shown in zip(loaded.devices, drawing.devices, strict=False):
             if device.has_addresses and not device.anomalies and device.num_events > 1:
                 assert_exact(device, shown)
+
+
+def test_a_curve_that_the_file_does_not_know_is_left_out_and_the_peak_is_of_one_that_it_knows(tmp_path):
+    path = tmp_path / "lives.csv"
+    path.write_text("id,lower,upper,size\na,0,3,4096\nb,3,9,8192\nc,0,9,2048\n")
+    trace = memdiag.load(path)
+    (drawing,) = picture.build_picture(trace, memdiag.analyze(trace, replay=False)).devices
+    assert "reserved" not in drawing["curve"]
+    assert "reserved" not in drawing["instants"]
+    allocated = unpacked(drawing["instants"])["allocated"]
+    assert allocated[drawing["peak_instant"]] == allocated.max() == 8192 + 2048

@@ -100,12 +100,12 @@
       out.push(tile(M.t("tile.cache"), M.bytes(split.cache_bytes), M.t("tile.cache-more")));
     }
     const counts = report && report.counts;
-    if (counts) {
+    if (counts && counts.num_ooms !== null) {
       const bad = counts.num_ooms ? "bad" : counts.num_retries ? "warn" : "";
       out.push(
         tile(
           M.t("tile.failures"),
-          M.count(counts.num_ooms ?? 0),
+          M.count(counts.num_ooms),
           M.t("tile.failures-more", { retries: M.count(counts.num_retries ?? 0) }),
           bad,
         ),

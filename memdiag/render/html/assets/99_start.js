@@ -112,8 +112,8 @@
       M.$("main").replaceChildren(M.el("section", { class: "card" }, M.el("h1", { text: M.plain(M.data.headline, 2000) })));
       return undefined;
     }
-    const wanted = M.data.devices.findIndex((device) => device.peak_instant !== null);
-    M.pickDevice(Math.max(0, wanted));
+    const most = ({ instants, peak_instant: row }) => (instants.reserved ?? instants.allocated)?.[row] ?? 0;
+    M.pickDevice(M.data.devices.reduce((best, device, i, all) => (most(device) > most(all[best]) ? i : best), 0));
     M.part("sections", ["search", "instant", "device"], M.showFound); // the head of the page is always on the screen
     M.startMap();
     M.startFlame();
