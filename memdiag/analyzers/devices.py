@@ -80,7 +80,7 @@ def _counts(view: DeviceView) -> dict[str, int | None]:
     """
     device = view.device
     names = ("num_segments_allocated", "num_segments_freed", "num_retries", "num_ooms")
-    if not device.has_addresses or not device.num_events:
+    if not device.has_addresses or not has_history(device):
         return dict.fromkeys(names)
     count = np.bincount(device.events.action, minlength=len(schema.ACTIONS))
     return {

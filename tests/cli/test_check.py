@@ -81,6 +81,8 @@ def test_what_cannot_be_known_is_never_passed(checked, goldens):
     code, out, _ = checked(state, "--budget", "end_reserved=900GiB", "--budget", "leak_per_step=1GiB")
     assert (code, "leak_per_step cannot be judged" in out) == (2, True)
     assert checked(state, "--budget", "peak=1%", "--budget", "end_reserved=1MiB")[0] == 1, "what is over is over"
+    code, out, _ = checked(state, "--budget", "ooms=0", "--budget", "retries=0")
+    assert (code, out.count("cannot be judged: the file does not show calls of the driver")) == (2, 2)
 
 
 def test_a_baseline_is_written_held_against_and_brought_up_to_date(checked, run_of, tmp_path):
