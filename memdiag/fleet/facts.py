@@ -42,16 +42,13 @@ def facts_of(trace: Trace) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "rank": recorded.rank if recorded else None,
         "world": recorded.world if recorded else None,
-        "format": trace.format,
         "backend": trace.backend,
         "torch_version": trace.torch_version,
         "phantom": trace.phantom,
         "num_events": trace.num_events,
-        "num_tensors": trace.num_tensors,
         "headline": report.headline,
         "conf": AllocatorSettings.of(trace).text,
         "findings": [_finding(finding) for finding in report.findings],
-        "notes": [[note.code, note.text] for note in report.notes],
     }
     chosen = _worst(trace, report)
     if chosen is None:
@@ -86,7 +83,6 @@ def _of_device(trace: Trace, device: DeviceTrace, said: DeviceReport) -> dict[st
     width, steps = _steps(device)
     return {
         "device": device.device,
-        "num_devices": len(trace.devices),
         "capacity_bytes": device.capacity_bytes,
         "peak_reserved_bytes": reserved.reserved_bytes if known else said.end.reserved_bytes,
         "peak_allocated_bytes": allocated.allocated_bytes if known else said.end.allocated_bytes,
@@ -94,14 +90,8 @@ def _of_device(trace: Trace, device: DeviceTrace, said: DeviceReport) -> dict[st
         "peak_step": reserved.step,
         "peak_phase": reserved.phase,
         "fullest_active_bytes": int(device.tensors.block_bytes[rows].sum()),
-        "fullest_step": allocated.step,
-        "fullest_phase": allocated.phase,
         "num_retries": said.counts.get("num_retries"),
-        "num_ooms": said.counts.get("num_ooms") or int((device.events.action == schema.OOM).sum()),
         "failed": _failed(device),
-        "fragmentation": {
-            name: getattr(said.fragmentation, f"{name}_bytes") for name in ("rounding", "pending", "stranded", "foreign", "cache")
-        },
         "by_category": by_category(view, rows),
         "parts": parts,
         "places": places,

@@ -107,6 +107,8 @@ class Local:
             done.put(error)
         except OSError as error:
             done.put(MemdiagError(f"no process could be started: {error.strerror or error}", "fewer --workers need less"))
+        except Exception as error:  # noqa: BLE001 - whoever waits for results would wait for ever
+            done.put(MemdiagError(f"internal: {type(error).__name__}: {error}", "this is a bug in memdiag"))
         finally:
             self._stop(process)
 

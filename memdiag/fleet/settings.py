@@ -27,6 +27,7 @@ from memdiag.fleet.rollup import worst_of
 from memdiag.fleet.work import Result
 from memdiag.sources import load
 from memdiag.trace.model import Trace
+from memdiag.trace.schema import OOM
 
 MOST_SEARCHED = 6  # traces that are in memory at once
 
@@ -67,12 +68,11 @@ def load_as(path: Path, name: str) -> Trace:
 
 
 def subject_of(trace: Trace) -> Subject | None:
-    """Returns the device of a trace that held most, calibrated; None: there is nothing to replay."""
+    """Returns the device of a trace that fares worst (as ``facts`` has it), calibrated; None: there is nothing to replay."""
     usable = [device for device in trace.devices if len(device.tensors) and device.num_events]
     if not usable:
         return None
-    most = max(usable, key=lambda device: max(int(device.usage.reserved.max()), int(device.usage.allocated.max())))
-    subject = Subject.of(trace, most)
+    subject = Subject.of(trace, max(usable, key=lambda device: (int((device.events.action == OOM).sum()), device.most_held_bytes)))
     return subject if bool((subject.workload.op == ALLOC).any()) else None
 
 

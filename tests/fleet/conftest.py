@@ -17,11 +17,11 @@ def facts_of() -> Callable[..., dict[str, Any]]:
         active = sum(size for size, _ in parts.values()) * MB
         parameters = {part: [size * MB, number] for (kind, part), (size, number) in parts.items() if kind == "parameter"}
         return {
-            "rank": None, "world": None, "format": "torch-snapshot", "backend": "cuda", "torch_version": "2.13.0", "phantom": False,
-            "num_events": 1000, "num_tensors": 500, "headline": "", "conf": None, "findings": [], "notes": [], "device": 0,
-            "num_devices": 1, "capacity_bytes": 64 << 30, "peak_reserved_bytes": active + unused * MB, "peak_allocated_bytes": active,
-            "peak_step": 1, "peak_phase": "forward", "fullest_active_bytes": active, "fullest_step": 1, "fullest_phase": "forward",
-            "num_retries": 0, "num_ooms": 0, "failed": None, "fragmentation": {}, "by_category": {},
+            "rank": None, "world": None, "backend": "cuda", "torch_version": "2.13.0", "phantom": False,
+            "num_events": 1000, "headline": "", "conf": None, "findings": [], "device": 0,
+            "capacity_bytes": 64 << 30, "peak_reserved_bytes": active + unused * MB, "peak_allocated_bytes": active,
+            "peak_step": 1, "peak_phase": "forward", "fullest_active_bytes": active,
+            "num_retries": 0, "failed": None, "by_category": {},
             "parts": [[*key, size * MB, number] for key, (size, number) in parts.items()],
             "places": [[f"train.py:{len(part)} forward", size * MB, number] for (_, part), (size, number) in parts.items()],
             "parameters": parameters, "largest_input_bytes": None, "step_width": 1,

@@ -88,6 +88,12 @@ def test_leaving_early_ends_all_processes_and_leaves_no_files(engine, tmp_path):
     assert not engine._running
 
 
+def test_whatever_goes_wrong_with_a_process_nobody_waits_for_ever(engine, monkeypatch):
+    monkeypatch.setattr(local._Process, "ask", lambda *_: 1 / 0)
+    with pytest.raises(MemdiagError, match="ZeroDivisionError"):
+        results(engine, "plain:a")
+
+
 def test_what_cannot_start_is_an_error(monkeypatch):
     monkeypatch.setattr(local, "_BOOT", "raise SystemExit(3)")
     with pytest.raises(MemdiagError, match="no process could be started"):

@@ -6,13 +6,20 @@ import bz2
 import gzip
 import json
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import memdiag
+from memdiag.fleet.facts import facts_of
 from memdiag.fleet.files import find
+from memdiag.fleet.settings import subject_of
 from memdiag.fleet.store import Store
 from memdiag.fleet.work import work
+from memdiag.trace import schema
+from memdiag.trace.table import Table
 
 
 def task_of(url, **more):
@@ -41,6 +48,19 @@ def test_every_kind_of_trace_has_facts(goldens, name):
     assert json.loads(json.dumps(facts, allow_nan=False)) == facts
     if name.endswith("oom"):
         assert facts["failed"]["request_bytes"] > 0
+
+
+def test_settings_are_searched_on_the_device_that_is_told_of(goldens):
+    trace = memdiag.load(goldens / "cuda-2.13.0-oom" / "snapshot.pickle")
+    (failed,) = trace.devices
+    columns = {name: failed.events[name] for name in failed.events}
+    columns["action"] = np.where(columns["action"] == schema.OOM, schema.ACTIONS.index("unknown"), columns["action"])
+    larger = replace(failed, device=1, events=Table(schema.EVENTS, columns), start={**failed.start, "reserved": 1 << 40})
+    both = replace(trace, devices=(failed, larger))
+    subject = subject_of(both)
+    assert facts_of(both)["device"] == 0
+    assert subject is not None
+    assert subject.device.device == 0
 
 
 def test_what_is_no_trace_is_a_result(tmp_path):
