@@ -65,11 +65,12 @@ def verdict(number: int, sides: Sequence[Side], sites: Sequence[SiteRow] | None)
 
 def _failed(base: Side, side: Side) -> str:
     """Returns the sentence on requests that failed in one of the two only: then its peak is where it stopped."""
-    failed = [(each.counts.get("num_ooms") or 0) > 0 for each in (base, side)]
-    if failed[0] == failed[1]:
+    counts = [each.counts.get("num_ooms") for each in (base, side)]
+    if bool(counts[0]) == bool(counts[1]):
         return ""
-    broken, other = (base, side) if failed[0] else (side, base)
-    return f" {broken.letter} ran out of memory, {other.letter} did not."
+    broken, other = (base, side) if counts[0] else (side, base)
+    does = "does not say whether it did" if None in counts else "did not"
+    return f" {broken.letter} ran out of memory, {other.letter} {does}."
 
 
 def causes(number: int, sides: Sequence[Side], sites: Sequence[SiteRow] | None) -> list[Cause]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from memdiag import __version__
 from memdiag.render import compare_rows as rows
 from memdiag.render.compare_curves import chart, how_aligned, legend
 from memdiag.render.look import PLAIN, Look
-from memdiag.render.markdown import WIDTH, cell, code, escape
+from memdiag.render.markdown import WIDTH, cell, code, escape, table
 from memdiag.render.text import in_ascii, plain
 
 if TYPE_CHECKING:
@@ -21,10 +21,10 @@ def render(report: Comparison, look: Look = PLAIN) -> str:
     lines = ["## memdiag: traces compared", ""]
     for sentence in report.verdicts:
         lines += [f"**{escape(sentence)}**", ""]
-    lines += _table(("", "file", ""), ((side.letter, cell(side.path), escape(rows.side_words(side))) for side in report.sides))
+    lines += table(("", "file", ""), ((side.letter, cell(side.path), escape(rows.side_words(side))) for side in report.sides))
     heads = rows.heads(report)
     told = [*rows.usage_rows(report), *((name, values) for name, values, _ in rows.split_rows(report)), *rows.count_rows(report)]
-    lines += _table((rows.when(report), *heads), ([name, *values] for name, values in told), right=len(heads))
+    lines += table((rows.when(report), *heads), ([name, *values] for name, values in told), range(1, len(heads) + 1))
     if not report.is_same:
         lines += _curves(report)
         if report.sites is not None:
@@ -52,7 +52,8 @@ def _amounts(title: str, report: Comparison, found: Sequence[SiteRow | NameRow],
     made = (
         [cell(label), *rows.byte_cells(row), rows.tensor_cell(row), rows.life_cell(row)] for label, row in zip(labels, found, strict=False)
     )
-    lines = _table((title, *rows.heads(report), "tensors", rows.life_title(report)), made, right=len(rows.heads(report)) + 2)
+    head = (title, *rows.heads(report), "tensors", rows.life_title(report))
+    lines = table(head, made, range(1, len(head)))
     return lines if len(found) <= len(labels) else [*lines[:-1], "", f"And {len(found) - len(labels):,} more.", ""]
 
 
@@ -60,13 +61,7 @@ def _differences(report: Comparison) -> list[str]:
     lines = []
     if report.differences:
         made = ([escape(row[0]), *(cell(value) for value in row[1:])] for row in rows.difference_rows(report, 120))
-        lines += _table(("differs", *(side.letter for side in report.sides)), made)
+        lines += table(("differs", *(side.letter for side in report.sides)), made)
     for fate, number, title in rows.finding_rows(report):
         lines.append(f"- {fate}: {code(number)} {escape(title)}")
     return [*lines, ""] if lines else []
-
-
-def _table(head: Sequence[str], body: Iterable[Sequence[str]], right: int = 0) -> list[str]:
-    """Returns a table; ``right``: that many columns after the first are numbers."""
-    kinds = ["---", *("---:" for _ in range(right)), *("---" for _ in range(len(head) - 1 - right))]
-    return ["| " + " | ".join(head) + " |", "| " + " | ".join(kinds) + " |", *("| " + " | ".join(row) + " |" for row in body), ""]

@@ -120,6 +120,13 @@ def test_findings_are_new_or_gone(goldens):
     assert found.verdicts[0].endswith("B ran out of memory, A did not.")
 
 
+def test_a_file_that_knows_no_failed_requests_is_not_said_to_have_none(goldens):
+    oom, cpu, train = (goldens / name / "snapshot.pickle" for name in ("cuda-2.13.0-oom", "cpu-2.13.0-recorded", "cuda-2.13.0-train"))
+    found = compared(oom, cpu, train, with_findings=False)
+    assert found.verdicts[0].endswith(" A ran out of memory, B does not say whether it did.")
+    assert found.verdicts[1].endswith(" A ran out of memory, C did not.")
+
+
 def test_one_trace_is_nothing_to_compare(goldens):
     trace = load(goldens / "cuda-2.13.0-train" / "snapshot.pickle")
     with pytest.raises(MemdiagError, match="only one trace"):
