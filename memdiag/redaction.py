@@ -1,7 +1,7 @@
 """What ``--redact`` takes out of text: paths, user names, addresses of people and machines. Function names, lines and file names stay.
 
-A trace is redacted when it is read (``memdiag.sources.redacted``), so that nothing that is made of it knows more; whatever a command prints
-or writes goes through ``redact_text`` once more. The switch is an environment variable, so that worker processes have it too.
+A trace is redacted when it is read (``memdiag.sources.redacted``), so that nothing that is made of it knows more; the text of reports goes
+through ``redact_text`` once more. The switch is an environment variable, so that worker processes have it too.
 """
 
 from __future__ import annotations

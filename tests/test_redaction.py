@@ -192,6 +192,28 @@ def test_a_hostile_recording_is_refused_and_not_run(tmp_path):
         redact_snapshot(path)
 
 
+def test_one_file_that_cannot_be_redacted_leaves_no_other_as_it_was(trace):
+    from memdiag.errors import RefusedFile
+    from memdiag.sources.redacted_file import redact_run
+
+    (trace.parent / "rank1.pkl").write_bytes(trace.read_bytes())
+    (trace.parent / "rank0.pkl").write_bytes(b"cos\nsystem\n(S'touch ran'\ntR.")
+    with pytest.raises(RefusedFile, match="rank0"):
+        redact_run(str(trace.parent))
+    data = (trace.parent / "rank1.pkl").read_bytes()
+    assert [secret for secret in SECRETS if secret.encode() in data] == []
+
+
+def test_what_a_program_printed_is_redacted_line_by_line(tmp_path):
+    from memdiag.sources.redacted_file import redact_lines
+
+    output = tmp_path / "output.txt"
+    output.write_bytes(f"loading {HOME}/train.py\nof alicewong: 3 \xff\n".encode("latin-1"))
+    redact_lines(output)
+    assert output.read_text() == "loading train.py\nof [user]: 3 \ufffd\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["output.txt"]
+
+
 def test_a_message_is_redacted_as_well(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     log = tmp_path / "train.log"

@@ -121,6 +121,8 @@ def find_max(order: Order, text: str, *, as_json: bool, quiet: bool) -> int:
     from memdiag.cli.talk import write_out
     from memdiag.recorder import run_folder
     from memdiag.recorder.files import write_json
+    from memdiag.redaction import is_on
+    from memdiag.sources.redacted_file import redact_manifest
 
     values = read_range(text, order.command)
     folder = run_folder.make(order.output)
@@ -137,7 +139,7 @@ def find_max(order: Order, text: str, *, as_json: bool, quiet: bool) -> int:
         if not trial.fits and place == 0:
             break
     report = _report(order, values, trials, folder.shown, fits, fails)
-    write_json(str(Path(folder.path, RESULT)), report)
+    write_json(str(Path(folder.path, RESULT)), redact_manifest(report) if is_on() else report)
     write_out(json.dumps(report, indent=2) + "\n" if as_json else "\n".join(_table(report, trials)) + "\n")
     return DONE if fits >= 0 else BUDGET_HIT
 
@@ -206,6 +208,8 @@ def _run(order: Order, values: Range, place: int, folder: str) -> Trial:
     from memdiag.cli.talk import busy
     from memdiag.recorder.launch import end_as
     from memdiag.recorder.run_folder import shown
+    from memdiag.redaction import is_on
+    from memdiag.sources.redacted_file import redact_lines
 
     value = values.at(place)
     inside = Path(folder, f"{values.name}={value}")
@@ -215,6 +219,8 @@ def _run(order: Order, values: Range, place: int, folder: str) -> Trial:
     with busy(f"memdiag: trying {values.name}={value} …"), _talking_to(output):
         done = perform(replace(order, command=command, output=str(inside), has_short_name=False), quiet=True)
     output = output.rename(inside / OUTPUT)
+    if is_on():
+        redact_lines(output)
     if asked := {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}.intersection(done.ended.signals):
         raise SystemExit(end_as(done.ended) or 128 + max(asked))
     recorded = done.run.recorded if done.run is not None else ()

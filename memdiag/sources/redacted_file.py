@@ -6,11 +6,10 @@ The file stays a genuine snapshot with all its events. As everywhere, nothing in
 from __future__ import annotations
 
 import contextlib
-import os
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from memdiag.errors import RefusedFile
 from memdiag.recorder.files import write_json
@@ -32,17 +31,41 @@ def redact_snapshot(path: Path) -> None:
     try:
         with path.open("rb") as file:
             content = _Plain(file).load()
-    except (pickle.UnpicklingError, EOFError, ValueError, IndexError, KeyError, TypeError, AttributeError) as error:
-        raise RefusedFile(f"{path}: cannot be redacted: {error}", "delete it, or keep it to yourself") from None
+    except (pickle.UnpicklingError, EOFError, ValueError, IndexError, KeyError, TypeError, AttributeError, OSError) as error:
+        raise _refused(path, error) from None
     redact_content(content)
+    with _anew(path) as file:
+        pickle.dump(content, file, protocol=4)
+
+
+def redact_lines(path: Path) -> None:
+    """Rewrites a text, such as the output of a program, without paths, users and addresses.
+
+    Raises:
+        RefusedFile: It cannot be read or written.
+    """
+    with _anew(path) as file, path.open("rb") as lines:
+        for line in lines:
+            file.write(redact_text(line.decode("utf-8", "replace")).encode())
+
+
+@contextlib.contextmanager
+def _anew(path: Path) -> Iterator[IO[bytes]]:
+    """Opens a file that takes the place of another one when all of it is written."""
     scratch = path.with_name(f".{path.name}.redacted")
     try:
         with scratch.open("wb") as file:
-            pickle.dump(content, file, protocol=4)
+            yield file
         scratch.replace(path)
+    except OSError as error:
+        raise _refused(path, error) from None
     finally:
         with contextlib.suppress(OSError):
             scratch.unlink()
+
+
+def _refused(path: Path, error: Exception) -> RefusedFile:
+    return RefusedFile(f"{path}: cannot be redacted: {error}", "delete it, or keep it to yourself")
 
 
 def redact_manifest(manifest: Mapping[str, Any]) -> dict[str, Any]:
@@ -128,10 +151,20 @@ def _each_filename(value: Any, take: Callable[[str], None], seen: set[int]) -> N
 
 
 def redact_run(folder: str) -> None:
-    """Redacts every trace in the folder of a run."""
+    """Redacts every trace in the folder of a run.
+
+    Raises:
+        RefusedFile: One cannot be redacted; the others are.
+    """
+    refused: list[RefusedFile] = []
     for path in sorted(Path(folder).glob("rank*.pkl")):
-        if path.is_file() and not path.is_symlink() and os.access(path, os.W_OK):
-            redact_snapshot(path)
+        if path.is_file() and not path.is_symlink():
+            try:
+                redact_snapshot(path)
+            except RefusedFile as error:
+                refused.append(error)
+    if refused:
+        raise refused[0]
 
 
 def redact_words(folder: str) -> None:

@@ -27,10 +27,10 @@ if batch > most:
 """
 
 
-def found(folder, asked, *command, options=()):
+def found(folder, asked, *command, options=(), before=()):
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("MEMDIAG", "PYTHON", "RANK"))}
     environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(FAKE_TORCH)])
-    words = [sys.executable, "-m", "memdiag", "record", "--find-max", asked, *options, "--", *command]
+    words = [sys.executable, "-m", "memdiag", *before, "record", "--find-max", asked, *options, "--", *command]
     return subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
 
 
@@ -56,6 +56,19 @@ def test_the_largest_that_fits(tmp_path):
     assert MESSAGE in (run / "batch=12" / "output.txt").read_text()
     assert json.loads((run / "find-max.json").read_text()) == report
     assert not (tmp_path / "trace.pkl").exists()
+
+
+def test_redacted_it_keeps_neither_paths_nor_what_the_program_said_of_them(tmp_path):
+    program = f"print('from /home/alicewong/secret/x.py')\n{PROGRAM}"
+    done = found(tmp_path, "batch=1..2", sys.executable, "-c", program, "{batch}", "1", before=["--redact"])
+    assert done.returncode == 0, done.stderr
+    (run,) = tmp_path.glob("memdiag-*")
+    output = (run / "batch=2" / "output.txt").read_text()
+    assert "from x.py" in output
+    assert MESSAGE in output
+    assert json.loads((run / "find-max.json").read_text())["fits"] == 1
+    texts = [path.read_bytes() for path in run.rglob("*") if path.is_file()]
+    assert not any(b"alicewong" in text or str(tmp_path).encode() in text for text in texts)
 
 
 def test_a_table_for_people(tmp_path):
