@@ -137,14 +137,15 @@ def _without_waiting(
             break
         chosen[added] = True
         rows = np.flatnonzero(chosen)
-        moves = schedule(windows, rows, place[rows], clock, settings)
+        copies = Copies.of(windows, rows, place[rows], clock, settings)
+        moves = copies.laid_out(clock)
         while clock.is_known and not settings.allow_exposed and (moves.wait > _IN_TIME).any():
             # Some fewer, and the others may be in time: those go that have the least room, an eighth of them at once.
-            late = rows[moves.wait > _IN_TIME]
+            late = copies.window[moves.wait > _IN_TIME]
             late = late[np.argsort(slack[late], kind="stable")][: max(len(late) // 8, 1)]
             usable[late] = chosen[late] = False
-            rows = np.flatnonzero(chosen)
-            moves = schedule(windows, rows, place[rows], clock, settings)
+            copies = copies.only(chosen[copies.window])
+            moves = copies.laid_out(clock)
         begin[moves.window], end[moves.window] = moves.out_at, moves.back_at
     elsewhere = _spill(Elsewhere(windows, moves, settings), place, clock)
     if clock.is_known and not settings.allow_exposed:
@@ -203,38 +204,40 @@ def _cover(windows: Windows, load: Array, target: int, usable: Array, begin: Arr
     load = np.maximum.reduceat(load, edges)
     begin, end = number[begin], number[end]
     # What is idle longest beyond its copies comes first, at every peak.
-    rows = np.flatnonzero(usable)
+    rows = np.flatnonzero(usable & (begin < end))
     rows = rows[np.lexsort((-windows.device_bytes[rows], -slack[rows]))]
     begin, end, size = begin[rows], end[rows], windows.device_bytes[rows]
-    free = np.ones(len(rows), bool)
+    free, num_free = np.ones(len(rows), bool), _within(begin, end, np.ones(len(rows), np.int64), len(load))
     taken: list[Array] = []
     for _ in range(_PEAKS):
-        at = int(np.argmax(load))
+        at = load.argmax()
         excess = int(load[at]) - target
         if excess <= 0:
             break
-        there = np.flatnonzero(free & (begin <= at) & (end > at))
-        if not len(there):
+        if not num_free[at]:
             load[load == load[at]] = _GIVEN_UP
             continue
+        there = np.flatnonzero(free & (begin <= at) & (end > at))
         there = there[: int(np.searchsorted(np.cumsum(size[there]), excess)) + 1]
         free[there] = False
         taken.append(rows[there])
-        change = np.zeros(len(load) + 1, np.int64)
-        np.subtract.at(change, begin[there], size[there])
-        np.add.at(change, end[there], size[there])
-        load += np.cumsum(change[:-1])
+        load -= _within(begin[there], end[there], size[there], len(load))
+        num_free -= _within(begin[there], end[there], np.ones(len(there), np.int64), len(load))
     return np.concatenate(taken) if taken else np.empty(0, np.int64)
+
+
+def _within(begin: Array, end: Array, much: Array, n: int) -> Array:
+    """Returns how much is between ``begin`` and ``end`` at each of ``n`` places, in all."""
+    change = np.zeros(n + 1, np.int64)
+    np.add.at(change, begin, much)
+    np.subtract.at(change, end, much)
+    within: Array = np.cumsum(change[:-1])
+    return within
 
 
 def _gone(moves: Moves, windows: Windows, n: int) -> Array:
     """Returns the bytes that are away after each event."""
-    change = np.zeros(n + 1, np.int64)
-    size = windows.device_bytes[moves.window]
-    np.add.at(change, moves.out_at, size)
-    np.subtract.at(change, moves.back_at, size)
-    gone: Array = np.cumsum(change[:-1])
-    return gone
+    return _within(moves.out_at, moves.back_at, windows.device_bytes[moves.window], n)
 
 
 def _spill(elsewhere: Elsewhere, place: Array, clock: Clock) -> Elsewhere:

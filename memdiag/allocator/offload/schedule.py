@@ -6,7 +6,7 @@ program wait. On demand (the forced strategy) nothing is fetched ahead: each cop
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -93,6 +93,15 @@ class Copies:
             away, back = np.zeros_like(away), np.zeros_like(back)
         orders = np.argsort(begin, kind="stable"), np.argsort(-end, kind="stable")
         return cls(rows, place, begin, end, away, back, *orders, settings.enable_pinned_mem)
+
+    def only(self, kept: Array) -> Copies:
+        """Returns some of them (``kept``, one bool each), which takes no sorting."""
+        number = np.cumsum(kept) - 1
+        by_begin, by_end = (number[order[kept[order]]] for order in (self.by_begin, self.by_end))
+        return replace(
+            self, window=self.window[kept], place=self.place[kept], begin=self.begin[kept], end=self.end[kept],
+            away=self.away[kept], back=self.back[kept], by_begin=by_begin, by_end=by_end,
+        )  # fmt: skip
 
     def laid_out(self, clock: Clock, *, on_demand: bool = False, hold: Array | None = None) -> Moves:
         """Returns when they run.

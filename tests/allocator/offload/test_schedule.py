@@ -75,6 +75,36 @@ def test_the_host_pool_holds_whole_blocks_and_reuses_what_is_free(steps):
         assert sum(live.values()) <= pool.used_bytes <= pool.held_bytes
 
 
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 3 << 20)), max_size=60))
+@settings(max_examples=100, deadline=None)
+def test_the_host_pool_takes_the_best_fitting_gap_and_of_equal_ones_the_first(steps):
+    """Beside a pool that looks at every gap of every block: (bytes, {place: bytes of what lies there})."""
+    pool, live, blocks = HostPool(1 << 20), {}, []
+    for number, (is_put, size) in enumerate(steps):
+        if is_put or not live:
+            wanted = -(-size // 4096) * 4096
+            fitting = [(room, at, place) for at, block in enumerate(blocks) for place, room in gaps_of(*block) if room >= wanted]
+            if not fitting:
+                fitting = [(0, len(blocks), 0)]
+                blocks.append((-(-wanted // (1 << 20)) << 20, {}))
+            _, at, place = min(fitting)
+            blocks[at][1][place] = wanted
+            live[number] = at, place
+            pool.put(number, size)
+        else:
+            taken = list(live)[size % len(live)]
+            at, place = live.pop(taken)
+            del blocks[at][1][place]
+            pool.take(taken)
+        assert pool.held_bytes == sum(size for size, _ in blocks)
+        assert pool.used_bytes == sum(sum(there.values()) for _, there in blocks)
+
+
+def gaps_of(size, there):
+    edges = [0, *(edge for place in sorted(there) for edge in (place, place + there[place])), size]
+    return [(begin, end - begin) for begin, end in zip(edges[::2], edges[1::2], strict=True) if end > begin]
+
+
 def test_a_pool_that_is_used_again_does_not_grow():
     moment = np.arange(51.0)
     assert peak_of(moment[:-1], moment[1:], np.full(50, 700_000), 1 << 20) == (1 << 20, 700_416)
