@@ -125,7 +125,9 @@ def _consists_of(view: DeviceView) -> str:
     there = (tensors.alloc_at[rows] < 0) & has_history(view.device)
     before = int(tensors.block_bytes[rows][there].sum())
     of_unknown_kind = int(tensors.block_bytes[rows][there & (tensors.category[rows] == 0)].sum())
-    moment = "the peak" if has_history(view.device) and view.at == view.device.peak("allocated") else "what is live"
+    moment = "what is live"
+    if has_history(view.device) and view.at == view.device.peak("allocated"):  # the report itself looks at the reserved peak
+        moment = "the peak" if view.device.peak("reserved") in (view.at, -1) else "the allocated peak"
     if size >= max(SHARE * total, of_unknown_kind):
         if size < total / 2:
             return f"The largest part of {moment} is {CATEGORY_WORDS[name]} ({size / total:.0%})."
