@@ -345,6 +345,7 @@ def test_traces_that_know_less(history, tab, tmp_path):
         assert "no map" in tab.page.locator("#sums").inner_text()
     else:
         assert state["num_instants"] == 1
+        assert "peak" not in tab.page.locator("#instant-bar").inner_text(), "nobody knows whether it is one"
         assert state["map"]["shown"]
         assert "no timeline" in tab.page.locator("#timeline-legend").inner_text()
     assert tab.wrong == []

@@ -40,7 +40,7 @@
       M.$("instant-bar"),
       M.el("span", { class: "moves" }, moves.filter(Boolean)),
       M.el("b", { class: "when", text: M.instantWords().join(" · ") }),
-      row === device.peak_instant ? M.el("span", { class: "badge info", text: M.t("instant.is-peak") }) : null,
+      row === device.peak_instant && instants.n > 1 ? M.el("span", { class: "badge info", text: M.t("instant.is-peak") }) : null,
       oom ? M.el("span", { class: "badge critical", text: M.t("instant.is-oom", { size: M.bytes(oom.size) }) }) : null,
       M.el("span", { class: "grow" }),
       value("reserved"),

@@ -84,7 +84,7 @@
         { tabindex: "0", data: { row: String(row) }, on: { click: () => M.pickTensor(row), keydown: (event) => keys(event, row) } },
         known.map(([key, , write]) =>
           key === "lifetime" || key === "category"
-            ? M.el("td", {}, M.el("i", { class: "dot", style: { background: dot(key, row) } }), write(row))
+            ? M.el("td", { class: "kind" }, M.el("i", { class: "dot", style: { background: dot(key, row) } }), write(row))
             : M.el("td", { class: NUMBERS.has(key) ? "num" : key === "where" || key === "name" ? "code" : "", text: write(row) }),
         ),
       ),
