@@ -20,10 +20,10 @@ _HOME = re.compile(r"(?:/home/|/Users/|/users/|/private/var/|[A-Za-z]:\\{1,2}Use
 _PART = r"[^\s/\\\"'`<>|:;,*?(){}\[\]]+"
 _PLACES = re.compile(
     rf"(?P<web>https?://)(?:[^\s/@\"'<>]+@)?(?P<rest>[^\s\"'<>]*)"  # a page stays, the name and password before it go
-    rf"|(?P<store>\b[a-z][a-z0-9+]*://)[^\s\"'<>]*"
+    rf"|(?P<store>(?<![\w+])[a-z][a-z0-9+]*://)[^\s\"'<>]*"
     rf"|(?P<windows>\b[A-Za-z]:(?:\\{{1,2}}{_PART})+)"
-    rf"|(?<![\w.%])(?P<path>~?(?:/{_PART}){{2,}}/?|~/{_PART})"
-    rf"|(?P<mail>[\w.+-]+@[\w-][\w.-]*)"
+    rf"|(?:(?<![\w.%])|(?<=\\[nrt]))(?P<path>(?:~|\.\.?)?(?:/{_PART}){{2,}}/?|~/{_PART})"  # in JSON, \n may stand before it
+    rf"|(?<![\w.+-])(?P<mail>[\w.+-]+@[\w-][\w.-]*)"
 )
 _FIELD_WORDS = frozenset({  # accounts of machines, and names that are words of every report
     "root", "user", "users", "home", "admin", "ubuntu", "train", "model", "torch", "python", "data", "test", "runner", "work", "cuda",
@@ -49,9 +49,12 @@ def turn_on() -> None:
 
 def note_users(names: Iterable[str]) -> None:
     """Remembers names of users, to be taken out wherever they stand."""
-    _users.update(name for name in names if len(name) >= _SHORTEST and name.lower() not in _FIELD_WORDS and not name.isdecimal())
+    told = {name for name in names if len(name) >= _SHORTEST and name.lower() not in _FIELD_WORDS and not name.isdecimal()}
+    if told <= _users:
+        return
+    _users.update(told)
     words = "|".join(re.escape(name) for name in sorted(_users, key=len, reverse=True))
-    _named[0] = re.compile(rf"(?<![A-Za-z0-9])(?:{words})(?![A-Za-z0-9])") if words else None
+    _named[0] = re.compile(rf"(?<![A-Za-z0-9])(?:{words})(?![A-Za-z0-9])")
 
 
 def note_homes(paths: Iterable[str]) -> None:
