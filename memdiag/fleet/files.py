@@ -72,7 +72,7 @@ def number_of(name: str) -> int | None:
 
 def natural(name: str) -> list[Any]:
     """Returns a key by which names sort as people count: rank2 before rank10."""
-    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in _DIGITS.split(name) if part]
+    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in _DIGITS.split(name) if part]
 
 
 def _local(text: str, said: list[str]) -> list[File]:
