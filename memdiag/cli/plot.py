@@ -90,6 +90,10 @@ def plot(
     kinds = _kinds(kind or [])
     look = _look(size, dpi, style, title)
     moment = _moment(at)
+    if moment != "peak" and "map" not in kinds:
+        raise MemdiagError(f"--at {at} is of --kind map, not of {', '.join(kinds)}", "add --kind map, or leave it out")
+    if (policy or conf or capacity) and "policies" not in kinds:
+        raise MemdiagError(f"--policy, --conf and --capacity are of --kind policies, not of {', '.join(kinds)}", "add --kind policies")
     wanted = Wanted.read(policy or [], conf, None, capacity, None)
     if wanted.offload:
         raise MemdiagError(

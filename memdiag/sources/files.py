@@ -24,7 +24,7 @@ def read_head(path: Path) -> bytes:
     """
     try:
         if path.is_dir():
-            raise RefusedFile(f"{path} is a directory", "give the trace file itself")
+            raise RefusedFile(f"{path} is a directory", "give the trace file itself, or the directory of a run (with rank0.pkl in it)")
         if path.exists() and not path.is_file():  # a pipe would be waited for, a device has no end
             raise RefusedFile(f"{path} is not an ordinary file", "save what comes out of it to a file first")
         with path.open("rb") as file:

@@ -88,6 +88,8 @@ def test_names_of_files():
         (["--device", "5"], "device 5 is not in"),
         (["-k", "map", "--at", "noon"], "not a moment"),
         (["-k", "map", "--at", "9999"], "not in this trace"),
+        (["--at", "oom"], "--at oom is of --kind map, not of timeline"),
+        (["-k", "map", "--policy", "caching"], "are of --kind policies, not of map"),
         (["-k", "policies", "--policy", "offload"], "cannot be drawn beside others"),
         (["-k", "policies", "--policy", "caching", "--conf", "nonsense:1"], "refuses"),
     ],
