@@ -166,21 +166,24 @@ def _with_waiting(
     copies = Copies.of(windows, rows, place[rows], clock, settings)
     begin, end, size = copies.begin, copies.end, windows.device_bytes[rows]
     hold = np.zeros(len(rows), np.int64)
+    clock = replace(clock, seconds=clock.seconds.copy())
+    # Looked at are the events at which too much is live: how much has to be gone there, and how many of them are before each event.
+    high = np.flatnonzero(load > target)
+    needed, before = load[high] - target, np.append(0, np.cumsum(load > target))
     for _ in range(_WAITS):
-        left = load - _gone(moves, windows, len(load))
-        at = int(np.argmax(left > target))
-        excess = int(left[at]) - target
-        if excess <= 0:
+        gone = _within(before[moves.out_at], before[moves.back_at], size, len(high))
+        is_short = gone < needed
+        if not is_short.any():
             break
+        first_short = int(is_short.argmax())
+        at, excess = int(high[first_short]), int(needed[first_short] - gone[first_short])
         going = np.flatnonzero((moves.out_at > at) & (begin <= at))
         going = going[np.argsort(moves.out_end[going], kind="stable")]
         enough = int(np.searchsorted(np.cumsum(size[going]), excess))
         if enough < len(going):
             wait = float(moves.out_end[going[enough]] - clock.seconds[at])
-            seconds = clock.seconds.copy()
-            seconds[at:] += max(wait, 0.0)
+            clock.seconds[at:] += max(wait, 0.0)
             stalled += max(wait, 0.0)
-            clock = replace(clock, seconds=seconds)
         else:  # nothing is on its way: what has come back early may come later
             early = np.flatnonzero((moves.back_at <= at) & (end > at) & (hold <= at))
             if not len(early):
@@ -209,14 +212,20 @@ def _cover(windows: Windows, load: Array, target: int, usable: Array, begin: Arr
     begin, end, size = begin[rows], end[rows], windows.device_bytes[rows]
     free, num_free = np.ones(len(rows), bool), _within(begin, end, np.ones(len(rows), np.int64), len(load))
     taken: list[Array] = []
-    for _ in range(_PEAKS):
+    seen = 0
+    while seen < _PEAKS:
         at = load.argmax()
         excess = int(load[at]) - target
         if excess <= 0:
             break
         if not num_free[at]:
-            load[load == load[at]] = _GIVEN_UP
+            # All that is higher than any peak that can be brought down is given up at once.
+            lost = load > max(int(load[num_free > 0].max(initial=_GIVEN_UP)), target)
+            lost |= load == load[at]
+            seen += len(np.unique(load[lost]))
+            load[lost] = _GIVEN_UP
             continue
+        seen += 1
         there = np.flatnonzero(free & (begin <= at) & (end > at))
         there = there[: int(np.searchsorted(np.cumsum(size[there]), excess)) + 1]
         free[there] = False
