@@ -33,6 +33,7 @@ _SHORTEST = 3  # characters: a user called "a" cannot be told from a word
 
 _users: set[str] = set()
 _named: list[re.Pattern[str] | None] = [None]
+_given: list[re.Pattern[str] | None] = [None]
 
 
 def is_on() -> bool:
@@ -55,6 +56,19 @@ def note_users(names: Iterable[str]) -> None:
     _users.update(told)
     words = "|".join(re.escape(name) for name in sorted(_users, key=len, reverse=True))
     _named[0] = re.compile(rf"(?<![A-Za-z0-9])(?:{words})(?![A-Za-z0-9])")
+
+
+def note_given(arguments: Iterable[str]) -> None:
+    """Remembers relative paths of a command line, so that their folders go wherever they stand: nothing else tells them from words."""
+    folders = set()
+    for path in (argument.rpartition("=")[2] for argument in arguments):
+        if path.startswith(("/", "~")) or "://" in path:
+            continue
+        folder = path.rstrip("/") if os.path.isdir(path) else path.rpartition("/")[0]  # noqa: PTH112 - what was typed, as it was
+        if folder.strip("./") and os.path.isdir(folder):  # noqa: PTH112
+            folders.add(re.escape(folder))
+    words = "|".join(sorted(folders, key=len, reverse=True))
+    _given[0] = re.compile(rf"(?<![\w./-])(?:{words})/+") if words else None
 
 
 def note_homes(paths: Iterable[str]) -> None:
@@ -83,6 +97,7 @@ def redact_names(text: str) -> str:
 def redact_text(text: str) -> str:
     """Returns ``text`` with paths cut to the name of their file, and without users and addresses."""
     note_homes([text])
+    text = _given[0].sub("", text) if _given[0] is not None else text
     return redact_names(_PLACES.sub(_placed, text))
 
 

@@ -28,6 +28,7 @@ def off_again(monkeypatch):
     monkeypatch.setenv(redaction.VARIABLE, "")
     monkeypatch.setattr(redaction, "_users", set())
     monkeypatch.setattr(redaction, "_named", [None])
+    monkeypatch.setattr(redaction, "_given", [None])
 
 
 @pytest.mark.parametrize(
@@ -162,6 +163,20 @@ def test_nothing_planted_comes_out(name, trace, tmp_path, capsys):
     assert [secret for secret in SECRETS if secret in text] == []
     if name == "analyze":
         assert "train" in text
+
+
+@pytest.mark.parametrize("given", ["topsecretproject/runs/rank0.pkl", "topsecretproject/runs", "topsecretproject/runs/rank*.pkl"])
+def test_folders_of_a_relative_path_go_as_well(given, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "topsecretproject" / "runs").mkdir(parents=True)
+    shutil.copy(GOLDENS / "cuda-2.13.0-oom" / "snapshot.pickle", tmp_path / "topsecretproject" / "runs" / "rank0.pkl")
+    arguments = ["fleet", given, "--json", "--heatmap", "topsecretproject/heat.svg"]
+    assert main(arguments) in {0, 2}
+    assert "topsecretproject" in "".join(capsys.readouterr())
+    main(["--redact", *arguments])
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["ranks"][0]["file"] == "rank0.pkl"
+    assert "topsecretproject" not in shown.out + shown.err
 
 
 def test_a_recording_can_be_redacted_where_it_lies(trace):

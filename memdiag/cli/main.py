@@ -113,8 +113,13 @@ def main(arguments: list[str] | None = None) -> int:
     Args:
         arguments: Without the name of the program; None: those of the process.
     """
+    given = sys.argv[1:] if arguments is None else arguments
     try:
-        app(_to_the_front(sys.argv[1:] if arguments is None else arguments), prog_name="memdiag")
+        if _REDACT in given or "MEMDIAG_REDACT" in os.environ:
+            from memdiag.redaction import note_given
+
+            note_given(given)
+        app(_to_the_front(given), prog_name="memdiag")
     except SystemExit as done:
         return done.code if isinstance(done.code, int) else DONE if done.code is None else COULD_NOT
     except KeyboardInterrupt:
