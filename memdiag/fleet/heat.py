@@ -17,12 +17,13 @@ def heat_of(ranks: Mapping[int, Mapping[str, Any]]) -> HeatMap | None:
     with_steps = sum(len(facts.get("steps", ())) >= _LEAST_STEPS for facts in ranks.values())
     if 2 * with_steps > len(ranks):
         return _by_step(ranks)
-    curves = {rank: facts.get("curve") or [] for rank, facts in ranks.items()}
+    known = {rank for rank, facts in ranks.items() if facts.get("peak_reserved_bytes") is not None}
+    what = "reserved" if known else "allocated"
+    curves = {rank: (facts.get("curve") or []) if rank in known or not known else [] for rank, facts in ranks.items()}
     columns = max(map(len, curves.values()))
     if columns < _LEAST_STEPS:
         return None
     rows = tuple((*curve, *[None] * (columns - len(curve))) for curve in curves.values())
-    what = "reserved" if any(facts.get("peak_reserved_bytes") is not None for facts in ranks.values()) else "allocated"
     return HeatMap(what, "trace", tuple(f"{100 * at // columns} %" for at in range(columns)), tuple(curves), rows)
 
 

@@ -129,6 +129,9 @@ def test_heat_without_steps_is_by_part_of_the_trace(report_of):
     report = report_of({"steps": [], "curve": [1, 2, 3]}, {"steps": [], "curve": [4]})
     assert (report.heat.along, report.heat.rows) == ("trace", ((1, 2, 3), (4, None, None)))
     assert report_of({"steps": [], "curve": []}).heat is None
+    one, other = {"steps": [], "curve": [5, 6]}, {"steps": [], "curve": [1, 2], "peak_reserved_bytes": None}  # what is allocated
+    assert report_of(one, other).heat.rows == ((5, 6), (None, None)), "allocated bytes are not reserved ones"
+    assert report_of(other, other).heat.rows == ((1, 2), (1, 2))
 
 
 def test_a_search_is_made_on_the_worst_and_the_middles(report_of):
