@@ -138,6 +138,8 @@ def main(arguments: list[str] | None = None) -> int:
         say_error(where + (error.strerror or str(error)), "check the path, its permissions, and the space on the disk")
         return COULD_NOT
     except Exception as error:  # noqa: BLE001 - the last resort: a person should not meet a traceback
+        if isinstance(error.__cause__, KeyboardInterrupt):  # Ctrl-C in a compiled loop arrives as a SystemError
+            return INTERRUPTED
         _trace_back()
         say_error(f"internal: {type(error).__name__}: {error}", "this is a bug in memdiag: set MEMDIAG_DEBUG=1 for a traceback to report")
         return COULD_NOT

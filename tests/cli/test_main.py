@@ -138,6 +138,14 @@ def test_an_interrupt_ends_with_130(fails, capsys):
     assert "Traceback" not in capsys.readouterr().err
 
 
+def test_an_interrupt_in_a_compiled_loop_is_one_too(fails, capsys):
+    error = SystemError("returned a result with an exception set")
+    error.__cause__ = KeyboardInterrupt()
+    fails(error)
+    assert main(["analyze", "x.pkl"]) == 130
+    assert capsys.readouterr().err == ""
+
+
 def test_a_missing_file(capsys, tmp_path):
     pytest.importorskip("memdiag.analyzers.report", reason="the analysis is not there yet")
     assert main(["analyze", str(tmp_path / "no.pkl")]) == 2
