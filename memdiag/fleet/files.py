@@ -18,7 +18,7 @@ from memdiag.errors import MemdiagError
 from memdiag.fleet.fetch import PACKED, fsspec, is_url
 
 _RECORDED = re.compile(r"rank(\d+)\.pkl")
-_RANK = re.compile(r"rank[_.=-]?(\d{1,7})(?!\d)", re.IGNORECASE)
+_RANK = re.compile(r"(?<![a-zA-Z])rank[_.=-]?(\d{1,7})(?!\d)", re.IGNORECASE)
 _NUMBER = re.compile(r"[._-](\d{1,7})(?=(?:\.[A-Za-z]\w*)+$)")
 _DIGITS = re.compile(r"(\d+)")
 _SNAPSHOTS = (".pkl", ".pickle")

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from memdiag.errors import MemdiagError
+from memdiag.registry import ANALYZERS, resolve
 from memdiag.units import format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -153,6 +154,9 @@ def measure(device: DeviceTrace, side: Side, report: Report) -> Measured:
     tell("warnings", levels.count("critical") + levels.count("warning"), "")
     for finding in report.findings:
         values[finding.code] = (values.get(finding.code) or 0) + 1
+    for code, reason in _cannot_be_found(device.has_addresses, has_history):
+        if code not in values:
+            tell(code, None, reason)
     return Measured(values, unknown, side.usage.reserved_bytes, device.capacity_bytes)
 
 
@@ -175,3 +179,14 @@ def in_words(value: Number, unit: Unit) -> str:
     if unit.startswith("bytes"):
         return format_bytes(round(value)) + step
     return (format_count(value) if isinstance(value, int) else f"{value:,.2f}".rstrip("0").rstrip(".")) + step
+
+
+def _cannot_be_found(has_addresses: bool, has_history: bool) -> Iterator[tuple[str, str]]:
+    """Yields the codes of findings that a file can never show, with the reason: that none was found says nothing of them."""
+    reasons: dict[str, str] = {}
+    if not has_addresses:
+        reasons = {"MD2": _NO_PLACES, "MD4": _NO_CALLS}  # what lies where; what was asked of the driver
+    if not has_history:
+        reasons |= dict.fromkeys(("MD1", "MD3", "MD4"), _NO_HISTORY)  # lifetimes, growth, churn
+    for target in ANALYZERS.values():
+        yield from ((code, reasons[code[:3]]) for code in resolve(target).CODES if code[:3] in reasons)

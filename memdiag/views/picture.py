@@ -29,6 +29,7 @@ MOST_POINTS = 40_000  # of the curves
 MOST_INSTANTS = 2400
 MOST_TENSORS = 300_000  # in the page; with more, there are fewer instants
 MOST_STACKS = 1500  # by each measure of the flame graph
+_MOST_SPLITS = 50  # worked out one by one: a trace in which no request opened a segment is small, or has none at all
 _SPLIT = ("cache", "stranded", "foreign")
 _USAGE = ("reserved", "allocated", "active", "requested")
 
@@ -154,9 +155,8 @@ def _instant_columns(device: DeviceTrace, at: Array, large_page: int) -> dict[st
     size = np.where(reference >= 0, table.size[row], -1) if len(table) else np.full(len(at), -1)
     group = np.where(reference >= 0, table.group[row], -1) if len(table) else np.full(len(at), -1)
     if device.has_addresses:
-        for unknown in np.flatnonzero(
-            parts["cache"] < 0
-        ).tolist():  # before the first event, or no request in the trace: as the largest tensor sees it
+        # Before the first event, or without any request in the trace, the split is as the largest tensor sees it.
+        for unknown in np.flatnonzero(parts["cache"] < 0)[:_MOST_SPLITS].tolist():
             split = fragmentation_at(device, int(at[unknown]), large_page)
             _, request, of_group = reference_at(device, int(at[unknown]))
             if request is not None and split.cache_bytes is not None:

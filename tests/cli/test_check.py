@@ -202,3 +202,11 @@ def test_hostile_text_stays_text_in_every_form(checked, run_of, tmp_path):
     failure = ET.fromstring(xml.read_text(encoding="utf-8")).find(".//failure")  # noqa: S314
     assert r"]]><b>&" in failure.text
     assert len([line for line in err.splitlines() if line.startswith("::")]) == 1
+
+
+def test_a_finding_that_a_file_can_never_show_is_not_taken_for_absent(checked, tmp_path):
+    lifespans = tmp_path / "lifespans.csv"
+    lifespans.write_text("id,lower,upper,size\n0,0,9,4096\n1,2,5,8192\n")
+    code, out, err = checked(lifespans, "--budget", "MD201=0")
+    assert code == 2
+    assert "MD201 cannot be judged" in out + err

@@ -77,7 +77,9 @@ def test_processes_are_replaced(engine, monkeypatch):
 def test_leaving_early_ends_all_processes_and_leaves_no_files(engine, tmp_path):
     tasks = engine.map([{"name": "plain:a"}, {"name": f"wait:{tmp_path / 'mark'}"}])
     assert next(tasks)[1]["facts"]["name"] == "plain:a"
+    give_up = time.monotonic() + 300
     while not (tmp_path / "mark").exists():
+        assert time.monotonic() < give_up, "the second task never began"
         time.sleep(0.05)
     children, scratch = list(engine._running), Path(engine._scratch)
     assert list(scratch.iterdir())

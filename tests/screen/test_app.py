@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+import time
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -40,9 +42,14 @@ def screen_text(app):
     return [strip.text for strip in app.screen._compositor.render_strips()]
 
 
+PATIENCE = 300  # seconds: a busy machine is slow, and no test may fail for that; none may wait for ever either
+
+
 async def until(pilot, condition):
     """Waits for what messages on their way will bring about, however slow the machine."""
+    give_up = time.monotonic() + PATIENCE
     while not condition():
+        assert time.monotonic() < give_up, f"never: {inspect.getsource(condition).strip()}"
         await pilot.pause(0.01)
     await pilot.pause()
 
