@@ -51,7 +51,8 @@ class Shown:
         self.page.locator(place).click(position=point, timeout=PATIENCE)
 
 
-@pytest.fixture(scope="session")
+# Of a module and no longer: as long as it is there, its event loop runs, and no test can have one of its own.
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
     playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright (pip install playwright)")
     found = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
