@@ -73,6 +73,9 @@ def read_tolerances(given: Iterable[str]) -> Tolerances:
     return Tolerances(share, own)
 
 
+_SEEN = ("stranded", "foreign", "cache")  # free memory is one or the other for somebody who asks for some
+
+
 def against_budget(budget: Budget, measured: Measured) -> Judgement:
     """Judges one metric by its budget."""
     metric, allowed = budget.metric, f"at most {budget}"
@@ -85,6 +88,8 @@ def against_budget(budget: Budget, measured: Measured) -> Judgement:
         reason = f"{metric.name} cannot be judged: the file does not say {whole}; give the budget as an amount"
         return Judgement(metric.name, metric.unit, "budget", "unknown", value, None, None, allowed, reason)
     said = f"{metric.name} is {in_words(value, metric.unit)}"
+    if metric.name in _SEEN and measured.request_bytes is not None:
+        said += f" (seen from a request of {in_words(measured.request_bytes, 'bytes')})"
     if value <= limit:
         return Judgement(metric.name, metric.unit, "budget", "ok", value, limit, None, allowed, f"{said}, {allowed} is allowed")
     limit_words = "" if budget.share is None else f" ({in_words(limit, metric.unit)})"

@@ -87,12 +87,14 @@ class Measured:
         unknown: Why a metric is not known.
         reserved_bytes: At the moment that is told apart, of which shares are; None: not known.
         capacity_bytes: Of the device; None: not known.
+        request_bytes: From which request free memory is seen; None: none.
     """
 
     values: Mapping[str, Number | None]
     unknown: Mapping[str, str]
     reserved_bytes: int | None
     capacity_bytes: int | None
+    request_bytes: int | None = None
 
     def value(self, name: str) -> Number | None:
         """Returns a metric, or how often a finding was made; None: not known."""
@@ -157,7 +159,7 @@ def measure(device: DeviceTrace, side: Side, report: Report) -> Measured:
     for code, reason in _cannot_be_found(device.has_addresses, has_history):
         if code not in values:
             tell(code, None, reason)
-    return Measured(values, unknown, side.usage.reserved_bytes, device.capacity_bytes)
+    return Measured(values, unknown, side.usage.reserved_bytes, device.capacity_bytes, side.split.reference_request_bytes)
 
 
 def _growth(report: Report, num_steps: int | None) -> tuple[Number | None, str]:

@@ -80,7 +80,7 @@ def _beside(page: Page, axes: Axes, data: LifetimesPlot) -> None:
         names.text(0.3, y, words, ha="left", va="center", fontsize=7.5 if is_roomy else 6, linespacing=1.15, color=page.theme.ink)
     where, _, details = data.peak.words.partition(", ")[2].partition(" (")
     bar.annotate(
-        f"at the peak, {where}" + (f"\n({details}" if details else ""), (0, 0), xycoords="axes fraction", xytext=(0, -5),
+        f"at the live peak, {where}" + (f"\n({details}" if details else ""), (0, 0), xycoords="axes fraction", xytext=(0, -5),
         textcoords="offset points", ha="left", va="top", fontsize=7.5, color=page.theme.muted, annotation_clip=False,
     )  # fmt: skip
 
