@@ -61,10 +61,11 @@ def opened(path: Path) -> dict[str, Any]:
         begin = time.perf_counter()
         page.goto(path.as_uri())
         # Asked from here again and again: what waits inside of the page is made from text, which the page's policy forbids.
-        while not page.evaluate("Boolean(window.memdiag && window.memdiag.state().ready)"):
+        while not page.evaluate("Boolean(window.memdiag && window.memdiag.state().drawn.includes('timeline'))"):
             if time.perf_counter() - begin > WAIT:
                 raise SystemExit("error: the page was never ready")
             page.wait_for_timeout(10)
+        answered(page, "ArrowLeft")  # the frame in which the timeline appears
         ready = time.perf_counter() - begin
         clicks = [answered(page, "ArrowLeft") for _ in range(10)]
         for step in range(40):  # what is drawn when it is scrolled to
@@ -112,7 +113,7 @@ def write(options: argparse.Namespace, machine: Machine, built: list[Contender],
                  f"{with_page.peak_bytes / alone.peak_bytes:.2f}"])  # fmt: skip
     page = [
         ["size of the file", f"{browser['bytes'] / MB:.1f} MB", f"at most {MOST_BYTES / MB:.0f} MB"],
-        ["from opening it until it can be used", f"{browser['ready_s']:.2f} s", "seconds"],
+        ["from opening it until its timeline is drawn and has answered a key", f"{browser['ready_s']:.2f} s", "seconds"],
         ["another instant, all of the page drawn anew (median of 10)", f"{browser['step_ms']:.0f} ms", "no visible wait"],
         ["the slowest of those", f"{browser['slowest_step_ms']:.0f} ms", ""],
         ["memory of the browser for the page", f"{browser['browser_mb']:,} MB", f"at most {MOST_BROWSER_MB} MB"],
