@@ -1,7 +1,7 @@
 """Measures ``memdiag fleet`` from 16 to 1,024 ranks: processor seconds a file, memory, and that nothing changes the result.
 
-    python bench/fleet_files.py /tmp/ranks
-    python bench/fleet.py /tmp/ranks
+    python bench/fleet_files.py ranks
+    python bench/fleet.py ranks
 
 The same files are read by two processes of this machine, by a Ray cluster of two nodes (both here), with processes killed on the way, and
 by a command that is interrupted and begun again; the reports are compared byte for byte. Time is told as processor seconds too, which

@@ -1,6 +1,6 @@
 """Makes the files of many ranks out of one recording: each another, all of them snapshots as PyTorch writes them.
 
-    python bench/fleet_files.py /tmp/ranks --ranks 1024 --base examples/gpt-train.pickle --seed 1
+    python bench/fleet_files.py ranks --ranks 1024 --base examples/gpt-train.pickle --seed 1
 
 What the recorded program asked for is replayed by the model of the allocator with other sizes, and what comes of that is written as a
 snapshot (as ``memdiag simulate --out`` does). Of the ranks

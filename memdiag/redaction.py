@@ -18,7 +18,8 @@ _LIBRARY = re.compile(r"(?:site-packages|dist-packages)[/\\]|[/\\]lib[/\\]python
 _INDUCTOR = re.compile(r"[/\\]torchinductor_[^/\\]*")
 _HOME = re.compile(r"(?:/home/|/Users/|/users/|/private/var/|[A-Za-z]:\\{1,2}Users\\{1,2}|torchinductor_)([^/\\\s\"'<>|:;,*?]+)")
 _PART = r"[^\s/\\\"'`<>|:;,*?(){}\[\]]+"
-_PLACES = re.compile(
+# Text until it is used, when re keeps what it compiled: every command loads this file, and few redact.
+_PLACES = (
     rf"(?P<web>https?://)(?:[^\s/@\"'<>]+@)?(?P<rest>[^\s\"'<>]*)"  # a page stays, the name and password before it go
     rf"|(?P<store>(?<![\w+])[a-z][a-z0-9+]*://)[^\s\"'<>]*"
     rf"|(?P<windows>\b[A-Za-z]:(?:\\{{1,2}}{_PART})+)"
@@ -98,7 +99,7 @@ def redact_text(text: str) -> str:
     """Returns ``text`` with paths cut to the name of their file, and without users and addresses."""
     note_homes([text])
     text = _given[0].sub("", text) if _given[0] is not None else text
-    return redact_names(_PLACES.sub(_placed, text))
+    return redact_names(re.sub(_PLACES, _placed, text))
 
 
 def _placed(found: re.Match[str]) -> str:

@@ -126,7 +126,7 @@ def _kinds(given: list[str]) -> list[str]:
     names = [name.strip() for item in given for name in item.split(",") if name.strip()] or ["timeline"]
     for name in names:
         if name not in PLOTS:
-            close = get_close_matches(name.lower(), PLOTS, 1, 0.5)
+            close = get_close_matches(name.lower(), PLOTS, 1, 0.6)
             raise MemdiagError(
                 f"--kind {name}: there is no such picture",
                 (f"did you mean {close[0]}? " if close else "") + f"kinds are {', '.join(PLOTS)}",
