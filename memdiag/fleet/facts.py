@@ -23,7 +23,7 @@ from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.table import Array
 
-VERSION = 2  # of these facts: kept ones of another version are worked out anew
+VERSION = 3  # of these facts: kept ones of another version are worked out anew
 MOST_PARTS, MOST_PLACES, MOST_PARAMETERS = 60, 60, 200
 MOST_STEPS = 128  # beyond, several steps are one column
 CURVE = 48  # columns of the curve of a trace without steps
@@ -49,6 +49,7 @@ def facts_of(trace: Trace) -> dict[str, Any]:
         "headline": report.headline,
         "conf": AllocatorSettings.of(trace).text,
         "findings": [_finding(finding) for finding in report.findings],
+        "notes": [[note.code, note.text] for note in report.notes],
     }
     chosen = _worst(trace, report)
     if chosen is None:

@@ -53,7 +53,7 @@ def roll_up(files: Sequence[File], results: Sequence[Result], *, capacity: int |
         findings=tuple(merged(ranks)),
         heat=heat_of(ranks),
         broken=broken,
-        notes=(*said, *_notes(rows, ranks, world, broken)),
+        notes=(*said, *_notes(rows, ranks, world, broken), *_quality(ranks)),
         world=world,
         backends=tuple(sorted({facts["backend"] or "unknown" for facts in ranks.values()})),
         phantom=any(facts.get("phantom") for facts in ranks.values()),
@@ -227,6 +227,29 @@ def _notes(rows: Sequence[Rank], ranks: Mapping[int, Facts], world: int | None, 
             shown = [f"{_value(key, value)}: ranks {_short(own)}" for value, own in sorted(values.items(), key=lambda item: -len(item[1]))]
             said.append(f"{word} differs: {'; '.join(shown[:6])}{'; …' if len(shown) > 6 else ''}")
     return said
+
+
+def _quality(ranks: Mapping[int, Facts]) -> list[str]:
+    """Returns what traces say of themselves (codes MD9xx), each code once: how many ranks have it, and what the first says."""
+    of_code: dict[str, dict[int, str]] = {}
+    told = dict.fromkeys(_states(ranks), "MD906")  # no history: said already
+    for rank, facts in ranks.items():
+        for code, text in facts.get("notes", ()):
+            if told.get(rank) != code:
+                own = of_code.setdefault(code, {})
+                own[rank] = f"{own[rank]}; {text}" if rank in own else text
+    return [f"{code}{_which(own, len(ranks))}: {own[min(own)]}" for code, own in sorted(of_code.items())]
+
+
+def _which(own: Mapping[int, str], num_ranks: int) -> str:
+    """Returns which ranks have a note, and which one its words are of where they differ."""
+    if num_ranks == 1:
+        return ""
+    if len(own) == 1:
+        return f", rank {min(own)}"
+    here = f", here rank {min(own)}" if len(set(own.values())) > 1 else ""
+    many = f"all {num_ranks:,} ranks" if len(own) == num_ranks else f"{len(own):,} of {num_ranks:,} ranks ({_short(sorted(own))})"
+    return f", {many}{here}"
 
 
 def _value(key: str, value: Any) -> str:

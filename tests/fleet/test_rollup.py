@@ -50,6 +50,20 @@ def test_what_files_do_not_tell_is_not_said(report_of):
     assert not alone.notes
 
 
+def test_notes_of_single_traces_are_said_once(report_of):
+    late = [["MD907", "the trace begins with 3 tensors already there"]]
+    report = report_of(*({"notes": late},) * 3)
+    assert report.notes == ("MD907, all 3 ranks: the trace begins with 3 tensors already there",)
+    other = [["MD907", "the trace begins with 9 tensors already there"], ["MD920", "inferred: steps"]]
+    report = report_of({}, {"notes": late}, {"notes": other}, {"notes": other[:1]})
+    assert report.notes == (
+        "MD907, 3 of 4 ranks (1-3), here rank 1: the trace begins with 3 tensors already there",
+        "MD920, rank 2: inferred: steps",
+    )
+    assert report_of({"notes": late}).notes == ("MD907: the trace begins with 3 tensors already there",)
+    assert len(report_of({"has_history": False, "notes": [["MD906", "no trace"]]}).notes) == 1
+
+
 def test_the_card_may_be_another_one(report_of):
     assert report_of({}, {}, capacity=5 * GB).ranks[0].headroom_bytes == 5 * GB - 5000 * MB
 
