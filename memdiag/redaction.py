@@ -32,8 +32,13 @@ _FIELD_WORDS = frozenset({  # accounts of machines, and names that are words of 
 })  # fmt: skip
 _SHORTEST = 3  # characters: a user called "a" cannot be told from a word
 
+_LONGEST = 255  # characters: what a file system takes for one name
+_BEGINNINGS = rf"(?s)(?<![A-Za-z0-9])(?=(.{{{_SHORTEST}}}))"  # where a name may stand, and how it would begin
+
 _users: set[str] = set()
-_named: list[re.Pattern[str] | None] = [None]
+_lengths: dict[
+    str, list[int]
+] = {}  # by how names begin, the longest first: a pattern of 100,000 names, compiled anew for each, takes hours
 _given: list[re.Pattern[str] | None] = [None]
 
 
@@ -51,12 +56,14 @@ def turn_on() -> None:
 
 def note_users(names: Iterable[str]) -> None:
     """Remembers names of users, to be taken out wherever they stand."""
-    told = {name for name in names if len(name) >= _SHORTEST and name.lower() not in _FIELD_WORDS and not name.isdecimal()}
-    if told <= _users:
-        return
-    _users.update(told)
-    words = "|".join(re.escape(name) for name in sorted(_users, key=len, reverse=True))
-    _named[0] = re.compile(rf"(?<![A-Za-z0-9])(?:{words})(?![A-Za-z0-9])")
+    for name in names:
+        if not _SHORTEST <= len(name) <= _LONGEST or name.lower() in _FIELD_WORDS or name.isdecimal() or name in _users:
+            continue
+        _users.add(name)
+        lengths = _lengths.setdefault(name[:_SHORTEST], [])
+        if len(name) not in lengths:
+            lengths.append(len(name))
+            lengths.sort(reverse=True)
 
 
 def note_given(arguments: Iterable[str]) -> None:
@@ -92,7 +99,18 @@ def redact_path(path: str) -> str:
 
 def redact_names(text: str) -> str:
     """Returns ``text`` without the names of users that are known."""
-    return _named[0].sub(USER, text) if _named[0] is not None else text
+    if not _users:
+        return text
+    pieces, done = [], 0
+    for begin in re.finditer(_BEGINNINGS, text):
+        at = begin.start()
+        for length in _lengths.get(begin[1], ()) if at >= done else ():
+            after = text[at + length : at + length + 1]
+            if text[at : at + length] in _users and not (after.isascii() and after.isalnum()):
+                pieces += [text[done:at], USER]
+                done = at + length
+                break
+    return "".join([*pieces, text[done:]])
 
 
 def redact_text(text: str) -> str:

@@ -27,7 +27,7 @@ def off_again(monkeypatch):
     """The switch is an environment variable, and users are remembered: both are put back."""
     monkeypatch.setenv(redaction.VARIABLE, "")
     monkeypatch.setattr(redaction, "_users", set())
-    monkeypatch.setattr(redaction, "_named", [None])
+    monkeypatch.setattr(redaction, "_lengths", {})
     monkeypatch.setattr(redaction, "_given", [None])
 
 
@@ -61,6 +61,15 @@ def test_a_user_is_known_once_a_home_was_seen():
     assert redact_text("/home/carolx/a.py ran; carolx's run, xcarolx") == "a.py ran; [user]'s run, xcarolx"
     redact_text("/home/train/a.py")
     assert redact_text("train.py:3 train") == "train.py:3 train"  # a word of every report is no name
+
+
+def test_as_many_homes_as_a_file_may_name_take_no_long_time():
+    """Each of them would make a pattern of all anew, hours for these; none of them is left out, the longest name comes first."""
+    for number in range(20_000):
+        redact_text(f"/home/person{number}/x.py")
+    assert redact_text("person19999, person19999.b person20000 -person7-") == "[user], [user].b person20000 -[user]-"
+    redaction.note_users(["person7-b", "O'Neil Smith"])
+    assert redact_text("person7-b person7-bc O'Neil Smith") == "[user] [user]-bc [user]"
 
 
 @pytest.mark.parametrize("long", ["a" * 300_000, "a+" * 150_000, "/" * 300_000, "/a" * 150_000, "a@" * 150_000, "C:\\a" * 75_000])
