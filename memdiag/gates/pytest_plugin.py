@@ -22,7 +22,7 @@ _MARKER = (
     "memdiag(peak='2GiB', stranded='5%', ooms=0, …, backend='cpu'): record this test and fail it if it needs more; "
     "metrics as in memdiag check"
 )
-_CARRIED = "memdiag_entry"  # on a report, also from another process: what a baseline keeps of a test
+_CARRIED = "memdiag_entries"  # on a report, also from another process: what a baseline keeps of a test
 
 
 class State:
@@ -31,7 +31,7 @@ class State:
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         self.running: dict[str, RecordedTest] = {}
-        self.measured: dict[str, dict[str, Any]] = {}
+        self.measured: dict[str, dict[str, dict[str, Any]]] = {}
         self.said: list[str] = []
 
     def path(self, option: str) -> Path | None:
@@ -112,8 +112,8 @@ def _is_over(call: pytest.CallInfo[None]) -> bool:
 
 def _report(report: pytest.TestReport, judged: Outcome, *, skips: bool) -> None:
     """Puts what was judged into the report of a test."""
-    if judged.entry is not None:
-        setattr(report, _CARRIED, judged.entry)
+    if judged.entries is not None:
+        setattr(report, _CARRIED, judged.entries)
     if report.failed:
         report.sections.append(("memdiag", judged.text))
     elif judged.status == "failed" or (judged.status == "unknown" and not skips):
@@ -133,9 +133,9 @@ class Collector:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keeps what a baseline keeps of a test."""
-        entry = getattr(report, _CARRIED, None)
-        if entry is not None:
-            self.state.measured[report.nodeid] = entry
+        entries = getattr(report, _CARRIED, None)
+        if entries is not None:
+            self.state.measured[report.nodeid] = entries
 
 
 @pytest.hookimpl(trylast=True)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from memdiag.gates.model import Checked, CheckReport
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
+_DEVICE = re.compile(r"/device\d+$")  # after the name of a test that used several
 _LONGEST = 100  # characters of the name of a file
 _BACKENDS = ("cuda", "npu", "cpu")
 
@@ -40,12 +41,13 @@ class Outcome:
     Attributes:
         status: "unknown": it cannot be judged.
         text: What the report of the test says; "" where there is nothing to say.
-        entry: What a baseline keeps of it, as JSON; None: it was not measured, or no baseline is written.
+        entries: What a baseline keeps of it, as JSON, by key: one for each device that it used; None: it was not measured, or no baseline
+            is written.
     """
 
     status: Literal["ok", "failed", "unknown"]
     text: str = ""
-    entry: dict[str, Any] | None = None
+    entries: dict[str, dict[str, Any]] | None = None
 
 
 class RecordedTest:
@@ -138,8 +140,8 @@ class RecordedTest:
         lines = [line for each in report.checked for line in _lines(each, is_one=len(report.checked) == 1)]
         if (report.status != "ok" or has_failed) and keep_in is not None:
             lines.append(f"  trace: {_kept(self._trace, keep_in, self.name)}")
-        entry = _as_json(subjects[0].entry) if updates and len(subjects) == 1 else None
-        return Outcome(report.status, "\n".join(lines), entry)
+        entries = {subject.key: _as_json(subject.entry) for subject in subjects} if updates else None
+        return Outcome(report.status, "\n".join(lines), entries)
 
     def _checked(self, baseline: Path | None, tolerance: Sequence[str]) -> tuple[CheckReport, list[Subject]]:
         from memdiag.gates.baseline import read_baseline
@@ -232,8 +234,12 @@ def _as_json(entry: Entry) -> dict[str, Any]:
     return told_of(entry)
 
 
-def write_entries(path: Path, measured: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def write_entries(path: Path, measured: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
     """Writes the tests that were measured into a baseline, and keeps the others that are in it; returns what has changed.
+
+    Args:
+        path: The baseline.
+        measured: The entries of each test. Those that the baseline has of it for other devices go.
 
     Raises:
         MemdiagError: The file is no baseline, or cannot be written.
@@ -241,7 +247,8 @@ def write_entries(path: Path, measured: Mapping[str, Mapping[str, Any]]) -> list
     from memdiag.gates.baseline import changes_of, entry_from, read_baseline, write_baseline
 
     before = read_baseline(path) if path.exists() else {}
-    after = {**before, **{name: entry_from(told) for name, told in measured.items()}}
+    after = {key: entry for key, entry in before.items() if _DEVICE.sub("", key) not in measured}
+    after |= {key: entry_from(told) for entries in measured.values() for key, told in entries.items()}
     changes = changes_of(before, after)
     if changes or not path.exists():
         write_baseline(path, after)

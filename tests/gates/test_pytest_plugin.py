@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tomllib
 from importlib import import_module
 
 import pytest
+
+from memdiag.gates.recorded_test import RecordedTest, write_entries
 
 INI = """
 [pytest]
@@ -177,6 +180,27 @@ def test_marked_tests_are_recorded_judged_and_held_against_a_baseline(run, tmp_p
     assert "peak_allocated is 25.00 MiB: 5.00 MiB (+25.0%) more than the baseline's 20.00 MiB; 1% more is tolerated" in reason
     assert "+5.00 MiB tensors of test_it.py:10 keep (line 9 in the baseline) (1 tensor)" in reason
     assert "the baseline knows no such trace: --memdiag-update takes it in" in found["test_that_allocates_nothing"][1]
+
+
+def test_a_test_on_two_devices_is_kept_by_device(tmp_path, goldens):
+    base, name = tmp_path / "base.json", "test_it.py::test_x"
+
+    def judge(golden, *, updates):
+        """Judges a test that has recorded one of the goldens; returns what became of it, and writes the baseline."""
+        recorded = RecordedTest(name, [], "")
+        recorded._folder = tmp_path / "recording"
+        recorded._folder.mkdir()
+        shutil.copy(goldens / golden / "snapshot.pickle", recorded._folder / "trace.pkl")
+        outcome = recorded.judge(base, (), None, has_failed=False, updates=updates)
+        if updates:
+            write_entries(base, {name: outcome.entries})
+        return outcome.status, sorted(json.loads(base.read_text())["traces"])
+
+    by_device = [f"{name}/device0", f"{name}/device1"]
+    assert judge("cuda-2.13.0-two-devices", updates=True) == ("ok", by_device)
+    assert judge("cuda-2.13.0-two-devices", updates=False) == ("ok", by_device)
+    assert judge("cuda-2.13.0-leak", updates=False) == ("unknown", by_device)
+    assert judge("cuda-2.13.0-leak", updates=True) == ("ok", [name])
 
 
 def test_where_torch_is_missing_nothing_breaks_and_the_reason_is_told(run, tmp_path):
