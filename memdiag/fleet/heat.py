@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from memdiag.fleet.model import HeatMap
@@ -23,8 +23,15 @@ def heat_of(ranks: Mapping[int, Mapping[str, Any]]) -> HeatMap | None:
     columns = max(map(len, curves.values()))
     if columns < _LEAST_STEPS:
         return None
-    rows = tuple((*curve, *[None] * (columns - len(curve))) for curve in curves.values())
+    rows = tuple(_stretched(curve, columns) for curve in curves.values())
     return HeatMap(what, "trace", tuple(f"{100 * at // columns} %" for at in range(columns)), tuple(curves), rows)
+
+
+def _stretched(curve: Sequence[int], columns: int) -> tuple[int | None, ...]:
+    """Returns a curve in so many columns: a trace of few events has fewer values, which are parts of all of it nonetheless."""
+    if not curve:
+        return (None,) * columns
+    return tuple(curve[at * len(curve) // columns] for at in range(columns))
 
 
 def _by_step(ranks: Mapping[int, Mapping[str, Any]]) -> HeatMap:

@@ -141,7 +141,9 @@ def test_heat_by_step_joins_columns_of_other_widths(report_of):
 
 def test_heat_without_steps_is_by_part_of_the_trace(report_of):
     report = report_of({"steps": [], "curve": [1, 2, 3]}, {"steps": [], "curve": [4]})
-    assert (report.heat.along, report.heat.rows) == ("trace", ((1, 2, 3), (4, None, None)))
+    assert (report.heat.along, report.heat.rows) == ("trace", ((1, 2, 3), (4, 4, 4)))
+    short, long = {"steps": [], "curve": [1, 2]}, {"steps": [], "curve": [1, 2, 3, 4, 5]}
+    assert report_of(short, long).heat.rows == ((1, 1, 1, 2, 2), (1, 2, 3, 4, 5)), "a part of a trace is as wide as that of another"
     assert report_of({"steps": [], "curve": []}).heat is None
     one, other = {"steps": [], "curve": [5, 6]}, {"steps": [], "curve": [1, 2], "peak_reserved_bytes": None}  # what is allocated
     assert report_of(one, other).heat.rows == ((5, 6), (None, None)), "allocated bytes are not reserved ones"
