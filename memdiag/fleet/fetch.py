@@ -73,7 +73,8 @@ def _suffix(url: str, *, packed: bool) -> str:
 def _bring(url: str, kind: str | None, into: IO[bytes]) -> None:
     module = fsspec()
     try:
-        system, path = module.core.url_to_fs(url)
+        # a path of this machine is no address: there, :: would stand between file systems
+        system, path = module.core.url_to_fs(url) if is_url(url) else (module.filesystem("file"), url)
         most = _FLOOR + _MOST_RATIO * int(system.size(path) or 0)
         with system.open(path, "rb", compression=kind) as source:
             size = 0

@@ -86,7 +86,10 @@ def test_other_file_systems_and_compressions_give_the_same(snapshot, tmp_path, m
     (tmp_path / "a.pickle.gz").write_bytes(gzip.compress(data))
     with fsspec.open("memory://fleet/rank3.pickle", "wb") as file:
         file.write(data)
+    (tmp_path / "a::b").mkdir()
+    (tmp_path / "a::b" / "zip::rank0.pickle.bz2").write_bytes(bz2.compress(data))
     expected = work(task_of(snapshot))
+    assert work(task_of(tmp_path / "a::b" / "zip::rank0.pickle.bz2")) == expected, "a path, not file systems one in another"
     for url in (tmp_path / "a.pickle.bz2", tmp_path / "a.pickle.gz", "memory://fleet/rank3.pickle", f"file://{tmp_path}/a.pickle.gz"):
         assert work(task_of(url)) == expected
     assert list(scratch.iterdir()) == []
