@@ -57,7 +57,7 @@ def run_of(trace: Path) -> dict[str, str]:
         manifest = json.loads(path.read_text(encoding="utf-8", errors="replace"))
     except (OSError, ValueError, RecursionError):
         return {}
-    if not isinstance(manifest, dict):
+    if not _is_of_a_run(manifest):
         return {}
     found: dict[str, str] = {}
     sections = (("versions", "version of "),) if is_on() else (("versions", "version of "), ("environment", ""), ("phantom", "phantom "))
@@ -74,6 +74,12 @@ def run_of(trace: Path) -> dict[str, str]:
     if not is_on() and isinstance(argv, list) and all(isinstance(word, str) for word in argv):
         found |= options_of(argv)
     return found
+
+
+def _is_of_a_run(manifest: object) -> bool:
+    """Whether ``memdiag record`` wrote it: many tools call a file manifest.json."""
+    versions = manifest.get("versions") if isinstance(manifest, dict) else None
+    return isinstance(versions, dict) and isinstance(versions.get("memdiag"), str)
 
 
 def options_of(argv: list[str]) -> dict[str, str]:

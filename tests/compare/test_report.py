@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from memdiag.compare.facts import options_of, run_of
+from memdiag.compare.facts import options_of, run_of, run_of
 from memdiag.compare.report import compare
 from memdiag.compare.side import Chosen, choose_device
 from memdiag.errors import MemdiagError
@@ -100,6 +100,14 @@ def test_options_of_the_command_come_from_the_manifest_beside_a_trace(snapshot):
     assert [(row.what, row.values) for row in found.differences] == [("--batch", ("4", "8"))]
     paths[0].with_name("manifest.json").write_text("[" * 100_000)
     assert compared(*paths).differences == ()
+
+
+def test_a_manifest_of_another_tool_is_left_alone(snapshot):
+    paths = [snapshot(f"{run}/rank0.pkl", [("train.py", 5, "f", 10, 1)]) for run in "abc"]
+    paths[0].with_name("manifest.json").write_text('{"versions": {"memdiag": "1"}, "argv": ["x", "--lr", "1"]}')
+    for path, other in zip(paths[1:], ('{"versions": {"web": "1"}, "argv": ["x", "--lr", "2"]}', '{"versions": ["memdiag"]}'), strict=True):
+        path.with_name("manifest.json").write_text(other)
+    assert (run_of(paths[0]), run_of(paths[1]), run_of(paths[2])) == ({"version of memdiag": "1", "--lr": "1"}, {}, {})
 
 
 def test_options_are_told_from_values():
