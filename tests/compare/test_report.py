@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from memdiag.compare.facts import options_of, run_of, run_of
+from memdiag.compare.facts import options_of, run_of
 from memdiag.compare.report import compare
 from memdiag.compare.side import Chosen, choose_device
 from memdiag.errors import MemdiagError
