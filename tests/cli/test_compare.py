@@ -131,14 +131,18 @@ def test_a_redacted_comparison_tells_nobody_of_the_command(said, tmp_path, cuda,
         (tmp_path / name / "rank0.pkl").write_bytes(file.read_bytes())
         (tmp_path / name / "manifest.json").write_text(
             json.dumps(
-                {"argv": ["python", f"--token={name}-hush"], "environment": {"WANDB_DIR": f"/home/carla/{name}"}, "versions": {"x": name}}
+                {
+                    "argv": ["python", f"--token={name}-hush"],
+                    "environment": {"WANDB_DIR": f"/home/carla/{name}"},
+                    "versions": {"memdiag": name},
+                }
             )
         )
     monkeypatch.setenv("MEMDIAG_REDACT", "1")
     for form in ((), ("--md",), ("--json",)):
         shown = said(tmp_path / "a", tmp_path / "b", *form)
         assert not [word for word in ("hush", "carla", "WANDB", str(tmp_path)) if word in shown]
-        assert "version of x" in shown
+        assert "version of memdiag" in shown
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
