@@ -17,7 +17,7 @@ from memdiag.analyzers.sites import by_category, by_place, has_history, sums
 from memdiag.findings import DeviceReport, Peak, Site, Timeline, Usage
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace
-from memdiag.trace.table import Array
+from memdiag.trace.table import Array, highest_in_parts
 
 BUCKETS = 400  # of the curves that a report draws
 _KINDS = ("reserved", "allocated", "active", "requested")
@@ -105,10 +105,9 @@ def _timeline(device: DeviceTrace) -> Timeline | None:
     if not n:
         return None
     buckets = min(BUCKETS, n)
-    edges = np.arange(buckets) * n // buckets
 
     def highest(name: str) -> tuple[int, ...]:
-        values = np.maximum.reduceat(device.usage[name], edges)
+        values = highest_in_parts(device.usage[name], buckets)
         return tuple(values.tolist()) if (values >= 0).any() else ()
 
     return Timeline(n / buckets, reserved=highest("reserved"), active=highest("active"), allocated=highest("allocated"))

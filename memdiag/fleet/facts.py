@@ -21,7 +21,7 @@ from memdiag.analyzers.sites import NO_STACK, by_category, has_history, label_of
 from memdiag.findings import DeviceReport, Finding, Report
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
-from memdiag.trace.table import Array
+from memdiag.trace.table import Array, highest_in_parts
 
 VERSION = 3  # of these facts: kept ones of another version are worked out anew
 MOST_PARTS, MOST_PLACES, MOST_PARAMETERS = 60, 60, 200
@@ -203,8 +203,7 @@ def _curve(device: DeviceTrace) -> list[int]:
     values = device.usage.reserved if n and (device.usage.reserved >= 0).any() else device.usage.allocated
     if n < 2 or not (values >= 0).any():
         return []
-    columns = min(CURVE, n)
-    most: list[int] = np.maximum.reduceat(values, np.arange(columns) * n // columns).tolist()
+    most: list[int] = highest_in_parts(values, min(CURVE, n)).tolist()
     return most
 
 

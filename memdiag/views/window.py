@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from memdiag.trace.model import DeviceTrace
-from memdiag.trace.table import Array
+from memdiag.trace.table import Array, highest_in_parts
 
 LEAST = 10  # events: zooming in ends here
 CURVES: tuple[str, ...] = ("allocated", "active", "reserved")
@@ -71,8 +71,7 @@ def heights(device: DeviceTrace, window: Window, width: int) -> dict[str, Array]
     """Returns the curves (int64, bytes; -1: unknown) as the highest value in each of ``width`` columns of the window."""
     if not len(window):
         return {name: np.full(width, device.start[name], np.int64) for name in CURVES}
-    edges = window.edges(width)[:-1] - window.first
-    return {name: np.maximum.reduceat(device.usage[name][window.first : window.last], edges) for name in CURVES}
+    return {name: highest_in_parts(device.usage[name][window.first : window.last], width) for name in CURVES}
 
 
 def highest_in(device: DeviceTrace, window: Window, column: int, width: int) -> int:
