@@ -13,6 +13,7 @@ import numpy as np
 from memdiag.analyzers.allocator_settings import AllocatorSettings
 from memdiag.analyzers.context import Context, DeviceView
 from memdiag.analyzers.moments import Look, look
+from memdiag.analyzers.names import CATEGORY_WORDS
 from memdiag.analyzers.sites import by_category, has_history, when_fullest
 from memdiag.findings import Finding
 from memdiag.trace import schema
@@ -23,16 +24,6 @@ from memdiag.units import GIB, MIB, format_bytes, format_count
 GAP_SHARE, LARGE_GAP_SHARE = 0.1, 0.05
 GAP_FLOOR = 32 * MIB
 SHARE = 0.3  # of what is live: worth naming as what it mostly consists of
-CATEGORY_WORDS = {
-    "parameter": "parameters",
-    "gradient": "gradients",
-    "optimizer_state": "optimizer state",
-    "activation": "activations",
-    "input": "input batches",
-    "temporary": "temporary tensors",
-    "collective": "buffers of collectives",
-    "workspace": "library workspaces",
-}
 
 
 def headline(trace: Trace, context: Context, findings: Sequence[Finding]) -> str:

@@ -22,12 +22,27 @@ TOP_MODULE = "(the model itself)"
 NO_NAME = "(no name)"
 LONGEST = 60  # characters of one name in a list
 NUM_NAMES = 3
+CATEGORY_WORDS = {
+    "parameter": "parameters",
+    "gradient": "gradients",
+    "optimizer_state": "optimizer state",
+    "activation": "activations",
+    "input": "input batches",
+    "temporary": "temporary tensors",
+    "collective": "buffers of collectives",
+    "workspace": "library workspaces",
+}
 
 _NUMBER = re.compile(r"(?<![^.\s])\d+(?![^.\s(])")
 # "grad of X", "exp_avg of X", "gradient of X (by its size)", "X (gelu)": X is a path in the model
 _OF = re.compile(r"^(?:[^\s.]+(?:\s[^\s.]+)? of )?([^\s:/\\()]+)(?: \(.*\))?$")
 _LETTER = re.compile(r"[^\s(]*[^\W\d]")
 _OF_PARAMETERS = [CATEGORIES.index(name) for name in ("parameter", "gradient", "optimizer_state")]
+
+
+def kind_words(category: str) -> str:
+    """Returns ``activations`` for ``activation``; ``tensors`` where that is not known."""
+    return CATEGORY_WORDS.get(category, "tensors")
 
 
 def has_names(view: DeviceView) -> bool:

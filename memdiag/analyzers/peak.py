@@ -13,8 +13,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from memdiag.analyzers.context import Context, DeviceView
-from memdiag.analyzers.headline import CATEGORY_WORDS
-from memdiag.analyzers.names import largest_names, place_of, short
+from memdiag.analyzers.names import CATEGORY_WORDS, largest_names, place_of, short
 from memdiag.analyzers.places import moment_name
 from memdiag.analyzers.sites import NO_STACK, Place, by_category, by_module, by_place, has_history, label_of, sums, when_fullest
 from memdiag.findings import Evidence, Finding, Fix, Severity

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from memdiag.analyzers.names import short
+from memdiag.analyzers.names import kind_words, short
 from memdiag.compare.model import NOTHING, Amount, Side, SiteRow
 from memdiag.units import format_bytes, format_count, plural
 
@@ -18,10 +18,6 @@ _TOLD = 0.8  # share of the difference that is enough
 _WORTH = 0.1  # share of the difference that is worth a word
 _SCATTERED = 0.3  # of the difference: if no place has more, kinds are named
 _LEVEL = 0.0005  # of the peak: less is no difference in words
-_KINDS = {
-    "parameter": "parameters", "gradient": "gradients", "optimizer_state": "optimizer states", "activation": "activations",
-    "input": "inputs", "temporary": "temporaries", "collective": "buffers of collectives", "workspace": "workspaces",
-}  # fmt: skip
 _FREE = {
     "stranded": "free in pieces too small to use (stranded)",
     "foreign": "free, but tied to another pool or stream",
@@ -87,11 +83,6 @@ def causes(number: int, sides: Sequence[Side], sites: Sequence[SiteRow] | None) 
         held = _difference(base.usage.active_bytes, side.usage.active_bytes)
         own = [Cause(held, "live tensors")] if held else []
     return sorted([*own, *parts], key=lambda cause: -abs(cause.bytes))
-
-
-def kind_words(category: str) -> str:
-    """Returns ``activations`` for ``activation``; ``tensors`` where that is not known."""
-    return _KINDS.get(category, "tensors")
 
 
 def _tail(more: int, told: list[Cause], *, level: bool) -> str:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from memdiag.analyzers.names import kind_words
 from memdiag.fleet.facts import EXPERTS
 from memdiag.fleet.model import Difference
 from memdiag.units import format_bytes, format_count
@@ -20,11 +21,6 @@ MOST = 8
 _OF_MODEL = frozenset({"parameter", "gradient", "optimizer_state"})
 _ENDED = 0.7  # of the events of the other: it stopped earlier
 _NOTABLE = 0.05
-_KINDS = {
-    "parameter": "parameters", "gradient": "gradients", "optimizer_state": "optimizer state", "activation": "activations",
-    "input": "inputs", "temporary": "temporary tensors", "collective": "buffers of collectives", "workspace": "workspaces",
-    "unknown": "tensors of unknown kind",
-}  # fmt: skip
 
 
 def differences(here: Facts, there: Facts, *, reserved: bool = True) -> list[Difference]:
@@ -129,7 +125,7 @@ def _words(cause: str, own: list[Difference], total: int, here: Facts, there: Fa
         return f"{amount} {more} of the model: {_named(first)}"
     if cause == "communication":
         return f"{amount} {more} in buffers of collectives"
-    kind = _KINDS[first.kind]
+    kind = kind_words(first.kind)
     if cause == "experts":
         return f"{amount} {more} in experts ({_named(first)}): {'more' if total > 0 else 'fewer'} tokens were sent to its experts"
     if cause == "more":
@@ -146,4 +142,4 @@ def _words(cause: str, own: list[Difference], total: int, here: Facts, there: Fa
 
 
 def _named(each: Difference) -> str:
-    return f"{_KINDS[each.kind]} of {each.part}" if each.part else _KINDS[each.kind]
+    return f"{kind_words(each.kind)} of {each.part}" if each.part else kind_words(each.kind)

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from memdiag.analyzers.names import kind_words
 from memdiag.compare.model import Held, Side
 from memdiag.compare.places import Known
 from memdiag.compare.report import site_rows
 from memdiag.compare.side import Chosen, choose_device, side_of
-from memdiag.compare.words import kind_words
 from memdiag.gates.baseline import Entry, changes_of, entry_of
 from memdiag.gates.budgets import Budget
 from memdiag.gates.judging import Tolerances, against_baseline, against_budget
