@@ -213,6 +213,7 @@ class Comparison:
         curves: None: fewer than two traces have any.
         at: The moment: "peak" (reserved), "allocated" (its peak) or "end".
         top: How many rows a list is meant to show.
+        shared_end: Of a file that lies elsewhere in another trace, the end that its paths share; "": none does.
     """
 
     sides: tuple[Side, ...]
@@ -227,4 +228,5 @@ class Comparison:
     at: str = "peak"
     top: int = 10
     notes: tuple[str, ...] = ()
+    shared_end: str = ""
     schema_version: int = field(default=SCHEMA_VERSION)

@@ -8,11 +8,11 @@ between them, and all lines of a function that has moved, are paired in their or
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
-from memdiag.compare.model import How, Place
+from memdiag.compare.model import How, Place, SiteRow
 
 _UNMOVED = 0.5  # share of lines that are the same, from which on a file or function counts as not moved
 _FAR = 100_000  # lines: more than any file has
@@ -51,7 +51,7 @@ def same_files(base: set[str], other: set[str]) -> dict[str, str]:
     for path in base - taken - {""}:
         ends.setdefault(_parts(path)[-1], []).append(path)
     alike = {name: paths for name, paths in ends.items() if len(paths) <= _MOST_ALIKE}
-    pairs = [(_common_end(path, old), old, path) for path in other - taken - {""} for old in alike.get(_parts(path)[-1], ())]
+    pairs = [(len(_common_end(path, old)), old, path) for path in other - taken - {""} for old in alike.get(_parts(path)[-1], ())]
     for _, old, path in sorted(pairs, key=lambda pair: (-pair[0], pair[1], pair[2])):
         if path not in found and old not in taken:
             found[path] = old
@@ -59,18 +59,24 @@ def same_files(base: set[str], other: set[str]) -> dict[str, str]:
     return found
 
 
+def shared_end(rows: Iterable[SiteRow]) -> str:
+    """Returns the end that the paths of a file share which lies elsewhere in another trace; "" if none does."""
+    for row in rows:
+        base = row.places[0]
+        for place, how in zip(row.places, row.how, strict=True):
+            if how in {"path", "moved"} and place is not None and base is not None and base.path != place.path:
+                return "/".join(_common_end(base.path, place.path))
+    return ""
+
+
 def _parts(path: str) -> list[str]:
     return path.replace("\\", "/").split("/")
 
 
-def _common_end(one: str, other: str) -> int:
-    """Returns how many parts two paths have in common at their end."""
-    count = 0
-    for left, right in zip(reversed(_parts(one)), reversed(_parts(other)), strict=False):
-        if left != right:
-            break
-        count += 1
-    return count
+def _common_end(one: str, other: str) -> list[str]:
+    """Returns the parts that two paths have in common at their end."""
+    pairs = zip(reversed(_parts(one)), reversed(_parts(other)), strict=False)
+    return [left for left, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)][::-1]
 
 
 def _by_words(base: Sequence[Place], other: Sequence[Place], found: dict[int, tuple[int, How]]) -> None:

@@ -10,7 +10,7 @@ from typing import Literal
 from memdiag.compare.axis import axes_of, curves_of
 from memdiag.compare.facts import differences_of
 from memdiag.compare.model import NOTHING, Amount, Comparison, Curves, FindingRow, Found, Held, How, NameRow, Place, Side, SiteRow
-from memdiag.compare.places import Known, match
+from memdiag.compare.places import Known, match, shared_end
 from memdiag.compare.side import Chosen, side_of
 from memdiag.compare.words import verdict
 from memdiag.errors import MemdiagError
@@ -57,6 +57,7 @@ def held_against(
         at=at,
         top=top,
         notes=tuple(_notes(sides)),
+        shared_end=shared_end(sites or ()),
     )
     return _same(comparison) if _is_same(comparison) else comparison
 

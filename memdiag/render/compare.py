@@ -83,8 +83,8 @@ def _places(page: LightPage, report: Comparison) -> None:
         page.text("Not known: where tensors were made is told by fewer than two of these files.", indent=2)
         return
     _table(page, report, report.sites, [rows.place_words(row) for row in report.sites[: report.top]], "where it was made")
-    if end := rows.paths_differ(report):
-        page.text(f"Paths differ; files were found again by the end that they share, as {plain(end)}.", "dim", indent=2)
+    if report.shared_end:
+        page.text(f"Paths differ; files were found again by the end that they share, as {plain(report.shared_end)}.", "dim", indent=2)
 
 
 def _names(page: LightPage, report: Comparison) -> None:

@@ -11,7 +11,7 @@ from memdiag.render.words import USAGE_WORDS
 from memdiag.units import format_bytes, format_count
 
 if TYPE_CHECKING:
-    from memdiag.compare.model import Amount, Comparison, NameRow, Place, Side, SiteRow
+    from memdiag.compare.model import Amount, Comparison, NameRow, Side, SiteRow
 
 UNKNOWN = "?"
 NONE = "-"
@@ -180,25 +180,3 @@ def finding_rows(report: Comparison) -> list[tuple[str, str, str]]:
 def num_alike(report: Comparison) -> int:
     """Returns how many findings are the same everywhere."""
     return sum(all(row.fate(number) == "same" for number in range(1, len(row.found))) for row in report.findings)
-
-
-def paths_differ(report: Comparison) -> str:
-    """Returns an example of a file that lies elsewhere in another trace; "" if none does."""
-    for row in report.sites or ():
-        for place, how in zip(row.places, row.how, strict=True):
-            first = row.places[0]
-            if how in {"path", "moved"} and place is not None and first is not None and first.path != place.path:
-                return common_end(first, place)
-    return ""
-
-
-def common_end(one: Place, other: Place) -> str:
-    """Returns the end that two paths share."""
-    parts = []
-    for left, right in zip(
-        reversed(one.path.replace("\\", "/").split("/")), reversed(other.path.replace("\\", "/").split("/")), strict=False
-    ):
-        if left != right:
-            break
-        parts.append(left)
-    return "/".join(reversed(parts))

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memdiag.compare.model import Place
-from memdiag.compare.places import Known, match, same_files
+from memdiag.compare.model import Place, SiteRow
+from memdiag.compare.places import Known, match, same_files, shared_end
 
 
 def at(path, line, function):
@@ -35,6 +35,13 @@ def test_a_file_on_another_machine_is_found_by_the_longest_end_that_its_path_sha
         "/srv/other/layers.py": "/home/ann/job/other/layers.py",
         "/srv/train.py": "/home/ann/job/train.py",
     }
+
+
+def test_the_end_that_paths_share_is_told_of_the_first_file_that_lies_elsewhere():
+    stays, goes = at("/a/x.py", 1, "f"), at("/home/ann/job/model/layers.py", 3, "f")
+    gone = at("C:\\work\\job\\model\\layers.py", 3, "f")
+    rows = [SiteRow((stays, stays), ("base", "same"), ()), SiteRow((goes, gone), ("base", "path"), ())]
+    assert (shared_end(rows), shared_end(rows[:1])) == ("job/model/layers.py", "")
 
 
 def test_a_file_that_is_there_under_its_own_path_is_no_other():
