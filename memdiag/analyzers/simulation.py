@@ -107,7 +107,7 @@ class Subject:
         settings are replayed from the same beginning. So they are where the trace does not say what lay where: what was reserved then may
         have been for what it does not show.
         """
-        recorded = _recorded_peak(self.device, "reserved")
+        recorded = recorded_peak(self.device, "reserved")
         if self.is_foreign or recorded is None:
             return None
         if self.device.has_addresses and not len(self.workload.start.base):
@@ -162,12 +162,12 @@ def predict(subject: Subject, scenario: Scenario, *, with_min_capacity: bool = F
     replay = subject.replay(scenario, log=True)
     simulated = subject.as_trace(scenario, replay)
     kept = subject.is_recorded(scenario)
-    peaks = {name: _peak(subject, replay, name, kept=kept) for name in ("reserved", "allocated", "requested")}
+    peaks = {name: simulated_peak(subject, replay, name, kept=kept) for name in ("reserved", "allocated", "requested")}
     failed = np.flatnonzero(replay.status == OUT_OF_MEMORY)
     undefined = int(np.count_nonzero(replay.status == UNDEFINED))
-    recorded_peak = subject.comparable_peak
+    base = subject.comparable_peak
     if kept:
-        recorded_peak = _recorded_peak(subject.device, "reserved") if subject.device.has_addresses else None
+        base = recorded_peak(subject.device, "reserved") if subject.device.has_addresses else None
     freed = np.diff(replay.device_frees, prepend=0)
     obtained = int(replay.device_allocs[-1]) if len(replay.device_allocs) else 0
     steps = _num_steps(subject.device)
@@ -184,9 +184,9 @@ def predict(subject: Subject, scenario: Scenario, *, with_min_capacity: bool = F
         fits=not len(failed) and not undefined, device_allocs=obtained,
         device_frees=int(replay.device_frees[-1]) if len(replay.device_frees) else 0,
         fragmentation=_fragmentation(simulated, fullest=hasattr(replay, "planned")),
-        saved_bytes=None if recorded_peak is None else recorded_peak - peaks["reserved"],
+        saved_bytes=None if base is None else base - peaks["reserved"],
         num_cycles=int(np.count_nonzero(freed > 0)), num_undefined=undefined,
-        error_bytes=subject.calibration.error_bytes if recorded_peak is not None else None, is_recorded=kept,
+        error_bytes=subject.calibration.error_bytes if base is not None else None, is_recorded=kept,
         mallocs_per_step=obtained / steps if steps else None, min_capacity_bytes=smallest,
         lifetimes=None if lifecycle is None else lifecycle.told(),
         stitching=getattr(replay, "stitching", None),
@@ -253,12 +253,14 @@ def _notes(subject: Subject, *, unlimited: bool) -> list[str]:
     return notes
 
 
-def _recorded_peak(device: DeviceTrace, curve: str) -> int | None:
+def recorded_peak(device: DeviceTrace, curve: str) -> int | None:
+    """Returns the highest recorded bytes of a curve, what was held before the trace began included; None: not known."""
     highest = max(int(device.usage[curve].max(initial=-1)), device.start[curve])
     return highest if highest >= 0 else None
 
 
-def _peak(subject: Subject, replay: Replay, name: str, *, kept: bool) -> int:
+def simulated_peak(subject: Subject, replay: Replay, name: str, *, kept: bool) -> int:
+    """Returns the highest bytes of a curve of a replay; ``kept``: what was held before the trace began is there in it."""
     values = getattr(replay, name)
     start = subject.device.start[name] if kept and subject.device.has_addresses and len(subject.workload.start.base) else 0
     return max(int(values.max(initial=0)), start, 0)
@@ -329,7 +331,7 @@ def _recorded_run(subject: Subject) -> RecordedRun:
     steps = _num_steps(device)
     settings = AllocatorSettings.of(trace)
     return RecordedRun(
-        peak_reserved_bytes=_recorded_peak(device, "reserved"), peak_allocated_bytes=_recorded_peak(device, "allocated"),
+        peak_reserved_bytes=recorded_peak(device, "reserved"), peak_allocated_bytes=recorded_peak(device, "allocated"),
         num_retries=count_retries(DeviceView(trace, device, at), settings) if known else None,
         num_ooms=int(count[schema.OOM]) if known else None, device_allocs=obtained,
         mallocs_per_step=obtained / steps if steps and obtained is not None else None,

@@ -20,7 +20,7 @@ from memdiag.allocator.tune import Found, Progress, merit, search, without_balla
 from memdiag.allocator.tuned import Reason, Recommended, Score, Tried, TunedTrace, TuneReport
 from memdiag.allocator.workload import ALLOC, Workload
 from memdiag.analyzers.allocator_settings import AllocatorSettings
-from memdiag.analyzers.simulation import Scenario, Subject, calibration_report
+from memdiag.analyzers.simulation import Scenario, Subject, calibration_report, recorded_peak
 from memdiag.errors import MemdiagError
 from memdiag.registry import POLICIES, resolve
 from memdiag.settings.conf import parse_conf
@@ -169,7 +169,7 @@ def tune(
 def _report(
     members: list[_Member], space: Space, found: Found, baseline: Score, evaluate: Callable[[Choice, bool], Score], seconds: float
 ) -> TuneReport:
-    recorded_peaks = [_recorded_peak(member) for member in members]
+    recorded_peaks = [recorded_peak(member.subject.device, "reserved") for member in members]
     known = [peak for peak in (member.subject.comparable_peak for member in members) if peak is not None]
     before = max(known) if len(known) == len(members) else baseline.peak  # what `memdiag simulate` tells savings against
     errors = [member.subject.calibration.error_bytes for member in members]
@@ -191,12 +191,6 @@ def _report(
         verdict=verdict, error_bytes=error, num_choices=len(found.scores) + found.num_cut_short, num_cut_short=found.num_cut_short,
         seconds=seconds, is_complete=found.is_complete, phantom=any(member.subject.trace.phantom for member in members),
     )  # fmt: skip
-
-
-def _recorded_peak(member: _Member) -> int | None:
-    device = member.subject.device
-    highest = max(int(device.usage.reserved.max(initial=-1)), device.start["reserved"])
-    return highest if highest >= 0 else None
 
 
 def _trace(member: _Member, peak: int | None) -> TunedTrace:

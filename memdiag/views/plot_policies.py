@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from memdiag.allocator.result import OUT_OF_MEMORY, UNDEFINED, Replay
-from memdiag.analyzers.simulation import Scenario, Subject, calibration_report
+from memdiag.analyzers.simulation import Scenario, Subject, calibration_report, recorded_peak, simulated_peak
 from memdiag.errors import MemdiagError
 from memdiag.render.text import plain
 from memdiag.trace import schema
@@ -76,26 +76,23 @@ def policies_of(trace: Trace, device: DeviceTrace, ask: Ask) -> PoliciesPlot:
         frame=replace(frame, capacity_bytes=limits.pop()) if len(limits) == 1 else frame,
         recorded=curve_of(device, "reserved", ask.columns) if known else None,
         allocated=curve_of(device, "allocated", ask.columns),
-        recorded_peak=int(device.usage.reserved.max()) if known and (device.usage.reserved >= 0).any() else None,
+        recorded_peak=recorded_peak(device, "reserved") if known else None,
         runs=runs,
     )
 
 
 def _run(subject: Subject, scenario: Scenario, columns: int) -> Run:
     replay = subject.replay(scenario, log=False)
-    peak = int(replay.reserved.max(initial=0))
-    base = subject.comparable_peak if not subject.is_recorded(scenario) else _own_peak(subject)
+    is_recorded = subject.is_recorded(scenario)
+    peak = simulated_peak(subject, replay, "reserved", kept=is_recorded)
+    own = recorded_peak(subject.device, "reserved") if subject.device.has_addresses else None
+    base = own if is_recorded else subject.comparable_peak
     failed = np.flatnonzero((replay.status == OUT_OF_MEMORY) | (replay.status == UNDEFINED))
     return Run(
         label=_label(scenario), reserved=_curve(subject, replay, columns), peak_bytes=peak,
         saved_bytes=None if base is None else base - peak,
         failed_at=int(subject.workload.row[failed[0]]) if len(failed) else None, num_failed=len(failed),
     )  # fmt: skip
-
-
-def _own_peak(subject: Subject) -> int | None:
-    known = subject.device.has_addresses and (subject.device.usage.reserved >= 0).any()
-    return int(subject.device.usage.reserved.max()) if known else None
 
 
 def _label(scenario: Scenario) -> str:

@@ -146,6 +146,14 @@ def test_policies_are_told_with_their_calibration(example):
     assert "not calibrated" not in drawn.frame.notes[0]
 
 
+def test_policies_know_of_what_was_held_before_the_trace_began():
+    late = golden("cuda-2.13.0-late")
+    (device,) = late.devices
+    before = int(device.usage.reserved.max()) + (64 << 20)
+    drawn = policies_of(late, replace(device, start={**device.start, "reserved": before}), Ask(200))
+    assert (drawn.recorded_peak, drawn.runs[0].peak_bytes, drawn.runs[0].saved_bytes) == (before, before, 0)
+
+
 def test_what_is_missing_is_said(example):
     state = golden("cuda-2.13.0-no-trace")
     for kind in ("timeline", "fragmentation", "lifetimes", "policies"):
