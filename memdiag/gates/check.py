@@ -162,7 +162,17 @@ def _judged(
     elif has_baseline:
         error = "the baseline knows no such trace: --update takes it in"
     values = {name: subject.measured.values.get(name) for name in METRICS}
-    checked = Checked(subject.key, subject.path, subject.device, error, tuple(judgements), (), values, dict(subject.side.facts))
+    checked = Checked(
+        subject.key,
+        subject.path,
+        subject.device,
+        error,
+        tuple(judgements),
+        (),
+        values,
+        dict(subject.side.facts),
+        subject.side.at_event is not None,
+    )
     return checked, notes
 
 

@@ -76,9 +76,11 @@ class Checked:
         device: Index of the device; None: the file could not be read.
         error: Why it could not be read; "": it could.
         judgements: In the order of the budgets, then of the baseline.
-        holders: Where memory grew, most first; without a baseline who holds it at the peak. Empty where nothing failed.
+        holders: Where memory grew, most first; without a baseline who holds it at the peak, or in the only state there is. Empty
+            where nothing failed.
         metrics: Everything that is known of it.
         facts: What the trace says of itself.
+        has_history: Whether the file tells more than one state, so that there is a peak.
     """
 
     key: str
@@ -89,6 +91,7 @@ class Checked:
     holders: tuple[Holder, ...] = ()
     metrics: dict[str, Number | None] = field(default_factory=dict)
     facts: dict[str, str] = field(default_factory=dict)
+    has_history: bool = True
 
     @property
     def status(self) -> Status:

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 def title(each: Checked) -> str:
     """Returns what the list of places says."""
-    return "where it grew" if any(holder.bytes_before is not None for holder in each.holders) else "who holds the peak"
+    if any(holder.bytes_before is not None for holder in each.holders):
+        return "where it grew"
+    return "who holds the peak" if each.has_history else "who held memory when the file was taken"
 
 
 def holder_words(holder: Holder) -> str:

@@ -78,6 +78,7 @@ def test_what_cannot_be_known_is_never_passed(checked, goldens):
     code, out, _ = checked(state, "--budget", "peak_reserved=900GiB")
     assert (code, out.split(" ")[0]) == (2, "UNKNOWN")
     assert "peak_reserved cannot be judged" in out
+    assert "who held memory when the file was taken:" in checked(state, "--budget", "end_reserved=1MiB")[1]
     code, out, _ = checked(state, "--budget", "end_reserved=900GiB", "--budget", "leak_per_step=1GiB")
     assert (code, "leak_per_step cannot be judged" in out) == (2, True)
     assert checked(state, "--budget", "peak=1%", "--budget", "end_reserved=1MiB")[0] == 1, "what is over is over"
