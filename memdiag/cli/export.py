@@ -56,8 +56,12 @@ def export(
     from memdiag.cli.loading import read_trace
     from memdiag.cli.talk import busy, say, write_out
 
-    name = _format(format, output)
     path = choose_trace(trace)
+    if format is None and output is None:
+        from memdiag.sources.files import read_head
+
+        read_head(path)  # a file that is not there is what to say, before a format is asked for
+    name = _format(format, output)
     file = output if output is not None else Path(path.name.removesuffix(".gz")).with_suffix(resolve(EXPORTS[name]).SUFFIXES[0])
     if output is None and is_same(file, path):
         file = file.with_stem(f"{file.stem}-exported")

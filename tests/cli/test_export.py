@@ -75,3 +75,9 @@ def test_what_is_refused(options, said, capsys, elsewhere):
     assert main(["export", str(OOM), *options]) == 2
     assert said in capsys.readouterr().err
     assert list(elsewhere.iterdir()) == []
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_file_that_is_not_there_is_what_is_said_first(capsys):
+    assert main(["export", "missing.pkl"]) == 2
+    assert capsys.readouterr().err == "error: missing.pkl: no such file\nhint: check the path\n"
