@@ -139,14 +139,16 @@ def _retries(view: DeviceView, bursts: Bursts, settings: AllocatorSettings) -> I
         return
     released = int(bursts.bytes[mine].sum())
     peak = int(device.usage.reserved.max())
+    failed = int((device.events.action == schema.OOM).sum())
     yield Finding(
         "MD401",
-        f"Cached memory was given back {plural(len(mine), 'time')} to serve a request: "
+        f"{plural(len(mine), 'retry', 'retries')}: cached memory was given back so that a request could be served, since "
         + ("the device was full, or garbage_collection_threshold reached" if collects else "the device was full"),
         "warning" if len(mine) >= MANY_RETRIES and not collects else "info",
         device.device,
         (
-            Evidence("releases that a request waited for", len(mine), "times", _span(view, bursts.first[mine])),
+            Evidence("retries: releases that a request waited for", len(mine), "times", _span(view, bursts.first[mine])),
+            *([Evidence("further retries, which ended in an error", failed, "times")] if failed else ()),
             *_per_step(view, bursts.first[mine]),
             Evidence("given back in them", released, "bytes"),
             Evidence("highest reserved bytes", peak, "bytes"),

@@ -3,6 +3,7 @@ import json
 import pytest
 
 from memdiag.analyzers import churn
+from memdiag.analyzers.allocator_settings import AllocatorSettings
 from memdiag.analyzers.context import Context
 from memdiag.sources import load
 
@@ -65,6 +66,17 @@ def test_one_retry_is_for_information(heap):
     cache(heap, 0)
     retry(heap, 0, 1000)
     assert findings(heap.trace())["MD401"].severity == "info"
+
+
+def test_a_retry_is_called_so_and_those_that_failed_are_told_apart(heap):
+    cache(heap, 0)
+    retry(heap, 0, 1000)
+    heap.oom(900 * MIB)
+    trace = heap.trace()
+    found = findings(trace)["MD401"]
+    assert found.title == "1 retry: cached memory was given back so that a request could be served, since the device was full"
+    of_all = churn.count_retries(next(iter(Context().views(trace))), AllocatorSettings.of(trace))
+    assert number(found, "releases that a request") + number(found, "ended in an error") == of_all == 2
 
 
 def test_completions_do_not_break_a_burst(heap):
