@@ -67,6 +67,17 @@ class Heap:
         """Time passes."""
         self.clock += microseconds
 
+    def checkerboard(self, survivors=8, temporary=30, kept=10, at=0):
+        """A segment for each pair of a tensor that goes and one that stays, in MiB."""
+        size = temporary + kept
+        for i in range(survivors):
+            start = at + i * 2 * size
+            self.segment(start, size * MIB, where="f1")
+            self.alloc(start, temporary * MIB, where="f1")
+            self.alloc(start + temporary, kept * MIB, where="f2")
+        for i in range(survivors):
+            self.free(at + i * 2 * size, temporary * MIB)
+
     def held(self):
         """What is held from the driver at the end: (start, size, stream, small, expandable) of each segment, in order of address."""
         segments, pages = {}, {}
@@ -127,3 +138,28 @@ class Heap:
 def heap():
     """An empty heap."""
     return Heap()
+
+
+@pytest.fixture
+def example(heap):
+    """The worked example of docs/fragmentation.md; the last event stands just before X."""
+    heap.segment(0, 40 * MIB)
+    heap.alloc(0, 40 * MIB)
+    heap.free(0, 40 * MIB)
+    heap.alloc(0, 12 * MIB, where="a1")
+    heap.alloc(12, 4 * MIB, where="b2")
+    heap.alloc(16, 24 * MIB, where="c3")
+    heap.segment(100, 16 * MIB)
+    heap.alloc(100, 16 * MIB)
+    heap.free(100, 16 * MIB)
+    heap.free(0, 12 * MIB)
+    heap.free(16, 24 * MIB)
+    heap.segment(200, 2 * MIB)
+    heap.alloc(200, 1000)
+    heap.segment(300, 20 * MIB, stream=7)
+    heap.alloc(300, 4 * MIB, stream=7)
+    heap.alloc(304, 6 * MIB, stream=7)
+    before = heap.free(304, 6 * MIB, stream=7, pending=True)
+    heap.segment(400, 32 * MIB)
+    heap.alloc(400, 32 * MIB, where="x9")
+    return heap.trace(), before
