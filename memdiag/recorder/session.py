@@ -21,6 +21,7 @@ from .interrupts import again_soon, held, is_in_profile_function, uncollected
 from .marks import MARK, NOWHERE, OUTSIDE, PHASE, Marks, Position
 from .naming import Naming
 from .phantom_facts import phantom_device, without_computing
+from .placing import Placing
 from .training import Training
 
 FORMAT = 1
@@ -130,11 +131,10 @@ class Session:
         self._on = True
         if self._main is None or self._main.name == "cpu":
             self._main = backend
-            if backend.has_times:
-                self.training.count_modules = None
-            else:
+            self.training.placing = None
+            if not backend.has_times:
                 is_quick = getattr(backend, "is_quick", False)
-                self.training.place_modules(backend.quick_position if is_quick else backend.position, is_quick=is_quick)
+                self.training.placing = Placing(backend.quick_position if is_quick else backend.position, is_quick=is_quick)
         self.naming.devices = tuple({other.name for other in self.backends}) if self.config.names else ()
         backend.on_oom(contained(lambda *numbers: self._out_of_memory(backend, *numbers)))
         if hasattr(backend, "when_idle"):

@@ -13,11 +13,9 @@ from importlib import import_module
 from typing import Any
 
 from .guard import report
-from .marks import BACKWARD, FORWARD, INITIALISATION, OPTIMIZER, OUTSIDE, PHASE, STEP, Marks, Position
+from .marks import BACKWARD, FORWARD, INITIALISATION, OPTIMIZER, OUTSIDE, PHASE, STEP, Marks
 from .naming import Naming
-
-_DEEPEST_COUNTED = 2  # calls within calls whose place in the events is counted, where events have no times and counting takes long
-_AS_DEEP_AS_THERE_ARE = 1 << 30
+from .placing import Placing
 
 
 class Training:
@@ -28,16 +26,15 @@ class Training:
         marks: Where marks go.
         naming: Who is told of models, optimizers and their tensors.
         stepped: Called after every step with the number of steps done.
-        position: Where the allocator stands, if its events have no times; else None.
+
+    Attributes:
+        placing: Says where the allocator stands at calls of modules, if its events have no times; else None.
     """
 
-    def __init__(
-        self, torch: Any, marks: Marks, naming: Naming, stepped: Callable[[int], None], position: Callable[[], Position] | None = None
-    ) -> None:
+    def __init__(self, torch: Any, marks: Marks, naming: Naming, stepped: Callable[[int], None]) -> None:
         self.steps = 0
         self.seconds = 0.0  # spent in phase and step marks and in naming
-        self.count_modules = position
-        self._deepest = _DEEPEST_COUNTED
+        self.placing: Placing | None = None
         self._torch = torch
         self._marks = marks
         self._naming = naming
@@ -72,11 +69,6 @@ class Training:
         self._wrap(self._torch.autograd, "grad")
         self._mark_phase(INITIALISATION)
 
-    def place_modules(self, position: Callable[[], Position], *, is_quick: bool) -> None:
-        """Has calls of modules placed by where the allocator stands, since its events have no times; all of them if that is quick."""
-        self._deepest = _AS_DEEP_AS_THERE_ARE if is_quick else _DEEPEST_COUNTED
-        self.count_modules = position
-
     def remove(self) -> None:
         """Takes all hooks away."""
         self._off = True
@@ -110,8 +102,9 @@ class Training:
                 stack.append(name)
                 add_time(now())
                 add_name(name)
-                if self.count_modules is not None and len(stack) <= self._deepest + 1:
-                    marks.place_module(self.count_modules())
+                placing = self.placing
+                if placing is not None and len(stack) <= placing.deepest + 1:
+                    marks.place_module(placing())
             except Exception as error:  # noqa: BLE001
                 report("module hook", error)
 
@@ -125,8 +118,9 @@ class Training:
                 stack.pop()
                 add_time(now())
                 add_name(stack[-1] if stack else -1)
-                if self.count_modules is not None and len(stack) <= self._deepest:
-                    marks.place_module(self.count_modules())
+                placing = self.placing
+                if placing is not None and len(stack) <= placing.deepest:
+                    marks.place_module(placing())
                 if not stack:
                     self._leave_root()
             except Exception as error:  # noqa: BLE001
@@ -209,6 +203,8 @@ class Training:
                 self.steps += 1
                 self._marks.add(STEP, self.steps)
                 self._marks.trim()
+                if self.placing is not None:
+                    self.placing.stepped()
                 self._stepped(self.steps)
         except Exception as error:  # noqa: BLE001
             report("optimizer hook", error)
