@@ -127,8 +127,9 @@ def _show(report: CheckReport, *, as_json: bool, junit: Path | None, github: boo
         emit(lambda look: as_xml(report, look), junit)
     if (github or os.environ.get("GITHUB_ACTIONS") == "true") and sys.stderr is not None:
         from memdiag.redaction import is_on, redact_text
+        from memdiag.render.text import FALLBACK
 
         lines = resolve(CHECK_RENDERERS["github"])(report)
         lines = redact_text(lines) if is_on() else lines
-        sys.stderr.write(lines.encode(sys.stderr.encoding or "ascii", "backslashreplace").decode(sys.stderr.encoding or "ascii"))
+        sys.stderr.write(lines.encode(sys.stderr.encoding or "ascii", FALLBACK).decode(sys.stderr.encoding or "ascii"))
         sys.stderr.flush()

@@ -32,7 +32,7 @@ from memdiag.cli import (
     view,
 )
 from memdiag.cli.quick import QuickCommand, QuickGroup, TextCommand
-from memdiag.cli.talk import say_error
+from memdiag.cli.talk import do_without_unicode, say_error
 from memdiag.errors import COULD_NOT, DONE, MemdiagError
 
 INTERRUPTED = 130
@@ -114,6 +114,7 @@ def main(arguments: list[str] | None = None) -> int:
         arguments: Without the name of the program; None: those of the process.
     """
     given = sys.argv[1:] if arguments is None else arguments
+    do_without_unicode()
     try:
         if _REDACT in given or "MEMDIAG_REDACT" in os.environ:
             from memdiag.redaction import note_given

@@ -81,17 +81,27 @@ def _takes_unicode(stream: TextIO) -> bool:
     return True
 
 
+def do_without_unicode() -> None:
+    """Lets streams that lack characters write others that look like them: also what is printed by others, as help and tracebacks are."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None and not _takes_unicode(stream) and hasattr(stream, "reconfigure"):
+            from memdiag.render.text import FALLBACK
+
+            stream.reconfigure(errors=FALLBACK)
+
+
 def write_out(text: str) -> None:
     """Writes data to stdout. A reader that went away (``| head``) is no error.
 
-    What the encoding of stdout lacks is written as escapes.
+    What the encoding of stdout lacks is written in ASCII.
     """
     from memdiag.redaction import is_on, redact_text
+    from memdiag.render.text import FALLBACK
 
     stream = sys.stdout
     text = redact_text(text) if is_on() else text
     try:
-        stream.write(text.encode(stream.encoding or "ascii", "backslashreplace").decode(stream.encoding or "ascii"))
+        stream.write(text.encode(stream.encoding or "ascii", FALLBACK).decode(stream.encoding or "ascii"))
         stream.flush()
     except BrokenPipeError:
         # Python flushes stdout once more at exit; give it somewhere to go.

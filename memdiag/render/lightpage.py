@@ -34,11 +34,11 @@ class LightPage:
 
     def text(self, text: str, style: str = "", indent: int = 0) -> None:
         """Adds a paragraph, wrapped."""
-        self._lines += [" " * indent + self._styled(line, style) for line in wrap(text, self.width - indent)]
+        self._lines += [" " * indent + self._styled(line, style) for line in wrap(self._known(text), self.width - indent)]
 
     def paste(self, line: str, indent: int) -> None:
         """Adds one line to copy: never wrapped, never cut."""
-        self._lines.append(" " * indent + self._styled(line, "bold"))
+        self._lines.append(" " * indent + self._styled(self._known(line), "bold"))
 
     def gap(self) -> None:
         """Adds an empty line."""
@@ -51,7 +51,7 @@ class LightPage:
 
     def spans(self, parts: Iterable[tuple[str, str]], indent: int = 0) -> None:
         """Adds one line of pieces (text, style), as they are."""
-        self._lines.append(" " * indent + "".join(self._styled(text, style) for text, style in parts))
+        self._lines.append(" " * indent + "".join(self._styled(self._known(text), style) for text, style in parts))
 
     def grid(self, kinds: str, rows: Sequence[Sequence[Cell]], indent: int = 2) -> None:
         """Adds a table without lines.
@@ -61,7 +61,7 @@ class LightPage:
             rows: The cells.
             indent: Columns to its left.
         """
-        texts = [[cell if isinstance(cell, str) else cell[0] for cell in row] for row in rows]
+        texts = [[self._known(cell if isinstance(cell, str) else cell[0]) for cell in row] for row in rows]
         widths = [max((cells(row[column]) for row in texts), default=0) for column in range(len(kinds))]
         if "w" in kinds:
             rest = kinds.index("w")
@@ -80,6 +80,10 @@ class LightPage:
             shown += (space + self._styled(text, style) if kind == "r" else self._styled(text, style) + space) + "  "
         self._lines.append(" " * indent + shown.rstrip())
 
+    def _known(self, text: str) -> str:
+        """Returns text in the characters that there are: before its width is measured, since some take more room in ASCII."""
+        return text if self.look.unicode else in_ascii(text)
+
     def _styled(self, text: str, style: str) -> str:
         if not self.look.color or not style or not text:
             return text
@@ -87,13 +91,7 @@ class LightPage:
 
     def finish(self) -> str:
         """Returns the page."""
-        shown = "\n".join(line.rstrip() for line in self._lines) + "\n"
-        return shown if self.look.unicode else _in_ascii(shown)
-
-
-def _in_ascii(shown: str) -> str:
-    # The escapes that colour is made of stay.
-    return "\x1b".join(in_ascii(part) for part in shown.split("\x1b"))
+        return "\n".join(line.rstrip() for line in self._lines) + "\n"
 
 
 def cells(text: str) -> int:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-# One character for one character, so that tables and bars stay aligned.
-_ASCII = str.maketrans("█▓▒▚░·▼▲─│┤└…", "#%+x:.v^-||+~")
+import codecs
+
+# Drawings one character for one character, so that bars stay aligned where they are replaced last.
+_ASCII = dict(zip("█▓▒▚░·▼▲─│┤└…", "#%+x:.v^-||+~", strict=True)) | {"→": "->", "±": "+-"}
+FALLBACK = "memdiag-ascii"  # how to encode what an encoding lacks, as ``errors`` of streams and of ``str.encode``
 
 
 def plain(text: object, limit: int = 0) -> str:
@@ -46,5 +49,14 @@ def shorten(text: str, limit: int) -> str:
 
 
 def in_ascii(text: str) -> str:
-    """Returns ``text`` in ASCII: drawing characters replaced one for one, the rest as escapes."""
-    return text.translate(_ASCII).encode("ascii", "backslashreplace").decode("ascii")
+    """Returns ``text`` in ASCII: drawings and signs as characters that look like them, the rest as escapes."""
+    return text.encode("ascii", FALLBACK).decode("ascii")
+
+
+def _fallback(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(_ASCII.get(char) or _escape(char) for char in error.object[error.start : error.end]), error.end
+
+
+codecs.register_error(FALLBACK, _fallback)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -210,6 +211,17 @@ def test_any_encoding_of_stdout(encoding):
     )
     assert done.stdout.decode(encoding).rstrip().endswith("\\ud800")
     assert "Traceback" not in done.stderr.decode(encoding)
+
+
+@pytest.mark.parametrize("command", ["", "plot", "fleet", "record"])
+def test_help_is_shown_where_there_is_ascii_only(command, monkeypatch):
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", stream)
+    assert main([*command.split(), "--help"]) == 0
+    stream.flush()
+    shown = stream.buffer.getvalue().decode("ascii")
+    assert "memdiag" in shown
+    assert "\\u" not in shown
 
 
 def test_python_dash_m():

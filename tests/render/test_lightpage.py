@@ -49,3 +49,9 @@ def test_a_line_to_paste_is_never_broken():
     page = LightPage(Look(width=60))
     page.paste("x" * 200, indent=4)
     assert page.finish() == "    " + "x" * 200 + "\n"
+
+
+def test_a_grid_is_aligned_where_there_is_ascii_only():
+    page = LightPage(Look(width=60, unicode=False))
+    page.grid("ll", [("3 → 5", "a"), ("内", "b"), ("12345678", "c")])
+    assert page.finish().splitlines() == ["  3 -> 5    a", "  \\u5185    b", "  12345678  c"]

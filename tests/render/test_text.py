@@ -48,3 +48,4 @@ def test_in_ascii_keeps_the_width_of_drawings():
     assert len(in_ascii(drawing)) == len(drawing)
     assert len(set(in_ascii("█▓▒▚░·"))) == 6
     assert in_ascii("模").isascii()
+    assert in_ascii("3 → 5 ± 1") == "3 -> 5 +- 1"
