@@ -87,12 +87,12 @@ class Gate:
     """
 
     def __init__(self, anchors: Iterable[str], words: Sequence[str], clues: Sequence[str] = ()) -> None:
-        spelled = set(anchors)
         # Bytes beyond ASCII have no lower case: words of other alphabets are looked for as they begin sentences, too.
-        spelled |= {anchor.capitalize() for anchor in spelled if not anchor.isascii()}
-        plain = {_plain(anchor.encode()) for anchor in spelled}
-        # An anchor with another one inside says nothing more than that one does.
-        self.anchors = sorted(anchor for anchor in plain if not any(other in anchor for other in plain if other != anchor))
+        plain = {_plain(spelled.encode()) for anchor in anchors for spelled in (anchor, anchor.capitalize())}
+        # An anchor with another one inside says nothing more than that one does. Few are inside of others: the text of all has them twice.
+        text = b"\n".join(plain)
+        inner = [anchor for anchor in plain if text.count(anchor) > 1]
+        self.anchors = sorted(anchor for anchor in plain if not any(other in anchor for other in inner if other != anchor))
         # Less than four letters are no anchor ("el0004", "207001"): their messages hold others.
         bare = {_bare(anchor) for anchor in self.anchors} | {_bare(clue.encode()) for clue in clues}
         self._without_digits = sorted(anchor for anchor in bare if len(anchor) >= 4)
