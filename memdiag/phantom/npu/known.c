@@ -70,13 +70,19 @@ uint64_t alike(const range_t *range, uint64_t at, uint64_t bytes, int *is_known)
       continue;
     }
     const unsigned char *bits = bits_of(range, granule);
-    for (; first < GRANULE && done < bytes; first++, done++) {
+    while (first < GRANULE && done < bytes) {
+      uint64_t word, count = 1;
       int is = bits[first / 8] >> first % 8 & 1;
+      if (first % 64 == 0) { /* 64 bytes at once, where they are alike */
+        memcpy(&word, bits + first / 8, sizeof word);
+        if (word == 0 || word == UINT64_MAX) count = 64;
+      }
       if (done && *is_known != is) return done;
       *is_known = is;
+      first += count, done += count;
     }
   }
-  return bytes;
+  return bytes; /* perhaps counted a little beyond them */
 }
 
 /* ---- types: 0 none was described here, 1 a block begins and none was described since, else the type and 2 */
