@@ -81,7 +81,7 @@ def _device(view: DeviceView, context: Context, symbols: Symbols) -> dict[str, A
     stacks = flame.by_stack(device, view.at)
     ooms = np.flatnonzero(device.events.action == schema.OOM)
     return {
-        "device": device.device, "num_events": device.num_events, "has_addresses": device.has_addresses,
+        "device": device.device, "num_events": device.num_events, "has_addresses": device.has_addresses, "base": base,
         "has_time": flame.has_times(device), "capacity_bytes": device.capacity_bytes,
         "page_small": SMALL_SEGMENT, "page_large": trace.layout.large_segment,
         "curve": _usage(device, timeline.pick(device, MOST_POINTS)),

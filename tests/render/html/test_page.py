@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 from pathlib import Path
 
@@ -327,6 +328,25 @@ def test_several_devices(tab, tmp_path):
     tab.show("map")
     assert all(drawn == told for _, drawn, told in tab.state()["sums"])
     assert tab.wrong == []
+
+
+def test_lines_of_the_map_have_their_own_labels_however_far_apart_segments_lie(tab, tmp_path):
+    events = []
+    for segment in (0x302000000, 0x7F8EA4000000, 0x7F8EA5000000):
+        call = {"addr": segment, "size": 2 << 20, "stream": 0, "frames": []}
+        events += [{"action": "segment_alloc", **call}, {"action": "alloc", **call}]
+    path = tmp_path / "far.pickle"
+    path.write_bytes(pickle.dumps({"segments": [], "device_traces": [events]}, 4))
+    trace = memdiag.load(path)
+    page_of(build_picture(trace, memdiag.analyze(trace, replay=False)), tab, tmp_path)
+    labels = tab.state()["map"]["labels"]
+    begins = [at for at, label in enumerate(labels) if label.startswith("0x")]
+    assert [labels[at] for at in begins] == ["0x302000000", "0x7f8ea4000000", "0x7f8ea5000000"]
+    first = labels[: begins[1]]
+    assert first[1:3] == ["+512 KiB", "+1 MiB"]
+    assert len(set(first)) == len(first)
+    tab.page.locator("#map-canvas").press("Home")
+    assert "0x302000000" in tab.page.locator("#map-panel").inner_text()
 
 
 @pytest.mark.parametrize("history", [False, True])

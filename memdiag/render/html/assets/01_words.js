@@ -33,16 +33,19 @@
     }
     return `${value} B`;
   };
-  /** Returns bytes in few characters, for axes and labels: 1.5 GiB, 40 GiB. */
-  M.short = (value) => {
+  /** Returns bytes in few characters, for axes and labels: 1.5 GiB, 40 GiB; as many that values a step apart look different. */
+  M.short = (value, step = Infinity) => {
     for (const [unit, size] of UNITS) {
       if (Math.abs(value) >= size) {
         const number = value / size;
-        return `${+number.toFixed(number < 10 ? 2 : 1)} ${unit}`;
+        const digits = Math.min(Math.ceil(Math.log10(size / step)), 6);
+        return `${+number.toFixed(Math.max(digits, number < 10 ? 2 : 1))} ${unit}`;
       }
     }
     return `${Math.round(value)} B`;
   };
+  /** Returns an address as debuggers write it; those of the page count from the lowest one. */
+  M.address = (value) => `0x${(M.device().base + value).toString(16)}`;
   M.count = (value) =>
     Math.round(value)
       .toString()

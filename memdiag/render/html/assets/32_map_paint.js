@@ -78,7 +78,7 @@
         ink.font = "11px ui-monospace, monospace";
         ink.fillStyle = theme.muted;
         ink.textAlign = "right";
-        ink.fillText(view.address(view.pieces[line.first].from), view.left - 8, y + 11.5);
+        ink.fillText(view.address(view.pieces[line.first]), view.left - 8, y + 11.5);
         ink.textAlign = "left";
       }
     }

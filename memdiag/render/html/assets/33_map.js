@@ -22,6 +22,7 @@
     ranges: view ? view.layout.tensor.length : 0,
     blocks: view ? view.layout.tensor.reduce((sum, row) => sum + (row >= 0 ? 1 : 0), 0) : 0,
     lines: view ? view.lines.length : 0,
+    labels: view ? view.lines.filter((line) => !line.head && line.end > line.first).map((line) => view.address(view.pieces[line.first])) : [],
     chosen,
     hover,
     sums: view ? view.layout.sums : null,
@@ -75,7 +76,7 @@
 
   function place(layout) {
     const wide = scroller().clientWidth - 12;
-    const left = wide > 560 ? 78 : 2;
+    const left = wide > 560 ? 104 : 2;
     const width = Math.max(wide - left - 4, 50);
     const fit = M.fitLine(layout, width, HIGH);
     const groups = [];
@@ -97,9 +98,16 @@
       hover: -1,
       chosen: -1,
       label: (head) => M.t("map.group", { name: M.groupName(head.group), count: M.count(head.count), bytes: M.bytes(head.bytes) }),
-      address: (address) => `+${M.short(address)}`,
+      address: labelOf(layout, laid.perLine),
       colours: (row) => tensorColour(row),
     };
+  }
+
+  // What stands beside a line: the address where it begins a segment, else how far into its segment it begins. Segments may lie
+  // tebibytes apart, so that a distance from the first of them would be the same words on every line.
+  function labelOf(layout, perLine) {
+    return (piece) =>
+      piece.begins ? M.address(piece.from) : `+${M.short(piece.from - layout.segments[piece.segment].start, perLine)}`;
   }
 
   // Keys go through ranges in the order in which they are seen: pools one after another.

@@ -60,7 +60,7 @@
         [M.t("panel.freed"), dies(row)],
         [M.t("panel.made-in"), [step, phase].filter(Boolean).join(", ")],
         [M.t("panel.pool"), group >= 0 ? M.groupName(group) : ""],
-        [M.t("panel.address"), tensors.addr && M.device().has_addresses ? `+${M.count(tensors.addr[row])}` : ""],
+        [M.t("panel.address"), tensors.addr && M.device().has_addresses ? M.address(tensors.addr[row]) : ""],
       ]),
       M.stackList(tensors.stack ? tensors.stack[row] : -1),
     ];
