@@ -87,6 +87,7 @@ _STAMPS = (
     rf"{_LEVEL}\s+\d\d-\d\d\s{_CLOCK}\s+(?:\[[^\[\]\s]{{1,100}}\]|[\w./-]{{1,80}}:\d{{1,6}}\])",  # vLLM
     rf"\[?[IWEFCVD]\d{{2,8}}\s+{_CLOCK}\s+(?:\d{{1,9}}\s+)?[\w./+-]{{1,100}}:\d{{1,6}}\]",  # glog, klog, absl, c10
     r"\[[IWEFC]\s[\w./+-]{1,100}:\d{1,6}\]",  # c10 before 2.2
+    r"\d{1,6}\.\d\d\.\d{3}\.\d{3}\s[DIWE](?=\s|$)",  # llama.cpp: minutes, seconds, milliseconds, microseconds since the start
     r"\[[\w./-]{1,80}\.py:\d{1,6}(?::[\w<>.]{1,60})?\]",  # DeepSpeed, and vLLM's cut off
     rf"\[{_LEVEL}\](?=\s+(?:\[?rank\s?\d|\[[a-z]{{1,20}}\d{{1,5}}\]:))",  # anybody's, before a rank; others are CANN's
     r"##\[\w{1,20}\]|::(?:error|warning|notice|debug)(?:\s[^:]{0,120})?::",  # GitHub Actions

@@ -140,3 +140,8 @@ def test_any_line_is_read(raw):
     lines = read_lines(1, raw)
     assert lines
     assert all(isinstance(line, Line) and line.number == 1 for line in lines)
+
+
+def test_the_clock_of_llama_cpp_is_not_the_end_of_a_number():
+    assert read_line(1, "2.07.310.009 E ggml_gallocr_reserve_n: failed to allocate CUDA1 buffer of size 77").text.startswith("ggml_gallocr")
+    assert read_line(1, "2.07.310.009 of what").text == "2.07.310.009 of what"
