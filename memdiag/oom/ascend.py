@@ -39,7 +39,7 @@ _TELLS = {
     "trailer": TRAILER,
     "pid": pattern(r"\[PID:{pid:int}\]"),
     "size": pattern(r"(?:\bsize|count|alloc_size|with info \[ size) [:=] {requested:bytes} (?![\d.]|[KMG])"),
-    "device": pattern(r"(?:device_id|deviceid|devid|device) [:=] {device_index:int} (?!\d)"),
+    "device": pattern(r"(?:(?:device_id|deviceid|devid|device|deviceLogicId) [:=] | device_id) {device_index:int} (?!\d)"),
     "opened": pattern(r"open device {device_index:int} failed"),
     "rank": pattern(r"NPU function error | HCCL function error"),
 }
@@ -54,7 +54,7 @@ _NO_CONTEXT = re.compile(
     r"aclrtSetDevice|rtSetDevice|opendevice\d+failed|FailtoinitMemoryPoolManager|aclInit|deviceretainerror", re.IGNORECASE
 )
 _LAUNCH = re.compile(r"KernelLaunch|modulenewmemory|rtRegisterAllKernel|rtDevBinary|rtBinaryLoad|loadmodelfail", re.IGNORECASE)
-_OPERATOR = re.compile(r"ExecuteOp|Executeopfailed|purpose:pagecaching|requestedbyGEmodule", re.IGNORECASE)
+_OPERATOR = re.compile(r"ExecuteOp|Executeopfailed|purpose:pagecaching|requestedbyGEmodule|GEdevice_allocator", re.IGNORECASE)
 
 
 @dataclass(slots=True)

@@ -38,6 +38,8 @@ _HEADS = {
     "head": _clause(r"(?P<backend>CUDA|HIP|XPU|NPU) out of memory"),
     "tried": _clause(r"(?<!Allocator)(?<!you)(?<!\)\.) Tried to allocated? :? {requested:size} (?!on(?:private|shared)pool)"),
     "workspace": _clause(r"(?:NPU)? WorkspaceAllocator tried to allocated? :? {requested:size}"),
+    # Intel's extension for PyTorch, before it asks the driver.
+    "piece": _clause(r"platform can not allocate memory block with size larger than \d{1,3} GB !?"),
 }
 # Clauses that only such a message has, and may be found without a head.
 _STRONG = {
@@ -58,6 +60,7 @@ _WEAK = {
     "device": _clause(r"\(" + _DEVICE + r" (?!\d)"),
     "free": _clause(r"{free:size} free (?![a-z])"),
     "is_free": _clause(r"of which {free:size} is free"),
+    "sum": _clause(r"{total:size} total (?=[;,])"),
     "allowed": _clause(r"{limit:size} allowed (?![a-z:])"),
     "cached": _clause(r"{cached:size} cached (?![a-z])"),
 }
@@ -77,7 +80,7 @@ BARE = Judgement(
 # What a message has at least one of, as plain text: only around these are its clauses looked for.
 _SPOTS = re.compile(
     blurred(
-        "outofmemory|triedtoallocate|totalcapac|alreadyallocated|reservedintotalby|allocatedbypytorch|reservedbypytorch|memoryinuse"
+        "outofmemory|triedtoallocate|memoryblockwithsize|totalcapac|alreadyallocated|reservedintotalby|allocatedbypytorch|reservedbypytorch|memoryinuse"
         "|privatepools"
     ),
     re.IGNORECASE,
@@ -91,7 +94,7 @@ _BARE = pattern(
 _RAISED = re.compile(r"(?:Error|Exception|error)['\"]?[:(]{1,2}['\"]?$")
 _CONF_NAME = re.compile(r"PYTORCH_(?:CUDA_|HIP_|NPU_)?ALLOC_CONF", re.IGNORECASE)
 _EXCEPTION = re.compile(r"(OutOfMemoryError|RuntimeError)[^A-Za-z0-9]{0,8}$", re.IGNORECASE)
-_BRACKETED = frozenset({"total", "allocated", "active", "reserved", "cached", "free", "device"})
+_BRACKETED = frozenset({"total", "sum", "allocated", "active", "reserved", "cached", "free", "device"})
 
 
 @dataclass(slots=True)
@@ -126,8 +129,8 @@ class Gathered:
     @property
     def counts(self) -> bool:
         """Whether it says enough: a head and a number, or two numbers in words that only these messages have."""
-        numbers = [kind for kind in self.kinds if kind not in _WORDS and kind != "head"]
-        if self.has("head"):
+        numbers = [kind for kind in self.kinds if kind not in _WORDS and kind not in {"head", "piece"}]
+        if self.has("head", "piece"):
             return bool(numbers)
         return len(numbers) > 1 and any(kind in _STRONG or kind == "workspace" for kind in numbers)
 
@@ -201,7 +204,7 @@ def bare_heads(text: Squeezed, *backends: str) -> Iterator[tuple[int, int]]:
 
 def _begins(last: Gathered, start: int, kind: str) -> bool:
     """Whether a clause begins another message than the last one's."""
-    if kind == "head" or start - last.end > _REACH:
+    if kind in {"head", "piece"} or start - last.end > _REACH:
         return True
     if kind == "process":
         return False
@@ -219,7 +222,7 @@ def _backend_of(gathered: Gathered, text: str) -> str:
     conf = _CONF_NAME.search(text, gathered.start, gathered.end)
     if "NPU" in words or gathered.has("active", "workspace"):
         return "npu"
-    if "XPU" in words:
+    if "XPU" in words or gathered.has("piece"):
         return "xpu"
     return "hip" if (graphs and str(graphs["graphs"]).upper() == "HIP") or (conf and "HIP" in conf[0].upper()) else "cuda"
 

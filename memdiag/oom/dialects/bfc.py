@@ -88,6 +88,7 @@ _EVENTS = {
     ),
 }
 _STATS = pattern(r"Limit: {limit:bytes} InUse: {allocated:bytes} MaxInUse")
+_STATS_REACH = 700
 _DEVICE = re.compile(r"(?:GPU[_:])(\d{1,4})", re.IGNORECASE)
 _ORDINAL = re.compile(r"deviceordinal(\d{1,4})", re.IGNORECASE)
 _DIMS = re.compile(r"size:(\d{1,18})")
@@ -226,4 +227,9 @@ def _with_stats(text: Squeezed, failure: Failure, stop: int) -> Failure:
         if match:
             failure.fields |= take(match)
             failure.end = max(failure.end, match.end())
+    elif "oom" in failure.kinds and not failure.on_host:  # the operator's line follows the pool's state, whose beginning is cut off
+        before = list(_STATS.finditer(text.text, max(failure.start - _STATS_REACH, 0), failure.start))
+        if before:
+            failure.fields |= take(before[-1])
+            failure.start = before[-1].start()
     return failure

@@ -115,4 +115,4 @@ def _judge(block: Block, stage: str) -> Judgement:
 
 
 def _fixes(stage: str) -> tuple[Fix, ...]:
-    return (_WHO,) if stage == "device" else (_FRACTION, _WHO)
+    return (_WHO,) if stage == "device" else (_FRACTION, _WHO) if stage else (_WHO, _FRACTION)

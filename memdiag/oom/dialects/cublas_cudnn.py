@@ -86,6 +86,13 @@ _ROOM = Fix(
     "PyTorch",
     "The pool gets smaller by as much.",
 )
+_BATCH = Fix(
+    "Use a smaller batch, if PyTorch then says itself that memory is short",
+    "code",
+    "",
+    "PyTorch",
+    "Its own message has the numbers that this one lacks.",
+)
 _JAX_FRACTION = Fix(
     "Leave more of the card outside JAX's pool",
     "env",
@@ -122,9 +129,9 @@ def find(text: Squeezed) -> Iterator[Found]:
                 if framework == "tensorflow"
                 else _JAX
                 if framework == "jax"
-                else (_BENCHMARK, _ROOM)
+                else (_BENCHMARK, _ROOM, _BATCH)
                 if cudnn
-                else (_ROOM, _WORKSPACE)
+                else (_ROOM, _BATCH, _WORKSPACE)
             )
             backend = "cuda" if (match["library"] or match["called"]).upper() == "CU" else "hip"
             yield Found(match.start(), match.end(), "cublas_cudnn", framework, backend, {}, _CUDNN if cudnn else _HANDLE, fixes)

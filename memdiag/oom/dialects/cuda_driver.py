@@ -20,6 +20,8 @@ ANCHORS = (
     "cudaerrormemory",
     "hiperroroutofmemory",
     "failed:outofmemory",
+    "synchronize:outofmemory",
+    "step:outofmemory",
     "gpuapicall)outofmemory",
     "witherroroutofmemory",
     "(2vs.0)outofmemory",
@@ -73,6 +75,13 @@ _WORDINGS = (
     ("pytorch", r"Unexpected error from (?P<call>cudaGetDeviceCount)\(\) .{0,250}? Error 2: out of memory"),
     ("triton", r"Triton Error \[ (?:CUDA|HIP) \] : (?:Code : 2 ,? Mess{1,3}age :)? out of memory"),
     ("rocm", r"HSA_STATUS_ERROR_OUT_OF_RESOURCES : The runtime failed to allocate the necessary resources"),
+    (
+        "thrust",
+        (
+            r"(?<![\w.])(?:parallel_for|for_each|reduce(?:_by_key)?|(?:radix|merge)_sort|(?:inclusive|exclusive)_scan|(?:copy|unique|partition)_\w{1,20}"
+            r"|trivial_\w{1,30}|transform\w{0,20}) (?: :? failed (?:(?:on|to) [\w ]{1,20})? ) : out of memory"
+        ),
+    ),
     ("cuda", r"(?:GPU|CUDA)_? assert: out of memory"),
     (
         "cuda",

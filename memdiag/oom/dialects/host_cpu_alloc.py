@@ -60,13 +60,17 @@ _TORCH = pattern(
     r"(?: : you tried to allocate (?: {requested:bytes} bytes (?:\.Error code \d+ \([^)]{0,60}\))? (?:\.?Buy new RAM!)?"
     r" | %dGB\.?Buy new RAM! (?:(?P<last>\d{1,9})(?!\d))? | (?P<gigabytes>\d{1,9})GB (?:\.?Buy new RAM!)? ) )?"
 )
-_TORCH_OLD = pattern(r"Torch: (?:invalid memory size | unable to mmap memory: you tried to mmap (?P<gigabytes>\d{1,9})GB)")
+_TORCH_OLD = pattern(
+    r"Torch: (?:invalid memory size | unable to mmap memory: you tried to mmap (?P<gigabytes>\d{1,9})GB)"
+    r" | enforce fail at CPUAllocator\.cpp : \d{1,5} \] posix_memalign \( .{1,60}? \) == 0 \.? 12 vs 0"  # 1.0; 12 is ENOMEM
+)
 _KINDS = (
     r"(?:u?int(?:8|16|32|64|p|c)? | float(?:16|32|64|80|96|128)? | complex(?:64|128|192|256)? | bool | object | string | str"
     r" | (?:datetime64|timedelta64)(?:\[\w{1,4}\])? | void\d* | [<>|=]?[USVOfiub]\d+ | category)"
 )
 _NUMPY = pattern(
-    rf"Unable to allocate (?:{{requested:size}} for an )? array with shape {{shape:shape}} (?:and data type (?P<dtype>{_KINDS}))?"
+    r"Unable to allocate (?:{requested:size} for (?:an )?)? array with (?:shape|form) {shape:shape}"
+    rf" (?:and data type (?P<dtype>{_KINDS}))?"
 )
 _MMAP = pattern(r"unable to mmap {requested:bytes} bytes (?: from file .{1,120}? : Cannot allocate memory (?:\(12\))? )?")
 _SHM = pattern(

@@ -60,7 +60,11 @@ _KILL = pattern(
     + r" (?:,?UID:? \d+ ,)? ,?total-vm"
     r" | invoked oom-killer | oom_reaper:reaped process {reaped:int} )"
 )
-_CLAUSES = (pattern(r"total-vm:{total_vm:int}kB"), pattern(r"anon-rss:{anon_rss:int}kB"), pattern(r"task=[^,]{0,60},pid={pid:int}"))
+_CLAUSES = (
+    pattern(r"total-vm:{total_vm:bytes}kB"),  # kB, whatever the slot is called: people put commas into the numbers
+    pattern(r"anon-rss:{anon_rss:bytes}kB"),
+    pattern(r"task=[^,]{0,60},pid={pid:int}"),
+)
 _LIMIT = pattern(r"memory:usage\d+kB,limit{limit:int}kB,failcnt")
 _SLURM_EVENT = pattern(
     r"(?:Detected|Some of your processes may have been killed by the cgroup out-of-memory handler) (?:{events:int}"
@@ -216,7 +220,7 @@ def _kill(text: Squeezed, group: list[re.Match[str]], stop: int) -> Found:
     if pid is not None:
         fields["pid"] = pid
     for name in ("total_vm", "anon_rss"):
-        value = number(given, name)
+        value = number(given, f"{name}_bytes")
         if value is not None:
             fields[f"{name}_bytes"] = value * KIB
     in_cgroup = any(match["memcg"] or (match["constraint"] or "").upper().endswith("MEMCG") for match in group)

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from memdiag.findings import Fix
 from memdiag.oom.dialects.parts import gather, number, shown, stretches
-from memdiag.oom.model import Found, Judgement
+from memdiag.oom.model import Fields, Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern, take
 
 FORMATS = ("torch_mps",)
-ANCHORS = ("mpsbackendoutofmemory", "mpsallocated:", "invalidbuffersize:", "commandbufferexitedwitherror")
+ANCHORS = ("mpsbackendoutofmemory", "mpsallocated:", "invalidbuffersize:", "commandbufferexitedwitherror", "commandbuffererrordomain")
 _ALLOCATED = "MPS allocated: 15.20 GiB, other allocations: 310.50 MiB, max allowed: 18.13 GiB"
 EXAMPLES = (
     ("torch_mps", f"RuntimeError: MPS backend out of memory ({_ALLOCATED}). Tried to allocate 3.00 GiB on private pool."),
@@ -35,7 +35,10 @@ _CLAUSES = (
 _HINT = pattern(r"PYTORCH_MPS_HIGH_WATERMARK_RATIO")
 _REACH = 500
 # What Metal itself says, in words of PyTorch's library of kernels (and of tensorflow-metal's).
-_METAL = pattern(r"command buffer exited with error status \.? (?:.{0,200}?) Insufficient Memory (?:\( 0{0,7}8 : kIOGPU\w{10,60} \))?")
+_METAL = pattern(
+    r"(?:command buffer exited with error status \.? (?:.{0,200}?) | MTLCommandBufferErrorDomain Code=8 \\?\"?)"
+    r" Insufficient Memory (?:\( 0{0,7}8 : kIOGPU\w{10,60} \))?"
+)
 _TENSORFLOW = re.compile(r"tensorflow|keras", re.IGNORECASE)
 _BUFFER = pattern(r"Invalid buffer size : {requested:size}")
 _PIECES = (
@@ -61,7 +64,8 @@ def find(text: Squeezed) -> Iterator[Found]:
         if fields and not text.is_code(head.start()):
             hint = _HINT.search(text.text, head.start(), stop)
             marks = frozenset({"hint:high_watermark_ratio"}) if hint else frozenset[str]()
-            yield Found(head.start(), hint.end() if hint else end, "torch_mps", "pytorch", "mps", fields, marks=marks)
+            stop = hint.end() if hint else end
+            yield Found(head.start(), stop, "torch_mps", "pytorch", "mps", fields, _without_request(fields), marks=marks)
     for match in _METAL.finditer(text.text):
         framework = "tensorflow" if _TENSORFLOW.search(text.text, max(match.start() - 2000, 0), match.end() + 500) else "pytorch"
         yield Found(match.start(), match.end(), "torch_mps", framework, "mps", {}, _REFUSED)
@@ -71,3 +75,13 @@ def find(text: Squeezed) -> Iterator[Found]:
         reasons = (f"One buffer of {asked} is larger than Metal allows for a single one, however much memory is free.",)
         judgement = Judgement("limit", "medium", ("capacity",), reasons)
         yield Found(match.start(), match.end(), "torch_mps", "pytorch", "mps", fields, judgement, _PIECES)
+
+
+def _without_request(fields: Fields) -> Judgement | None:
+    """Returns the cause where the request is cut off: PyTorch says this at its own watermark only, so that is what was reached."""
+    limit = number(fields, "limit_bytes")
+    if limit is None or "requested_bytes" in fields:
+        return None
+    used = sum(number(fields, name) or 0 for name in ("allocated_bytes", "other_alloc_bytes"))
+    reason = f"{shown(used)} of the {shown(limit)} that PyTorch allows itself were in use; what was asked for is cut off."
+    return Judgement("limit", "medium", ("capacity",), (reason,))

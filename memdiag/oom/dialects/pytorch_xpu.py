@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+from memdiag.findings import Fix
 from memdiag.oom.caching import BARE, bare_heads, messages
 from memdiag.oom.model import Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern
@@ -13,6 +15,7 @@ FORMATS = ("torch_xpu",)
 ANCHORS = (
     "xpuoutofmemory",
     "(xpu",
+    "allocatememoryblockwithsizelarger",
     "error_out_of_device_memory",
     "error_out_of_resources",
     "error_out_of_host_memory",
@@ -35,13 +38,12 @@ _CODE = (
     r" | PI_ERROR_MEM_OBJECT_ALLOCATION_FAILURE | CL_(?:MEM_OBJECT_ALLOCATION_FAILURE|OUT_OF_RESOURCES|OUT_OF_HOST_MEMORY))"
 )
 _DRIVER = pattern(
-    r"(?: (?:\w{1,20} backend failed with error | Native API failed \. Native API returns) : (?:-?\d{1,10})? \(? "
+    r"(?: (?:\w{1,20} backend failed with error | Native API failed \. Native API returns) : (?:-?\d{1,10})? [(\[]? "
     + _CODE.format("")
-    + r" \)? (?: -?\d{1,10} \( "
+    + r" [)\]]? (?: -?\d{1,10} \( "
     + _CODE.format("_again")
-    + r" \) )? | (?:(?<=error)|(?<=failed)|(?<=error:)|(?<=failed:)|(?<=exception:)|(?<=code:)|(?<=returned)|(?<=[\s:]\d\()|(?<=\d\d\())"
-    + _CODE.format("_bare")
-    + r" \)? )"
+    + r" \) )? | (?: Error\w{0,30} \( | (?<=error)|(?<=failed)|(?<=error:)|(?<=failed:)|(?<=exception:)|(?<=code:)|(?<=returned)"
+    r" | (?<=[\s:]\d\()|(?<=\d\d\())" + _CODE.format("_bare") + r" \)? )"
 )
 _REFUSED = Judgement(
     "unknown",
@@ -55,16 +57,34 @@ _RESOURCES = Judgement(
     ("capacity", "workspace_or_comm"),
     ("The driver had no resources for a kernel: memory of the card, of its scratch space, or of the host; it does not say which.",),
 )
+_PYTHON = re.compile(r"torch|ipex|RuntimeError|Native API|\.py", re.IGNORECASE)  # else it may be anybody's: llama.cpp's, a program's
+_WHO = Fix("See what is free, and who holds the rest", "flag", "xpu-smi ps", "Intel GPUs", "")
+_RELAXED = Fix(
+    "Ask the driver for pieces of more than 4 GiB, if one may be that large",
+    "env",
+    "export UR_L0_ENABLE_RELAXED_ALLOCATION_LIMITS=1",
+    "Level Zero",
+    "kernels that were not built for large buffers may fail or compute wrongly",
+)
 _HOST = Judgement("host", "medium", ("unknown",), ("The driver could not get memory of the host.",))
+_ONE_PIECE = Judgement(
+    "limit",
+    "high",
+    ("capacity",),
+    ("The driver gives no single piece of more than 4 GB, whatever is free: the extension for PyTorch refused before it asked.",),
+)
 
 
 def find(text: Squeezed) -> Iterator[Found]:
     """Yields the messages in ``text``."""
-    for _, found in messages(text, "xpu"):
-        yield replace(found, dialect="torch_xpu")
+    for gathered, found in messages(text, "xpu"):
+        yield replace(found, dialect="torch_xpu", judgement=_ONE_PIECE if gathered.has("piece") else None)
     for start, end in bare_heads(text, "xpu"):
         yield Found(start, end, "torch_xpu", "pytorch", "xpu", judgement=BARE)
     for match in _DRIVER.finditer(text.text):
         what = (match["what"] or match["what_bare"] or match[0]).upper()
         judgement = _HOST if "HOST" in what else _RESOURCES if "RESOURCES" in what else _REFUSED
-        yield Found(match.start(), match.end(), "torch_xpu", "pytorch", "xpu", judgement=judgement)
+        around = text.text[max(match.start() - 1500, 0) : match.end() + 500]
+        framework = "pytorch" if _PYTHON.search(around) else "level_zero"
+        fixes = () if "RESOURCES" in what or "HOST" in what else (_WHO, _RELAXED)
+        yield Found(match.start(), match.end(), "torch_xpu", framework, "xpu", judgement=judgement, fixes=fixes)

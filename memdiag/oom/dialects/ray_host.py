@@ -23,6 +23,7 @@ ANCHORS = (
     "memorypressure",
     "rayoutofmemory",
     "ofthememoryonnode",
+    "systemmemorylow",
     "memoryonthenode",
     "objectstorefull",
     "objectstorebecauseitisfull",
@@ -43,12 +44,15 @@ EXAMPLES = (
 
 _HEAD = pattern(
     r"(?:(?:Task|Actor|Lease|Worker|Driver)? (?:\([^)]{0,200}\))? was killed due to the node running low on memory"
-    r" | Memory on the node \( | (?:RayOutOfMemoryError:)? More than \d+% of the memory on node)"
+    r" | Memory on the node \( | (?:RayOutOfMemoryError:)? More than \d+% of the memory on node"
+    r" | System memory low at node with IP [\w.:-]{1,80}? \.? (?=Used memory))"
 )
 _CLAUSES = (
     pattern(r"was running (?:was|used) {allocated:size} / {total:size}"),
     pattern(r"Memory on the node \([^)]{0,300}\) (?:was|is) {allocated:size} / {total:size}"),
+    pattern(r"Used memory \( {allocated:size} \) / total capacity \( {total:size} \)"),
     pattern(r"memory usage threshold of {threshold:float}"),
+    pattern(r"\(\d\.\d{1,9}\) exceeds threshold {threshold:float}"),
     pattern(r"pid={pid:int},memory used={process:size}"),
     pattern(r"[(,]pid={pid:int}[,)]"),
     pattern(r"of the memory on node .{1,200}? is used \({allocated:float}/{total:size}\)"),

@@ -1,4 +1,4 @@
-"""Engines that serve language models and have few words of their own: Text Generation Inference (TGI) and ExLlama.
+"""Engines that serve language models and have few words of their own: Text Generation Inference (TGI), ExLlama and MindIE.
 
 What they refuse is a number of tokens, not of bytes: the share of the card that was set aside for the cache is too small for them.
 """
@@ -12,10 +12,11 @@ from memdiag.oom.model import Cause, Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern
 
 FORMATS = ("serving",)
-ANCHORS = ("notenoughmemorytohandle", "insufficientvramfor", "insufficientspaceindevice")
+ANCHORS = ("notenoughmemorytohandle", "insufficientvramfor", "insufficientspaceindevice", "warmupfailed,because")
 EXAMPLES = (
     ("serving", "RuntimeError: Not enough memory to handle 8192 prefill tokens. You need to decrease `--max-batch-prefill-tokens`"),
     ("serving", "RuntimeError: Insufficient VRAM for model and cache"),
+    ("serving", "Warmup failed, because of model inference out of memory when `maxInputTokenLen` set to 4096."),
 )
 
 _PREFILL = pattern(
@@ -23,6 +24,13 @@ _PREFILL = pattern(
     r" (?: [.,]? You need to decrease [`'\"]? --[a-z-]{3,40} [`'\"]? )?"
 )
 _EXLLAMA = pattern(r"Insufficient (?:VRAM for (?:model(?: and cache)?|cache) | space in devices?)")
+
+# MindIE tries a prompt of the greatest length at the start; what it advises is a key of its config.json.
+_WARM_UP = pattern(
+    r"Warm-?up failed, because of [\w ]{0,40}? (?:inference)? out of memory"
+    r" (?:when [`'\"]? (?P<setting>max\w{3,30}) [`'\"]? (?:is)? set to {tokens:int})?"
+    r" (?:\. Please try to decrease [`'\"]? (?P<advised>max\w{3,30}) [`'\"]?)?"
+)
 
 _TOKENS = Fix(
     "Prefill fewer tokens at once",
@@ -44,6 +52,16 @@ _CACHE = Fix(
     "ExLlamaV2; TabbyAPI: cache_mode: Q4",
     "a little accuracy",
 )
+_PREFILL_TOKENS = Fix(
+    "Prefill fewer tokens at once",
+    "flag",
+    '"maxPrefillTokens": 4096',
+    "MindIE: ScheduleConfig of config.json",
+    "long prompts are refused: maxInputTokenLen must not be larger",
+)
+_WORLD = Fix(
+    "Spread the weights over more cards", "flag", '"worldSize": 2', "MindIE: ModelConfig of config.json, with as many npuDeviceIds", ""
+)
 _BITS = Fix("Use a version of the model with fewer bits for each weight", "flag", "-m model-4.0bpw", "ExLlama", "a little accuracy")
 
 
@@ -55,6 +73,11 @@ def find(text: Squeezed) -> Iterator[Found]:
             "the number of tokens is a setting; weights that fill the card leave no room whatever it is",
         )
         yield _found(match.start(), match.end(), "tgi", ("limit", "unknown"), reasons, (_TOKENS, _TOTAL, _QUANTIZE, _SHARD))
+    for match in _WARM_UP.finditer(text.text):
+        tried = f": {match['setting']} is {int(match['tokens__int'][:12]):,}" if match["setting"] else ""
+        why = (f"a trial at the start found no room for a prompt of the greatest length{tried}", "that length is a setting")
+        judgement = Judgement("limit", "medium", ("capacity", "unknown"), why)
+        yield Found(match.start(), match.end(), "serving", "mindie", "npu", {}, judgement, (_PREFILL_TOKENS, _WORLD))
     for match in _EXLLAMA.finditer(text.text):
         short = ("weights and cache together are larger than what the cards have free; no size is printed",)
         yield _found(match.start(), match.end(), "exllama", ("other_process", "unknown"), short, (_LENGTH, _CACHE, _BITS))

@@ -23,7 +23,7 @@ ANCHORS = (
     "cudaruntime(outofmemory)",
     "insufficientworkspace",
     "tacticdevicerequest",
-    "cudaerrorinallocate",
+    "cudaerrorin",
     "outofmemoryerrorin",
     "getbesttactic",
     "cudaruntimeerrorin",
@@ -42,6 +42,7 @@ EXAMPLES = (
     ),
 )
 
+_FUNCTION = r"[\w:<>~`'-]{3,120}?"  # "allocate", "nvinfer1::builder::`anonymous-namespace'::LeafCNode::computeCosts"
 _LINES = (
     r"Error Code 2: OutOfMemory (?: \(? (?:no further information | Requested size was {size_a:bytes} bytes\.? ) \)? )?",
     r"Requested amount of GPU memory \({size_b:bytes} bytes\) could not be allocated",
@@ -52,9 +53,9 @@ _LINES = (
     r"Error Code 1: Cuda Runtime \(out of memory\)",
     r"Could not find any implementation for node .{1,300}? due to insufficient workspace",
     r"Tactic Device request: {request:int}MB Available: {available:int}MB\.? (?:Device memory is insufficient to use tactic)?",
-    r"Cuda Error in (?P<where>\w{3,30}): 2 \(out of memory\)",
-    r"OutOfMemory Error in (?P<memory>\w{3,30}): \d+",
-    r"Out of memory error during getBestTactic",
+    rf"Cuda Error in {_FUNCTION}: 2 \(out of memory\)",
+    rf"OutOfMemory Error in {_FUNCTION}: \d+",
+    r"(?:Out of memory | GPU memory allocation) error during getBestTactic",
     r"CUDA runtime error in [\w:.>-]{1,60} \( .{0,200}? \) : out of memory",
     r"Try decreasing the workspace size with (?:IBuilderConfig::setMemoryPoolLimit|IBuilder::setMaxWorkspaceSize)\(\)",
 )

@@ -37,13 +37,20 @@ _SPACE = pattern(r"Ran out of memory in memory space (?P<space>hbm|vmem|smem|cme
 _USED = pattern(r"Used {requested:size} of {total:size}")
 _EXCEEDED = pattern(r"Exceeded \w{3,8}? capacity by [\d.]{1,12}[KMGT]?B?")
 _TOTAL_USAGE = pattern(r"Total \w{3,8}? usage >= [\d.]{1,12}[KMGT]?")
-_SCOPED = pattern(r"Scoped allocation with size {requested:size} and limit {limit:size} exceeded scoped (?P<space>vmem|smem) limit")
+_SCOPED = (
+    pattern(r"Scoped allocation with size {requested:size} and limit {limit:size} exceeded scoped (?P<space>vmem|smem) limit"),
+    pattern(r"Scoped allocation with size {requested:size} exceeds the scoped (?P<space>vmem|smem) limit of {limit:size}"),
+    pattern(r"Insufficient scoped (?P<space>vmem|smem) : {requested:size} > {limit:size}"),  # Mosaic's, for kernels
+)
 _PARTS = pattern(r"(?P<part>reserved|program|arguments|global) {size:size} (?!of)")
 _RUNTIME = pattern(
     r"(?:Error (?:allocating device buffer|loading program[^:]{0,120}):)? Attempting to (?P<act>allocate|reserve)"
     r" {requested:size} (?:at the bottom of memory)?\."
     r" That was not possible\. (?: There are {free:size} free )?"
 )
+# The account that older runtimes print beneath it.
+_CAPACITY = pattern(r"HBM capacity {total:size}")
+_ALLOCATED = pattern(r"Currently allocated : [\d.]{1,12}[KMGT]?B? \( {allocated:size} \)")
 
 _BATCH = Fix(
     "Compile with a smaller batch on each core, and accumulate gradients",
@@ -98,18 +105,18 @@ _RELEASE = Fix(
 
 def find(text: Squeezed) -> Iterator[Found]:
     """Yields the messages in ``text``."""
-    heads = sorted((match for head in (_SPACE, _SCOPED, _RUNTIME) for match in head.finditer(text.text)), key=lambda match: match.start())
+    heads = sorted((match for head in (_SPACE, *_SCOPED, _RUNTIME) for match in head.finditer(text.text)), key=lambda match: match.start())
     for match, following in zip(heads, [*heads, None][1:], strict=True):
         stop = min(following.start() if following else len(text.text), match.end() + 800)
         if match.re is _RUNTIME:
-            yield _runtime(match)
-        elif match.re is _SCOPED:
+            yield _runtime(match, gather(text, match.end(), stop, (_CAPACITY, _ALLOCATED)))
+        elif match.re in _SCOPED:
             yield _small(match, take(match), match.end(), match["space"].lower())
         else:
             fields, end = gather(text, match.end(), stop, (_USED,))
             _, end_of_words = gather(text, end, stop, (_EXCEEDED, _TOTAL_USAGE))
             space = match["space"].lower()
-            if space != "hbm" and following and following.re is _SCOPED and following.start() == stop:
+            if space != "hbm" and following and following.re in _SCOPED and following.start() == stop:
                 continue  # the next sentence has the numbers
             parts = _parts(text, end_of_words, stop)
             yield _hbm(match, fields, end_of_words, parts) if space == "hbm" else _small(match, fields, end_of_words, space)
@@ -142,8 +149,8 @@ def _small(match: re.Match[str], fields: Fields, end: int, space: str) -> Found:
     return _found(match.start(), end, fields, "limit", "high", ("capacity",), why, (_BLOCKS, _VMEM))
 
 
-def _runtime(match: re.Match[str]) -> Found:
-    fields = take(match)
+def _runtime(match: re.Match[str], account: tuple[Fields, int]) -> Found:
+    fields, end = {**take(match), **account[0]}, max(match.end(), account[1])
     requested, free = number(fields, "requested_bytes"), number(fields, "free_bytes")
     verdict: Cause = "capacity"
     others: tuple[Cause, ...] = ("other_process", "unknown")
@@ -153,7 +160,7 @@ def _runtime(match: re.Match[str]) -> Found:
     if requested is not None and free is not None and free >= requested:
         verdict, others = "fragmentation", ("capacity",)
         why = f"{shown(free)} is free, more than the {shown(requested)} asked for, but not in one piece"
-    return _found(match.start(), match.end(), fields, verdict, "medium", others, (why,), (_DONATE, _RELEASE, _REMAT, _SHARD))
+    return _found(match.start(), end, fields, verdict, "medium", others, (why,), (_DONATE, _RELEASE, _REMAT, _SHARD))
 
 
 def _found(

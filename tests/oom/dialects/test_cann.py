@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import strategies as st
 from message_forms import Form, Slot, integer, whole_bytes
-from single import single
+from single import commands, single
 
 from memdiag.oom.read import read_text
 
@@ -50,6 +50,23 @@ def test_the_runtime_names_size_and_device():
         "requested_bytes": 1 << 30,
         "device_index": 1,
     }
+
+
+def test_the_driver_names_its_device_without_a_sign():
+    line = "DevMemAllocHugePageManaged:[drv api] halMemAlloc failed:size=4194304(bytes), type=2, drvRetCode=6, device_id 5, ErrCode=207001"
+    assert single(f"[ERROR] RUNTIME(4711,python3):2026-03-04-05:06:07.008.009 [npu_driver.cc:1534]4712 {line}").fields == {
+        "requested_bytes": 4 << 20,
+        "device_index": 5,
+    }
+
+
+def test_the_graph_engine_in_its_own_log():
+    lines = "GE device_allocator: [Malloc][Memory] failed, rt_ret:207001, size=536870912"
+    assert single(lines).judgement.verdict == "workspace_or_comm"
+
+
+def test_who_holds_the_card_is_asked_first_where_nothing_tells():
+    assert commands(CODE).startswith("npu-smi info")
 
 
 def test_two_processes_fail_twice():

@@ -41,6 +41,8 @@ FORMS = [
         ("GPUassert: out of memory kernel.cu 31", "cuda", "cuda", "unknown"),
         ("hipErrorOutOfMemory", "cuda", "hip", "unknown"),
         ("terminate: thrust::system_error: parallel_for failed: cudaErrorMemoryAllocation: out of memory", "cuda", "cuda", "unknown"),
+        ("thrust::system::system_error\n  what():  inclusive_scan failed to synchronize: out of memory", "thrust", "cuda", "unknown"),
+        ("  what():  radix_sort: failed on 1st step: out of memory", "thrust", "cuda", "unknown"),
         ("CUDA error at kernel.cu:31 code=2(cudaErrorMemoryAllocation) \"cudaMalloc(&p, n)\"", "cuda", "cuda", "unknown"),
         ("cuvidCreateDecoder(&h, &p) failed -> CUDA_ERROR_OUT_OF_MEMORY: out of memory", "cuda", "cuda", "unknown"),
     ],

@@ -95,3 +95,13 @@ def test_one_large_piece_is_looked_at_before_workers():
     assert large[0].change == "print(tensor.shape, tensor.dtype)"
     assert any("mmap=True" in fix.change for fix in large)
     assert "num_workers" in small[0].change
+
+
+def test_the_aligned_allocation_of_the_first_release():
+    text = "RuntimeError: [enforce fail at CPUAllocator.cpp:{}] posix_memalign(&data, gAlignment, nbytes) == 0. 12 vs 0"
+    assert (single(text.format(56)).dialect, single(text.format(56)).judgement.verdict) == ("host_cpu_alloc", "host")
+
+
+def test_numpy_retold():
+    message = single("_ArrayMemoryError: Unable to allocate 3.5 GB for array with form (30, 40) and data type float64")
+    assert message.fields == {"requested_bytes": round(3.5 * GIB), "shape": [30, 40], "dtype": "float64"}

@@ -142,3 +142,8 @@ def test_a_unit_of_systemd_is_no_container():
     lines = commands("systemd[1]: train.service: A process of this unit has been killed by the OOM killer.")
     assert "systemctl set-property" in lines
     assert "docker" not in lines
+
+
+def test_numbers_with_commas():
+    message = single("Out of memory: Killed process 17 (python) total-vm:22,096,444kB, anon-rss:1,024kB, file-rss:0kB, shmem-rss:0kB")
+    assert message.fields == {"pid": 17, "total_vm_bytes": 22_096_444 << 10, "anon_rss_bytes": 1 << 20}

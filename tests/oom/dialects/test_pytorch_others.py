@@ -79,3 +79,14 @@ def test_a_buffer_too_large_for_metal_is_divided_and_no_watermark_lifted():
     lines = commands("RuntimeError: Invalid buffer size: 20.00 GB")
     assert "WATERMARK" not in lines
     assert "attention_slicing" in lines
+
+
+def test_the_watermark_was_reached_even_if_the_request_is_cut_off():
+    message = single("MPS backend out of memory (MPS allocated: 20.50 GiB, other allocations: 60.25 GiB, max allowed: 81.60 GiB).")
+    assert (message.dialect, message.judgement.verdict) == ("torch_mps", "limit")
+    assert "80.75 GiB of the 81.60 GiB" in message.judgement.reasons[0]
+
+
+def test_metal_names_its_error_in_other_programs_as_well():
+    message = single('Error Domain=MTLCommandBufferErrorDomain Code=8 "Insufficient Memory (IOAF code 8)"')
+    assert (message.dialect, message.judgement.verdict) == ("torch_mps", "unknown")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 from message_forms import Form, integer, torch_size
-from single import single
+from single import commands, single
 
 _BASE = {
     "requested": torch_size("requested"),
@@ -45,3 +45,38 @@ FORMS = [
 def test_the_driver_refuses_by_itself(text, cause):
     message = single(text)
     assert (message.dialect, message.judgement.verdict) == ("torch_xpu", cause)
+
+
+def test_codes_in_other_brackets():
+    for text in (
+        "level_zero backend failed with error: 39 [UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY]",
+        "CHIP error [TID 4711] : hipErrorNotReady (ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY ) in /src/Level0/Backend.cc:31:wait",
+    ):
+        assert (single(text).dialect, single(text).judgement.verdict) == ("torch_xpu", "unknown")
+
+
+def test_larger_pieces_are_a_setting_of_the_driver():
+    assert "RELAXED_ALLOCATION_LIMITS" in commands(
+        "RuntimeError: level_zero backend failed with error: 39 (UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY)"
+    )
+
+
+def test_what_pytorch_does_not_say_is_not_answered_with_its_functions():
+    text = "{}level_zero backend failed with error: 39 (UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY)"
+    assert single(text.format("RuntimeError: ")).framework == "pytorch"
+    assert single(text.format("")).framework == "level_zero"
+
+
+def test_the_extension_refuses_large_pieces_itself():
+    message = single(
+        "RuntimeError: Current platform can NOT allocate memory block with size larger than 4GB! Tried to allocate 7.25 GiB "
+        "(GPU  1; 11.80 GiB total capacity; 96.00 MiB already allocated; 128.00 MiB reserved in total by PyTorch)"
+    )
+    assert (message.dialect, message.backend, message.judgement.verdict) == ("torch_xpu", "xpu", "limit")
+    assert message.fields == {
+        "requested_bytes": round(7.25 * (1 << 30)),
+        "device_index": 1,
+        "total_bytes": round(11.80 * (1 << 30)),
+        "allocated_bytes": 96 << 20,
+        "reserved_bytes": 128 << 20,
+    }

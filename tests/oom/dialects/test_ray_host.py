@@ -48,3 +48,12 @@ def test_the_guess_beside_every_crash_is_a_warning():
         "killer due to high memory usage."
     )
     assert [(message.is_warning, message.judgement.confidence) for message in read_text(text).messages] == [(True, "low")]
+
+
+def test_the_raylet_of_the_first_release_that_killed():
+    message = single(
+        "(raylet, ip=10.0.0.9) [2022-09-01 10:00:00,123 E 7 7] (raylet) node_manager.cc:2900: System memory low at node with IP 10.0.0.9. "
+        "Used memory (60.25GB) / total capacity (62.50GB) (0.964) exceeds threshold 0.96, killing latest task with name f to avoid running "
+        "out of memory."
+    )
+    assert message.fields == {"allocated_bytes": round(60.25 * GIB), "total_bytes": round(62.5 * GIB), "threshold": 0.96}

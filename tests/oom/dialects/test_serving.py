@@ -23,5 +23,16 @@ def test_whose_engine(text, framework):
     assert (message.dialect, message.framework, message.judgement.verdict) == ("serving", framework, "capacity")
 
 
+def test_the_trial_at_the_start_of_mindie():
+    text = (
+        "[llm] [ERROR] [logging.py-348] : Warmup failed, because of model inference out of memory when `maxInputTokenLen` set to 4096. "
+        "Please try to decrease `maxPrefillTokens` in config.json of mindie-service."
+    )
+    message = single(text)
+    assert (message.framework, message.backend, message.judgement.verdict) == ("mindie", "npu", "limit")
+    assert "maxInputTokenLen is 4,096" in message.judgement.reasons[0]
+    assert '"maxPrefillTokens"' in commands(text)
+
+
 def test_fewer_tokens_are_the_first_remedy():
     assert "--max-batch-prefill-tokens" in commands(FORMS[0].template)

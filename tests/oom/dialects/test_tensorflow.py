@@ -110,3 +110,16 @@ def test_a_context_that_does_not_fit_is_somebody_elses_card():
 def test_shapes_of_the_first_releases_are_read():
     message = single("OOM when allocating tensor with shapedim { size: 64 } dim { size: 256 }")
     assert message.fields["shape"] == [64, 256]
+
+
+def test_the_state_of_the_pool_before_the_operator():
+    message = single(
+        "2021-03-04 05:06:07.000001: I tensorflow/core/common_runtime/bfc_allocator.cc:680] Stats: \nLimit:                 9000000000\n"
+        "InUse:                  8000000000\nMaxInUse:               8100000000\nNumAllocs:                      77\n\n"
+        "2021-03-04 05:06:07.000002: W tensorflow/core/common_runtime/bfc_allocator.cc:279] ****____****\n"
+        "2021-03-04 05:06:07.000003: W tensorflow/core/framework/op_kernel.cc:1202] OP_REQUIRES failed at pad_op.cc:123 : "
+        "Resource exhausted: OOM when allocating tensor with shape[500,1000,1000] and type float on "
+        "/job:localhost/replica:0/task:0/device:GPU:0 by allocator GPU_0_bfc"
+    )
+    assert message.judgement.verdict == "capacity"
+    assert (message.fields["limit_bytes"], message.fields["allocated_bytes"]) == (9_000_000_000, 8_000_000_000)

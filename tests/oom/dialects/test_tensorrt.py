@@ -40,3 +40,12 @@ def test_the_runtime_is_not_the_builder():
 def test_a_tactic_says_what_it_wants_and_what_there_is():
     message = single("Tactic Device request: 4112MB Available: 1024MB. Device memory is insufficient to use tactic.")
     assert message.fields == {"requested_bytes": 4112 << 20, "free_bytes": 1024 << 20}
+
+
+def test_functions_with_their_namespaces():
+    message = single(
+        "[E] [TRT] C:\\src\\safeRuntime.cpp (31) - Cuda Error in nvinfer1::internal::DefaultAllocator::allocate: 2 (out of memory)\n"
+        "[W] [TRT] GPU memory allocation error during getBestTactic: conv3_fwd\n"
+        "[E] [TRT] C:\\src\\builder.cpp (77) - OutOfMemory Error in nvinfer1::builder::`anonymous-namespace'::Node::computeCosts: 0\n"
+    )
+    assert message.judgement.verdict == "workspace_or_comm"

@@ -60,3 +60,27 @@ def test_what_the_compiler_counts_is_told_and_the_program_is_no_single_request()
 def test_free_memory_in_pieces_invents_no_allocator():
     message = single("Attempting to allocate 600.00M. That was not possible. There are 2.00G free.; (0x0x0_HBM0)")
     assert message.findings[0].title == "2.00 GiB is free, but not 600.00 MiB in one piece"
+
+
+def test_the_account_of_the_runtime():
+    message = single(
+        "Attempting to reserve 2.50G at the bottom of memory. That was not possible. There are 1.25G free, 0B reserved, and "
+        "1.25G reservable.; \n"
+        "HBM capacity 16.00G:\n       Top-of-Memory reserved:  512.00M (     536,870,912 bytes)\n"
+        "          Currently allocated:   14.25G (  15,300,820,992 bytes)\n          Program requirement:    2.50G (   2,684,354,560 bytes)"
+    )
+    sizes = {"requested": 5 << 29, "free": 5 << 28, "total": 16 << 30, "allocated": 15_300_820_992}
+    assert message.fields == {f"{name}_bytes": size for name, size in sizes.items()}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Mosaic failed to compile TPU kernel: Insufficient scoped vmem: 40.50M > 32M",
+        "Mosaic scoped allocation with size 42467328 bytes exceeds the scoped vmem limit of 33554432 bytes",
+    ],
+)
+def test_scoped_memory_of_kernels(text):
+    message = single(text)
+    assert (message.dialect, message.judgement.verdict) == ("xla_tpu", "limit")
+    assert message.fields == {"requested_bytes": 81 << 19, "limit_bytes": 32 << 20}
