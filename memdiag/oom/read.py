@@ -179,8 +179,9 @@ def _judge(found: Found, context: str) -> Judgement:
 def _marks_around(window: Window, order: int) -> frozenset[str]:
     from memdiag.oom.surroundings import marks_around
 
-    lines = window.lines[max(order - LINES_AROUND, 0) : order + LINES_AROUND + 1]
-    return marks_around("\n".join(line[:LONGEST_LINE] for _number, line in lines))
+    first = max(order - LINES_AROUND, 0)
+    lines = [line[:LONGEST_LINE] for _number, line in window.lines[first : order + LINES_AROUND + 1]]
+    return marks_around("\n".join(lines), "\n".join(lines[: order - first + 1]))
 
 
 def _account(found: Found) -> tuple[LedgerEntry, ...]:

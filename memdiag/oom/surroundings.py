@@ -4,7 +4,9 @@
 
 * ``engine:…`` (vllm, sglang, comfyui, webui, diffusers; transformers for text generation): a program that serves or generates, for which
   advice on training is wrong;
-* ``stage:load`` (weights are loaded), ``stage:capture`` (graphs are captured): where in the life of an engine it failed;
+* ``stage:load`` (weights are loaded or moved), ``stage:capture`` (graphs are captured): where in the life of an engine it failed; of any
+  other program what the innermost frames tell, ``stage:checkpoint`` (a file is read straight onto the device) and ``stage:optimizer``
+  (the first step makes the optimizer's state) among them;
 * ``os:windows``: paths of Windows, so lines to paste are those of its command prompt;
 * ``set:expandable_segments``, ``set:max_split_size_mb``: settings of the allocator that are printed as set.
 """
@@ -48,6 +50,20 @@ _STAGES = (
     ("capture", ("capture_model", "capture cuda graph", "graph_capture", "capture_begin", "cuda_graph_runner", "cudagraph")),
     ("load", ("load_model", "model_loader", "load_weights", "initialize_model", "from_pretrained")),
 )
+# What the frames of a traceback say, in small letters; what stands furthest in counts.
+_FRAMES = (
+    (
+        "load",
+        (
+            "set_module_tensor_to_device", "_load_pretrained_model", "_load_state_dict_into", "load_checkpoint_in_model", "dispatch_model(",
+            "loading checkpoint shards", "caching_allocator_warmup", "in convert", "_apply(convert)", "t.cuda(device)",
+        ),
+    ),
+    ("checkpoint", ("_cuda_deserialize", "restore_location", "persistent_load")),
+    ("optimizer", ("in _init_group", 'state["exp_avg', "state['exp_avg", 'state["momentum_buffer', "state['momentum_buffer")),
+    ("", ("in forward", "in backward", ".backward(", "in _call_impl", "in _wrapped_call_impl")),
+)  # fmt: skip
+_TRACEBACK = "traceback (most recent call last)"
 _DRIVE = re.compile(r"(?<![a-z])[a-z]:[\\/]{1,2}(?:users|windows|program|[\w.-]{1,40}[\\/])")
 _SET = re.compile(r"pytorch_(?:cuda_|hip_|npu_)?alloc_conf['\"\])]*\s{0,2}[=:]\s{0,2}['\"]?([a-z0-9_:.,\[\]>-]{4,300})")
 _SETTINGS = (
@@ -57,15 +73,22 @@ _SETTINGS = (
 _SUGGESTED = re.compile(r"setting|\btry\b|consider|recommend|suggest")  # before it: what is suggested is not what is set
 
 
-def marks_around(context: str) -> frozenset[str]:
-    """Returns facts from the lines around a message, with whatever loggers and launchers put before them."""
+def marks_around(context: str, before: str = "") -> frozenset[str]:
+    """Returns facts from the lines around a message, with whatever loggers and launchers put before them.
+
+    Args:
+        context: The lines around it.
+        before: Those up to it, which end in the frames of its traceback, if it has one.
+    """
     text = context.lower()
     marks = set()
     engine = next((name for name, words in _ENGINES if any(word in text for word in words)), "")
     if engine and not any(word in text for word in (_TRAINING if engine in _SERVING else (*_TRAINING, *_TRAINERS))):
         marks.add(f"engine:{engine}")
         stage = next((name for name, words in _STAGES if any(word in text for word in words)), "")
-        marks |= {f"stage:{stage}"} if stage else set()
+    else:
+        stage = _innermost(before.lower())
+    marks |= {f"stage:{stage}"} if stage else set()
     if ":\\" in text and _DRIVE.search(text):
         marks.add("os:windows")
     if "alloc_conf" in text:
@@ -74,6 +97,13 @@ def marks_around(context: str) -> frozenset[str]:
             if not _SUGGESTED.search(before) and "toavoid" not in "".join(text[match.end() : match.end() + 80].split()):
                 marks |= {f"set:{key}" for key, value in _SETTINGS if value.search(match[1])}
     return frozenset(marks)
+
+
+def _innermost(text: str) -> str:
+    """Returns the stage that the frames in ``text`` tell of, "" where they do not, or tell of a step of the model itself."""
+    frames = text[text.rfind(_TRACEBACK) + 1 :]
+    _place, stage = max((max(frames.rfind(word) for word in words), stage) for stage, words in _FRAMES)
+    return stage if _place >= 0 else ""
 
 
 def without_numbers(context: str) -> Judgement:

@@ -88,3 +88,23 @@ def test_long_lines_take_no_time(piece):
     begin = time.process_time()
     marks_around(piece * (200_000 // len(piece)))
     assert time.process_time() - begin < 2
+
+
+FRAMES = {
+    "load": '  File "/x/accelerate/utils/modeling.py", line 3, in set_module_tensor_to_device\n    new_value = value.to(device)',
+    "checkpoint": '  File "/x/torch/serialization.py", line 3, in _cuda_deserialize\n    return storage_type(size)',
+    "optimizer": '  File "/x/torch/optim/adamw.py", line 3, in _init_group\n    state["exp_avg_sq"] = torch.zeros_like(p)',
+}
+
+
+@pytest.mark.parametrize("stage", FRAMES)
+def test_the_innermost_frames_tell_what_was_being_made(stage):
+    outer = 'Traceback (most recent call last):\n  File "train.py", line 9, in main\n    trainer.train()\n'
+    assert f"stage:{stage}" in marks_around(MESSAGE, f"{outer}{FRAMES[stage]}\n{MESSAGE}")
+
+
+def test_a_step_of_the_model_is_no_loading():
+    step = '  File "/x/torch/nn/modules/module.py", line 3, in _call_impl\n    return forward_call(*args)\n'
+    earlier = "Traceback (most recent call last):\n" + FRAMES["load"] + "\nRetrying\nTraceback (most recent call last):\n"
+    for before in ("", step, FRAMES["load"] + "\n" + step, earlier + '  File "a.py", line 1, in f\n'):
+        assert not any(mark.startswith("stage:") for mark in marks_around(MESSAGE, before + MESSAGE))

@@ -50,7 +50,7 @@ class Case:
 
     @property
     def stage(self) -> str:
-        """Where in the life of an engine it failed: "load", "capture" or ""."""
+        """Where it failed, as far as the lines around tell: "load", "checkpoint", "optimizer", of an engine also "capture", or ""."""
         return self._mark("stage")
 
     @property

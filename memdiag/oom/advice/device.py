@@ -18,6 +18,8 @@ _POOL_MATTERS = 0.03  # of the card
 _WAITING = 256 * MIB
 _WHOLE_PROGRAMS = frozenset({"xla_tpu"})  # their "requested" is all that a compiled program needs, not one request
 
+_KEPT = frozenset({"load", "checkpoint", "optimizer"})  # stages at which what stays for the whole run is made
+
 _POOLS_CAVEAT = (
     "needs expandable_segments:False, without adaptive recomputation, smart swap and fused rotary embedding; it takes new memory rather "
     "than cutting up what is cached, so HCCL may run out instead: set the memory fraction as well"
@@ -203,6 +205,34 @@ def _little_to_win(case: Case) -> str:
     return f"empty_cache() and allocator settings do not help: only {unused}"
 
 
+def of_stage(case: Case) -> list[Fix]:
+    """Returns what helps where the traceback shows that no step of the model was running, but what stays for good was being made."""
+    if not case.on_torch:
+        return []
+    if case.stage == "checkpoint":
+        return [Fix(
+            "Read the file into the host's memory, and copy it into the model", "code",
+            'model.load_state_dict(torch.load(path, map_location="cpu", mmap=True))',
+            "the traceback ends where a file is read; mmap: torch >= 2.1",
+            "a file goes back to the device it was saved from, beside the model, unless map_location says otherwise",
+        )]  # fmt: skip
+    if case.stage == "load":
+        return [
+            Fix("Load the weights in fewer bits: the traceback ends where they are loaded", "code",
+                "model = AutoModelForCausalLM.from_pretrained(name, torch_dtype=torch.bfloat16)",
+                "Transformers; 8 and 4 bits: quantization_config=BitsAndBytesConfig(…)", "a little accuracy"),
+            Fix("Spread the weights over all devices", "code", 'model = AutoModelForCausalLM.from_pretrained(name, device_map="auto")',
+                "Transformers with accelerate, inference; training: FSDP, or DeepSpeed ZeRO 3", ""),
+        ]  # fmt: skip
+    if case.stage == "optimizer":
+        return [Fix(
+            "Keep the optimizer's state in 8 bits: the traceback ends where the first step makes it", "code",
+            "optimizer = bitsandbytes.optim.AdamW8bit(model.parameters())",
+            "bitsandbytes; Adam keeps two more numbers for each parameter", "Adafactor and SGD keep less as well",
+        )] if case.backend in {"cuda", "hip"} else []  # fmt: skip
+    return []
+
+
 def _less(case: Case, *, alone: bool) -> tuple[Fix, ...]:
     """Ways to need less, by what they cost."""
     numbers = case.numbers
@@ -219,9 +249,11 @@ def _less(case: Case, *, alone: bool) -> tuple[Fix, ...]:
             "attention weights (the line shown), logits of a long sequence, a batch that was joined by mistake",
             "no setting and no other program's end can make room for it" if alone else "",
         ))  # fmt: skip
+    fixes += of_stage(case)
+    batch = "where it fails later as well: weights and optimizer state do not depend on it" if case.stage in _KEPT else ""
     fixes.append(Fix(
         "Use a smaller batch; in training, collect gradients over several", "code", "",
-        "training and inference; the first thing to try", _little_to_win(case),
+        batch or "training and inference; the first thing to try", _little_to_win(case),
     ))  # fmt: skip
     if numbers.pool and numbers.share(numbers.pool) >= _POOL_MATTERS:
         fixes += less_graphs(case)[:2]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from memdiag.findings import Evidence, Finding, Fix
 from memdiag.oom.advice.case import Case
+from memdiag.oom.advice.device import of_stage
 from memdiag.oom.advice.systems import present, snapshot, system
 from memdiag.units import format_bytes
 
@@ -69,6 +70,7 @@ def unknown(case: Case) -> Finding:
             Evidence("allocated", numbers.allocated, "bytes"), Evidence("reserved but unallocated", numbers.slack, "bytes")
         ),
         present(
+            *of_stage(case),
             snapshot(case),
             Fix("Look at the device at the moment of the failure", "code", tools, "", contained)
             if tools else None,
