@@ -218,3 +218,24 @@ def test_no_slack_is_called_nothing():
     text, _ = told(found(requested=1, total=24, free=0.2, allocated=23, unallocated=0))
     assert "nothing lies unused" in text
     assert "only 0 B" not in text
+
+
+@pytest.mark.parametrize(
+    ("stage", "first"), [("load", "from_pretrained"), ("checkpoint", 'map_location="cpu"'), ("optimizer", "AdamW8bit")]
+)
+def test_what_stays_for_good_does_not_shrink_with_the_batch(stage, first):
+    fixes = fixes_of(found(marks=[f"stage:{stage}"], **FULL))
+    assert first in fixes[0].change
+    batch = next(fix for fix in fixes if "smaller batch" in fix.title)
+    assert "first thing to try" not in batch.applicability
+    assert first in fixes_of(found(marks=[f"stage:{stage}"], requested=1), Judgement("unknown", "low"))[0].change
+
+
+def test_bare_errors_while_a_file_is_read():
+    text = (
+        'Traceback (most recent call last):\n  File "run.py", line 3, in main\n    torch.load(path)\n'
+        '  File "/x/torch/serialization.py", line 9, in _cuda_deserialize\n    return storage_type(size)\n'
+        "RuntimeError: CUDA error: out of memory"
+    )
+    (message,) = read_text(text).messages
+    assert any('map_location="cpu"' in fix.change for finding in message.findings for fix in finding.fixes)

@@ -171,11 +171,14 @@ def _wait(case: Case) -> Fix | None:
 def _raise_limit(case: Case, needed: int | None, high: int | None) -> tuple[Fix, ...]:
     numbers, names = case.numbers, system(case)
     if case.backend == "mps":
+        less = Fix("Use a smaller batch, a smaller model or a narrower number format", "code", "", "MPS",
+                   "the memory is that of the whole computer, which is probably full at this limit")  # fmt: skip
         return (
-            Fix("Let PyTorch use more of the memory that all programs share", "env", "export PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0", "MPS",
-                f"0.0 lifts the limit (default {_MPS_RATIO}): the system may begin to swap, or stop"),
-            Fix("Use a smaller batch or model: the safer way", "code", "", "MPS", "the memory is that of the whole computer"),
+            *(serving(case) or (less,)),
             Fix("Close other programs that use the GPU", "code", names.processes, "MPS", ""),
+            Fix("Let PyTorch use more of the memory that all programs share", "env", "export PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0", "MPS",
+                f"0.0 lifts the limit, which is {_MPS_RATIO} times what the system recommends unless it was changed: it may begin to "
+                "swap, or stop"),
         )  # fmt: skip
     if case.backend == "xpu" and (numbers.requested or 0) >= _XPU_LARGEST:
         return (
