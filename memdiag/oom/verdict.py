@@ -280,7 +280,7 @@ def _free_enough(found: Found, numbers: Numbers, requested: int) -> Judgement | 
     reason = f"{free} is free, which is more than the {size} asked for, and still the driver refused."
     why = (
         "It may keep memory for itself, lack one piece of that size, or have been short at that moment; "
-        "or a limit applies that is not printed (older PyTorch, from 2.1 on, prints none)."
+        "or a limit applies that is not printed (some releases of PyTorch 2 leave it out)."
     )
     return Judgement("unknown", "low", ("capacity", "limit", "fragmentation"), (reason, why))
 
@@ -364,7 +364,7 @@ def _full(found: Found, numbers: Numbers, requested: int) -> Judgement:
             alternatives.append("fragmentation")
     if (numbers.foreign or 0) >= max(requested - (numbers.free or 0), 1) and (numbers.process is None or numbers.others):
         alternatives.append("workspace_or_comm" if _is_ones_own(found, numbers) else "other_process")
-        reasons.append(f"{_outside_words(numbers)}, more than what is missing.")
+        reasons.append(f"{_outside_words(numbers)} (context, libraries, perhaps other programs), more than what is missing.")
     if "workspace_or_comm" not in alternatives and (numbers.own_outside or 0) > 2 * numbers.allowance:
         alternatives.append("workspace_or_comm")
         reasons.append(f"This process takes {format_bytes(numbers.own_outside)} outside its allocator (libraries, communication, graphs).")
