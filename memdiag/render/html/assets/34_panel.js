@@ -102,7 +102,7 @@
         [M.t("panel.reference"), request >= 0 ? M.bytes(request) : ""],
         [M.t("panel.pool"), M.groupName(segment.group)],
         [M.t("panel.segment"), `${M.bytes(segment.size)}${segment.expandable ? ` · ${M.t("panel.expandable")}` : ""}`],
-        [M.t("panel.address"), `+${M.count(layout.start[range])}`],
+        [M.t("panel.address"), M.address(layout.start[range])],
       ]),
       M.el("p", { class: "soft", text: M.t(`why.${cause}`) }),
     ];
