@@ -95,7 +95,8 @@ def cases(device: str) -> list[Case]:
         return [Case(name, f"gpu_check.py {kind}") for name, kind in GPTS] + cuda_cases()
     own = [Case("GPT, checkpointing, for torch_npu itself", f"{NATIVE} alone")]
     own += [Case(f"the same, {kind}, rank 517 of 1,024", f"{NATIVE} {kind}", 517, 1024) for kind in ("ddp", "fsdp2")]
-    return own + [replace(case, words=f"on_npu.py {case.words}") for case in cuda_cases()]
+    smaller = [Case("megatron-core Llama2-7B, TP 8, half the batch, rank 0 of 8", "megatron_core.py --tp 8 --layers 32 --batch 2", 0, 8)]
+    return own + [replace(case, words=f"on_npu.py {case.words}") for case in cuda_cases() + smaller]
 
 
 def cuda_cases() -> list[Case]:
@@ -216,7 +217,8 @@ def table(rows: Sequence[Row]) -> str:
             repeated = f"{alike} of {len(row.hashes)} runs"
             lines.append(f"| {row.name} | yes{', but: ' + row.said if row.said else ''} | {figures} | {repeated} |")
         else:
-            lines.append(f"| {row.name} | no: {row.said.replace('|', '/')} | | | | {took} | |")
+            outcome = "out of memory, as on a device" if "out of memory" in row.said else "no"
+            lines.append(f"| {row.name} | {outcome}: {row.said.replace('|', '/')} | | | | {took} | |")
     return "\n".join(lines)
 
 
