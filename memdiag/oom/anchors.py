@@ -8,7 +8,7 @@ from __future__ import annotations
 # A message in the middle of a long text is found by one of these, not too far from one of its anchors.
 WORDS = (
     "memory", "alloc", "kill", "exitcode", "exit code", "algorithm to run", "invalid buffer", "vram", "out_of_resources", "heap limit",
-    "halmem", "exited unexpectedly", "vmrss", "\u6740\u6b7b", "\u6bba\u6b7b",
+    "halmem", "exited unexpectedly", "vmrss", "scoped vmem", "\u6740\u6b7b", "\u6bba\u6b7b",
 )  # fmt: skip
 
 # Counts as an anchor around these words: what is left of those with codes and signals without their digits, which say too little.

@@ -32,6 +32,7 @@ LONGEST_TEXT = 8_000
 LINES_AROUND = 40  # of any speaker: an engine's name is often in what another process says
 LONGEST_LINE = 2_000
 LINES_BESIDE = 8  # of a line with a word and an anchor: only who speaks there is listened to in a long log
+_RETRIES = 12  # of a message without numbers, for what the lines around it tell
 _UNKNOWN = Judgement("unknown", "low")
 _Result = TypeVar("_Result")
 
@@ -136,12 +137,21 @@ class _Reader:
     def _add(self, sighting: Sighting, source: str, window: Window) -> None:
         key = (source, sighting.rank, sighting.found.dialect, _frozen(sighting.fields))
         count = 1 + sighting.repeats
-        if key in self._messages:
+        known = self._messages.get(key)
+        if known is not None:
+            # Without numbers only the lines around can tell the cause, and they may do so where it is printed again.
+            if not known.fields and known.judgement.verdict == "unknown" and self._counts[key] < _RETRIES:
+                again = self._message(sighting, source, window)
+                if again.judgement.verdict != "unknown":
+                    self._messages[key] = replace(known, judgement=again.judgement, ledger=again.ledger, findings=again.findings)
             self._counts[key] += count
-            return
-        if len(self._messages) >= MOST_MESSAGES:
+        elif len(self._messages) >= MOST_MESSAGES:
             self._num_left_out += count
-            return
+        else:
+            self._counts[key] = count
+            self._messages[key] = self._message(sighting, source, window)
+
+    def _message(self, sighting: Sighting, source: str, window: Window) -> Message:
         found = sighting.found
         nothing: frozenset[str] = frozenset()
         marks = found.marks | self._try(lambda: _marks_around(window, sighting.order), nothing)
@@ -149,8 +159,7 @@ class _Reader:
         judgement = self._try(lambda: _judge(judged, sighting.context), _UNKNOWN)
         accounts: tuple[LedgerEntry, ...] = self._try(lambda: _account(judged), ())
         findings: tuple[Finding, ...] = self._try(lambda: _advise(judged, judgement), ())
-        self._counts[key] = count
-        self._messages[key] = Message(
+        return Message(
             found.dialect, found.framework, found.backend, sighting.rank, 1, sighting.line.number, sighting.text[:LONGEST_TEXT],
             sighting.fields, judgement, accounts, findings, source, found.is_warning,
         )  # fmt: skip

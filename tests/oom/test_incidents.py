@@ -38,6 +38,14 @@ def test_the_same_numbers_of_a_rank_are_counted():
     assert _read(text) == [(1, 2, 1), (0, 1, 2), (1, 1, 4)]
 
 
+def test_what_prints_no_numbers_is_judged_by_the_lines_around_each_time():
+    bare, calm = "RuntimeError: CUDA error: out of memory", "\n".join(["epoch 3 done"] * 200)
+    pinning = f'  File "/srv/torch/utils/data/_utils/pin_memory.py", line 57, in pin_memory\n    return data.pin_memory()\n{bare}'
+    (found,) = read_text(f"{bare}\n{calm}\n{bare}\n{calm}\n{pinning}\n{calm}\n{bare}").messages
+    assert (found.count, found.line, found.judgement.verdict) == (4, 1, "host")
+    assert found.findings[0].code == "MD706"
+
+
 def test_the_first_rank_is_the_one_that_is_printed_first():
     assert read_text(f"[rank7]: {GIVEN}\n[rank2]: {GIVEN}\n").first_rank == 7
     assert read_text(GIVEN).first_rank is None

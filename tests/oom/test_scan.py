@@ -47,6 +47,11 @@ def test_every_message_is_found_in_the_middle_of_a_long_log(_form, message):
     assert [one.line - 40_000 for one in found.messages] == [one.line for one in plain.messages]
 
 
+def test_a_message_that_speaks_of_vmem_only_is_found_in_the_middle_of_a_long_log():
+    (found,) = read_text(_long("Mosaic failed to compile TPU kernel: Insufficient scoped vmem: 21.50M > 16M")).messages
+    assert found.fields["limit_bytes"] == 16 << 20
+
+
 @pytest.mark.parametrize("width", [40, 61, 80, 100, 101, 102, 103, 104, 105, 106, 107, 120])
 def test_a_wrapped_message_is_found_wherever_it_is_broken(width):
     wrapped = "\n".join(MESSAGE[start : start + width] for start in range(0, len(MESSAGE), width))
