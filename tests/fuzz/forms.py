@@ -70,7 +70,8 @@ def _load_page(data: bytes) -> Any:
 
 def _dump_page(tree: Any, chance: random.Random) -> bytes:
     before, inside, after = tree
-    return bytes(before) + base64.b64encode(pickle.dumps(inside, chance.choice((2, 3, 4, 5)))) + bytes(after)
+    # Not bytes(before): of a number that is so many zeros, gigabytes of them.
+    return b"".join((before, base64.b64encode(pickle.dumps(inside, chance.choice((2, 3, 4, 5)))), after))
 
 
 def _load_json(data: bytes) -> Any:
