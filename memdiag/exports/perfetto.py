@@ -2,7 +2,8 @@
 
 The file is Chrome's trace event format, which both read. A device is a process. Tensors live at the same time in no order that nests, so
 they are asynchronous slices: each category of tensors gets as many lanes as it needs, and in a lane one tensor follows the other. A lane is
-named after its category by an event of its own before the first slice, so that viewers show all lanes of a category as one group.
+named after its category by an event of its own before the first slice, so that viewers show all lanes of a category as one group. Ends have
+names too: chrome://tracing drops those without. No displayTimeUnit: older versions of Perfetto took times to be in that unit.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from memdiag.views.timeline import phase_spans, retries, step_starts
 
 SUFFIXES = (".perfetto.json.gz", ".perfetto.json", ".trace.json", ".trace.json.gz")
 CURVES = ("reserved", "active", "allocated", "requested")
-_STEPS, _PHASES, _MARKS = 1, 2, 3  # threads
+_STEPS, _PHASES, _MARKS, _TENSORS = 1, 2, 3, 4  # threads
 _CHUNK = 20_000  # events that are written at once
 _LONGEST = 200
 
@@ -44,7 +45,7 @@ def write(trace: Trace, path: Path, wanted: Wanted) -> list[Path]:
             "torch_version": plain(trace.torch_version or "unknown", _LONGEST),
             "time": {str(device.device): _clock(device) for device in devices},
         }  # fmt: skip
-        file.write(b'{"displayTimeUnit":"ns","otherData":' + json.dumps(other).encode() + b',"traceEvents":[\n')
+        file.write(b'{"otherData":' + json.dumps(other).encode() + b',"traceEvents":[\n')
         writer = _Writer(file)
         for device in devices:
             writer.add(_device(trace, device, wanted.min_bytes))
@@ -93,7 +94,7 @@ def _device(trace: Trace, device: DeviceTrace, min_bytes: int) -> Iterator[str]:
     pid = device.device + 1  # 0 is the idle process
     backend = f" ({trace.backend})" if trace.backend else ""
     yield _meta(pid, 0, "process_name", f"device {device.device}{backend}")
-    for tid, name in ((_STEPS, "steps"), (_PHASES, "phases"), (_MARKS, "retries and failures")):
+    for tid, name in ((_STEPS, "steps"), (_PHASES, "phases"), (_MARKS, "retries and failures"), (_TENSORS, "tensors")):
         yield _meta(pid, tid, "thread_name", name)
     times, _ = nanoseconds(device)
     end = int(times[-1]) + 1
@@ -128,22 +129,23 @@ def _marks(device: DeviceTrace, pid: int, times: Array) -> Iterator[str]:
     for name, events in (("retry", retries(device)), ("out of memory", ooms)):
         for at in events.tolist():
             yield (
-                f'{{"ph":"i","s":"p","pid":{pid},"tid":{_MARKS},"ts":{_stamp(int(times[at]))},"name":"{name}",'
+                f'{{"ph":"i","s":"p","pid":{pid},"tid":{_MARKS},"ts":{_stamp(int(times[at]))},"cat":"failure","name":"{name}",'
                 f'"args":{{"event":{at},"bytes":{int(device.events.size[at])}}}}}'
             )
 
 
 def _counters(device: DeviceTrace, pid: int, times: Array) -> Iterator[str]:
-    """Yields each curve where it changes."""
+    """Yields each curve where it changes, and at the end: chrome://tracing draws it to its last event."""
     for name in CURVES:
         values = device.usage[name]
         if not (values >= 0).any():
             continue
         at = np.flatnonzero(np.append(True, values[1:] != values[:-1]))
+        at = at if at[-1] == len(values) - 1 else np.append(at, len(values) - 1)
         for low in range(0, len(at), _CHUNK):
             some = at[low : low + _CHUNK]
             for time, value in zip(times[some].tolist(), values[some].tolist(), strict=True):
-                yield f'{{"ph":"C","pid":{pid},"ts":{_stamp(time)},"name":"{name}","args":{{"bytes":{value}}}}}'
+                yield f'{{"ph":"C","pid":{pid},"ts":{_stamp(time)},"cat":"memory","name":"{name}","args":{{"bytes":{value}}}}}'
 
 
 def _tensors(trace: Trace, device: DeviceTrace, pid: int, times: Array, min_bytes: int) -> Iterator[str]:
@@ -168,14 +170,14 @@ def _tensors(trace: Trace, device: DeviceTrace, pid: int, times: Array, min_byte
         else:
             number = where.pop(row)
             lane.give_back(number)
-            yield lane.end(number, int(times[min(int(gone[entry - len(rows)]), n)]))
+            yield lane.end(number, int(times[min(int(gone[entry - len(rows)]), n)]), label(row))
 
 
 class _Lanes:
     """Lanes of one category; a free lane with the lowest number is used first."""
 
     def __init__(self, pid: int, category: str) -> None:
-        self._head = f'"pid":{pid},"tid":0,"cat":"{category}"'
+        self._head = f'"pid":{pid},"tid":{_TENSORS},"cat":"{category}"'
         self._name, self._key = category.replace("_", " "), f"{pid}.{category}"
         self._free: list[int] = []
         self._count = 0
@@ -195,8 +197,8 @@ class _Lanes:
     def begin(self, number: int, time: int, name: str, arguments: str) -> str:
         return f'{{"ph":"b",{self._head},"id":"{self._key}.{number}","ts":{_stamp(time)},"name":{name},"args":{arguments}}}'
 
-    def end(self, number: int, time: int) -> str:
-        return f'{{"ph":"e",{self._head},"id":"{self._key}.{number}","ts":{_stamp(time)}}}'
+    def end(self, number: int, time: int, name: str) -> str:
+        return f'{{"ph":"e",{self._head},"id":"{self._key}.{number}","ts":{_stamp(time)},"name":{name}}}'
 
 
 def _arguments(device: DeviceTrace, row: int) -> str:
