@@ -190,8 +190,18 @@ def _tell_memory(run: Run, chosen: dict[str, Any], ended: Ended) -> None:
         _tell_device(report, device)
     if report.headline:
         say(f"  diagnosis  {report.headline}")
-    if ended.status and (chosen.get("ooms") or message):
-        _tell_oom(trace, message, shown(run.single or path))
+    is_memory = bool(ended.status and (chosen.get("ooms") or message)) and _tell_oom(trace, message, shown(run.single or path))
+    if ended.status > 0 and not is_memory:
+        _tell_steered(trace)
+
+
+def _tell_steered(trace: Trace) -> None:
+    """Says of a program that failed on a phantom device what may have led it there: values that nobody computed, what is not imitated."""
+    found = [note for note in trace.notes if note.code in {"MD927", "MD928"}]
+    for note in found:
+        say(f"  note       it ended with an error, on a device that is not there: {note.text}")
+    if any(note.code == "MD927" for note in found):
+        say("             --values ones (or finite, random) makes up others, --compute small computes small tensors; see docs/phantom.md")
 
 
 def _report(trace: Trace) -> Report:
@@ -219,8 +229,8 @@ def _tell_device(report: Report, device: DeviceReport) -> None:
         say("  held by    " + ", ".join(f"{name.replace('_', ' ')} {format_bytes(value)}" for name, value in most if value))
 
 
-def _tell_oom(trace: Trace, message: str, name: str) -> None:
-    """Prints the report of ``memdiag oom``, with what the trace called ``name`` knows of the message."""
+def _tell_oom(trace: Trace, message: str, name: str) -> bool:
+    """Prints the report of ``memdiag oom``, with what the trace called ``name`` knows of the message; False: it is of something else."""
     import sys
 
     from memdiag.analyzers.joined import join
@@ -233,12 +243,13 @@ def _tell_oom(trace: Trace, message: str, name: str) -> None:
         found = replace(found, sources=("the exception that ended the program",))
     report = replace(join(found, trace), trace=name)
     if not report.messages or sys.stderr is None:
-        return
+        return bool(report.messages)
     say("")
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.write(resolve(OOM_RENDERERS["terminal"])(report, look_of(sys.stderr), every=False, top=3))
         sys.stderr.flush()
     say("")
+    return True
 
 
 def _tell_files(run: Run, chosen: dict[str, Any]) -> None:

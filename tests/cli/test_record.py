@@ -217,10 +217,29 @@ def test_large_traces_are_left_alone(record, tmp_path, monkeypatch, capsys):
     assert "not looked at: the trace has" in capsys.readouterr().err
 
 
-def _ended():
+def test_a_program_that_fails_on_a_phantom_device_is_told_which_values_nobody_computed(record, tmp_path, capsys):
+    record(PYTHON, "-c", TRAIN)
+    run = the_run(tmp_path)
+    snapshot = pickle.loads((run / "rank0.pkl").read_bytes())
+    read = {"count": 2, "places": [{"where": "router.py:7", "count": 2}]}
+    snapshot["memdiag"] |= {"phantom": True, "phantom_device": {"device": "npu:910b-64g", "read_backs": read, "values": "zeros"}}
+    (run / "rank0.pkl").write_bytes(pickle.dumps(snapshot))
+    folder = run_folder.RunFolder(str(run), str(tmp_path / "trace.pkl"))
+    (status,) = run_folder.statuses(str(run))
+    found = after_run.Run(folder, ({**status, "exception": "RuntimeError: sizes do not match"},), (), None, (), True, phantom=True)
+    after_run.tell(found, _ended(1), "")
+    told = capsys.readouterr().err
+    assert "it ended with an error, on a device that is not there: the program read back 2 values" in told
+    assert "router.py:7 (2 times); these read as zeros" in told
+    assert "--compute small" in told
+    after_run.tell(found, _ended(), "")
+    assert "it ended with an error" not in capsys.readouterr().err
+
+
+def _ended(status=0):
     from memdiag.recorder.launch import Ended
 
-    return Ended(0, 1.0)
+    return Ended(status, 1.0)
 
 
 @pytest.mark.parametrize(
