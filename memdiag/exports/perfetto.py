@@ -145,7 +145,7 @@ def _counters(device: DeviceTrace, pid: int, times: Array) -> Iterator[str]:
         for low in range(0, len(at), _CHUNK):
             some = at[low : low + _CHUNK]
             for time, value in zip(times[some].tolist(), values[some].tolist(), strict=True):
-                yield f'{{"ph":"C","pid":{pid},"ts":{_stamp(time)},"cat":"memory","name":"{name}","args":{{"bytes":{value}}}}}'
+                yield f'{{"ph":"C","pid":{pid},"ts":{_stamp(time)},"name":"{name}","args":{{"bytes":{value}}}}}'
 
 
 def _tensors(trace: Trace, device: DeviceTrace, pid: int, times: Array, min_bytes: int) -> Iterator[str]:

@@ -78,7 +78,7 @@ def test_every_event_has_what_its_kind_must_have(name, tmp_path):
     content = exported(memdiag.load(GOLDENS / name / "snapshot.pickle"), tmp_path)
     assert "displayTimeUnit" not in content, "times are microseconds; some viewers have taken it for their unit"
     needed = {
-        "M": {"args"}, "X": {"ts", "tid", "dur", "cat"}, "i": {"ts", "s", "cat"}, "C": {"ts", "args", "cat"},
+        "M": {"args"}, "X": {"ts", "tid", "dur", "cat"}, "i": {"ts", "s", "cat"}, "C": {"ts", "args"},
         "b": {"ts", "id", "cat"}, "n": {"ts", "id", "cat"}, "e": {"ts", "id", "cat"},
     }  # fmt: skip
     open_slices = {}
