@@ -5,10 +5,14 @@ from __future__ import annotations
 import re
 
 import pytest
+import typer
 
 from memdiag.cli.main import app
 
 COMMANDS = sorted(command.name for command in app.registered_commands)
+EVERYWHERE = {"--help", "-h", "--redact"}
+_CALL = re.compile(rf"(?:^ +|^\$ |`)memdiag ({'|'.join(COMMANDS)})\b([^\n`]*)", re.MULTILINE)
+_OPTION = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -24,6 +28,35 @@ def test_every_page_is_in_the_site_and_in_the_table_of_pages(root):
     site, table = ((root / name).read_text(encoding="utf-8") for name in ("mkdocs.yml", "docs/README.md"))
     assert {page for page in pages if f": {page}" not in site} == set()
     assert {page for page in pages if f"({page})" not in table} == set()
+
+
+@pytest.fixture(scope="module")
+def options():
+    """The options of each command, as they are typed."""
+    commands = typer.main.get_command(app).commands
+    return {name: [[*each.opts, *each.secondary_opts] for each in commands[name].params if each.opts[0][0] == "-"] for name in COMMANDS}
+
+
+def test_commands_are_shown_with_options_that_they_have(root, options):
+    pages = [*root.glob("*.md"), *(root / "docs").rglob("*.md"), *(root / "examples").glob("*.md"), *(root / "reports").glob("*.md")]
+    unknown, seen = [], 0
+    for page in pages:
+        for name, rest in _CALL.findall(page.read_text(encoding="utf-8")):
+            seen += 1
+            own = re.split(r" -- | # |\|", rest)[0]  # what comes behind is another program's, or words
+            known = EVERYWHERE.union(*options[name])
+            unknown += [f"{page.relative_to(root)}: memdiag {name}{rest}: {found}" for found in _OPTION.findall(own) if found not in known]
+    assert unknown == []
+    assert seen > 200
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_of_a_command_is_in_its_page(root, options, name):
+    named = set(_OPTION.findall((root / "docs" / f"{name}.md").read_text(encoding="utf-8")))
+    if name == "simulate":  # those of moving to the host have a page of their own, where they stand as in its JSON
+        words = re.findall(r"`(\w+)`", (root / "docs" / "offload.md").read_text(encoding="utf-8"))
+        named |= {f"--{word.replace('_', '-')}" for word in words}
+    assert [own for own in options[name] if not named & set(own) and own[0] not in EVERYWHERE] == []
 
 
 @pytest.mark.parametrize("name", ["README.md", "README.zh.md"])
