@@ -13,14 +13,13 @@ import numpy as np
 
 from memdiag.allocator.offload.clock import Clock
 from memdiag.allocator.offload.elsewhere import Elsewhere
-from memdiag.allocator.offload.schedule import CPU, DISK, Copies, Moves, copy_seconds, schedule
+from memdiag.allocator.offload.schedule import CPU, DISK, IN_TIME, Copies, Moves, copy_seconds, schedule
 from memdiag.allocator.offload.settings import OffloadSettings
 from memdiag.allocator.offload.windows import PARAMETER, STATE, Windows
 from memdiag.trace.schema import CATEGORIES
 from memdiag.trace.table import Array
 
 _ROUNDS = 12  # of choosing and laying out on the links
-_IN_TIME = 1e-9  # seconds that are nothing
 _PEAKS = 400  # looked at in one round
 _GIVEN_UP = -(1 << 62)  # bytes at a peak that nothing brings down
 _WAITS = 600  # places at which the program is made to wait
@@ -138,18 +137,15 @@ def _without_waiting(
         chosen[added] = True
         rows = np.flatnonzero(chosen)
         copies = Copies.of(windows, rows, place[rows], clock, settings)
+        if clock.is_known and not settings.allow_exposed:
+            kept = copies.in_time(clock, slack[rows])
+            usable[rows[~kept]] = chosen[rows[~kept]] = False
+            copies = copies.only(kept)
         moves = copies.laid_out(clock)
-        while clock.is_known and not settings.allow_exposed and (moves.wait > _IN_TIME).any():
-            # Some fewer, and the others may be in time: those go that have the least room, an eighth of them at once.
-            late = copies.window[moves.wait > _IN_TIME]
-            late = late[np.argsort(slack[late], kind="stable")][: max(len(late) // 8, 1)]
-            usable[late] = chosen[late] = False
-            copies = copies.only(chosen[copies.window])
-            moves = copies.laid_out(clock)
         begin[moves.window], end[moves.window] = moves.out_at, moves.back_at
     elsewhere = _spill(Elsewhere(windows, moves, settings), place, clock)
     if clock.is_known and not settings.allow_exposed:
-        elsewhere = elsewhere.only(elsewhere.moves.wait <= _IN_TIME)
+        elsewhere = elsewhere.only(elsewhere.moves.wait <= IN_TIME)
     return _left(load, elsewhere, clock, 0.0, target)
 
 

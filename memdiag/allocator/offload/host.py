@@ -6,70 +6,80 @@ again when they are free; blocks are never given back, as pinning memory is slow
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-
 import numpy as np
 
+from memdiag.trace.compiled import njit, njit_part
 from memdiag.trace.table import Array
 
 _GRAIN = 4096
-_PLACE_BITS = 64
-_PLACE = (1 << _PLACE_BITS) - 1
 
 
-class HostPool:
-    """Keeps account of the pool.
+@njit_part
+def _move(column: Array, first: int, last: int, by: int) -> None:
+    """Moves what is from ``first`` until before ``last`` one place on (``by`` 1) or back (-1)."""
+    if by > 0:
+        for at in range(last, first, -1):
+            column[at] = column[at - 1]
+    else:
+        for at in range(first - 1, last - 1):
+            column[at] = column[at + 1]
+
+
+@njit
+def fill(stay: Array, is_put: Array, size: Array, block_bytes: int) -> tuple[Array, int, int]:
+    """Puts stays into an empty pool and takes them out of it.
 
     Args:
-        block_bytes: By which it grows.
+        stay: Rows of stays, in the order in which they come and go.
+        is_put: It comes; otherwise it goes.
+        size: Bytes of each stay.
+        block_bytes: By which the pool grows.
 
-    Attributes:
-        held_bytes: Of all blocks.
-        used_bytes: Of what lies in them now.
-        peak_used_bytes: The most that lay in them.
+    Returns:
+        Where each stay lay (bytes from the first block on), and bytes held and bytes used at most.
     """
-
-    def __init__(self, block_bytes: int) -> None:
-        self.block_bytes = block_bytes
-        self.held_bytes = self.used_bytes = self.peak_used_bytes = 0
-        self._free: list[int] = []  # gaps as bytes * 2**64 + place, in order: numbers are found faster than pairs
-        self._from: dict[int, int] = {}  # bytes of the gap that begins here
-        self._to: dict[int, int] = {}  # and of the one that ends here
-        self._next = 0  # place of the next block
-        self._size: dict[object, tuple[int, int]] = {}
-
-    def put(self, key: object, size: int) -> None:
-        """Finds room for ``size`` bytes, growing if there is none."""
-        wanted = -(-max(size, 1) // _GRAIN) * _GRAIN
-        at = bisect_left(self._free, wanted << _PLACE_BITS)
-        if at < len(self._free):
-            gap = self._free.pop(at)
-            place, room = gap & _PLACE, gap >> _PLACE_BITS
-            del self._from[place], self._to[place + room]
+    lies = np.full(len(size), -1, np.int64)
+    place, room, num = np.empty(2 * len(size) + 2, np.int64), np.empty(2 * len(size) + 2, np.int64), 0  # gaps, by place
+    behind = held = used = most = 0
+    for turn in range(len(stay)):
+        row = stay[turn]
+        wanted = -(-max(size[row], 1) // _GRAIN) * _GRAIN
+        if is_put[turn]:
+            best = num
+            for gap in range(num):
+                if room[gap] >= wanted and (best == num or room[gap] < room[best]):
+                    best = gap
+            if best == num:
+                place[num], room[num] = behind, -(-wanted // block_bytes) * block_bytes
+                held += room[num]
+                behind += room[num] + 1  # blocks do not touch, so gaps of two of them never become one
+                num += 1
+            lies[row] = place[best]
+            place[best] += wanted
+            room[best] -= wanted
+            if not room[best]:
+                _move(place, best + 1, num, -1)
+                _move(room, best + 1, num, -1)
+                num -= 1
+            used += wanted
+            most = max(most, used)
         else:
-            place, room = self._next, -(-wanted // self.block_bytes) * self.block_bytes
-            self.held_bytes += room
-            self._next += room + 1  # blocks do not touch, so gaps of two of them never become one
-        if room > wanted:
-            self._add(place + wanted, room - wanted)
-        self._size[key] = (place, wanted)
-        self.used_bytes += wanted
-        self.peak_used_bytes = max(self.peak_used_bytes, self.used_bytes)
-
-    def take(self, key: object) -> None:
-        """Gives the room back."""
-        place, size = self._size.pop(key)
-        self.used_bytes -= size
-        before, after = self._to.pop(place, 0), self._from.pop(place + size, 0)
-        if before:
-            del self._from[place - before], self._free[bisect_left(self._free, before << _PLACE_BITS | place - before)]
-        if after:
-            del self._to[place + size + after], self._free[bisect_left(self._free, after << _PLACE_BITS | place + size)]
-        self._add(place - before, before + size + after)
-
-    def _add(self, place: int, room: int) -> None:
-        insort(self._free, room << _PLACE_BITS | place)
-        self._from[place] = self._to[place + room] = room
+            used -= wanted
+            gap = np.searchsorted(place[:num], lies[row])
+            if gap > 0 and place[gap - 1] + room[gap - 1] == lies[row]:
+                gap -= 1
+                room[gap] += wanted
+            else:
+                _move(place, gap, num, 1)
+                _move(room, gap, num, 1)
+                place[gap], room[gap] = lies[row], wanted
+                num += 1
+            if gap + 1 < num and place[gap] + room[gap] == place[gap + 1]:
+                room[gap] += room[gap + 1]
+                _move(place, gap + 2, num, -1)
+                _move(room, gap + 2, num, -1)
+                num -= 1
+    return lies, held, most
 
 
 def peak_of(begin: Array, until: Array, size: Array, block_bytes: int) -> tuple[int, int]:
@@ -80,17 +90,11 @@ def peak_of(begin: Array, until: Array, size: Array, block_bytes: int) -> tuple[
         size: Its bytes.
         block_bytes: By which the pool grows.
     """
-    pool = HostPool(block_bytes)
     goes = np.flatnonzero(np.isfinite(until))
-    key = np.concatenate([np.arange(len(size)), goes])
+    stay = np.concatenate([np.arange(len(size)), goes])
     moment = np.concatenate([begin, np.maximum(until, begin)[goes]])
     # At one moment what goes makes room first; but what goes as it comes can go only after that.
     kind = np.concatenate([np.ones(len(size), np.int64), np.where(until > begin, 0, 2)[goes]])
-    is_put = np.arange(len(key)) < len(size)
-    order = np.lexsort((key, kind, moment))
-    for stay, comes, wanted in zip(key[order].tolist(), is_put[order].tolist(), size[key[order]].tolist(), strict=True):
-        if comes:
-            pool.put(stay, wanted)
-        else:
-            pool.take(stay)
-    return pool.held_bytes, pool.peak_used_bytes
+    order = np.lexsort((stay, kind, moment))
+    _, held, most = fill(stay[order], order < len(size), size, block_bytes)
+    return int(held), int(most)

@@ -1,4 +1,9 @@
-"""The two queues of copies, laid out one after the other: the part of a plan that is worked out again and again, so it is compiled."""
+"""The two queues of copies, one after the other on each way: what a plan works out again and again, so it is compiled.
+
+The outgoing queue goes forward from the first event: each copy begins as soon as its tensor is idle and the one before it is done. The
+incoming queue goes backward from the last: each ends when its tensor is needed, or where the one behind it begins. So what happens at one
+event bears on outgoing copies after it and on incoming ones before it only.
+"""
 
 from __future__ import annotations
 
@@ -38,6 +43,19 @@ def _not_after(seconds: Array, end: int, moment: float) -> int:
     return low
 
 
+@njit_part
+def latest_return(seconds: Array, end: Array, back: Array, by_end: Array) -> tuple[Array, Array]:
+    """Returns when each copy back begins at the latest (infinite: never), and the last event that is not after that."""
+    moment, event = np.full(len(end), np.inf), np.full(len(end), len(seconds) - 1)
+    free_until, near = np.inf, len(seconds) - 1
+    for row in by_end:
+        if end[row] < len(seconds) - 1:
+            free_until = min(seconds[end[row]], free_until) - back[row]
+            near = _not_after(seconds, min(end[row], near), free_until)  # no later than the copy behind it
+            moment[row], event[row] = free_until, near
+    return moment, event
+
+
 @njit
 def lay_out(
     seconds: Array, begin: Array, end: Array, away: Array, back: Array, hold: Array, by_begin: Array, by_end: Array, on_demand: bool
@@ -57,8 +75,7 @@ def lay_out(
     """
     num, num_events = len(begin), len(seconds) - 1
     out_begin, out_end = np.empty(num, np.float64), np.empty(num, np.float64)
-    back_begin, back_end = np.full(num, np.inf), np.full(num, np.inf)
-    out_at, back_at = np.empty(num, np.int64), np.full(num, num_events)
+    out_at = np.empty(num, np.int64)
     free_from, near = -np.inf, 0
     for row in by_begin:
         out_begin[row] = max(seconds[begin[row]], free_from)
@@ -66,19 +83,57 @@ def lay_out(
         out_end[row] = free_from
         near = _not_before(seconds, max(begin[row], near), free_from)  # no earlier than the copy before it
         out_at[row] = near
-    free_until, near = np.inf, num_events
-    for row in by_end:
+    back_begin, back_at = latest_return(seconds, end, back, by_end)
+    for row in range(num):
         if end[row] < num_events:
-            needed = seconds[end[row]]
+            latest = back_begin[row]
             if on_demand:
-                back_begin[row] = max(needed, out_end[row])
+                back_begin[row] = max(seconds[end[row]], out_end[row])
                 back_at[row] = end[row]
             else:
-                free_until = min(needed, free_until) - back[row]
-                near = _not_after(seconds, min(end[row], near), free_until)  # no later than the copy behind it
-                back_begin[row] = max(free_until, seconds[min(hold[row], end[row])], out_end[row])
-                back_at[row] = near if back_begin[row] == free_until else _not_after(seconds, end[row], back_begin[row])
-            back_end[row] = back_begin[row] + back[row]
+                back_begin[row] = max(latest, seconds[min(hold[row], end[row])], out_end[row])
+                if back_begin[row] > latest:
+                    back_at[row] = _not_after(seconds, end[row], back_begin[row])
             back_at[row] = max(back_at[row], out_at[row])
         out_at[row] = min(out_at[row], back_at[row])
-    return out_begin, out_end, back_begin, back_end, out_at, back_at
+    return out_begin, out_end, back_begin, back_begin + back, out_at, back_at
+
+
+@njit
+def in_time(
+    idle_from: Array, needed: Array, away: Array, back: Array, by_begin: Array, by_end: Array, first_to_go: Array, late: float
+) -> Array:
+    """Returns whether each move is kept, so that none of these is back late.
+
+    Some fewer, and the others may be in time: an eighth of those that are late goes at once.
+
+    Args:
+        idle_from, needed: Per move, from when and until when its tensor is not needed, in seconds; infinite: it is never needed again.
+        away, back, by_begin, by_end: As in ``lay_out``.
+        first_to_go: Rows of moves, in the order in which they are left out.
+        late: Seconds that are too late.
+    """
+    kept, is_late = np.ones(len(away), np.bool_), np.zeros(len(away), np.bool_)
+    out_end = np.empty(len(away), np.float64)
+    while True:
+        free_from = -np.inf
+        for row in by_begin:
+            if kept[row]:
+                free_from = max(idle_from[row], free_from) + away[row]
+                out_end[row] = free_from
+        free_until, num_late = np.inf, 0
+        for row in by_end:
+            is_late[row] = False
+            if kept[row] and needed[row] < np.inf:
+                free_until = min(needed[row], free_until) - back[row]
+                is_late[row] = max(free_until, out_end[row]) + back[row] - needed[row] > late
+                num_late += is_late[row]
+        if not num_late:
+            return kept
+        going = max(num_late // 8, 1)
+        for row in first_to_go:
+            if is_late[row]:
+                kept[row] = False
+                going -= 1
+                if not going:
+                    break

@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from memdiag.allocator.offload.clock import Clock
-from memdiag.allocator.offload.queues import lay_out
+from memdiag.allocator.offload.queues import in_time, lay_out
 from memdiag.allocator.offload.settings import OffloadSettings
 from memdiag.allocator.offload.windows import Windows
 from memdiag.trace.table import Array
 
 CPU, DISK = 0, 1
+IN_TIME = 1e-9  # seconds that are nothing
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,16 @@ class Copies:
             self, window=self.window[kept], place=self.place[kept], begin=self.begin[kept], end=self.end[kept],
             away=self.away[kept], back=self.back[kept], by_begin=by_begin, by_end=by_end,
         )  # fmt: skip
+
+    def in_time(self, clock: Clock, room: Array) -> Array:
+        """Returns which of them to keep (one bool each) so that the program waits for none; those with the least ``room`` go first."""
+        if not self.is_pinned:  # it waits for each
+            return np.zeros(len(self.window), bool)
+        never = self.end >= len(clock.seconds) - 1
+        needed = np.where(never, np.inf, clock.seconds[self.end])
+        order = np.argsort(room, kind="stable")
+        kept: Array = in_time(clock.seconds[self.begin], needed, self.away, self.back, self.by_begin, self.by_end, order, IN_TIME)
+        return kept
 
     def laid_out(self, clock: Clock, *, on_demand: bool = False, hold: Array | None = None) -> Moves:
         """Returns when they run.

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memdiag.allocator.offload.clock import Clock
-from memdiag.allocator.offload.host import HostPool, peak_of
-from memdiag.allocator.offload.schedule import CPU, DISK, copy_seconds, schedule
+from memdiag.allocator.offload.host import fill, peak_of
+from memdiag.allocator.offload.schedule import CPU, DISK, IN_TIME, Copies, copy_seconds, schedule
 from memdiag.allocator.offload.settings import OffloadSettings
 from memdiag.allocator.offload.windows import Windows
 
@@ -57,47 +57,78 @@ def test_copies_of_one_way_never_overlap_and_nothing_is_used_before_it_is_back(f
         assert (clock.seconds[moves.back_at][gone & comes] <= moves.back_begin[gone & comes] + 1e-9).all()
 
 
-@given(st.lists(st.tuples(st.booleans(), st.integers(1, 3 << 20)), max_size=80))
+@given(windows(), st.floats(0.1, 3))
 @settings(max_examples=100, deadline=None)
-def test_the_host_pool_holds_whole_blocks_and_reuses_what_is_free(steps):
-    pool, live = HostPool(1 << 20), {}
-    for number, (is_put, size) in enumerate(steps):
+def test_an_eighth_of_what_is_late_is_left_out_until_all_is_in_time(found, speed):
+    """Beside laying all of them out each time."""
+    clock = Clock(np.arange(NUM_EVENTS + 1) * 0.1 * speed, 1.0, 1, is_known=True)
+    rows, room = np.arange(len(found)), found.copy_bytes % 7.0
+    copies = Copies.of(found, rows, np.full(len(found), CPU), clock, OffloadSettings())
+    kept = copies.in_time(clock, room)
+    while (late := rows[(schedule(found, rows, np.full(len(rows), CPU), clock, OffloadSettings())).wait > IN_TIME]).size:
+        late = late[np.argsort(room[late], kind="stable")][: max(len(late) // 8, 1)]
+        rows = rows[~np.isin(rows, late)]
+    assert (np.flatnonzero(kept) == rows).all()
+
+
+@st.composite
+def stays(draw):
+    """Returns bytes of stays, and turns: (stay, it comes)."""
+    sizes, live, turns = [], [], []
+    for is_put, number in draw(st.lists(st.tuples(st.booleans(), st.integers(1, 3 << 20)), max_size=60)):
         if is_put or not live:
-            pool.put(number, size)
-            live[number] = size
+            live.append(len(sizes))
+            turns.append((len(sizes), True))
+            sizes.append(number)
         else:
-            oldest = next(iter(live))
-            pool.take(oldest)
-            del live[oldest]
-        places = sorted(pool._size[key] for key in live)
-        assert all(place + room <= after for (place, room), (after, _) in pairwise(places))
-        assert pool.held_bytes % (1 << 20) == 0
-        assert sum(live.values()) <= pool.used_bytes <= pool.held_bytes
+            turns.append((live.pop(number % len(live)), False))
+    return sizes, turns
 
 
-@given(st.lists(st.tuples(st.booleans(), st.integers(1, 3 << 20)), max_size=60))
+def filled(sizes, turns):
+    return fill(
+        np.array([stay for stay, _ in turns], np.int64), np.array([comes for _, comes in turns], bool), np.array(sizes, np.int64), 1 << 20
+    )
+
+
+@given(stays())
 @settings(max_examples=100, deadline=None)
-def test_the_host_pool_takes_the_best_fitting_gap_and_of_equal_ones_the_first(steps):
+def test_the_host_pool_holds_whole_blocks_and_keeps_what_lies_there_apart(given_stays):
+    sizes, turns = given_stays
+    lies, held, most = filled(sizes, turns)
+    live = set()
+    for stay, comes in turns:
+        live ^= {stay}
+        places = sorted((int(lies[each]), sizes[each]) for each in live)
+        assert all(place + size <= after for (place, size), (after, _) in pairwise(places))
+        assert comes == (stay in live)
+        assert sum(sizes[each] for each in live) <= most
+    assert held % (1 << 20) == 0
+    assert most <= held
+
+
+@given(stays())
+@settings(max_examples=100, deadline=None)
+def test_the_host_pool_takes_the_best_fitting_gap_and_of_equal_ones_the_first(given_stays):
     """Beside a pool that looks at every gap of every block: (bytes, {place: bytes of what lies there})."""
-    pool, live, blocks = HostPool(1 << 20), {}, []
-    for number, (is_put, size) in enumerate(steps):
-        if is_put or not live:
-            wanted = -(-size // 4096) * 4096
+    sizes, turns = given_stays
+    live, blocks, most = {}, [], 0
+    for number, (stay, comes) in enumerate(turns):
+        if comes:
+            wanted = -(-sizes[stay] // 4096) * 4096
             fitting = [(room, at, place) for at, block in enumerate(blocks) for place, room in gaps_of(*block) if room >= wanted]
             if not fitting:
                 fitting = [(0, len(blocks), 0)]
                 blocks.append((-(-wanted // (1 << 20)) << 20, {}))
             _, at, place = min(fitting)
             blocks[at][1][place] = wanted
-            live[number] = at, place
-            pool.put(number, size)
+            live[stay] = at, place
         else:
-            taken = list(live)[size % len(live)]
-            at, place = live.pop(taken)
+            at, place = live.pop(stay)
             del blocks[at][1][place]
-            pool.take(taken)
-        assert pool.held_bytes == sum(size for size, _ in blocks)
-        assert pool.used_bytes == sum(sum(there.values()) for _, there in blocks)
+        most = max(most, sum(sum(there.values()) for _, there in blocks))
+        _, held, used = filled(sizes, turns[: number + 1])
+        assert (held, used) == (sum(size for size, _ in blocks), most)
 
 
 def gaps_of(size, there):
