@@ -11,7 +11,7 @@ from typing import Any
 
 from memdiag.allocator.result import Replay
 from memdiag.analyzers.pools_judged import is_calibrated, live_bytes, most_live
-from memdiag.analyzers.simulation import Scenario, Subject
+from memdiag.analyzers.simulation import Scenario, Subject, simulated_peak
 from memdiag.errors import MemdiagError
 from memdiag.findings import Report
 from memdiag.trace.model import Trace
@@ -42,10 +42,11 @@ def simulated_curves(trace: Trace, report: Report) -> tuple[dict[str, Any], ...]
 def curve(subject: Subject, scenario: Scenario, replay: Replay, label: str) -> dict[str, Any]:
     """Returns one curve for a page: label, policy, conf, device, peak_reserved, num_ooms, is_recorded, and the columns in ``event``."""
     at = of_curve(replay.reserved, replay.allocated, MOST_POINTS)
+    is_recorded = subject.is_recorded(scenario)
     return {
         "label": label, "policy": scenario.policy, "conf": scenario.conf, "device": subject.device.device,
-        "peak_reserved": int(replay.reserved.max(initial=0)), "num_ooms": int(replay.ooms.max(initial=0)),
-        "is_recorded": subject.is_recorded(scenario),
+        "peak_reserved": simulated_peak(subject, replay, "reserved", kept=is_recorded), "num_ooms": int(replay.ooms.max(initial=0)),
+        "is_recorded": is_recorded,
         "event": pack({"event": subject.workload.row[at], "reserved": replay.reserved[at], "allocated": replay.allocated[at]}),
     }  # fmt: skip
 
