@@ -7,6 +7,7 @@ clock.py      when events happen
 settings.py   what was asked for, under the names that MindSpore's memory offload gave them
 links.py      how fast copies are
 schedule.py   when each copy begins and ends, one after the other on each way
+waits.py      where the program waits for room
 choose.py     which windows are used: all of some kind (forced), or as many as it takes (automatic)
 host.py       the pinned pool that receives them
 rewrite.py    what the program then asks of the device's allocator

@@ -22,7 +22,6 @@ from memdiag.trace.table import Array
 _ROUNDS = 12  # of choosing and laying out on the links
 _PEAKS = 400  # looked at in one round
 _GIVEN_UP = -(1 << 62)  # bytes at a peak that nothing brings down
-_WAITS = 600  # places at which the program is made to wait
 
 
 @dataclass(frozen=True)
@@ -158,37 +157,12 @@ def _with_waiting(
     chosen[_cover(windows, load, target, usable & ~chosen, windows.begin, windows.end, slack)] = True
     rows = np.flatnonzero(chosen)
     elsewhere = _spill(Elsewhere(windows, schedule(windows, rows, place[rows], clock, settings), settings), place, clock)
-    moves, rows, stalled = elsewhere.moves, elsewhere.moves.window, 0.0
+    rows = elsewhere.moves.window
     copies = Copies.of(windows, rows, place[rows], clock, settings)
-    begin, end, size = copies.begin, copies.end, windows.device_bytes[rows]
-    hold = np.zeros(len(rows), np.int64)
-    clock = replace(clock, seconds=clock.seconds.copy())
-    # Looked at are the events at which too much is live: how much has to be gone there, and how many of them are before each event.
-    high = np.flatnonzero(load > target)
-    needed, before = load[high] - target, np.append(0, np.cumsum(load > target))
-    for _ in range(_WAITS):
-        gone = _within(before[moves.out_at], before[moves.back_at], size, len(high))
-        is_short = gone < needed
-        if not is_short.any():
-            break
-        first_short = int(is_short.argmax())
-        at, excess = int(high[first_short]), int(needed[first_short] - gone[first_short])
-        going = np.flatnonzero((moves.out_at > at) & (begin <= at))
-        going = going[np.argsort(moves.out_end[going], kind="stable")]
-        enough = int(np.searchsorted(np.cumsum(size[going]), excess))
-        if enough < len(going):
-            wait = float(moves.out_end[going[enough]] - clock.seconds[at])
-            clock.seconds[at:] += max(wait, 0.0)
-            stalled += max(wait, 0.0)
-        else:  # nothing is on its way: what has come back early may come later
-            early = np.flatnonzero((moves.back_at <= at) & (end > at) & (hold <= at))
-            if not len(early):
-                break
-            early = early[np.argsort(-end[early], kind="stable")]
-            enough = int(np.searchsorted(np.cumsum(size[early]), excess)) + 1
-            hold[early[:enough]] = at + 1
-        moves = copies.laid_out(clock, hold=hold)
-    return _left(load, elsewhere if moves is elsewhere.moves else replace(elsewhere, moves=moves), clock, stalled, target)
+    clock, hold, stalled = copies.wait_for_room(clock, windows.device_bytes[rows], load - target)
+    if stalled or hold.any():
+        elsewhere = replace(elsewhere, moves=copies.laid_out(clock, hold=hold))
+    return _left(load, elsewhere, clock, stalled, target)
 
 
 def _cover(windows: Windows, load: Array, target: int, usable: Array, begin: Array, end: Array, slack: Array) -> Array:

@@ -13,6 +13,7 @@ import numpy as np
 from memdiag.allocator.offload.clock import Clock
 from memdiag.allocator.offload.queues import in_time, lay_out
 from memdiag.allocator.offload.settings import OffloadSettings
+from memdiag.allocator.offload.waits import wait_for_room
 from memdiag.allocator.offload.windows import Windows
 from memdiag.trace.table import Array
 
@@ -113,6 +114,19 @@ class Copies:
         order = np.argsort(room, kind="stable")
         kept: Array = in_time(clock.seconds[self.begin], needed, self.away, self.back, self.by_begin, self.by_end, order, IN_TIME)
         return kept
+
+    def wait_for_room(self, clock: Clock, size: Array, excess: Array) -> tuple[Clock, Array, float]:
+        """Returns times with waits, the ``hold`` that goes with them, and how long they are in all.
+
+        Args:
+            clock: Times of events.
+            size: Bytes of each on the device.
+            excess: Bytes that have to be gone after each event; none or less: nothing has to.
+        """
+        seconds, hold, stalled = wait_for_room(
+            clock.seconds, self.begin, self.end, self.away, self.back, self.by_begin, self.by_end, size, excess
+        )
+        return replace(clock, seconds=seconds), hold, float(stalled)
 
     def laid_out(self, clock: Clock, *, on_demand: bool = False, hold: Array | None = None) -> Moves:
         """Returns when they run.

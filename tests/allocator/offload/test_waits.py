@@ -1,0 +1,78 @@
+"""The program waits as little as it takes, and where it does, there is room: beside trying one wait after the other."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memdiag.allocator.offload.clock import Clock
+from memdiag.allocator.offload.schedule import CPU, Copies
+from memdiag.allocator.offload.settings import OffloadSettings
+from memdiag.allocator.offload.windows import Windows
+
+NUM_EVENTS = 30
+GB = 10**9
+
+
+@st.composite
+def cases(draw):
+    """Returns copies of windows, times of events, and bytes that have to be gone after each."""
+    edges = st.tuples(st.integers(0, NUM_EVENTS - 2), st.integers(1, NUM_EVENTS), st.integers(1, 4))
+    rows = draw(st.lists(edges, min_size=1, max_size=10))
+    begin, length, size = np.array(rows).T
+    end, size = np.minimum(begin + length, NUM_EVENTS), size * GB
+    n = len(rows)
+    windows = Windows(np.arange(n), begin, end, size, size, np.zeros(n, int), np.ones(n, bool))
+    steps = draw(st.lists(st.floats(0.001, 0.5), min_size=NUM_EVENTS, max_size=NUM_EVENTS))
+    clock = Clock(np.append(0.0, np.cumsum(steps)), None, 1, is_known=True)
+    idle = sum(np.where((np.arange(NUM_EVENTS) >= first) & (np.arange(NUM_EVENTS) < last), much, 0)
+               for first, last, much in zip(begin, end, size, strict=True))  # fmt: skip
+    asked = draw(st.lists(st.floats(-0.5, 1), min_size=NUM_EVENTS, max_size=NUM_EVENTS))
+    copies = Copies.of(windows, np.arange(n), np.full(n, CPU), clock, OffloadSettings())
+    return copies, clock, size, (idle * np.array(asked)).astype(np.int64)
+
+
+def gone(moves, size):
+    events = np.arange(NUM_EVENTS)[:, None]
+    return ((moves.out_at <= events) & (moves.back_at > events)) @ size
+
+
+def one_by_one(copies, clock, size, excess):
+    """Returns what is gone with waits that are tried one after the other, and how long they are."""
+    seconds, hold = clock.seconds.copy(), np.zeros(len(size), np.int64)
+    stalled = 0.0
+    for _ in range(500):
+        moves = copies.laid_out(Clock(seconds, None, 1, is_known=True), hold=hold)
+        short = np.flatnonzero(gone(moves, size) < excess)
+        if not len(short):
+            break
+        at = short[0]
+        lacks = excess[at] - gone(moves, size)[at]
+        going = np.flatnonzero((moves.out_end > seconds[at]) & (copies.begin < at))
+        going = going[np.argsort(moves.out_end[going])]
+        enough = np.searchsorted(np.cumsum(size[going]), lacks)
+        early = np.flatnonzero((moves.back_at <= at) & (moves.out_end <= seconds[at]) & (copies.end > at) & (hold <= at))
+        if enough < len(going):
+            wait = moves.out_end[going[enough]] - seconds[at] + 1e-12
+            seconds[at:] += wait
+            stalled += wait
+        elif len(early):
+            hold[early[np.argmax(copies.end[early])]] = at + 1
+        else:
+            break
+    return gone(moves, size), stalled
+
+
+@given(cases())
+@settings(max_examples=200, deadline=None)
+def test_room_is_made_where_it_can_be_with_no_more_waiting_than_one_by_one(case):
+    copies, clock, size, excess = case
+    later, hold, stalled = copies.wait_for_room(clock, size, excess)
+    moves = copies.laid_out(later, hold=hold)
+    there, waited = one_by_one(copies, clock, size, excess)
+    assert (np.diff(later.seconds) >= 0).all()
+    assert np.isclose(later.seconds[-1] - clock.seconds[-1], stalled)
+    if (there >= excess).all():
+        assert (gone(moves, size) >= excess).all()
+        assert stalled <= waited + 1e-9
