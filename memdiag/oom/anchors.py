@@ -70,6 +70,7 @@ ANCHORS: dict[str, tuple[str, ...]] = {
         "memoryisn'tenoughandallocfailed",
         "memorymallocfailed",
         "cudahostallocfailed",
+        "failed,ret[2],outofmemory",
         "mallocforkernel",
     ),
     "pytorch-mps": (
@@ -93,7 +94,7 @@ ANCHORS: dict[str, tuple[str, ...]] = {
     "pytorch-eb": ("morethan1eb",),
     "torch-thc": (
         "thcudacheckfail",
-        "cudaruntimeerror(2)",
+        "cudaruntimeerr",
     ),
     "nccl": (
         "cudafailure",
@@ -109,6 +110,7 @@ ANCHORS: dict[str, tuple[str, ...]] = {
         "dnnlibraryinitialization",
         "_insufficient_resources",
         "miopenstatusalloc",
+        "availabletoallocatebuffer",
     ),
     "cuda-bare": (
         "error:outofmemory",
@@ -272,6 +274,7 @@ ANCHORS: dict[str, tuple[str, ...]] = {
         "cudadrivererror:",
         "bad_alloc",
     ),
+    "julia": ("outofgpumemorytrying",),
     "triton-smem": (
         "outofresource:",
         "sharedmemorysizelimitexceeded",
@@ -346,6 +349,7 @@ ANCHORS: dict[str, tuple[str, ...]] = {
         "insufficientvramfor",
         "insufficientspaceindevice",
         "warmupfailed,because",
+        "inalignedall",
     ),
     "host-runtimes": (
         "memoryallocationof",
@@ -374,6 +378,8 @@ ANCHORS: dict[str, tuple[str, ...]] = {
         "assert:outofmemory",
         "erroroutofmemory",
         "error2:outofmemory",
+        "error2outofmemory",
+        "allocator.c:",
         "[cuda]outofmemory",
         "bytesofdevicememory",
         "bytesondevice",

@@ -14,6 +14,7 @@ from memdiag.units import KIB, MIB, format_bytes
 # Half of the last printed digit ("12.34 GiB"): by so much a printed size may be wrong.
 _HALF_DIGIT = 10 * MIB // 2 + 128 * KIB
 _UNSEEN = {"npu": "context, operator workspaces and HCCL of this process", "mps": "other programs"}
+_ALLOCATORS = {"julia": "CUDA.jl"}  # by framework, whose the caching allocator is where it is not PyTorch
 _UNSEEN_HERE = "context and libraries of this process"
 
 
@@ -27,7 +28,8 @@ def account(found: Found) -> tuple[LedgerEntry, ...]:
         return _of_host(numbers)
     room = _Room(numbers.total)
     free = [] if numbers.free is None else room.take("free", numbers.free, "free", "printed")
-    own = _own(numbers, room, "printed" if {"unallocated_bytes", "cached_bytes"} & found.fields.keys() else "computed")
+    whose = _ALLOCATORS.get(found.framework, "PyTorch")
+    own = _own(numbers, room, whose, "printed" if {"unallocated_bytes", "cached_bytes"} & found.fields.keys() else "computed")
     others = _others(numbers, room)
     if not (free or own or others):
         return ()  # nothing is known but, perhaps, the size of the device: no account
@@ -55,7 +57,7 @@ class _Room:
         return [LedgerEntry(what, fitting, owner, basis)]  # type: ignore[arg-type]  # literals of this file
 
 
-def _own(numbers: Numbers, room: _Room, slack_basis: str) -> list[LedgerEntry]:
+def _own(numbers: Numbers, room: _Room, whose: str, slack_basis: str) -> list[LedgerEntry]:
     """This process: what its allocator counts, then what the driver sees of it beyond that."""
     likely = numbers.likely_this
     process = likely[1] if likely else numbers.process
@@ -68,13 +70,13 @@ def _own(numbers: Numbers, room: _Room, slack_basis: str) -> list[LedgerEntry]:
     pools = inside.take("free in private pools (CUDA graphs, MemPool)", numbers.pool, "this process", "printed")
     if numbers.live is not None:
         basis = "computed" if numbers.pool else "printed"
-        entries = inside.take("allocated by PyTorch" if numbers.slack is not None else "allocated", numbers.live, "this process", basis)
+        entries = inside.take(f"allocated by {whose}" if numbers.slack is not None else "allocated", numbers.live, "this process", basis)
     if numbers.slack is None and numbers.reserved is not None and numbers.allocated is not None:
         entries += inside.take("other allocations", max(numbers.reserved - numbers.allocated, 0), "this process", "printed")
     entries += [*pools, *unused]
     if process is None or inside.left is None:
         return entries
-    what = _outside_here(numbers) if numbers.allocated is not None else "this process"
+    what = _outside_here(numbers, whose) if numbers.allocated is not None else "this process"
     if likely:
         what += f" (process {likely[0]} is taken to be this one)"
     rest = inside.take(what, inside.left, "this process", "inferred" if likely else "computed" if entries else "printed")
@@ -83,10 +85,10 @@ def _own(numbers: Numbers, room: _Room, slack_basis: str) -> list[LedgerEntry]:
     return entries + rest
 
 
-def _outside_here(numbers: Numbers) -> str:
+def _outside_here(numbers: Numbers, whose: str) -> str:
     if numbers.slack is None:
         return "reserved but unallocated, or outside the allocator in this process"
-    return "outside PyTorch in this process (context, libraries, communication)"
+    return f"outside {whose} in this process (context, libraries, communication)"
 
 
 def _others(numbers: Numbers, room: _Room) -> list[LedgerEntry]:

@@ -57,13 +57,14 @@ _FRAMEWORKS = {
     "xgboost": "XGBoost", "faiss": "Faiss", "mxnet": "MXNet", "ctranslate2": "CTranslate2", "lightgbm": "LightGBM", "dali": "DALI",
     "caffe": "Caffe", "theano": "Theano", "warp": "Warp", "taichi": "Taichi", "rocm": "ROCm", "tgi": "TGI", "exllama": "ExLlama",
     "cpp": "C++", "rust": "Rust", "java": "Java", "go": "Go", "node": "Node.js", "r": "R", "julia": "Julia", "arrow": "Arrow",
-    "yarn": "YARN", "dask": "Dask", "docker": "Docker", "sge": "Grid Engine", "vertex": "Vertex AI",
+    "yarn": "YARN", "dask": "Dask", "docker": "Docker", "sge": "Grid Engine", "vertex": "Vertex AI", "mindie": "MindIE",
+    "hami": "HAMi", "flashinfer": "FlashInfer", "thrust": "Thrust",
 }  # fmt: skip
 # Whose messages are about one tensor, not about a model or a pool.
 _ALLOCATORS = frozenset({"pytorch", "torch_npu", "jax", "tensorflow", "mindspore", "paddle", "onnxruntime", "cupy", "mlx"})
 _BACKENDS = {
     "cuda": "CUDA", "hip": "ROCm", "npu": "Ascend NPU", "xpu": "XPU", "mps": "MPS", "hpu": "Gaudi", "tpu": "TPU", "metal": "Metal",
-    "vulkan": "Vulkan", "cpu": "the host",
+    "vulkan": "Vulkan", "directml": "DirectML", "cpu": "the host",
 }  # fmt: skip
 _CARDS = {"cuda": "GPU", "hip": "GPU", "npu": "NPU", "tpu": "TPU", "hpu": "HPU", "xpu": "XPU", "cpu": "host"}
 _MINE = (("█", "green"), ("▒", "red"), ("▓", "blue"), ("▚", "yellow"))

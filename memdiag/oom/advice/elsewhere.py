@@ -74,7 +74,8 @@ def limit(case: Case) -> Finding:
         title = f"One piece of {format_bytes(requested)} is larger than the {format_bytes(numbers.limit)} that one may have"
     elif numbers.limit is not None:
         title = f"A limit of {format_bytes(numbers.limit)} was reached"
-        title += f", {format_bytes(needed)} short" if needed else ", within the rounding of what is printed"
+        if needed or numbers.requested:
+            title += f", {format_bytes(needed)} short" if needed else ", within the rounding of what is printed"
     elif case.backend == "mps" or (case.backend == "xpu" and requested >= _XPU_LARGEST):
         title = f"One piece of {format_bytes(requested)} is more than the driver gives at once"
     saving = Saving(needed, needed, max(high, needed), "estimated") if needed and high and needed <= high else None

@@ -41,6 +41,7 @@ DIALECTS: dict[str, str] = {
     "paddle": "memdiag.oom.dialects.paddle",
     "onnxruntime": "memdiag.oom.dialects.onnxruntime",
     "cupy": "memdiag.oom.dialects.cupy",
+    "julia": "memdiag.oom.dialects.julia",
     "triton-smem": "memdiag.oom.dialects.triton_smem",
     "vllm-kv": "memdiag.oom.dialects.vllm_kv",
     "vllm-startup-free": "memdiag.oom.dialects.vllm_startup_free",

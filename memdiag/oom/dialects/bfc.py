@@ -89,7 +89,8 @@ _EVENTS = {
 }
 _STATS = pattern(r"Limit: {limit:bytes} InUse: {allocated:bytes} MaxInUse")
 _STATS_REACH = 700
-_DEVICE = re.compile(r"(?:GPU[_:])(\d{1,4})", re.IGNORECASE)
+_DEVICE = re.compile(r"(?:GPU|XPU|DML)[_:](\d{1,4})", re.IGNORECASE)
+_PLUGGED = re.compile(r"device:(XPU|DML):", re.IGNORECASE)
 _ORDINAL = re.compile(r"deviceordinal(\d{1,4})", re.IGNORECASE)
 _DIMS = re.compile(r"size:(\d{1,18})")
 _HIP = re.compile(r"hip_?error|rocm", re.IGNORECASE)
@@ -153,9 +154,12 @@ def speaker(text: Squeezed, failure: Failure) -> str:
 
 
 def backend(text: Squeezed, failure: Failure) -> str:
-    """Returns "cuda", "hip" or "cpu"."""
+    """Returns "cuda", "hip", "xpu", "directml" or "cpu"."""
     if failure.on_host:
         return "cpu"
+    plugged = _PLUGGED.search(text.text, failure.start, failure.end)
+    if plugged:
+        return "xpu" if plugged[1].lower() == "xpu" else "directml"
     return "hip" if _HIP.search(text.text, max(failure.start - 300, 0), failure.end + 200) else "cuda"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from memdiag.findings import Fix
 from memdiag.oom.model import Found, Judgement
-from memdiag.oom.squeezed import Squeezed, pattern
+from memdiag.oom.squeezed import Squeezed, pattern, take
 
 FORMATS = ("cublas_cudnn",)
 ANCHORS = (
@@ -16,6 +16,7 @@ ANCHORS = (
     "dnnlibraryinitialization",
     "_insufficient_resources",
     "miopenstatusalloc",
+    "availabletoallocatebuffer",
 )
 EXAMPLES = (
     ("cublas_cudnn", "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
@@ -33,7 +34,7 @@ _FAILED = (
 )
 _NAMED = _LIBRARY.replace("library", "called") + r" (?: when calling | \( cu | , \) )"
 _CODE = pattern(rf"(?: {_FAILED} {_LIBRARY} | {_NAMED} ) (?: when calling [`'\"]? \w{{1,60}} )?")
-_MIOPEN = pattern(r"miopenStatusAllocFailed")
+_MIOPEN = pattern(r"miopenStatusAllocFailed | Memory not available to allocate buffer : {requested:bytes}")
 _CONVOLUTION = pattern(r"Unable to find a valid cuDNN algorithm to run (?:the)? convolution")
 
 _LIBRARY_INIT = pattern(r"(?:FAILED_PRECONDITION:)? DNN library initialization failed \.? (?: Look at the errors above for more details)?")
@@ -46,6 +47,12 @@ _CUDNN = Judgement(
         "cuDNN found no algorithm whose workspace fits in what is free: workspaces are tried out beside what the model holds.",
         "The message has no numbers; a mismatch of cuDNN and driver can end the same way.",
     ),
+)
+_MIOPEN_WHY = Judgement(
+    "workspace_or_comm",
+    "medium",
+    ("capacity", "unknown"),
+    ("MIOpen tries algorithms with workspaces beside what the model holds, and less than it asked for was free.",),
 )
 _INIT = Judgement(
     "workspace_or_comm",
@@ -136,7 +143,9 @@ def find(text: Squeezed) -> Iterator[Found]:
             backend = "cuda" if (match["library"] or match["called"]).upper() == "CU" else "hip"
             yield Found(match.start(), match.end(), "cublas_cudnn", framework, backend, {}, _CUDNN if cudnn else _HANDLE, fixes)
     for match in _MIOPEN.finditer(text.text):
-        yield Found(match.start(), match.end(), "cublas_cudnn", _framework(text, match.start()), "hip", {}, _CUDNN, (_BENCHMARK, _ROOM))
+        framework = _framework(text, match.start())
+        fixes = (_GROWTH,) if framework == "tensorflow" else (_BENCHMARK, _ROOM)
+        yield Found(match.start(), match.end(), "cublas_cudnn", framework, "hip", take(match), _MIOPEN_WHY, fixes)
     for match in _LIBRARY_INIT.finditer(text.text):
         yield Found(match.start(), match.end(), "cublas_cudnn", "jax", "cuda", {}, _INIT, _JAX)
     for match in _CONVOLUTION.finditer(text.text):

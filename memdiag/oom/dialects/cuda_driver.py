@@ -13,6 +13,7 @@ from memdiag.findings import Fix
 from memdiag.oom.dialects.parts import number, shown, whole_lines
 from memdiag.oom.model import Fields, Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern, take
+from memdiag.units import MIB
 
 FORMATS = ("cuda_driver",)
 ANCHORS = (
@@ -28,6 +29,8 @@ ANCHORS = (
     "assert:outofmemory",
     "erroroutofmemory",
     "error2:outofmemory",
+    "error2outofmemory",
+    "allocator.c:",
     "[cuda]outofmemory",
     "bytesofdevicememory",
     "bytesondevice",
@@ -44,6 +47,7 @@ EXAMPLES = (
         "alloc fail type FlatData dev 1 space Device stream 0x55d0 size 2147483648 bytes (cudaMalloc error out of memory [2])",
     ),
     ("cuda_driver", "RuntimeError: Could not allocate tensor with 268435456 bytes. There is not enough GPU video memory available!"),
+    ("cuda_driver", "[HAMI-core ERROR (pid:7 thread=140012345678912 allocator.c:53)]: Device 0 OOM 4294967296 / 3221225472"),
 )
 
 _CODES = r"(?P<code>CUDA_ERROR_OUT_OF_MEMORY | cudaErrorMemoryAllocation | hipErrorOutOfMemory)"
@@ -74,6 +78,13 @@ _WORDINGS = (
     ("pytorch", r"Could not allocate tensor with {requested:bytes} bytes \. There is not enough GPU video memory available"),
     ("pytorch", r"Unexpected error from (?P<call>cudaGetDeviceCount)\(\) .{0,250}? Error 2: out of memory"),
     ("triton", r"Triton Error \[ (?:CUDA|HIP) \] : (?:Code : 2 ,? Mess{1,3}age :)? out of memory"),
+    (
+        "hami",
+        (
+            r"(?: pid : {pid:int} thread=\d{1,20} allocator\.c : \d{1,5} \) \] : )?"
+            r" Device {device_index:int} OOM {wanted:bytes} / {limit:bytes}"
+        ),
+    ),
     ("rocm", r"HSA_STATUS_ERROR_OUT_OF_RESOURCES : The runtime failed to allocate the necessary resources"),
     (
         "thrust",
@@ -114,6 +125,10 @@ _CONTEXT = Fix(
     "export CUDA_VISIBLE_DEVICES=1",
     "hosts with several cards",
     "each process needs some hundred MiB for its context alone",
+)
+_SMALLER = Fix("Or let the program hold less: a smaller batch, fewer bits", "code", "", "every program", "")
+_RESTART = Fix(
+    "Start the container anew, with a newer HAMi", "code", "kubectl delete pod NAME", "HAMi", "the count starts at zero with the container"
 )
 _FREE = {
     "numba": Fix(
@@ -167,6 +182,8 @@ def _found(start: int, end: int, framework: str, fields: Fields, match: re.Match
     call = match.groupdict().get("call") or ""
     words = match[0].lower()
     backend = "hip" if "hip" in words or framework == "rocm" else "directml" if "videomemory" in words else "cuda"
+    if framework == "hami":
+        return _share(start, end, fields)
     requested = number(fields, "requested_bytes")
     judgement = Judgement(
         "unknown",
@@ -186,3 +203,19 @@ def _found(start: int, end: int, framework: str, fields: Fields, match: re.Match
         reasons = (f"{call} takes pinned memory of the host: its memory or the limit on locked pages ran out, not the card.",)
         judgement, fixes = Judgement("host", "medium", ("unknown",), reasons), ()
     return Found(start, end, "cuda_driver", framework, backend, fields, judgement, fixes)
+
+
+def _share(start: int, end: int, fields: Fields) -> Found:
+    """Judges what HAMi says: it stands between program and driver, and lets a container have its share of the card only."""
+    wanted, limit = number(fields, "wanted_bytes"), number(fields, "limit_bytes")
+    fields = {name: value for name, value in fields.items() if name != "wanted_bytes"}
+    if not wanted:  # a number near 2^64 is none
+        reasons = (f"HAMi's count of what this container holds went below zero, against its share of {shown(limit)}: a fault of its own.",)
+        judgement = Judgement("limit", "medium", ("unknown",), reasons)
+        return Found(start, end, "cuda_driver", "hami", "cuda", fields, judgement, (_RESTART,))
+    reasons = (f"With this request the container would hold {shown(wanted)}; its share of the card is {shown(limit)}.",)
+    share = Fix(
+        "Give the container a larger share of the card", "flag", f'nvidia.com/gpumem: "{-(-wanted // MIB)}"  # MiB, at least',
+        "HAMi: resources.limits of the pod", "",
+    )  # fmt: skip
+    return Found(start, end, "cuda_driver", "hami", "cuda", fields, Judgement("limit", "high", (), reasons), (share, _SMALLER))

@@ -26,6 +26,7 @@ ANCHORS = (
     "memoryisn'tenoughandallocfailed",
     "memorymallocfailed",
     "cudahostallocfailed",
+    "failed,ret[2],outofmemory",
     "mallocforkernel",
 )
 _STATISTIC = "Memory Statistic:\nDevice HBM memory size: 62432M\nMindSpore Used memory size: 60384M\nTotal Static Memory size: 412M"
@@ -72,9 +73,10 @@ _MISC = {
     ),
     "size": pattern(r"(?<!plus) alloc size : {requested:bytes} B? (?!is)"),
     "reserve": pattern(r"Reserve memory address failed"),
+    "driver": pattern(r"cuda(?!HostAlloc)[A-Z]\w{2,40} failed , ret\[2\] , out of memory"),
     "host": pattern(r"cudaHostAlloc failed , ret\[2\] | Out of memory \. Memory malloc failed"),
 }
-_TELLING = frozenset({"sum", "eager", "enough", "free", "device", "kernel", "host"})
+_TELLING = frozenset({"sum", "eager", "enough", "free", "device", "kernel", "driver", "host"})
 _PROCESS = pattern(r"\b [A-Z_]{2,20} \( {pid:int} ,[0-9a-f]{6,16}[,.]")
 _REACH = 600
 _GPU = re.compile(r"device/gpu|GPUMemory|cuda", re.IGNORECASE)
@@ -175,7 +177,13 @@ def _misc_message(text: Squeezed, group: list[tuple[str, re.Match[str]]]) -> Ite
     # The pool's text is the same on both, and older releases print it on GPUs more often.
     gpu = bool("free" in kinds or _GPU.search(text.text, around, end)) and not _ASCEND.search(text.text, around, end)
     judgement = _misc_judgement(kinds, fields)
-    fixes = (_WORKERS,) if judgement.verdict == "host" else (_memory_fix(None, "Give the pool more of the card"), _OFFLOAD, _O0)
+    fixes: tuple[Fix, ...]
+    if judgement.verdict == "host":
+        fixes = (_WORKERS,)
+    elif "driver" in kinds:
+        fixes = (_ROOM, _CARD)
+    else:
+        fixes = (_memory_fix(None, "Give the pool more of the card"), _OFFLOAD, _O0)
     yield Found(start, end, "mindspore_misc", "mindspore", "cuda" if gpu else "npu", fields, judgement, fixes)
 
 
@@ -195,6 +203,9 @@ def _misc_judgement(kinds: set[str], fields: Fields) -> Judgement:
             return Judgement("capacity", "medium", ("limit", "fragmentation"), reasons)
         rest = f"; the pool has {shown(free)} free" if free is not None else "; the pool had no room"
         return Judgement("capacity", "medium", ("other_process", "limit"), (f"{shown(requested)} asked for{rest}.",))
+    if "driver" in kinds:
+        reasons = ("The driver refused what MindSpore takes beside its pool (streams, libraries); no number is printed.",)
+        return Judgement("unknown", "low", ("capacity", "other_process", "workspace_or_comm"), reasons)
     if "kernel" in kinds:
         reasons = ("The pool had no room for what a kernel takes or makes; no number is printed.",)
         return Judgement("capacity", "low", ("unknown", "limit"), reasons)
@@ -233,6 +244,14 @@ def _moving(available: int | None) -> Fix:
 
 
 _WHO = Fix("See who holds the card", "code", "npu-smi info", "Ascend", "In a container, processes of others are listed on the host only.")
+_CARD = Fix("See who holds the card", "code", "nvidia-smi", "MindSpore on GPUs", "")
+_ROOM = Fix(
+    "Leave more of the card outside MindSpore's pool",
+    "code",
+    'mindspore.set_context(max_device_memory="8GB")',
+    'MindSpore; mindspore.runtime.set_memory(max_size="8GB") since 2.5',
+    "The pool gets smaller by as much.",
+)
 _OFFLOAD = Fix(
     "Recompute instead of keeping activations",
     "code",

@@ -31,6 +31,14 @@ def test_whose_call_failed(text, framework):
     assert (message.dialect, message.framework, message.judgement.verdict) == ("cublas_cudnn", framework, "workspace_or_comm")
 
 
+@pytest.mark.parametrize(("before", "remedy"), [("", "cudnn.benchmark"), ("I tensorflow/core/kernels/conv_ops.cc:9] x\n", "GROWTH")])
+def test_miopen_prints_what_it_wanted(before, remedy):
+    text = f"{before}MIOpen Error: /src/hip/handlehip.cpp:70: Memory not available to allocate buffer: 268435456"
+    message = single(text)
+    assert (message.backend, message.fields) == ("hip", {"requested_bytes": 268435456})
+    assert remedy in commands(text)
+
+
 def test_convolutions_need_no_search():
     assert "torch.backends.cudnn.benchmark = False" in commands("RuntimeError: cuDNN error: CUDNN_STATUS_ALLOC_FAILED")
 

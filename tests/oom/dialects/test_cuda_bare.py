@@ -72,6 +72,7 @@ def test_a_check_and_its_exception_are_one():
     raised = "RuntimeError: cuda runtime error (2) : out of memory at /pytorch/THC/THCGeneral.cpp:70"
     assert len(read_text(f'{check}\nTraceback (most recent call last):\n  File "main.py", line 3, in <module>\n{raised}').messages) == 1
     assert single(raised).dialect == "torch_thc_old"
+    assert single(raised.replace("error (2)", "err(2)")).dialect == "torch_thc_old"
 
 
 @pytest.mark.parametrize(

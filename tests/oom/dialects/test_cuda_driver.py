@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 from message_forms import Form, integer, whole_bytes
-from single import single
+from single import commands, single
 
 from memdiag.oom.read import read_text
 
@@ -38,6 +38,7 @@ FORMS = [
         ("[LightGBM] [Fatal] [CUDA] out of memory /x/cuda_tree.cpp 31", "lightgbm", "cuda", "unknown"),
         ("RuntimeError: Triton Error [CUDA]: out of memory", "triton", "cuda", "unknown"),
         ("RuntimeError: Triton Error [HIP]:  Code: 2, Messsage: out of memory", "triton", "hip", "unknown"),
+        ("tensorview/tensor.h 31\ncuda failed with error 2 out of memory. use CUDA_LAUNCH_BLOCKING=1", "cuda", "cuda", "unknown"),
         ("GPUassert: out of memory kernel.cu 31", "cuda", "cuda", "unknown"),
         ("hipErrorOutOfMemory", "cuda", "hip", "unknown"),
         ("terminate: thrust::system_error: parallel_for failed: cudaErrorMemoryAllocation: out of memory", "cuda", "cuda", "unknown"),
@@ -50,6 +51,21 @@ FORMS = [
 def test_whose_words_and_which_call(text, framework, backend, cause):
     message = single(text)
     assert (message.dialect, message.framework, message.backend, message.judgement.verdict) == ("cuda_driver", framework, backend, cause)
+
+
+def test_a_share_of_the_card_that_hami_gives_out():
+    text = "[HAMI-core ERROR (pid:31 thread=140012345678912 allocator.c:53)]: Device 2 OOM 5368709120 / 4294967296"
+    message = single(text)
+    assert (message.framework, message.judgement.verdict) == ("hami", "limit")
+    assert message.fields == {"device_index": 2, "limit_bytes": 4 << 30, "pid": 31}
+    assert message.findings[0].title == "A limit of 4.00 GiB was reached"
+    assert 'nvidia.com/gpumem: "5120"' in commands(text)
+
+
+def test_a_count_of_hami_below_zero_is_its_own_fault():
+    text = f"[4pdvGPU ERROR (pid:31 thread=140012345678912 allocator.c:49)]: Device 0 OOM {(1 << 64) - 4096} / 4294967296"
+    (reason,) = single(text).judgement.reasons
+    assert "below zero" in reason
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,13 @@ def test_the_data_pipeline_pins_memory_of_the_host():
     assert single("Init] cudaHostAlloc failed, ret[2], out of memory").judgement.verdict == "host"
 
 
+def test_what_the_driver_refuses_beside_the_pool():
+    text = "Cuda error:\nThe cudaStreamCreateWithFlags failed, ret[2], out of memory"
+    message = single(text)
+    assert (message.dialect, message.backend, message.judgement.verdict) == ("mindspore_misc", "cuda", "unknown")
+    assert "max_device_memory" in commands(text)
+
+
 def test_what_the_pool_lost_in_pieces_is_told():
     message = single(
         "Out of Memory!!! Request memory size: 2147483648B, Memory Statistic:\nDevice HBM memory size: 65536M\n"

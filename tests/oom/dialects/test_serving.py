@@ -23,6 +23,20 @@ def test_whose_engine(text, framework):
     assert (message.dialect, message.framework, message.judgement.verdict) == ("serving", framework, "capacity")
 
 
+def test_the_workspace_of_flashinfer_is_a_limit_that_grows_with_what_was_asked():
+    head = "RuntimeError: Error in function 'aligned_alloc' at flashinfer/allocator.h:49: Buffer overflow when allocating memory for "
+    text = f"{head}batch_prefill_tmp_v with size 805306368 and alignment 16, but only 402653184 bytes available in AlignedAllocator."
+    message = single(text)
+    assert (message.framework, message.judgement.verdict) == ("flashinfer", "limit")
+    assert message.fields == {"requested_bytes": 805306368, "free_bytes": 402653184}
+    assert f"WORKSPACE_BUFFER_SIZE={2 * 805306368}" in commands(text)
+
+
+def test_flashinfer_before_it_printed_sizes():
+    message = single("RuntimeError: Out of workspace memory in AlignedAlloactor")
+    assert (message.framework, message.fields) == ("flashinfer", {})
+
+
 def test_the_trial_at_the_start_of_mindie():
     text = (
         "[llm] [ERROR] [logging.py-348] : Warmup failed, because of model inference out of memory when `maxInputTokenLen` set to 4096. "

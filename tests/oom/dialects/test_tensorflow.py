@@ -107,6 +107,15 @@ def test_a_context_that_does_not_fit_is_somebody_elses_card():
     assert message.fields == {"device_index": 2, "total_bytes": 8366784512}
 
 
+@pytest.mark.parametrize(("device", "backend"), [("DML", "directml"), ("XPU", "xpu"), ("GPU", "cuda")])
+def test_devices_that_are_plugged_in(device, backend):
+    text = (
+        f"Resource exhausted: OOM when allocating tensor with shape[8,64] and type float on /job:localhost/device:{device}:1 by allocator A"
+    )
+    message = single(text)
+    assert (message.backend, message.fields["device_index"]) == (backend, 1)
+
+
 def test_shapes_of_the_first_releases_are_read():
     message = single("OOM when allocating tensor with shapedim { size: 64 } dim { size: 256 }")
     assert message.fields["shape"] == [64, 256]

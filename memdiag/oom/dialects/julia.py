@@ -1,0 +1,92 @@
+"""CUDA.jl, Julia's arrays on GPUs: the request, how full the card is, and how full its pool.
+
+The pool is the driver's stream-ordered one since CUDA.jl 3.0 ("usage … (… reserved)"); before, one of its own ("allocated", "cached"),
+which may be capped by JULIA_CUDA_MEMORY_LIMIT.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from memdiag.findings import Fix
+from memdiag.oom.dialects.parts import number, shown
+from memdiag.oom.model import Cause, Fields, Found, Judgement
+from memdiag.oom.squeezed import Squeezed, pattern, take
+from memdiag.units import GIB
+
+FORMATS = ("julia",)
+ANCHORS = ("outofgpumemorytrying",)
+EXAMPLES = (
+    (
+        "julia",
+        (
+            "ERROR: Out of GPU memory trying to allocate 4.000 GiB\nEffective GPU memory usage: 90.00% (9.000 GiB/10.000 GiB)\n"
+            "Memory pool usage: 7.250 GiB (7.500 GiB reserved)"
+        ),
+    ),
+)
+
+_MESSAGE = pattern(
+    r"Out of GPU memory trying to allocate {requested:size}"
+    r" (?: Effective GPU memory usage : [\d.]{1,8} % \( {used:size} / {total:size} \) )?"
+    r" (?: (?:CUDA|CuArrays) allocator usage : {held:size} (?: \( capped at {limit:size} \) )? )?"
+    r" (?: (?:Memory pool|\w{0,20} Pool|binned|split|simple|dummy) usage : {pool:size} \( (?: {reserved:size} reserved"
+    r" | {allocated:size} allocated , {cached:size} cached ) \) )?"
+)
+
+_RECLAIM = Fix(
+    "Let go of arrays that are not needed, and collect them at once", "code", "x = nothing; GC.gc(true); CUDA.reclaim()", "CUDA.jl",
+    "CUDA.unsafe_free!(x) frees one array without waiting for the collector",
+)  # fmt: skip
+_SMALLER = Fix("Work in pieces, in place and in a narrower type", "code", "x .= f.(x)  # Float32 instead of Float64", "CUDA.jl", "")
+_WHO = Fix("See who else holds memory on the card", "flag", "nvidia-smi", "before the program starts", "")
+_LIMIT = Fix(
+    "Raise the limit of the pool", "env", "export JULIA_CUDA_HARD_MEMORY_LIMIT=95%", "CUDA.jl; before 4.0: JULIA_CUDA_MEMORY_LIMIT",
+    "other programs on the card lose what it protected",
+)  # fmt: skip
+_NEARLY = 0.98  # of a limit: pieces that the pool takes are rounded up
+
+
+def find(text: Squeezed) -> Iterator[Found]:
+    """Yields the messages in ``text``."""
+    for match in _MESSAGE.finditer(text.text):
+        given = take(match)
+        used, total, pool = (number(given, f"{name}_bytes") for name in ("used", "total", "pool"))
+        fields: Fields = {name: value for name, value in given.items() if name not in {"used_bytes", "held_bytes", "pool_bytes"}}
+        if pool is not None and "reserved_bytes" in fields:
+            fields["allocated_bytes"] = pool
+        elif "held_bytes" in given:
+            fields["reserved_bytes"] = given["held_bytes"]
+        if used is not None and total is not None:
+            fields["free_bytes"] = max(total - used, 0)
+        judgement, fixes = _judge(fields)
+        yield Found(match.start(), match.end(), "julia", "julia", "cuda", fields, judgement, fixes)
+
+
+def _judge(fields: Fields) -> tuple[Judgement, tuple[Fix, ...]]:
+    requested, total, free, limit, allocated, reserved, cached = (
+        number(fields, f"{name}_bytes") for name in ("requested", "total", "free", "limit", "allocated", "reserved", "cached")
+    )
+    if requested is None or total is None or free is None:
+        return Judgement("unknown", "low", ("capacity", "other_process"), (f"{shown(requested)} asked for; no more is printed.",)), (
+            _RECLAIM,
+        )
+    sums = f"{shown(free)} of {shown(total)} is free, {shown(requested)} was asked for"
+    if limit is not None and (reserved or 0) + requested > _NEARLY * limit:
+        over = (reserved or 0) + requested > limit
+        why = f"{shown(reserved)} held + {shown(requested)} asked for is {'more than' if over else 'close to'} the limit of {shown(limit)}"
+        rounded = () if over else ("The pool takes more of the driver at once than what was asked for.",)
+        return Judgement("limit", "high" if over else "medium", ("capacity",), (f"{why}.", *rounded)), (_LIMIT, _RECLAIM, _SMALLER)
+    outside = total - free - reserved if reserved is not None else 0
+    if reserved is not None and outside - GIB >= requested - free and outside > max(GIB, total // 10):
+        why = f"{sums}; {shown(outside)} is held outside this pool."
+        return Judgement("other_process", "medium", ("capacity",), (why,)), (_WHO, _RECLAIM, _SMALLER)
+    if free >= requested:
+        refused = (f"{sums}, and still the driver refused.", "It may keep memory for itself, or lack one piece of that size.")
+        return Judgement("unknown", "low", ("fragmentation", "limit"), refused), (_RECLAIM, _SMALLER, _WHO)
+    unused = cached if cached is not None else (reserved or 0) - (allocated or 0)
+    if free + unused >= requested:
+        why = f"{sums}; {shown(unused)} more lies unused in the pool, but not in one piece."
+        return Judgement("fragmentation", "medium", ("capacity",), (why,)), (_RECLAIM, _SMALLER)
+    others: tuple[Cause, ...] = ("other_process",) if reserved is None else ()
+    return Judgement("capacity", "medium" if others else "high", others, (f"{sums}.",)), (_SMALLER, _RECLAIM, _WHO)
