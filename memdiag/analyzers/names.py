@@ -25,7 +25,7 @@ NUM_NAMES = 3
 CATEGORY_WORDS = {
     "parameter": "parameters",
     "gradient": "gradients",
-    "optimizer_state": "optimizer state",
+    "optimizer_state": "optimizer states",
     "activation": "activations",
     "input": "input batches",
     "temporary": "temporary tensors",
