@@ -39,7 +39,8 @@ def wait_for_room(
     num, num_events = len(begin), len(seconds) - 1
     due = latest_return(seconds, end, back, by_end)[1]
     rank = np.empty(num, np.int64)
-    rank[by_end] = np.arange(num)
+    for place in range(num):
+        rank[by_end[place]] = place
     later, hold = seconds.copy(), np.zeros(num, np.int64)
     out_end, there, returned = np.empty(num, np.float64), np.zeros(num, np.int64), np.zeros(num_events + 1, np.int64)
     s = np.zeros(NUM_STATE, np.int64)
@@ -71,7 +72,7 @@ def wait_for_room(
         is_over = enough < excess[at]
         _let_go(s, excess[at], until, by_end, there, hold)
         until = at + 1
-    hold[by_end[s[DUE] : s[CUT]]] = until
+    _let_go(s, 0, until, by_end, there, hold)
     return later, hold, stalled
 
 
