@@ -24,6 +24,7 @@ SOURCES: dict[str, str] = {
 ANALYZERS: dict[str, str] = {
     "quality": "memdiag.analyzers.quality",
     "peak": "memdiag.analyzers.peak",
+    "kept-passes": "memdiag.analyzers.kept_passes",
     "fragmentation": "memdiag.analyzers.fragmentation",
     "lifetimes": "memdiag.analyzers.lifetimes",
     "lifetime-pools": "memdiag.analyzers.lifetime_pools",
@@ -36,6 +37,8 @@ ANALYZERS: dict[str, str] = {
     "intermediates": "memdiag.analyzers.intermediates",
     "buckets": "memdiag.analyzers.buckets",
     "leftovers": "memdiag.analyzers.leftovers",
+    "loaded-twice": "memdiag.analyzers.loaded_twice",
+    "regrown": "memdiag.analyzers.regrown",
     "settings": "memdiag.analyzers.settings",
 }
 

@@ -1,0 +1,193 @@
+"""Forward passes whose activations stay although no backward uses them: evaluation without ``no_grad``, losses kept with their graph.
+
+A forward pass keeps what its backward needs. As a rule one pass is there at a time, or a fixed number of them (a pipeline, several
+losses of one backward). More than any backward before found, and none of it freed by a backward, is a graph that a variable holds: an
+output, a loss or a prediction that was put into a list.
+
+Only where the recorder marked the passes: from stacks alone, one pass cannot be told from two. A pass counts if a good part of what it
+made is still there, made at the same places as in the largest: outputs that are collected under ``no_grad`` are a small part of theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import takewhile
+
+import numpy as np
+
+from memdiag.analyzers.context import Context, DeviceView
+from memdiag.analyzers.places import moment_name
+from memdiag.analyzers.sites import when_fullest
+from memdiag.findings import Evidence, Finding, Fix
+from memdiag.trace.model import DeviceTrace, Trace
+from memdiag.trace.schema import ALLOC, CATEGORIES, OOM, PHASES
+from memdiag.trace.stacks import Frame
+from memdiag.trace.table import Array
+from memdiag.units import MIB, format_bytes
+
+CODES: dict[str, str] = {"MD106": "forward passes are kept that no backward uses"}
+
+FEWEST = 3  # passes, the running one not counted
+SHARE = 0.1  # of live bytes
+FLOOR = 64 * MIB
+KEPT = 0.3  # of the bytes that a pass made: it kept its graph
+ALIKE = 0.5  # of its bytes are of places that the largest pass has too
+FEWEST_PLACES = 3  # that a graph comes from
+USED = 0.2  # of the bytes are freed by a backward: it was to come
+
+_FORWARD, _BACKWARD, _OUTSIDE = (PHASES.index(name) for name in ("forward", "backward", "outside"))
+_BY_DESIGN = [CATEGORIES.index(name) for name in ("parameter", "gradient", "optimizer_state", "workspace", "input")]
+
+
+@dataclass(frozen=True)
+class Passes:
+    """Forward passes that are kept at a moment, but for the one that runs then.
+
+    Attributes:
+        number: How many.
+        rows: Their tensors.
+        usual: The most that were there when a backward before began.
+        steps: The steps they were made in.
+    """
+
+    number: int
+    rows: Array
+    usual: int
+    steps: Array
+
+
+def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
+    """Yields finding MD106 of every device."""
+    if trace.bases.get("phase") != "marks":
+        return
+    for view in context.views(trace):
+        fullest = when_fullest(view, context)
+        if fullest.at >= 0 and (found := find_passes(fullest)) is not None:
+            yield _finding(fullest, found)
+
+
+def find_passes(view: DeviceView) -> Passes | None:
+    """Returns the forward passes that are kept without use at the moment of a view; None: there are none."""
+    device, tensors = view.device, view.device.tensors
+    visit = _visits(device)
+    made = (tensors.alloc_at >= 0) & ~np.isin(tensors.category, _BY_DESIGN)
+    of_tensor = np.where(made, _passes(device, visit)[np.maximum(tensors.alloc_at, 0)], -1)
+    now = _kept_at(view, visit, of_tensor, view.at)
+    now = now[now != _passes(device, visit)[view.at]]
+    if len(now) < FEWEST:
+        return None
+    rows = device.live(view.at)
+    rows = rows[np.isin(of_tensor[rows], now)]
+    size = tensors.block_bytes[rows]
+    if size.sum() < max(SHARE * tensors.block_bytes[device.live(view.at)].sum(), FLOOR):
+        return None
+    freed = tensors.free_requested_at[rows] < device.num_events
+    if size[freed & (tensors.phase_free[rows] == _BACKWARD)].sum() > USED * size.sum():
+        return None
+    phase = device.events.phase[: view.at + 1]
+    begins = np.flatnonzero((phase[1:] == _BACKWARD) & (phase[:-1] != _BACKWARD))
+    usual = max((len(_kept_at(view, visit, of_tensor, at)) for at in begins[begins < tensors.alloc_at[rows].min()].tolist()), default=0)
+    if len(now) <= usual:
+        return None
+    return Passes(len(now), rows, usual, np.unique(tensors.step_alloc[rows]))
+
+
+def _visits(device: DeviceTrace) -> Array:
+    """Returns the number of the stretch of one phase that every event lies in."""
+    phase = device.events.phase
+    return np.cumsum(np.concatenate(([False], phase[1:] != phase[:-1])))
+
+
+def _passes(device: DeviceTrace, visit: Array) -> Array:
+    """Returns, per event, the visit of the forward pass it belongs to; -1: none. What follows outside of the model is its loss."""
+    starts = np.flatnonzero(np.concatenate(([True], visit[1:] != visit[:-1])))
+    phase = device.events.phase[starts]
+    number = np.arange(len(starts))
+    follows = (phase == _OUTSIDE) & (np.concatenate(([-1], phase[:-1])) == _FORWARD)
+    own: Array = np.where(phase == _FORWARD, number, np.where(follows, number - 1, -1))[visit]
+    return own
+
+
+def _kept_at(view: DeviceView, visit: Array, of_tensor: Array, at: int) -> Array:
+    """Returns the forward passes (numbers of visits) that have most of their graph at event ``at``."""
+    device, tensors = view.device, view.device.tensors
+    rows = device.live(at)
+    rows = rows[of_tensor[rows] >= 0]
+    if not len(rows):
+        return np.empty(0, np.int64)
+    number = int(visit[-1]) + 1
+    there = np.bincount(of_tensor[rows], weights=tensors.block_bytes[rows], minlength=number)
+    events = device.events
+    passes = _passes(device, visit)
+    allocs = (events.action == ALLOC) & (passes >= 0)
+    allocs[at + 1 :] = False
+    asked = np.bincount(passes[allocs], weights=events.size[allocs], minlength=number)
+    largest = rows[of_tensor[rows] == int(np.argmax(there))]
+    stacks, which = np.unique(tensors.stack[rows], return_inverse=True)
+    numbers: dict[str, int] = {}  # a model is called from several lines
+    place = np.array([numbers.setdefault(view.label(stack), len(numbers)) for stack in stacks.tolist()], np.int64)[which]
+    keys = place * (len(view.trace.strings) + 1) + tensors.name[rows]
+    places = np.unique(keys[np.isin(rows, largest)])
+    if len(np.unique(tensors.stack[largest])) < FEWEST_PLACES:
+        return np.empty(0, np.int64)
+    alike = np.isin(keys, places)
+    same = np.bincount(of_tensor[rows[alike]], weights=tensors.block_bytes[rows[alike]], minlength=number)
+    return np.flatnonzero((there > 0) & (there >= KEPT * asked) & (same >= ALIKE * there) & (there >= ALIKE / 2 * there.max()))
+
+
+def _caller(view: DeviceView, rows: Array) -> str:
+    """Returns the innermost line of the user's that all of some tensors were made under; "" where there is none."""
+    stacks = view.trace.stacks
+    outermost_first = (stacks[number][::-1] for number in np.unique(view.device.tensors.stack[rows]).tolist())
+    common: list[Frame] | None = None
+    for frames in outermost_first:
+        if not frames:
+            continue
+        both = zip(frames if common is None else common, frames, strict=False)
+        common = [one for one, _ in takewhile(lambda pair: pair[0] == pair[1], both)]
+    mine = [frame for frame in common or [] if frame.is_user]
+    return f"{mine[-1].filename.rsplit('/', 1)[-1]}:{mine[-1].line} {mine[-1].name}" if mine else ""
+
+
+def _finding(view: DeviceView, found: Passes) -> Finding:
+    device, tensors = view.device, view.device.tensors
+    held = int(tensors.block_bytes[found.rows].sum())
+    total = int(tensors.block_bytes[device.live(view.at)].sum())
+    ran_out = bool((device.events.action == OOM).any())
+    caller = _caller(view, found.rows)
+    by = f" made at {caller}" if caller else ""
+    return Finding(
+        "MD106",
+        f"{found.number} forward passes{by} are kept and no backward uses them: {format_bytes(held)}, {held / total:.0%} of what is live",
+        "critical" if ran_out else "warning",
+        device.device,
+        tuple(_evidence(view, found, held, total)),
+        (
+            Fix(
+                "Where no backward follows (validation, inference), build no graph",
+                "code",
+                "with torch.no_grad():",
+                "every backend; model.eval() does not do it",
+                "not where one backward is still to come for all of these passes",
+            ),
+            Fix(
+                "Keep losses, outputs and predictions without their graph",
+                "code",
+                "losses.append(loss.detach())  # not: losses.append(loss)",
+                "lists, dicts, running sums",
+                "on the host (.item(), .cpu()) where they are large or many",
+            ),
+        ),
+        weight_bytes=held,
+    )
+
+
+def _evidence(view: DeviceView, found: Passes, held: int, total: int) -> Iterator[Evidence]:
+    yield Evidence("kept by earlier forward passes", held, "bytes", moment_name(view.device, view.at))
+    if caller := _caller(view, found.rows):
+        yield Evidence("all of it made under one call", held, "bytes", caller)
+    yield Evidence("live without them", total - held, "bytes")
+    steps = f"steps {found.steps[0]} to {found.steps[-1]}" if len(found.steps) > 1 else f"step {found.steps[0]}"
+    yield Evidence("kept, one of each pass", found.number, "graphs", steps)
+    yield Evidence("there when a backward began before, at most", found.usual, "graphs")

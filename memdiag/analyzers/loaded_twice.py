@@ -1,0 +1,102 @@
+"""A checkpoint that was loaded to the device stays there beside the model it was copied into.
+
+``torch.load(path, map_location="cuda")`` makes every tensor of the file on the device, and ``load_state_dict`` copies them into the
+model's own. While a variable holds the checkpoint there are two of each. Told by the stack: made within a loader, and as many others of
+the very same sizes made elsewhere. Where the model took the loaded tensors over (``assign=True``), there are none of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from memdiag.analyzers.context import Context, DeviceView
+from memdiag.analyzers.names import place_of
+from memdiag.analyzers.places import moment_name
+from memdiag.analyzers.sites import by_place, when_fullest
+from memdiag.findings import Evidence, Finding, Fix
+from memdiag.trace.model import Trace
+from memdiag.trace.schema import CATEGORIES, LIFETIMES, OOM
+from memdiag.trace.table import Array
+from memdiag.units import MIB, format_bytes
+
+CODES: dict[str, str] = {"MD127": "a loaded checkpoint stays on the device beside the model"}
+
+SHARE = 0.05  # of live bytes
+FLOOR = 64 * MIB
+SMALLEST = MIB  # of a tensor: small ones are alike by chance
+FEWEST = 2  # sizes that occur in both
+NUM_PLACES = 3
+
+_LOADERS = ("torch/serialization.py", "safetensors/torch.py")
+_PASSING = [LIFETIMES.index(name) for name in ("temporary", "within_phase", "within_step", "forward_to_backward")]
+_NOT_A_MODEL = [CATEGORIES.index(name) for name in ("gradient", "activation", "input", "temporary", "collective", "workspace")]
+
+
+def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
+    """Yields finding MD127 of every device."""
+    frames = trace.stacks.frames
+    loading = np.array([frame.filename.replace("\\", "/").endswith(_LOADERS) for frame in frames], bool)
+    if not loading.any():
+        return
+    loaders = np.append(trace.stacks.with_frame(loading), False)
+    for view in context.views(trace):
+        yield from _twice(when_fullest(view, context), loaders)
+
+
+def find_copies(view: DeviceView, loaders: Array) -> Array:
+    """Returns the live tensors that a loader made and that there are others like, one of these for each; ``loaders``: by stack."""
+    tensors, rows = view.device.tensors, view.live
+    rows = rows[tensors.requested_bytes[rows] >= SMALLEST]
+    loaded = loaders[tensors.stack[rows]]
+    kept = ~np.isin(tensors.lifetime[rows], _PASSING) & ~np.isin(tensors.category[rows], _NOT_A_MODEL)
+    mine, others = rows[loaded], rows[~loaded & kept]
+    sizes, which = np.unique(tensors.requested_bytes[mine], return_inverse=True)
+    have = np.array([np.count_nonzero(tensors.requested_bytes[others] == size) for size in sizes.tolist()], np.int64)
+    order = np.argsort(which, kind="stable")
+    first = np.searchsorted(which[order], np.arange(len(sizes)))
+    rank = np.empty(len(mine), np.int64)
+    rank[order] = np.arange(len(mine)) - first[which[order]]
+    copies: Array = mine[rank < have[which]] if np.count_nonzero(have) >= FEWEST else mine[:0]
+    return copies
+
+
+def _twice(view: DeviceView, loaders: Array) -> Iterator[Finding]:
+    """MD127."""
+    device, tensors = view.device, view.device.tensors
+    rows = find_copies(view, loaders)
+    held, total = int(tensors.block_bytes[rows].sum()), int(tensors.block_bytes[view.live].sum())
+    if held < max(SHARE * total, FLOOR):
+        return
+    places = by_place(view, rows)
+    yield Finding(
+        "MD127",
+        f"A checkpoint loaded at {places[0].label} lies beside the model it was copied into: {format_bytes(held)}, "
+        f"{held / total:.0%} of what is live",
+        "critical" if (device.events.action == OOM).any() else "warning",
+        device.device,
+        (
+            Evidence("loaded, and there once more", held, "bytes", moment_name(device, view.at)),
+            Evidence("how many", len(rows), "tensors"),
+            Evidence("live without them", total - held, "bytes"),
+            *(Evidence("loaded at", place.bytes, "bytes", place_of(view, place.rows, place.label)) for place in places[:NUM_PLACES]),
+        ),
+        (
+            Fix(
+                "Load to the host, and let the checkpoint go once the model has it",
+                "code",
+                'state = torch.load(path, map_location="cpu", mmap=True); model.load_state_dict(state); del state',
+                "every backend; safetensors: load_file(path) without a device",
+                "the host needs room for it, unless the file is mapped (mmap=True)",
+            ),
+            Fix(
+                "Or let the model take the loaded tensors over instead of copying them",
+                "code",
+                "model.load_state_dict(state, assign=True)",
+                "torch >= 2.1; a model made under torch.device('meta') needs no memory before",
+                "before the optimizer is made: it would keep the old parameters",
+            ),
+        ),
+        weight_bytes=held,
+    )

@@ -1,0 +1,145 @@
+"""Tensors that grow by being made anew, a little larger each time: caches of keys and values, results joined by ``torch.cat``.
+
+``cache = torch.cat([cache, new])`` needs the old and the new one at once, copies all of it, and leaves a free block into which the
+next one does not fit: the cached blocks are all a little too small. It is told by its trace: at one place a larger tensor is made, and
+the one before it is freed right after, again and again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from memdiag.analyzers.context import Context, DeviceView
+from memdiag.analyzers.places import moment_name
+from memdiag.analyzers.sites import label_of
+from memdiag.findings import Evidence, Finding, Fix
+from memdiag.trace import schema
+from memdiag.trace.layout import SMALL_LIMIT
+from memdiag.trace.model import Trace
+from memdiag.trace.table import Array
+from memdiag.units import MIB, format_bytes, plural
+
+CODES: dict[str, str] = {"MD128": "tensors grow by being made anew, a little larger each time"}
+
+MOST_AT_ONCE = 0.5  # of the old size: it is a little that is added
+LEAST_LINKS = 6  # times that one tensor was made anew
+LOOKS = 4  # frees after it is made among which that of the one before must be
+SHARE = 0.1  # of the reserved peak: held by such tensors
+WARNING_SHARE = 0.1  # of the reserved peak was never in use
+FLOOR = 32 * MIB
+NUM_PLACES = 3
+
+
+@dataclass(frozen=True)
+class Regrown:
+    """Tensors of one place that were made anew again and again.
+
+    Attributes:
+        stack: Where.
+        rows: All of them, the smallest of each chain left out.
+        num_chains: How many tensors grow so.
+        links: How often one of them was made anew, at most.
+    """
+
+    stack: int
+    rows: Array
+    num_chains: int
+    links: int
+
+
+def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
+    """Yields finding MD128 of every device."""
+    for view in context.views(trace):
+        if view.device.num_events and len(trace.stacks):
+            yield from _regrown(view)
+
+
+def find_regrown(view: DeviceView) -> list[Regrown]:
+    """Returns the places whose tensors grow by being made anew, those that made most bytes first."""
+    tensors, device = view.device.tensors, view.device
+    before = _replaced(view)
+    depth = np.zeros(len(before), np.int64)
+    for row in np.flatnonzero(before >= 0).tolist():  # in order of birth: the one before has its depth
+        depth[row] = depth[before[row]] + 1
+    last = np.ones(len(before), bool)
+    last[before[before >= 0]] = False
+    ends = np.flatnonzero(last & (depth >= LEAST_LINKS))
+    found = []
+    for stack in np.unique(tensors.stack[ends]).tolist():
+        mine = np.flatnonzero((tensors.stack == stack) & (depth > 0))
+        here = ends[tensors.stack[ends] == stack]
+        found.append(Regrown(stack, mine, len(here), int(depth[here].max())))
+    return sorted(found, key=lambda one: (-int(device.tensors.block_bytes[one.rows].sum()), one.stack))
+
+
+def _replaced(view: DeviceView) -> Array:
+    """Returns, per tensor, the smaller one of the same place that was freed right after it was made; -1: none."""
+    device, tensors = view.device, view.device.tensors
+    frees = np.flatnonzero((device.events.action == schema.FREE_REQUESTED) & (device.events.tensor >= 0))
+    freed = device.events.tensor[frees]
+    rows = np.flatnonzero((tensors.alloc_at >= 0) & (tensors.stack >= 0) & (tensors.requested_bytes > SMALL_LIMIT))
+    before = np.full(len(tensors.stack), -1, np.int64)
+    at = np.searchsorted(frees, tensors.alloc_at[rows])
+    for look in range(LOOKS):
+        number = at + look
+        open_ = (number < len(frees)) & (before[rows] < 0)
+        mine, old = rows[open_], freed[number[open_]]
+        size, new = tensors.requested_bytes[old], tensors.requested_bytes[mine]
+        fits = (tensors.stack[old] == tensors.stack[mine]) & (tensors.alloc_at[old] < tensors.alloc_at[mine]) & (size < new)
+        fits &= new - size <= MOST_AT_ONCE * size
+        before[mine[fits]] = old[fits]
+    return before
+
+
+def _regrown(view: DeviceView) -> Iterator[Finding]:
+    """MD128."""
+    device, tensors = view.device, view.device.tensors
+    found = find_regrown(view)
+    if not found:
+        return
+    rows = np.concatenate([one.rows for one in found])
+    moments = {view.at, device.peak("allocated"), device.peak("reserved")} - {-1}
+    held, at = max((int(tensors.block_bytes[np.intersect1d(rows, device.live(at))].sum()), at) for at in moments)
+    reserved = max(int(device.usage.reserved.max()), int(device.usage.allocated.max()))
+    if held < max(SHARE * reserved, FLOOR):
+        return
+    idle = reserved - int(device.usage.active.max())
+    ran_out = bool((device.events.action == schema.OOM).any())
+    largest = int(tensors.requested_bytes[rows].max())
+    times = plural(max(one.links for one in found), "time")
+    number = plural(sum(one.num_chains for one in found), "tensor")
+    yield Finding(
+        "MD128",
+        f"{number} grow by being made anew at {label_of(view, found[0].stack)}, up to {times} each, to at most {format_bytes(largest)}",
+        "critical" if ran_out else "warning" if idle >= WARNING_SHARE * reserved else "info",
+        device.device,
+        (
+            Evidence("held by them", held, "bytes", moment_name(device, at)),
+            Evidence("made in all, each time with what it held before", int(tensors.block_bytes[rows].sum()), "bytes"),
+            Evidence("reserved peak - active peak", idle, "bytes"),
+            *(
+                Evidence("made anew at", int(tensors.block_bytes[one.rows].sum()), "bytes", label_of(view, one.stack))
+                for one in found[:NUM_PLACES]
+            ),
+        ),
+        (
+            Fix(
+                "Make the buffer once, as long as it will become, and write into it",
+                "code",
+                "cache[:, position:position + n] = new  # not: cache = torch.cat([cache, new], dim=1)",
+                'every backend; transformers: generate(…, cache_implementation="static")',
+                "takes the memory of the longest from the start",
+            ),
+            Fix(
+                "Where the length is not known: grow by large pieces, or keep the parts in a list and join them once",
+                "code",
+                "",
+                "every backend",
+                "joining needs twice the bytes for a moment",
+            ),
+        ),
+        weight_bytes=max(held, idle),
+    )

@@ -1,0 +1,88 @@
+"""Forward passes that are kept count where no backward was to use them."""
+
+from __future__ import annotations
+
+import runpy
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from memdiag.analyzers import kept_passes
+from memdiag.analyzers.context import Context
+from memdiag.trace.schema import PHASES
+
+_program = runpy.run_path(str(Path(__file__).parents[1] / "training.py"))
+Training, Frame, MIB = _program["Training"], _program["Frame"], _program["MIB"]
+EVALUATE = Frame("/app/train.py", 55, "evaluate")
+
+
+class Evaluated(Training):
+    """Three steps of training, then passes that are kept."""
+
+    def passes(self, count: int, *, kept: float = 1.0, backward: bool = False) -> None:
+        """``kept``: of each pass; ``backward``: one for all of them."""
+        graphs = []
+        for _ in range(count):
+            self.phase = "forward"
+            graph = [self.alloc(2 * self.size, self._called(layer), "activation") for layer in range(3)]
+            self.phase = "outside"
+            self.passing(512, (EVALUATE, _program["MAIN"]))
+            for addr in graph[round(3 * kept) :]:
+                self.free(addr)
+            graphs += graph[: round(3 * kept)]
+        if backward:
+            self._backward([graphs.pop(), *graphs[:3]], self.size)
+            for addr in graphs[3:]:
+                self.free(addr)
+
+    def _called(self, layer: int) -> tuple:
+        return (*_program["forward"](layer)[:-1], EVALUATE, _program["MAIN"])
+
+
+def found(program, *, marked=True):
+    """``marked``: with the phases as a recorder marks them; from stacks alone, passes that follow each other are one."""
+    trace = program.trace()
+    (device,) = trace.devices
+    if marked:
+        device = replace(device, events=device.events.replace(phase=np.array([PHASES.index(name) for name in program.phases], np.int8)))
+    trace = replace(trace, devices=(device,), bases={**trace.bases, **({"phase": "marks"} if marked else {})})
+    return list(kept_passes.analyze(trace, Context()))
+
+
+def trained(**options):
+    program = Evaluated(size=32 * MIB)
+    program.initialise()
+    for _ in range(3):
+        program.step()
+    program.now += 1
+    program.passes(**options)
+    return program
+
+
+def test_an_evaluation_that_keeps_its_graphs_is_named_with_the_line_that_calls_the_model():
+    program = trained(count=6)
+    (finding,) = found(program)
+    facts = {fact.what: (fact.value, fact.where) for fact in finding.evidence}
+    earlier = 5 * 3 * 2 * program.size  # the sixth is the one that runs
+    assert facts["kept by earlier forward passes"][0] == earlier
+    assert facts["all of it made under one call"] == (earlier, "train.py:55 evaluate")
+    assert facts["kept, one of each pass"][0] == 5
+    assert finding.severity == "warning"
+    assert "no_grad" in finding.fixes[0].change
+
+
+def test_it_is_the_cause_where_memory_ran_out():
+    program = trained(count=6)
+    program.fail(1 << 41)
+    assert [finding.severity for finding in found(program)] == ["critical"]
+
+
+def test_few_passes_outputs_and_passes_of_one_backward_are_no_fault():
+    assert not found(trained(count=3))
+    assert not found(trained(count=6, kept=0.0))
+    assert not found(trained(count=6, backward=True))
+
+
+def test_without_marks_nothing_is_said():
+    assert not found(trained(count=6), marked=False)

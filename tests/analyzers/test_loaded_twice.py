@@ -1,0 +1,49 @@
+"""A checkpoint on the device counts as far as the model has the same once more."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+from memdiag.analyzers import loaded_twice
+from memdiag.analyzers.context import Context
+
+_program = runpy.run_path(str(Path(__file__).parents[1] / "training.py"))
+Training, Frame, MIB = _program["Training"], _program["Frame"], _program["MIB"]
+LOAD = (
+    Frame("/env/lib/python3.11/site-packages/torch/serialization.py", 2147, "load_tensor"),
+    Frame("/app/train.py", 15, "resume"),
+    _program["MAIN"],
+)
+
+
+def found(sizes, *, forget=False):
+    """A model of 32, 64 and 96 MiB that is trained, and what a loader made of these ``sizes`` (MiB)."""
+    program = Training(size=32 * MIB)
+    program.initialise()
+    loaded = [program.alloc(size * MIB, LOAD, "unknown") for size in sizes]
+    if forget:
+        for addr in loaded:
+            program.free(addr)
+    for _ in range(3):
+        program.step(scale=0.25)
+    return list(loaded_twice.analyze(program.trace(), Context()))
+
+
+def test_what_was_loaded_and_is_there_once_more():
+    (finding,) = found([32, 64, 96])
+    facts = {fact.what: (fact.value, fact.where) for fact in finding.evidence}
+    assert facts["loaded, and there once more"][0] == 192 * MIB
+    assert facts["how many"][0] == 3
+    assert facts["loaded at"][1] == "train.py:15 resume"
+    assert 'map_location="cpu"' in finding.fixes[0].change
+
+
+def test_only_as_many_as_there_are_others_alike():
+    (finding,) = found([32, 64, 64, 64, 64, 64, 500])
+    assert finding.evidence[0].value < (32 + 5 * 64) * MIB
+
+
+def test_what_was_freed_or_has_no_like_is_no_copy():
+    assert not found([32, 64, 96], forget=True)
+    assert not found([33, 65, 97])

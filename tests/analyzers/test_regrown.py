@@ -1,0 +1,52 @@
+"""Tensors that are made anew a little larger: only in long rows at one place, and where they are a good part of the memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from memdiag.analyzers import regrown
+from memdiag.analyzers.context import Context
+
+MIB = 1 << 20
+
+
+def findings(trace):
+    return list(regrown.analyze(trace, Context()))
+
+
+def grown(heap, sizes, *, late=False, elsewhere=False, other=0):
+    """A tensor of ``sizes`` MiB, one after the other; the one before goes right after, or (``late``) after five others went."""
+    heap.segment(0, 2100 * MIB, where=["main"])
+    if other:
+        heap.alloc(2000, other * MIB, where=["main"])
+    for k, size in enumerate(sizes):
+        heap.alloc(1000 * (k % 2), size * MIB, where=[f"cat{k}" if elsewhere else "cat", "decode"])
+        for small in range(5 * late):
+            heap.alloc(3000 + small, MIB, where=["decode"])
+            heap.free(3000 + small, MIB, where=["decode"])
+        if k:
+            heap.free(1000 * ((k + 1) % 2), sizes[k - 1] * MIB, where=["cat", "decode"])
+    return heap.trace()
+
+
+def test_a_cache_that_is_joined_with_what_is_new(heap):
+    (finding,) = findings(grown(heap, range(100, 120, 2)))
+    assert "at train.py:1 cat, up to 9 times each" in finding.title
+    assert finding.evidence[0].value == (116 + 118) * MIB  # the old and the new
+    assert finding.evidence[1].value == sum(range(102, 120, 2)) * MIB
+    assert finding.evidence[-1].where == "train.py:1 cat"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "options"),
+    [
+        (range(100, 108, 2), {}),  # too few
+        ([100, 90, 110, 80, 120, 70, 130, 60], {}),  # up and down: batches of changing length
+        (range(120, 100, -2), {}),
+        (range(100, 120, 2), {"late": True}),
+        (range(100, 120, 2), {"elsewhere": True}),
+        (range(4, 24, 2), {"other": 2000}),  # of no weight
+    ],
+)
+def test_what_does_not_grow_so(heap, sizes, options):
+    assert not findings(grown(heap, list(sizes), **options))
