@@ -33,6 +33,7 @@ CODES: dict[str, str] = {
 
 MANY_RETRIES = 3  # from here on a warning: once or twice can be the first step
 MIN_CALLS = 3
+_CAPTURE = ("torch/cuda/graphs.py", "torch_npu/npu/graphs.py")
 REBUILT = 0.25  # of what empty_cache() gave back is taken again: below that it does no harm
 GROWTH = 0.05  # of the reserved peak, in the second half of the trace
 FLOOR = 32 * MIB
@@ -112,6 +113,13 @@ def _has_name(view: DeviceView, name: str) -> Array:
     return stacks.with_frame(np.array([frame.name == name for frame in stacks.frames], bool))
 
 
+def _of_capture(view: DeviceView) -> Array:
+    """Returns, per stack and for none (-1), whether a graph is being captured: ``torch.cuda.graph`` empties the cache by itself."""
+    frames = view.trace.stacks.frames
+    capture = np.array([frame.filename.replace("\\", "/").endswith(_CAPTURE) for frame in frames], bool)
+    return np.append(view.trace.stacks.with_frame(capture), False)
+
+
 def count_retries(view: DeviceView, settings: AllocatorSettings) -> int:
     """Returns how often the allocator flushed its cache and asked the driver again (its own count: num_alloc_retries).
 
@@ -167,7 +175,7 @@ def _calls(view: DeviceView, bursts: Bursts) -> Iterator[Finding]:
     """MD402: only where a good part of what was given back is taken again, so that a call between phases is no problem."""
     device = view.device
     training = device.events.step[bursts.first] >= 0 if (device.events.step >= 0).any() else np.ones(len(bursts.first), bool)
-    mine = np.flatnonzero(bursts.is_call & training)
+    mine = np.flatnonzero(bursts.is_call & training & ~_of_capture(view)[device.events.stack[bursts.last]])
     if len(mine) < MIN_CALLS:
         return
     opened = np.concatenate(([0], np.cumsum(np.where(np.isin(device.events.action, _OPEN), device.events.size, 0))))

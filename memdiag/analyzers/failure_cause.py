@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from memdiag.analyzers.failures import Failure
+from memdiag.analyzers.moments import DUST
 from memdiag.analyzers.places import group_name
 from memdiag.analyzers.sites import by_category, by_place
 from memdiag.oom.ledger import account
@@ -19,8 +20,8 @@ from memdiag.oom.model import Cause, Confidence, Found, Judgement, LedgerEntry, 
 from memdiag.units import format_bytes, plural
 
 # What a perfect arrangement could use, as a part of the device (of what is reserved, where that is unknown). Below the first a better
-# arrangement helps this request and hardly the next; below the second the device is simply full.
-SCARCE, DUST = 0.1, 0.03
+# arrangement helps this request and hardly the next; below DUST the device is simply full.
+SCARCE = 0.1
 HALF = 0.5  # of the device, or of what is reserved: who has it is the cause
 SET_ASIDE = 0.15  # of reserved memory free in private pools: more than any run has
 NUM_PLACES = 3

@@ -62,7 +62,7 @@ def _worth(value: int, reserved: int, share: float = SHARE) -> bool:
 
 
 def _out_of_memory(here: Look) -> Iterator[Finding]:
-    """MD201 where the free bytes would have been enough, MD206 where they would not."""
+    """MD201 where the free bytes would have been enough, MD206 where they would not, or only just."""
     if not here.failed or here.usage["reserved"] < 0 or here.usage["active"] < 0:
         return
     wanted, free, left = here.request_bytes, here.usage["reserved"] - here.usage["active"], here.device_free_bytes
@@ -72,7 +72,7 @@ def _out_of_memory(here: Look) -> Iterator[Finding]:
     evidence += [Evidence(several, failures, "errors")] if failures > 1 else []
     in_all = Evidence("free in the allocator, in all pools and streams", free, "bytes", here.name)
     # In one piece, the free bytes and what the driver had left would have served it.
-    if free + (left if left is not None and left < here.segment_bytes else 0) < wanted:
+    if here.usable_bytes < wanted or (here.is_full and here.device.has_addresses and not here.fit.fits):
         yield _too_little(here, [*evidence, in_all])
     elif here.device.has_addresses and not here.fit.fits:
         outside = f" beside {format_bytes(left)} on the device" if free < wanted else ""
@@ -82,7 +82,7 @@ def _out_of_memory(here: Look) -> Iterator[Finding]:
             "critical",
             here.device.device,
             (*evidence, in_all, *_split_evidence(here), *_outside_evidence(here), *_fit_evidence(here), *_history_evidence(here)),
-            _fixes(here),
+            (*([_SHARE_POOLS] if _set_aside(here) else []), *_fixes(here)),
             weight_bytes=free,
         )
 
@@ -91,15 +91,21 @@ def _too_little(here: Look, evidence: list[Evidence]) -> Finding:
     """MD206."""
     left = here.device_free_bytes
     limited = left is not None and left >= here.segment_bytes
+    fixes = [Fix("Need less at the peak: see what is live there", "code", "", "", "allocator settings cannot make up for it")]
     if limited:
         title = f"Out of memory at a limit: {format_bytes(left)} were free on the device, {format_bytes(here.request_bytes)} asked for"
-        fixes = [
-            Fix("Raise or remove the memory limit of this process (set_per_process_memory_fraction, per_process_memory_fraction)", "code")
-        ]
+        limit = "Raise or remove the memory limit of this process (set_per_process_memory_fraction, per_process_memory_fraction)"
+        fixes.append(Fix(limit, "code"))
     else:
         title = f"Out of memory with too little free for {format_bytes(here.request_bytes)}, in whatever pieces"
+        if here.is_full:
+            left_over = format_bytes(here.usable_bytes)
+            title = f"Out of memory for {format_bytes(here.request_bytes)} with nearly all of it in use: {left_over} left, in pieces"
+            evidence = [*evidence, *_split_evidence(here)]
         others = "If reserved is far below the device's memory, look for another process, or libraries that allocate for themselves"
-        fixes = [Fix(others, "code")]
+        outside = _outside(here)
+        if outside is None or outside >= here.usage["reserved"] * WARN_SHARE:
+            fixes.append(Fix(others, "code"))
     return Finding(
         "MD206",
         title,
@@ -111,19 +117,24 @@ def _too_little(here: Look, evidence: list[Evidence]) -> Finding:
             Evidence("live then (allocated)", here.usage["allocated"], "bytes"),
             Evidence("reserved then", here.usage["reserved"], "bytes"),
         ),
-        (Fix("Need less at the peak: see what is live there", "code", "", "", "allocator settings cannot make up for it"), *fixes),
+        tuple(fixes[::-1] if limited else fixes),
         weight_bytes=here.request_bytes,
     )
 
 
 def _outside_evidence(here: Look) -> Iterator[Evidence]:
     """Memory of the device that the allocator does not hold, where the file says."""
-    left, capacity = here.device_free_bytes, here.device.capacity_bytes
-    if left is not None:
-        yield Evidence("free on the device, outside the allocator", left, "bytes")
-    if left is not None and capacity is not None:
-        others = capacity - left - here.usage["reserved"]
+    if here.device_free_bytes is not None:
+        yield Evidence("free on the device, outside the allocator", here.device_free_bytes, "bytes")
+    others = _outside(here)
+    if others is not None:
         yield Evidence("held outside the allocator: contexts, libraries, other processes", others, "bytes")
+
+
+def _outside(here: Look) -> int | None:
+    """Bytes of the device that neither the allocator holds nor are free; None: the file does not say."""
+    left, capacity = here.device_free_bytes, here.device.capacity_bytes
+    return None if left is None or capacity is None else capacity - left - here.usage["reserved"]
 
 
 def _stranded(here: Look) -> Iterator[Finding]:
@@ -203,9 +214,8 @@ def _foreign(here: Look) -> Iterator[Finding]:
     if not _worth(apart, here.usage["reserved"], FOREIGN_SHARE):
         return
     fixes = []
-    if any(group >= 0 and (groups.pool_major[group] or groups.pool_minor[group]) for group in others):
-        title = "Let CUDA graphs share one pool (torch.cuda.graph(g, pool=…)); drop MemPools that are no longer used"
-        fixes.append(Fix(title, "code", "", "private pools"))
+    if any(_is_private(device, group) for group in others):
+        fixes.append(_SHARE_POOLS)
     if any(group >= 0 and groups.stream[group] != groups.stream[here.group] for group in others):
         fixes.append(
             Fix(
@@ -231,6 +241,30 @@ def _foreign(here: Look) -> Iterator[Finding]:
         tuple(fixes),
         weight_bytes=apart,
     )
+
+
+_SHARE_POOLS = Fix(
+    "Let CUDA graphs share one pool, the largest captured first; drop MemPools that are no longer used",
+    "code",
+    "torch.cuda.graph(graph, pool=first.pool())",
+    "private pools",
+    "graphs of one pool must be replayed in the order of their capture",
+)
+
+
+def _is_private(device: DeviceTrace, group: int) -> bool:
+    return group >= 0 and bool(device.groups.pool_major[group] or device.groups.pool_minor[group])
+
+
+def _set_aside(here: Look) -> bool:
+    """Whether private pools other than the request's have as much free as it asks for."""
+    if not here.device.has_addresses or _is_private(here.device, here.group):
+        return False
+    topology = here.topology
+    group = topology.segments["group"][topology.blocks["segment"]]
+    free = topology.blocks["tensor"] < 0
+    private = np.array([_is_private(here.device, number) for number in range(len(here.device.groups))] or [False])
+    return bool(topology.blocks["size"][free & (group >= 0) & private[group]].sum() >= here.request_bytes)
 
 
 def _is_apart(device: DeviceTrace, group: int, mine: int) -> bool:

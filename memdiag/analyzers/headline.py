@@ -69,7 +69,12 @@ def _out_of_memory(here: Look) -> str:
     on_device = "" if here.device_free_bytes is None else f" and {format_bytes(here.device_free_bytes)} on the device"
     # What the device has left beyond a whole segment was out of bounds: a limit on this process.
     left = here.device_free_bytes or 0
-    if free + (left if left < here.segment_bytes else 0) < here.request_bytes:
+    if left >= here.segment_bytes and free < here.request_bytes:
+        return (
+            f"{ran_out} at a limit on this process: {asked} was asked for with {format_bytes(usage['reserved'])} reserved, while "
+            f"{format_bytes(left)} was free on the device."
+        )
+    if here.usable_bytes < here.request_bytes:
         return (
             f"{ran_out}: {asked} was asked for with {format_bytes(usage['allocated'])} allocated; only {format_bytes(free)} was free in "
             f"this process{on_device}. Memory itself was short, not its arrangement."
@@ -79,6 +84,11 @@ def _out_of_memory(here: Look) -> str:
     if here.fit.fits:
         return f"{ran_out}: {asked} was asked for although a free piece of {format_bytes(here.fit.largest_free_bytes)} was there."
     pieces = f"in pieces of at most {format_bytes(here.fit.largest_free_bytes)}"
+    if here.is_full:
+        return (
+            f"{ran_out}: {asked} was asked for with {format_bytes(usage['allocated'])} allocated; nearly all of the memory is in use: "
+            f"{format_bytes(free)} was free in this process{on_device}, {pieces}."
+        )
     elsewhere = free - here.fit.free_bytes
     if elsewhere > here.fit.free_bytes:
         pieces += f", or of another pool or stream ({format_bytes(elsewhere)})"

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from memdiag.analyzers.failure_cause import cause, ledger
 from memdiag.analyzers.failures import Comparison, Failure, best_match, every_failure, failures, is_near, nearest, numbers
 from memdiag.analyzers.report import build_report
@@ -19,15 +21,22 @@ from memdiag.oom.ledger import account
 from memdiag.oom.model import Cause, Found, Judgement, Message, OomReport
 from memdiag.oom.verdict import judge
 from memdiag.trace.model import Trace
+from memdiag.trace.schema import CATEGORIES, PHASES
 from memdiag.units import format_bytes, format_count, plural
 
 MOST_LOOKED_AT = 4  # moments that all analyzers run on: each takes as long as `memdiag analyze`
 
+# Something is kept that need not be: whatever else is wrong, this comes first.
+_KEPT = ("MD106", "MD127", "MD128")
 # Findings that bear on a cause; others are about the rest of the trace.
-_ARRANGEMENT = frozenset({"MD113", "MD201", "MD202", "MD203", "MD204", "MD207", "MD301", "MD403"})
-_AMOUNT = frozenset({"MD101", "MD102", "MD103", "MD104", "MD105", "MD111", "MD112", "MD203", "MD206", "MD301", "MD302"})
+_ARRANGEMENT = frozenset({"MD113", "MD201", "MD202", "MD203", "MD204", "MD207", "MD301", "MD403", *_KEPT})
+_AMOUNT = frozenset({"MD101", "MD102", "MD103", "MD104", "MD105", "MD111", "MD112", "MD203", "MD206", "MD301", "MD302", *_KEPT})
 _OUTSIDE = frozenset({"MD206", "MD301"})
 _RELEVANT: dict[Cause, frozenset[str]] = {"fragmentation": _ARRANGEMENT, "capacity": _AMOUNT, "limit": _AMOUNT | {"MD201"}}
+_SOON = 20  # steps: memory that grows fills within so many what a better arrangement would free
+_LITTLE = 0.1  # of what is live: what the batch decides, where it is not worth making smaller
+_NOT_OF_THE_BATCH = np.array([CATEGORIES.index(name) for name in ("parameter", "gradient", "optimizer_state", "collective", "workspace")])
+_NOT_IN_PASSES = np.array([PHASES.index(name) for name in ("initialisation", "optimizer")])
 _UNCOUNTED = "_workspace"  # in the names of dialects whose memory is not the caching allocator's
 
 
@@ -83,14 +92,17 @@ class _Joiner:
 
     def told(self, message: Message, failure: Failure, note: str) -> Message:
         """Returns a message with cause, ledger and findings of a failure."""
-        judgement = cause(failure, message)
+        special = self._findings(failure)
+        judgement = _despite_growth(cause(failure, message), failure, special)
         if failure.count > 1:
             note = f"{note} The same request failed {plural(failure.count, 'time')}; this is the last."
         judgement = replace(judgement, reasons=(*judgement.reasons, note.strip())) if note else judgement
         kept = message.findings
         if judgement.verdict != message.judgement.verdict:  # advice for another cause
             kept = advise(Found(0, 0, message.dialect, message.framework, message.backend, dict(message.fields)), judgement)
-        special = tuple(finding for finding in self._findings(failure) if finding.code in _RELEVANT.get(judgement.verdict, _OUTSIDE))
+        special = tuple(finding for finding in special if finding.code in _RELEVANT.get(judgement.verdict, _OUTSIDE))
+        special = _told_once(sorted(special, key=lambda finding: not _is_root(finding)))
+        kept = _without_batch(kept, failure)
         if failure.exact:  # it is recorded
             kept = tuple(replace(finding, fixes=tuple(fix for fix in finding.fixes if fix.kind != "record")) for finding in kept)
         return replace(message, judgement=judgement, ledger=ledger(failure, message), findings=_merged(special, kept))
@@ -103,6 +115,54 @@ class _Joiner:
                 return ()
             self.analyzed[key] = build_report(self.trace, at=failure.here.at, device=failure.device.device).findings
         return self.analyzed[key]
+
+
+def _is_root(finding: Finding) -> bool:
+    """Whether a finding is the cause of the others: memory that grows, or is kept, without end."""
+    return finding.code in _KEPT or (finding.code == "MD301" and finding.severity != "info")
+
+
+def _told_once(findings: list[Finding]) -> tuple[Finding, ...]:
+    """Returns findings without those that only say in general what another says in particular."""
+    codes = {finding.code for finding in findings}
+    general = {"MD101"} if "MD106" in codes else set()  # activations; but a graph that is kept for nothing need not be recomputed
+    general |= {"MD113"} & codes if codes & {"MD201", "MD202"} else set()
+    rest = [finding for finding in findings if finding.code not in general]
+    if any(finding.code.startswith("MD1") or finding.code == "MD301" for finding in rest):  # these say what is live, and how to need less
+        rest = [finding for finding in rest if finding.code != "MD206" or len(finding.fixes) > 1]
+    return tuple(rest)
+
+
+def _despite_growth(judgement: Judgement, failure: Failure, findings: tuple[Finding, ...]) -> Judgement:
+    """Returns a judgement that puts growth first: pieces are not the cause where the next few steps would have filled them."""
+    growing = next((finding for finding in findings if finding.code == "MD301" and _is_root(finding)), None)
+    if growing is None:
+        return judgement
+    rate = next((fact.value for fact in growing.evidence if fact.what == "growth" and isinstance(fact.value, int | float)), 0)
+    reasons = (f"{growing.title}: that fills whatever is freed.", *judgement.reasons)
+    soon = rate and failure.free_bytes - failure.request_bytes < _SOON * rate
+    if judgement.verdict != "fragmentation" or not soon:
+        return replace(judgement, reasons=reasons)
+    steps = plural(max(int((failure.free_bytes - failure.request_bytes) / rate), 0) + 1, "step")
+    reasons = (f"{growing.title}: the {format_bytes(failure.free_bytes)} free would have lasted for {steps}.", *judgement.reasons)
+    others = ("fragmentation", *(other for other in judgement.alternatives if other not in {"fragmentation", "capacity"}))
+    return replace(judgement, verdict="capacity", alternatives=others, reasons=reasons)
+
+
+def _without_batch(findings: tuple[Finding, ...], failure: Failure) -> tuple[Finding, ...]:
+    """Returns advice without smaller batches and recomputation, where what these make smaller is next to nothing of what is live."""
+    bases, tensors, rows = failure.view.trace.bases, failure.device.tensors, failure.view.live
+    if "none" in {bases.get("category", "none"), bases.get("phase", "none")} or not failure.exact:
+        return findings
+    kept = np.isin(tensors.category[rows], _NOT_OF_THE_BATCH) | np.isin(tensors.phase_alloc[rows], _NOT_IN_PASSES)
+    size = tensors.block_bytes[rows]
+    asked = 0 if failure.device.events.phase[failure.here.at] in _NOT_IN_PASSES else failure.request_bytes
+    if size[~kept].sum() + asked > _LITTLE * size.sum():
+        return findings
+    return tuple(
+        replace(finding, fixes=tuple(fix for fix in finding.fixes if not re.search("batch|[Rr]ecompute|backward pass", fix.title)))
+        for finding in findings
+    )
 
 
 def join(report: OomReport | None, trace: Trace) -> OomReport:

@@ -25,7 +25,7 @@ from memdiag.analyzers.places import moment_name
 from memdiag.analyzers.sites import by_place, when_fullest
 from memdiag.findings import Evidence, Finding, Fix
 from memdiag.trace.model import Trace
-from memdiag.trace.schema import CATEGORIES, LIFETIMES, PHASES
+from memdiag.trace.schema import CATEGORIES, LIFETIMES, OOM, PHASES
 from memdiag.trace.table import Array
 from memdiag.units import GIB, MIB, format_bytes
 
@@ -131,12 +131,13 @@ def _gradients(view: DeviceView) -> Iterator[Finding]:
     yield Finding(
         "MD112",
         f"{format_bytes(held)} of gradients of the step before stay through the forward, up to the peak",
-        "warning",
+        "critical" if (device.events.action == OOM).any() else "warning",
         device.device,
         (
             Evidence("gradients of the step before", held, "bytes", moment_name(device, view.at)),
             Evidence("how many they are", len(old), "tensors"),
             Evidence("live in all", total, "bytes"),
+            Evidence("live without them", total - held, "bytes"),
             *(Evidence("of it", size, "bytes", name) for name, size, _, _ in largest_names(view, old, NUM_PLACES)),
         ),
         (

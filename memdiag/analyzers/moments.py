@@ -24,6 +24,7 @@ from memdiag.units import MIB
 
 NEAR = 0.95  # of the reserved peak
 OWN_SEGMENT = 10 * MIB  # requests from here on get a segment of their own size
+DUST = 0.03  # of the device (of what is reserved, where that is unknown): with less left, packed without a gap, it is simply full
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,18 @@ class Look:
         if self.request_bytes < OWN_SEGMENT:
             return self.settings.page_bytes(small=False)
         return -(-self.request_bytes // SMALL_SEGMENT) * SMALL_SEGMENT
+
+    @property
+    def usable_bytes(self) -> int:
+        """Bytes that would serve the reference request, were they in one piece: free in the allocator, and on the device if too few."""
+        left = self.device_free_bytes or 0
+        return self.usage["reserved"] - self.usage["active"] + (left if left < self.segment_bytes else 0)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a request failed and, packed without a gap, next to nothing would have been left beside it."""
+        share = DUST * max(self.device.capacity_bytes or self.usage["reserved"], 1)
+        return self.failed and self.request_bytes <= self.usable_bytes < share
 
     @property
     def under_way(self) -> bool:

@@ -36,6 +36,7 @@ FLOOR = 64 * MIB
 NEAR_CAPACITY = 0.9  # of the device: the peak is a problem of its own
 TRIFLE = 0.02  # of live bytes: not worth a word
 NUM_LISTED = 3
+SAME = 0.002  # logits and labels may be shifted by a token of a sequence: 2,047 of 2,048
 
 _STATE = ("parameter", "gradient", "optimizer_state")
 _LOSS = ("cross_entropy", "log_softmax", "nll_loss", "crossentropy")
@@ -150,20 +151,26 @@ def _optimizer_temporaries(view: DeviceView, backend: str | None) -> Iterator[Fi
         return
     live = device.live(at)
     brief = np.isin(tensors.lifetime[live], [schema.LIFETIMES.index(name) for name in ("temporary", "within_phase")])
+    failed_within = _failed_after(device, at, optimizer)
+    if failed_within:  # whether these would have gone at the end of the step, the trace does not show; state would have stayed
+        brief |= (tensors.step_alloc[live] == device.events.step[at]) & ~_is_state(view, live)
     rows = live[brief & (tensors.phase_alloc[live] == optimizer)]
     held, total = int(tensors.block_bytes[rows].sum()), int(tensors.block_bytes[live].sum())
     elsewhere = int(device.usage.allocated[device.events.phase != optimizer].max(initial=device.start["allocated"]))
-    if held < max(LARGE * total, FLOOR) or device.usage.allocated[at] - elsewhere < LARGE / 2 * total:
+    least = LARGE / 2 if failed_within else LARGE  # the step had not come to its own peak
+    if held < max(least * total, FLOOR) or device.usage.allocated[at] - elsewhere < LARGE / 2 * total:
         return  # without them, the peak would be about as high elsewhere
     optimizers = "torch_npu.optim.NpuFusedAdamW(…)" if backend == "npu" else "torch.optim.AdamW(…, fused=True)"
     yield Finding(
         "MD104",
-        f"Temporaries of the optimizer step make the peak: {format_bytes(held)} of {format_bytes(total)}",
-        "warning",
+        f"Temporaries of the optimizer step make the peak: {format_bytes(held)} of {format_bytes(total)}"
+        + (" when memory ran out" if failed_within else ""),
+        "critical" if failed_within else "warning",
         device.device,
         (
             Evidence("temporaries of the optimizer step", held, "bytes", moment_name(device, at)),
             Evidence("allocated then", total, "bytes"),
+            Evidence("without them", total - held, "bytes"),
             Evidence("most allocated outside of optimizer steps", elsewhere, "bytes"),
             *(
                 Evidence("made at", place.bytes, "bytes", place_of(view, place.rows, place.label))
@@ -184,25 +191,51 @@ def _optimizer_temporaries(view: DeviceView, backend: str | None) -> Iterator[Fi
     )
 
 
+def _failed_after(device: DeviceTrace, at: int, phase: int) -> bool:
+    """Whether a request ran out of memory after event ``at``, in the same step, in ``phase``."""
+    events = device.events
+    return bool(((events.action == schema.OOM) & (events.step == events.step[at]) & (events.phase == phase))[at:].any())
+
+
+def _is_state(view: DeviceView, rows: Array) -> Array:
+    """Which tensors ``rows`` are the optimizer's state or the model's, or may be: those of unknown origin too."""
+    tensors, stacks = view.device.tensors, view.trace.stacks
+    kept = np.isin(tensors.category[rows], [schema.CATEGORIES.index(name) for name in _STATE]) | (tensors.stack[rows] < 0)
+    making = np.array(["_init_group" in frame.name or "init_state" in frame.name for frame in stacks.frames], bool)
+    made: Array = kept | np.append(stacks.with_frame(making), False)[tensors.stack[rows]]
+    return made
+
+
 def _loss(view: DeviceView) -> Iterator[Finding]:
-    """MD105."""
+    """MD105: at the peak, or where the loss asked for what was not there."""
     device, tensors, stacks = view.device, view.device.tensors, view.trace.stacks
     named = np.array([any(word in frame.name for word in _LOSS) for frame in stacks.frames], bool)
     if not named.any():
         return
+    of_loss = np.append(stacks.with_frame(named), False)
     at = max((device.peak("allocated"), view.at), key=lambda event: device.usage_at(event)["allocated"])
+    failed = np.flatnonzero((device.events.action == schema.OOM) & of_loss[device.events.stack])
+    wanted = 0
+    if len(failed):
+        at = int(failed[-1])
+        wanted = int(device.events.size[at])
     live = device.live(at)
-    rows = live[np.append(stacks.with_frame(named), False)[tensors.stack[live]]]
+    rows = live[of_loss[tensors.stack[live]]]
+    rows = np.union1d(rows, _inputs_of(view, rows, wanted, live))
     held, total = int(tensors.block_bytes[rows].sum()), int(tensors.block_bytes[live].sum())
-    if held < max(LARGE * total, FLOOR):
+    if held + wanted < max(LARGE * total, FLOOR):
         return
+    peak = "what is live when memory runs out" if wanted else "the peak"
+    site = view.label(int(device.events.stack[at]))
+    more = f", and asked for {format_bytes(wanted)} more" if wanted else ""
     yield Finding(
         "MD105",
-        f"The loss over the whole vocabulary holds {format_bytes(held)}, {held / total:.0%} of the peak",
-        "warning",
+        f"The loss over the whole vocabulary holds {format_bytes(held)}, {held / total:.0%} of {peak}{more}",
+        "critical" if wanted else "warning",
         device.device,
         (
             Evidence("held by the loss and its inputs", held, "bytes", moment_name(device, at)),
+            *([Evidence("asked for by the loss when memory ran out", wanted, "bytes", site)] if wanted else []),
             Evidence("allocated then", total, "bytes"),
             *(
                 Evidence("made at", place.bytes, "bytes", place_of(view, place.rows, place.label))
@@ -221,6 +254,19 @@ def _loss(view: DeviceView) -> Iterator[Finding]:
         ),
         weight_bytes=held,
     )
+
+
+def _inputs_of(view: DeviceView, rows: Array, wanted: int, live: Array) -> Array:
+    """Returns the live tensors with as many numbers as the largest one of the loss, of 4 or 2 bytes each: logits and their copies."""
+    tensors = view.device.tensors
+    largest = max(int(tensors.requested_bytes[rows].max(initial=0)), wanted)
+    if largest < FLOOR:
+        return rows
+    near = [np.abs(tensors.requested_bytes[live] - size) <= SAME * size for size in (2 * largest, largest, largest // 2)]
+    same_pass = (tensors.phase_alloc[live] != schema.PHASES.index("initialisation")) & (tensors.alloc_at[live] >= 0)
+    made = np.isin(tensors.category[live], [schema.CATEGORIES.index(name) for name in ("unknown", "activation", "temporary")])
+    inputs: Array = live[np.logical_or.reduce(near) & same_pass & made]
+    return inputs
 
 
 _ACTIVATION_FIXES = (

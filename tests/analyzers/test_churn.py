@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -6,6 +7,7 @@ from memdiag.analyzers import churn
 from memdiag.analyzers.allocator_settings import AllocatorSettings
 from memdiag.analyzers.context import Context
 from memdiag.sources import load
+from memdiag.trace.stacks import Frame, Stacks
 
 MIB = 1 << 20
 
@@ -116,6 +118,19 @@ def test_calls_of_empty_cache_in_a_loop(heap):
     assert number(found["MD402"], "given back") == 1200 * MIB
     assert number(found["MD402"], "taken again") == 900 * MIB
     assert [evidence.where for evidence in found["MD402"].evidence if evidence.what == "called from"] == ["train.py:1 empty_cache"]
+
+
+def test_a_capture_of_a_graph_empties_the_cache_by_itself(heap):
+    for _ in range(4):
+        heap.segment(0, 100 * MIB, where="f3")
+        heap.alloc(0, 100 * MIB, where="f3")
+        heap.free(0, 100 * MIB)
+        heap.release(0, 100 * MIB, where=("empty_cache", "__enter__", "loop9"))
+    trace = heap.trace()
+    assert "MD402" in findings(trace)
+    frames = [Frame("/env/torch/cuda/graphs.py", 449, "__enter__") if f.name == "__enter__" else f for f in trace.stacks.frames]
+    stacks = Stacks(frames, trace.stacks.offsets, trace.stacks.frame_ids)
+    assert "MD402" not in findings(replace(trace, stacks=stacks))
 
 
 def test_a_release_that_no_new_segment_follows_is_a_call_even_without_stacks(heap):

@@ -40,6 +40,17 @@ def test_an_error_is_not_fragmentation_where_little_is_free(heap):
     assert number(found["MD206"], "free in the allocator") == 60 * MIB
 
 
+def test_an_error_with_next_to_nothing_left_is_not_fragmentation_either(heap):
+    heap.segment(1000, 8192 * MIB)
+    heap.alloc(1000, 8192 * MIB, where="f3")
+    heap.checkerboard(survivors=2, at=20_000)
+    heap.oom(50 * MIB, device_free=0)
+    found = findings(heap.trace(capacity_bytes=8300 * MIB))
+    assert "MD201" not in found
+    assert "nearly all of it in use: 60.00 MiB left" in found["MD206"].title
+    assert len(found["MD206"].fixes) == 1  # nobody else has it
+
+
 def test_what_the_driver_has_left_counts_towards_the_request(heap):
     heap.checkerboard(survivors=2)
     heap.oom(80 * MIB, device_free=30 * MIB)

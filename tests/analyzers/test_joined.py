@@ -1,12 +1,14 @@
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from memdiag.analyzers.failures import every_failure, numbers
-from memdiag.analyzers.joined import join
-from memdiag.oom.model import OomReport
+from memdiag.analyzers.joined import _despite_growth, join
+from memdiag.findings import Evidence, Finding
+from memdiag.oom.model import Judgement, OomReport
 from memdiag.oom.read import read_text
 from memdiag.sources import load
 from memdiag.trace import schema
@@ -309,3 +311,13 @@ def test_a_dump_written_at_the_failure(shared):
         [one] = join(None, load(file)).messages
         assert (one.framework, one.judgement.verdict, one.judgement.confidence) == ("torch_npu", "capacity", "high")
         assert says(one, "100.00 MiB asked for: 76.01 MiB are missing")
+
+
+@pytest.mark.parametrize(("rate", "verdict"), [(50 * MIB, "capacity"), (MIB, "fragmentation")])
+def test_pieces_that_growth_would_fill_in_a_few_steps_are_not_the_cause(rate, verdict):
+    growing = Finding("MD301", "Memory grows", "warning", 0, (Evidence("growth", rate, "bytes/step"),))
+    failure = SimpleNamespace(free_bytes=200 * MIB, request_bytes=100 * MIB)
+    judged = _despite_growth(Judgement("fragmentation", "high", ("capacity",), ("in pieces",)), failure, (growing,))
+    assert judged.verdict == verdict
+    assert judged.verdict not in judged.alternatives
+    assert judged.reasons[0].startswith("Memory grows")

@@ -84,6 +84,20 @@ def test_temporaries_of_the_optimizer_step():
     assert outside < numbers(finding, "allocated then")[0][0] - 12 * program.size + program.size * 6
 
 
+def test_an_optimizer_step_that_ran_out_of_memory_is_told_by_its_temporaries():
+    program = trained(steps=2, scale=0.25)
+    program.now += 1
+    program.phase = "optimizer"
+    for _ in range(4):
+        program.alloc(program.size * 3, _program["STEP"], "temporary")
+    program.fail(1 << 41, _program["STEP"])
+    finding = findings(program.trace())["MD104"]
+    assert finding.severity == "critical"
+    assert numbers(finding, "temporaries of the optimizer step")[0][0] == 12 * program.size
+    [(without, _)] = numbers(finding, "without them")
+    assert without == numbers(finding, "allocated then")[0][0] - 12 * program.size
+
+
 def test_temporaries_that_hardly_raise_the_peak_are_not_reported():
     assert "MD104" not in findings(trained(scale=0.25).trace())
     assert "MD104" not in findings(trained(scale=4.0).trace())
@@ -99,6 +113,20 @@ def test_logits_and_their_loss():
     assert finding.severity == "warning"
     assert numbers(finding, "held by the loss")[0][0] >= 24 * program.size
     assert numbers(finding, "made at")[0][1] == "train.py:30 loss"
+
+
+def test_logits_that_the_loss_found_no_room_for():
+    program = trained(steps=2)
+    program.now += 1
+    program.phase = "forward"
+    logits = program.size * 20
+    program.alloc(logits, _program["forward"](2), "activation")
+    program.alloc(logits * 2, (_program["Frame"]("/app/train.py", 29, "loss"), _program["MAIN"]), "unknown")  # in float32
+    program.fail(logits * 2, _program["LOSS"])
+    finding = findings(program.trace())["MD105"]
+    assert finding.severity == "critical"
+    assert numbers(finding, "held by the loss")[0][0] >= 3 * logits
+    assert numbers(finding, "asked for by the loss") == [(2 * logits, "train.py:30 loss")]
 
 
 def test_the_moment_can_be_chosen():
