@@ -135,13 +135,28 @@ class _Replays:
 
 
 def _with_saving(finding: Finding, results: Iterable[WhatIf]) -> Finding:
-    """Returns a finding with the saving of its best remedy, if one of them saves anything."""
+    """Returns a finding with the saving of its best remedy, if one of them saves anything; those that replays refute come last."""
     mine = [
         result for result in results
         if not result.is_combination and finding.code in result.codes and finding.device in {None, result.device}
     ]  # fmt: skip
-    best = max(mine, key=lambda result: result.saved_bytes, default=None)
+    refuted = {result.change: words for result in mine if (words := _refuted(result))}
+    kept = [fix for fix in finding.fixes if fix.change not in refuted]
+    said = [
+        replace(fix, caveat="; ".join(filter(None, (refuted[fix.change], fix.caveat)))) for fix in finding.fixes if fix.change in refuted
+    ]
+    finding = replace(finding, fixes=(*kept, *said))
+    best = max((result for result in mine if not result.num_ooms), key=lambda result: result.saved_bytes, default=None)
     if best is None or best.saved_bytes <= best.error_bytes:
         return finding
     low, high = best.saved_bytes - best.error_bytes, best.saved_bytes + best.error_bytes
     return replace(finding, saving=Saving(low, best.saved_bytes, high, "simulated", best.repro))
+
+
+def _refuted(result: WhatIf) -> str:
+    """Returns why a setting is no remedy here, as its replay shows; "" if it is one, or may be."""
+    if result.num_ooms:
+        return "replayed on this trace, memory runs out all the same"
+    if not result.recorded_ooms and result.saved_bytes <= result.error_bytes:
+        return "replayed on this trace, it saves nothing"
+    return ""

@@ -10,6 +10,7 @@ import pytest
 from memdiag.allocator.replay import replay
 from memdiag.analyzers.report import build_report
 from memdiag.analyzers.simulation import Subject, predict
+from memdiag.analyzers.what_if import _with_saving
 from memdiag.sources import load
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "gpt-train.pickle"
@@ -71,3 +72,15 @@ def test_a_saving_is_what_simulate_tells(goldens):
             subject = Subject.of(trace, device)
             told, _, _ = predict(subject, replace(subject.recorded, conf=result.change.partition("=")[2]))
             assert result.saved_bytes == told.saved_bytes, (path, result.change)
+
+
+def test_what_a_replay_refutes_comes_last_and_saves_nothing(trace):
+    report = build_report(trace)
+    (finding,) = [finding for finding in report.findings if finding.code == "MD201"]
+    line = finding.fixes[0].change
+    for ooms, saved, words in ((2, 1 << 30, "memory runs out all the same"), (0, 0, "it saves nothing")):
+        results = [replace(result, num_ooms=ooms, saved_bytes=saved) for result in report.what_if if result.change == line]
+        told = _with_saving(replace(finding, saving=None), results)
+        assert told.fixes[-1].change == line
+        assert words in told.fixes[-1].caveat
+        assert told.saving is None
