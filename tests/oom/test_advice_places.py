@@ -91,6 +91,27 @@ def test_of_two_processes_the_other_one_is_the_evidence():
     assert "process 33" in [entry.what for entry in account(message)]
 
 
+@pytest.mark.parametrize(
+    ("sizes", "first"), [((410, 410, 412), "Give each rank"), ((410, 3000), "Use a smaller"), ((410,), "Use a smaller")]
+)
+def test_contexts_of_other_ranks_are_kept_off_the_device_first(sizes, first):
+    others = [[100 + place, size * MIB] for place, size in enumerate(sizes)]
+    message = found(process=23.2, other_processes=others, **(FULL | {"total": 25}))
+    fix = fixes_of(message, Judgement("capacity", "medium"))[0]
+    assert fix.title.startswith(first)
+    assert not fix.title.startswith("Give") or "3 other processes hold 410.00 MiB each" in fix.title
+    assert not fix.title.startswith("Give") or "would have fitted" in fix.caveat
+
+
+def test_a_limit_that_is_not_printed_is_looked_for_in_the_program_first():
+    sizes = {"requested": 0.1, "total": 40, "free": 19, "allocated": 19.8, "unallocated": 0.15, "process": 20.5}
+    message = found(**sizes)
+    judgement = judge(message)
+    assert judgement.verdict == "limit"
+    assert "set_per_process_memory_fraction(1.0)" in fixes_of(message)[0].change
+    assert "--gpu-memory-utilization" in fixes_of(found(marks=["engine:vllm"], **sizes))[0].change
+
+
 def test_what_is_taken_off_is_said():
     message = found("npu", requested=0.6, total=61, free=0.1, allocated=27, active=27, reserved=27.5)
     assert advise(message, Judgement("other_process", "medium"))[0].title.startswith("At least 30.40 GiB of the device is held outside")

@@ -16,6 +16,7 @@ _POOLS_FROM = GIB  # MindSpeed's own rule of thumb: consider its pools where mor
 _HCCL = 400 * MIB  # one communicator: 2 x HCCL_BUFFSIZE, 200 MB by default
 _POOL_MATTERS = 0.03  # of the card
 _WAITING = 256 * MIB
+_CONTEXT = (128 * MIB, GIB)  # what a process takes on a card that it does not work on
 _WHOLE_PROGRAMS = frozenset({"xla_tpu"})  # their "requested" is all that a compiled program needs, not one request
 
 _KEPT = frozenset({"load", "checkpoint", "optimizer"})  # stages at which what stays for the whole run is made
@@ -233,6 +234,21 @@ def of_stage(case: Case) -> list[Fix]:
     return []
 
 
+def _contexts(case: Case) -> Fix | None:
+    """Returns how to keep other ranks off this device: several processes that hold the same, no more than a context takes."""
+    numbers = case.numbers
+    small = [size for _pid, size in numbers.strangers if _CONTEXT[0] <= size <= _CONTEXT[1]]
+    module = system(case).module
+    if len(small) < 2 or max(small) > 1.05 * min(small) or not module or not case.on_torch:
+        return None
+    room = "with their memory free, this request would have fitted" if case.short and sum(small) >= case.short else ""
+    return Fix(
+        f"Give each rank its own device: {len(small)} other processes hold {format_bytes(min(small))} each here, as a bare context does",
+        "code", f'{module}.set_device(int(os.environ["LOCAL_RANK"]))',
+        'before the first tensor is made; files: torch.load(path, map_location="cpu")', room,
+    )  # fmt: skip
+
+
 def _less(case: Case, *, alone: bool) -> tuple[Fix, ...]:
     """Ways to need less, by what they cost."""
     numbers = case.numbers
@@ -249,7 +265,7 @@ def _less(case: Case, *, alone: bool) -> tuple[Fix, ...]:
             "attention weights (the line shown), logits of a long sequence, a batch that was joined by mistake",
             "no setting and no other program's end can make room for it" if alone else "",
         ))  # fmt: skip
-    fixes += of_stage(case)
+    fixes += [None if alone else _contexts(case), *of_stage(case)]
     batch = "where it fails later as well: weights and optimizer state do not depend on it" if case.stage in _KEPT else ""
     fixes.append(Fix(
         "Use a smaller batch; in training, collect gradients over several", "code", "",

@@ -200,6 +200,12 @@ def _raise_limit(case: Case, needed: int | None, high: int | None) -> tuple[Fix,
             line = setting(case, "per_process_memory_fraction", share or "1.0")
             title = "Or raise it where it is set in the environment"
             fixes.append(Fix(title, "env", line, "torch >= 2.10: older ones refuse it", "put it into the line that is there"))
+    elif case.on_torch and names.module and not case.engine and case.found.framework not in {"vllm", "sglang"}:
+        fixes.append(Fix(
+            "Look for a limit in the program and in the libraries that start it, and raise it", "code",
+            f"{names.module}.set_per_process_memory_fraction(1.0)", "this message does not print limits",
+            f"leave room for {names.comm} and for other processes on the device",
+        ))  # fmt: skip
     if case.engine:
         fixes += serving(case)
     elif case.on_torch:
