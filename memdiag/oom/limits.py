@@ -29,7 +29,7 @@ def capped(found: Found, numbers: Numbers, requested: int) -> Judgement | None:
     if numbers.limit is None:
         return None
     if held + requested + ROUNDING < numbers.limit:
-        return _heaps(numbers, requested) if found.backend == "mps" else None
+        return _heaps(numbers, requested) if found.backend == "mps" else _cut_off(numbers, requested)
     if numbers.free is not None and numbers.free + ROUNDING < requested:
         return None  # the device would have refused as well
     what = "reserved" if numbers.reserved is not None else "allocated"
@@ -45,6 +45,19 @@ def capped(found: Found, numbers: Numbers, requested: int) -> Judgement | None:
         reasons.append(f"Within the limit, {format_bytes(numbers.slack)} is reserved but unallocated: pieces too small for the request.")
     alternatives.append("capacity")
     return Judgement("limit", "medium" if found.backend == "mps" or numbers.free is None else "high", tuple(alternatives), tuple(reasons))
+
+
+def _cut_off(numbers: Numbers, requested: int) -> Judgement | None:
+    """What is reserved counts against the limit; where that part of a message was cut off, only what the device has free tells."""
+    if numbers.reserved is not None or numbers.free is None or numbers.free < 2 * requested:
+        return None
+    limit, held = format_bytes(numbers.limit), format_bytes(numbers.held)
+    reasons = (
+        f"This process is allowed {limit}, and {format_bytes(numbers.free)} is free, more than the {format_bytes(requested)} asked for.",
+        f"It holds at least {held}; what is reserved beside that counts as well, and is not printed." if numbers.held is not None
+        else "What it holds is not printed.",
+    )  # fmt: skip
+    return Judgement("limit", "medium", ("fragmentation", "unknown"), reasons)
 
 
 def _heaps(numbers: Numbers, requested: int) -> Judgement:

@@ -54,6 +54,7 @@ CASES = {
         "other_process",
         "medium",
     ),
+    "a limit, and what is reserved was cut off": (found(requested=0.1, total=80, free=30, allocated=38, limit=40), "limit", "medium"),
     "a limit, and the card is full": (
         found(requested=1, total=80, free=0.2, allocated=78, unallocated=0.3, limit=78.5),
         "capacity",
