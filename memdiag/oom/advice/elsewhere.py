@@ -8,6 +8,7 @@ from memdiag.oom.advice.device import hccl_room
 from memdiag.oom.advice.graphs import less_graphs
 from memdiag.oom.advice.serving import serving
 from memdiag.oom.advice.systems import has_settings, present, setting, snapshot, system
+from memdiag.oom.arithmetic import ROUNDING
 from memdiag.units import GIB, MIB, format_bytes
 
 _MPS_RATIO = 1.7  # PyTorch's own default: 1.7 times what the system recommends
@@ -74,8 +75,10 @@ def limit(case: Case) -> Finding:
         title = f"One piece of {format_bytes(requested)} is larger than the {format_bytes(numbers.limit)} that one may have"
     elif numbers.limit is not None:
         title = f"A limit of {format_bytes(numbers.limit)} was reached"
-        if needed or numbers.requested:
-            title += f", {format_bytes(needed)} short" if needed else ", within the rounding of what is printed"
+        if needed:
+            title += f", {format_bytes(needed)} short"
+        elif numbers.requested and held + requested + ROUNDING >= numbers.limit:
+            title += ", within the rounding of what is printed"
     elif case.backend == "mps" or (case.backend == "xpu" and requested >= _XPU_LARGEST):
         title = f"One piece of {format_bytes(requested)} is more than the driver gives at once"
     saving = Saving(needed, needed, max(high, needed), "estimated") if needed and high and needed <= high else None
