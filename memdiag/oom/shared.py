@@ -24,6 +24,7 @@ _END = re.compile(
     r"(?:[\]>|)}\u2502\u2503#$]|(?<!\d):|:(?=\s))\s*|(?<=\s)-\s+"
     r"|^\s*(?:[A-Z]\s{2,}|(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|ERR|CRITICAL|FATAL)\s+)"
 )
+_FUNCTION = re.compile(r"\s*(?:ggml|gguf|llama|llm|whisper|clip|common)_\w{1,60}:")  # of llama.cpp and its kin: says where, not who
 _LONGEST = 120
 
 
@@ -60,7 +61,9 @@ def without_shared(lines: Sequence[Line]) -> list[Line] | None:
     groups: dict[str, list[int]] = {}
     for index, line in enumerate(lines):
         match = _TOKEN.match(line.text)
-        if match and not is_code(line.text):  # "./faq.md:12:RuntimeError: …" twice: the name of a document tells what the line is
+        if (
+            match and not is_code(line.text) and not _FUNCTION.match(line.text)
+        ):  # "./faq.md:12:RuntimeError: …" twice: the name of a document tells what the line is
             groups.setdefault(match[0].strip(), []).append(index)
     taken: dict[int, tuple[str, int]] = {}
     speakers = {line.key for line in lines}

@@ -152,7 +152,7 @@ def _continues(group: list[tuple[re.Match[str], str]], match: re.Match[str], kin
     before, now = _fields(group), _fields([(match, kind)])
     one, other = number(before, "requested_bytes"), number(now, "requested_bytes")
     if one is not None and other is not None:
-        return abs(one - other) <= MIB
+        return abs(one - other) <= MIB and kind not in {earlier for _match, earlier in group}
     return all(kind != earlier for _match, earlier in group) or kind in {"metal", "vulkan_error", "unable"}
 
 

@@ -52,6 +52,17 @@ def test_three_lines_about_a_buffer_are_one_message_and_the_bytes_count():
     assert (message.framework, message.judgement.verdict) == ("llama.cpp", "capacity")
 
 
+def test_a_second_try_is_counted_and_names_of_functions_are_no_speakers():
+    tried = (
+        "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 2048.00 MiB on device 1: cudaMalloc failed: out of memory\n"
+        "ggml_gallocr_reserve_n: failed to allocate CUDA1 buffer of size 2147485696\n"
+        "llama_kv_cache_update_impl: failed to allocate compute buffers\n"
+    )
+    message = single(tried + tried)
+    assert (message.count, message.line) == (2, 1)
+    assert message.fields == {"requested_bytes": 2147485696, "device_index": 1}
+
+
 @pytest.mark.parametrize(
     ("text", "backend", "verdict"),
     [
