@@ -13,6 +13,8 @@ FUZZ_SECONDS ?= 10
 # A virtual environment with a CUDA build of torch, for test-cuda and gpu-check. === takes it where a build for the CPU is preferred.
 CUDA_VENV ?= .venv-cuda
 CUDA_TORCH ?= torch===2.13.0
+# On how many processes the tests run: one for each processor, 4 at most. WORKERS=0: one after the other, for --pdb and -s.
+WORKERS ?= logical
 CUDA_PYTHON = $(abspath $(CUDA_VENV))/bin/python
 # What the demo and the tests of the recorder record. TORCH= installs none: those tests are then skipped.
 TORCH ?= torch==2.13.0
@@ -31,7 +33,7 @@ demo: .venv/.core .venv-npu/.torch_npu ## a training runs out of memory on an NP
 	@examples/demo.sh $(BIN)/python $(NPU) $(OUT)
 
 test: .venv/.dev .venv-npu/.torch_npu ## run the tests (ARGS='-k name' for some of them)
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 4 --dist worksteal $(ARGS)
 
 lint: .venv/.dev ## ruff: rules and format
 	@$(BIN)/ruff check .
