@@ -153,7 +153,7 @@ def _continues(group: list[tuple[re.Match[str], str]], match: re.Match[str], kin
     one, other = number(before, "requested_bytes"), number(now, "requested_bytes")
     if one is not None and other is not None:
         return abs(one - other) <= MIB and kind not in {earlier for _match, earlier in group}
-    return all(kind != earlier for _match, earlier in group) or kind in {"metal", "vulkan_error", "unable"}
+    return all(kind != earlier for _match, earlier in group) or kind in {"metal", "vulkan_error", "unable", "compute"}
 
 
 def _fields(group: list[tuple[re.Match[str], str]]) -> Fields:

@@ -37,6 +37,7 @@ _UNTOLD = Judgement(
     "unknown", "low", ("capacity", "other_process"), ("Only the first line of the message is there: the sizes that follow it are missing.",)
 )
 _REACH = 500
+_TOLD = ("outofmemory", "allocationondevice")
 _AFTER = 4000  # a traceback, and what ComfyUI says of it
 
 
@@ -47,9 +48,9 @@ def find(text: Squeezed) -> Iterator[Found]:
             continue
         fields, end = gather(text, head.end(), stop, _CLAUSES)
         yield Found(head.start(), end, "torch_cuda_mallocasync", "pytorch", "cuda", {**take(head), **fields}, marks=_MARKS)
-    told = [match.span() for match in _SHORT.finditer(text.text)]
     for match in _SHORT.finditer(text.text):
         yield Found(match.start(), match.end(), "torch_cuda_mallocasync", "pytorch", "cuda", take(match), _UNTOLD, marks=_MARKS)
     for match in _COMFY.finditer(text.text):
-        if not any(start <= match.start() <= end + _AFTER for start, end in told):
+        before = text.text[max(match.start() - _AFTER, 0) : match.start()].lower()
+        if not any(words in before for words in _TOLD):
             yield Found(match.start(), match.end(), "torch_cuda_mallocasync", "pytorch", "cuda", {}, _UNTOLD)

@@ -56,7 +56,8 @@ def test_a_second_try_is_counted_and_names_of_functions_are_no_speakers():
     tried = (
         "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 2048.00 MiB on device 1: cudaMalloc failed: out of memory\n"
         "ggml_gallocr_reserve_n: failed to allocate CUDA1 buffer of size 2147485696\n"
-        "llama_kv_cache_update_impl: failed to allocate compute buffers\n"
+        "graph_reserve: failed to allocate compute buffers\n"
+        "llama_init_from_model: failed to initialize the context: failed to allocate compute pp buffers\n"
     )
     message = single(tried + tried)
     assert (message.count, message.line) == (2, 1)

@@ -75,6 +75,12 @@ def test_comfyui_prints_the_first_line_only():
     assert (message.dialect, message.fields, message.judgement.verdict) == ("torch_cuda_mallocasync", {}, "unknown")
 
 
+def test_what_comfyui_says_after_a_message_is_no_other_one():
+    hip = "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 12.00 GiB of which 1.00 GiB"
+    assert single(f"{hip} is free.\n\nGot an OOM, unloading all loaded models.\nPrompt executed in 9.1 seconds").dialect == "torch_hip"
+    assert single("Got an OOM, unloading all loaded models.").dialect == "torch_cuda_mallocasync"
+
+
 def test_a_buffer_too_large_for_metal_is_divided_and_no_watermark_lifted():
     lines = commands("RuntimeError: Invalid buffer size: 20.00 GB")
     assert "WATERMARK" not in lines
