@@ -19,12 +19,20 @@ NOT_FROM_PYTHON = "not from Python"
 C = torch._C
 
 
+class NotPossible(Exception):
+    """From here on this version has no functions for what the program does: the rows end."""
+
+
 class Pools:
     """Private pools; torch has had functions of several names for them."""
 
     def __init__(self):
         self.made, self.end = {}, getattr(C, "_cuda_endAllocateToPool", None) or getattr(C, "_cuda_endAllocateCurrentStreamToPool", None)
         self.begin = getattr(C, "_cuda_beginAllocateCurrentThreadToPool", None) or getattr(C, "_cuda_beginAllocateToPool", None)
+        self.holds_itself = tuple(map(int, torch.__version__.split(".")[:2])) >= (
+            2,
+            6,
+        )  # else a pool is gone with the first who releases it
 
     def perform(self, op, which, stream):
         if op == "pool_begin":
@@ -32,13 +40,19 @@ class Pools:
                 sys.exit(f"{NOT_FROM_PYTHON}: a private pool of one stream")
             if not self.begin or not hasattr(torch.cuda, "MemPool"):
                 sys.exit(f"{NOT_FROM_PYTHON}: a private pool of all streams")
-            self.made[which] = self.made.get(which) or torch.cuda.MemPool()
+            if which not in self.made:
+                self.made[which] = torch.cuda.MemPool()
+                if not self.holds_itself:
+                    self.begin(0, self.made[which].id)
+                    self.end(0, self.made[which].id)
             self.begin(0, self.made[which].id)
         elif which in self.made:
             if op == "pool_end":
                 self.end(0, self.made[which].id)
                 C._cuda_releasePool(0, self.made[which].id)
             else:
+                if not self.holds_itself:
+                    raise NotPossible
                 del self.made[which]
 
 
@@ -114,6 +128,8 @@ def main(given, out):
     program = Program(calls)
     try:
         program.run(calls)
+    except NotPossible:
+        program.rows = {name: row[: np.flatnonzero(program.rows["status"] >= 0)[-1]] for name, row in program.rows.items()}
     finally:
         np.savez(out, **program.rows)
     os._exit(0)
