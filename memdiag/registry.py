@@ -36,6 +36,7 @@ ANALYZERS: dict[str, str] = {
     "scattered": "memdiag.analyzers.scattered",
     "intermediates": "memdiag.analyzers.intermediates",
     "buckets": "memdiag.analyzers.buckets",
+    "gathered": "memdiag.analyzers.gathered",
     "leftovers": "memdiag.analyzers.leftovers",
     "loaded-twice": "memdiag.analyzers.loaded_twice",
     "regrown": "memdiag.analyzers.regrown",

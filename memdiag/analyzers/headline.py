@@ -47,7 +47,9 @@ def _sentences(view: DeviceView, context: Context, findings: Sequence[Finding]) 
     growing = next((f for f in findings if f.code == "MD301" and f.severity != "info" and f.device == device.device), None)
     if _ran_out(device):
         yield _out_of_memory(look(view, context, AllocatorSettings.of(view.trace)))
-        yield f"{growing.title}." if growing else ""
+        # What need not be there, where that is why: the largest first.
+        cause = next((f for f in findings if f.severity == "critical" and f.code.startswith("MD1") and f.device == device.device), growing)
+        yield f"{cause.title}." if cause else ""
     elif growing:
         yield f"{growing.title}: it will run out, however much there is."
     elif not has_history(device):

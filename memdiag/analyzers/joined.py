@@ -26,14 +26,17 @@ from memdiag.units import format_bytes, format_count, plural
 
 MOST_LOOKED_AT = 4  # moments that all analyzers run on: each takes as long as `memdiag analyze`
 
-# Something is kept that need not be: whatever else is wrong, this comes first.
-_KEPT = ("MD106", "MD127", "MD128")
+# Something is there that need not be: whatever else is wrong, this comes first.
+_KEPT = ("MD106", "MD127", "MD128", "MD129")
 # Findings that bear on a cause; others are about the rest of the trace.
 _ARRANGEMENT = frozenset({"MD113", "MD201", "MD202", "MD203", "MD204", "MD207", "MD301", "MD403", *_KEPT})
 _AMOUNT = frozenset({"MD101", "MD102", "MD103", "MD104", "MD105", "MD111", "MD112", "MD203", "MD206", "MD301", "MD302", *_KEPT})
 _OUTSIDE = frozenset({"MD206", "MD301"})
 _RELEVANT: dict[Cause, frozenset[str]] = {"fragmentation": _ARRANGEMENT, "capacity": _AMOUNT, "limit": _AMOUNT | {"MD201"}}
-_SOON = 20  # steps: memory that grows fills within so many what a better arrangement would free
+# Memory that grows: the fact that tells by how much, and how often that was (a step: once). Within so many steps, or passes, it has filled
+# what a better arrangement would free.
+_GROWING = {"MD106": ("kept by earlier forward passes", "kept, one of each pass"), "MD301": ("growth", "")}
+_SOON = {"MD106": 2, "MD301": 20}
 _LITTLE = 0.1  # of what is live: what the batch decides, where it is not worth making smaller
 _NOT_OF_THE_BATCH = np.array([CATEGORIES.index(name) for name in ("parameter", "gradient", "optimizer_state", "collective", "workspace")])
 _NOT_IN_PASSES = np.array([PHASES.index(name) for name in ("initialisation", "optimizer")])
@@ -118,7 +121,7 @@ class _Joiner:
 
 
 def _is_root(finding: Finding) -> bool:
-    """Whether a finding is the cause of the others: memory that grows, or is kept, without end."""
+    """Whether a finding is the cause of the others: memory that grows, or that need not be there."""
     return finding.code in _KEPT or (finding.code == "MD301" and finding.severity != "info")
 
 
@@ -135,18 +138,18 @@ def _told_once(findings: list[Finding]) -> tuple[Finding, ...]:
 
 def _despite_growth(judgement: Judgement, failure: Failure, findings: tuple[Finding, ...]) -> Judgement:
     """Returns a judgement that puts growth first: pieces are not the cause where the next few steps would have filled them."""
-    growing = next((finding for finding in findings if finding.code == "MD301" and _is_root(finding)), None)
+    growing = next((finding for finding in findings if finding.code in _GROWING and _is_root(finding)), None)
     if growing is None:
         return judgement
-    rate = next((fact.value for fact in growing.evidence if fact.what == "growth" and isinstance(fact.value, int | float)), 0)
-    reasons = (f"{growing.title}: that fills whatever is freed.", *judgement.reasons)
-    soon = rate and failure.free_bytes - failure.request_bytes < _SOON * rate
-    if judgement.verdict != "fragmentation" or not soon:
-        return replace(judgement, reasons=reasons)
-    steps = plural(max(int((failure.free_bytes - failure.request_bytes) / rate), 0) + 1, "step")
-    reasons = (f"{growing.title}: the {format_bytes(failure.free_bytes)} free would have lasted for {steps}.", *judgement.reasons)
+    facts = {fact.what: fact.value for fact in growing.evidence if isinstance(fact.value, int | float)}
+    what, of = _GROWING[growing.code]
+    rate = facts.get(what, 0) / max(facts.get(of, 1), 1)
+    spare = failure.free_bytes - failure.request_bytes
+    if judgement.verdict != "fragmentation" or not rate or spare >= _SOON[growing.code] * rate:
+        return replace(judgement, reasons=(f"{growing.title}: that fills whatever is freed.", *judgement.reasons))
+    text = f"{growing.title}: the {format_bytes(failure.free_bytes)} that lay free would soon have been taken as well."
     others = ("fragmentation", *(other for other in judgement.alternatives if other not in {"fragmentation", "capacity"}))
-    return replace(judgement, verdict="capacity", alternatives=others, reasons=reasons)
+    return replace(judgement, verdict="capacity", alternatives=others, reasons=(text, *judgement.reasons))
 
 
 def _without_batch(findings: tuple[Finding, ...], failure: Failure) -> tuple[Finding, ...]:

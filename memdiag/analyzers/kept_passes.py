@@ -19,6 +19,7 @@ import numpy as np
 from memdiag.analyzers.context import Context, DeviceView
 from memdiag.analyzers.places import moment_name
 from memdiag.analyzers.sites import when_fullest
+from memdiag.analyzers.without import peak_without
 from memdiag.findings import Evidence, Finding, Fix
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.schema import ALLOC, CATEGORIES, OOM, PHASES
@@ -136,6 +137,13 @@ def _kept_at(view: DeviceView, visit: Array, of_tensor: Array, at: int) -> Array
     return np.flatnonzero((there > 0) & (there >= KEPT * asked) & (same >= ALIKE * there) & (there >= ALIKE / 2 * there.max()))
 
 
+def _all_such(view: DeviceView, rows: Array) -> Array:
+    """Returns the tensors that the same lines made, in the whole trace, and that no backward freed."""
+    tensors = view.device.tensors
+    same = (tensors.stack >= 0) & np.isin(tensors.stack, np.unique(tensors.stack[rows])) & (tensors.alloc_at >= 0)
+    return np.flatnonzero(same & (tensors.phase_free != _BACKWARD))
+
+
 def _caller(view: DeviceView, rows: Array) -> str:
     """Returns the innermost line of the user's that all of some tensors were made under; "" where there is none."""
     stacks = view.trace.stacks
@@ -162,7 +170,7 @@ def _finding(view: DeviceView, found: Passes) -> Finding:
         f"{found.number} forward passes{by} are kept and no backward uses them: {format_bytes(held)}, {held / total:.0%} of what is live",
         "critical" if ran_out else "warning",
         device.device,
-        tuple(_evidence(view, found, held, total)),
+        tuple(_evidence(view, found, held)),
         (
             Fix(
                 "Where no backward follows (validation, inference), build no graph",
@@ -183,11 +191,11 @@ def _finding(view: DeviceView, found: Passes) -> Finding:
     )
 
 
-def _evidence(view: DeviceView, found: Passes, held: int, total: int) -> Iterator[Evidence]:
+def _evidence(view: DeviceView, found: Passes, held: int) -> Iterator[Evidence]:
     yield Evidence("kept by earlier forward passes", held, "bytes", moment_name(view.device, view.at))
     if caller := _caller(view, found.rows):
         yield Evidence("all of it made under one call", held, "bytes", caller)
-    yield Evidence("live without them", total - held, "bytes")
+    yield peak_without(view.device, _all_such(view, found.rows))
     steps = f"steps {found.steps[0]} to {found.steps[-1]}" if len(found.steps) > 1 else f"step {found.steps[0]}"
     yield Evidence("kept, one of each pass", found.number, "graphs", steps)
     yield Evidence("there when a backward began before, at most", found.usual, "graphs")

@@ -137,7 +137,7 @@ def _gradients(view: DeviceView) -> Iterator[Finding]:
             Evidence("gradients of the step before", held, "bytes", moment_name(device, view.at)),
             Evidence("how many they are", len(old), "tensors"),
             Evidence("live in all", total, "bytes"),
-            Evidence("live without them", total - held, "bytes"),
+            Evidence("live then without them", total - held, "bytes"),
             *(Evidence("of it", size, "bytes", name) for name, size, _, _ in largest_names(view, old, NUM_PLACES)),
         ),
         (

@@ -15,6 +15,7 @@ from memdiag.analyzers.context import Context, DeviceView
 from memdiag.analyzers.names import place_of
 from memdiag.analyzers.places import moment_name
 from memdiag.analyzers.sites import by_place, when_fullest
+from memdiag.analyzers.without import peak_without
 from memdiag.findings import Evidence, Finding, Fix
 from memdiag.trace.model import Trace
 from memdiag.trace.schema import CATEGORIES, LIFETIMES, OOM
@@ -79,7 +80,7 @@ def _twice(view: DeviceView, loaders: Array) -> Iterator[Finding]:
         (
             Evidence("loaded, and there once more", held, "bytes", moment_name(device, view.at)),
             Evidence("how many", len(rows), "tensors"),
-            Evidence("live without them", total - held, "bytes"),
+            peak_without(device, rows),
             *(Evidence("loaded at", place.bytes, "bytes", place_of(view, place.rows, place.label)) for place in places[:NUM_PLACES]),
         ),
         (

@@ -16,6 +16,7 @@ from memdiag.analyzers.context import Context, DeviceView
 from memdiag.analyzers.names import CATEGORY_WORDS, largest_names, place_of, short
 from memdiag.analyzers.places import moment_name
 from memdiag.analyzers.sites import NO_STACK, Place, by_category, by_module, by_place, has_history, label_of, sums, when_fullest
+from memdiag.analyzers.without import peak_without
 from memdiag.findings import Evidence, Finding, Fix, Severity
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
@@ -170,7 +171,7 @@ def _optimizer_temporaries(view: DeviceView, backend: str | None) -> Iterator[Fi
         (
             Evidence("temporaries of the optimizer step", held, "bytes", moment_name(device, at)),
             Evidence("allocated then", total, "bytes"),
-            Evidence("without them", total - held, "bytes"),
+            peak_without(device, np.union1d(rows, _passing_in(view, optimizer))),
             Evidence("most allocated outside of optimizer steps", elsewhere, "bytes"),
             *(
                 Evidence("made at", place.bytes, "bytes", place_of(view, place.rows, place.label))
@@ -189,6 +190,13 @@ def _optimizer_temporaries(view: DeviceView, backend: str | None) -> Iterator[Fi
         ),
         weight_bytes=held,
     )
+
+
+def _passing_in(view: DeviceView, phase: int) -> Array:
+    """Returns the temporaries of a phase, in all steps."""
+    tensors = view.device.tensors
+    brief = np.isin(tensors.lifetime, [schema.LIFETIMES.index(name) for name in ("temporary", "within_phase")])
+    return np.flatnonzero(brief & (tensors.phase_alloc == phase))
 
 
 def _failed_after(device: DeviceTrace, at: int, phase: int) -> bool:
@@ -225,22 +233,20 @@ def _loss(view: DeviceView) -> Iterator[Finding]:
     held, total = int(tensors.block_bytes[rows].sum()), int(tensors.block_bytes[live].sum())
     if held + wanted < max(LARGE * total, FLOOR):
         return
+    places = by_place(view, rows)
     peak = "what is live when memory runs out" if wanted else "the peak"
     site = view.label(int(device.events.stack[at]))
     more = f", and asked for {format_bytes(wanted)} more" if wanted else ""
     yield Finding(
         "MD105",
-        f"The loss over the whole vocabulary holds {format_bytes(held)}, {held / total:.0%} of {peak}{more}",
+        f"The loss over the whole vocabulary at {places[0].label} holds {format_bytes(held)}, {held / total:.0%} of {peak}{more}",
         "critical" if wanted else "warning",
         device.device,
         (
             Evidence("held by the loss and its inputs", held, "bytes", moment_name(device, at)),
             *([Evidence("asked for by the loss when memory ran out", wanted, "bytes", site)] if wanted else []),
             Evidence("allocated then", total, "bytes"),
-            *(
-                Evidence("made at", place.bytes, "bytes", place_of(view, place.rows, place.label))
-                for place in by_place(view, rows)[:NUM_LISTED]
-            ),
+            *(Evidence("made at", place.bytes, "bytes", place_of(view, place.rows, place.label)) for place in places[:NUM_LISTED]),
         ),
         (
             Fix(

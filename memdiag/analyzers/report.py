@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from memdiag.analyzers.context import Context
+from memdiag.analyzers.context import Context, DeviceView
 from memdiag.analyzers.devices import describe
 from memdiag.analyzers.headline import headline
 from memdiag.findings import SEVERITIES, Finding, Note, Report, Source, WhatIf
@@ -12,6 +12,7 @@ from memdiag.registry import ANALYZERS, resolve
 from memdiag.trace.annotate import BASES
 from memdiag.trace.model import Trace
 
+WORTH = 0.05  # of the reserved peak
 _EVIDENCE_WORDS = {
     "annotations+stacks": "named spans and call stacks",
     "annotations": "named spans",
@@ -39,6 +40,7 @@ def build_report(trace: Trace, *, at: str | int = "peak", top: int = 10, device:
     findings = [finding for target in ANALYZERS.values() for finding in resolve(target).analyze(trace, context)]
     findings.sort(key=lambda finding: (SEVERITIES.index(finding.severity), -finding.weight_bytes, finding.code))
     findings, what_if, failed = _replayed(trace, context, findings) if replay else (findings, (), ())
+    findings.sort(key=lambda finding: (SEVERITIES.index(finding.severity), not _is_for_a_line(finding, views)))
     return Report(
         source=Source(
             path=trace.path,
@@ -58,6 +60,13 @@ def build_report(trace: Trace, *, at: str | int = "peak", top: int = 10, device:
         headline=headline(trace, context, findings),
         what_if=what_if,
     )
+
+
+def _is_for_a_line(finding: Finding, views: list[DeviceView]) -> bool:
+    """Whether a replay shows that a line of settings saves a good part of the peak: that is tried before any change of the program."""
+    peak = max((int(view.device.usage.reserved.max(initial=0)) for view in views if view.device.device == finding.device), default=0)
+    saving = finding.saving
+    return saving is not None and saving.basis == "simulated" and saving.low_bytes >= WORTH * max(peak, 1)
 
 
 def _replayed(trace: Trace, context: Context, findings: list[Finding]) -> tuple[list[Finding], tuple[WhatIf, ...], tuple[Note, ...]]:

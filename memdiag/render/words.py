@@ -68,8 +68,8 @@ def worst(findings: Sequence[Finding]) -> str:
 
 
 def in_order(findings: Sequence[Finding]) -> list[Finding]:
-    """Returns findings the worst first, within a severity those about the most bytes first."""
-    return sorted(findings, key=lambda f: (SEVERITIES.index(f.severity), -f.weight_bytes, f.code))
+    """Returns findings the worst first, within a severity in the report's own order."""
+    return sorted(findings, key=lambda f: SEVERITIES.index(f.severity))
 
 
 def headline(report: Report) -> str:

@@ -94,8 +94,8 @@ def test_an_optimizer_step_that_ran_out_of_memory_is_told_by_its_temporaries():
     finding = findings(program.trace())["MD104"]
     assert finding.severity == "critical"
     assert numbers(finding, "temporaries of the optimizer step")[0][0] == 12 * program.size
-    [(without, _)] = numbers(finding, "without them")
-    assert without == numbers(finding, "allocated then")[0][0] - 12 * program.size
+    [(left, _)] = numbers(finding, "were they not there")
+    assert left == max(numbers(finding, "outside of optimizer steps")[0][0], numbers(finding, "allocated then")[0][0] - 12 * program.size)
 
 
 def test_temporaries_that_hardly_raise_the_peak_are_not_reported():

@@ -36,8 +36,11 @@ def check(report: Report, trace) -> None:
     """What holds of every report."""
     assert report.headline
     assert report.headline[0].isupper() or report.headline[0].isdigit()
-    order = [(SEVERITIES.index(f.severity), -f.weight_bytes) for f in report.findings]
-    assert order == sorted(order)
+    severities = [SEVERITIES.index(f.severity) for f in report.findings]
+    assert severities == sorted(severities)
+    # What a line of settings saves comes before what takes more; the others by how many bytes they are about.
+    others = [(SEVERITIES.index(f.severity), -f.weight_bytes) for f in report.findings if not f.saving]
+    assert others == sorted(others)
     for finding in report.findings:
         assert finding.evidence, finding.code
     for device, source in zip(report.devices, trace.devices, strict=True):

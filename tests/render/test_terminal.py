@@ -62,7 +62,7 @@ def test_a_finding_is_complete(samples):
 
 
 def test_only_the_worst_finding_shows_all_its_evidence(samples):
-    shown = render(replace(samples.rich(), findings=tuple(replace(f, severity="critical") for f in samples.FINDINGS[1:])), Look())
+    shown = render(replace(samples.rich(), findings=tuple(replace(f, severity="critical") for f in samples.FINDINGS[:0:-1])), Look())
     assert "a fifth line" in shown
     more = replace(samples.FINDINGS[2], severity="warning", weight_bytes=0)
     shown = render(replace(samples.rich(), findings=(samples.FINDINGS[1], more)), Look())

@@ -1,0 +1,98 @@
+"""FSDP with one unit for most of the model: all of its weights are gathered at once, so that sharding saves little at the peak.
+
+Each unit (a module that FSDP wrapped) gathers its weights before its forward and its backward, and frees them after. Wrapped as a whole,
+a model has one unit. Told by the sizes that FSDP's gathering asks for: one of them is most of all that a forward gathers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from memdiag.analyzers.context import Context, DeviceView
+from memdiag.analyzers.places import moment_name
+from memdiag.analyzers.sites import when_fullest
+from memdiag.findings import Evidence, Finding, Fix
+from memdiag.trace.model import Trace
+from memdiag.trace.schema import ALLOC, CATEGORIES, OOM, PHASES
+from memdiag.trace.stacks import Frame
+from memdiag.trace.table import Array
+from memdiag.units import MIB, format_bytes
+
+CODES: dict[str, str] = {"MD129": "FSDP gathers most of the model at once"}
+
+MOST = 0.5  # of what a forward gathers
+SHARE = 0.15  # of what is live
+FLOOR = 64 * MIB
+
+_GATHERED = CATEGORIES.index("collective")
+_FORWARD = PHASES.index("forward")
+
+
+def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
+    """Yields finding MD129 of every device."""
+    gathers = np.array([_gathers(frame) for frame in trace.stacks.frames], bool)
+    if not gathers.any():
+        return
+    asks = np.append(trace.stacks.with_frame(gathers), False)
+    for view in context.views(trace):
+        yield from _unit(when_fullest(view, context), asks)
+
+
+def _gathers(frame: Frame) -> bool:
+    """Whether a frame makes the buffer that a unit's weights are gathered into (FSDP2, FSDP1)."""
+    file = frame.filename.replace("\\", "/")
+    if file.endswith("fsdp/_fully_shard/_fsdp_collectives.py"):
+        return frame.name == "foreach_all_gather"
+    return file.endswith("fsdp/_flat_param.py") and frame.name == "_alloc_padded_unsharded_flat_param"
+
+
+def _unit(view: DeviceView, asks: Array) -> Iterator[Finding]:
+    """MD129."""
+    device, tensors, events = view.device, view.device.tensors, view.device.events
+    mine = np.flatnonzero(np.isin(events.action, (ALLOC, OOM)) & asks[events.stack] & (events.phase == _FORWARD) & (events.size >= MIB))
+    if not len(mine):
+        return
+    first = events.step[mine] == events.step[mine[0]]
+    sizes = events.size[mine[first]]
+    largest, gathered = int(sizes.max()), int(sizes.sum())
+    ran_out = bool((events.action == OOM).any())
+    if largest < MOST * gathered or (ran_out and largest < MOST * _weights(view, largest)):
+        return
+    rows = device.live(view.at)
+    held = int(tensors.block_bytes[rows[tensors.category[rows] == _GATHERED]].sum())
+    total = int(tensors.block_bytes[rows].sum())
+    if held < max(SHARE * total, FLOOR):
+        return
+    yield Finding(
+        "MD129",
+        f"FSDP gathers most of the model at once: {format_bytes(largest)} in one unit, {format_bytes(held)} at the peak with the copies",
+        "critical" if ran_out else "warning",
+        device.device,
+        (
+            Evidence("held by gathered weights and their copies", held, "bytes", moment_name(device, view.at)),
+            Evidence("live in all", total, "bytes"),
+            Evidence("gathered by the largest unit", largest, "bytes"),
+            Evidence("gathered by all units of a forward", gathered, "bytes"),
+        ),
+        (
+            Fix(
+                "Make each block a unit of its own, then the model: one block's weights are gathered at a time",
+                "code",
+                "for block in model.blocks: fully_shard(block)  # and then fully_shard(model)",
+                "FSDP2; FSDP1: auto_wrap_policy=ModuleWrapPolicy({Block}); accelerate: fsdp_transformer_layer_cls_to_wrap",
+                "more and smaller messages; the embedding and the head stay in the model's own unit",
+            ),
+        ),
+        weight_bytes=held,
+    )
+
+
+def _weights(view: DeviceView, largest: int) -> int:
+    """Returns the bytes of all weights unsharded, where the number of ranks is known; else those of the unit: the trace ends too early."""
+    tensors = view.device.tensors
+    world = view.trace.recorded.world if view.trace.recorded is not None else None
+    shards = view.device.live(view.at)
+    shards = shards[tensors.category[shards] == CATEGORIES.index("parameter")]
+    return int(tensors.block_bytes[shards].sum()) * world if world else largest

@@ -1,0 +1,22 @@
+"""What the peak would have been without some tensors, had nothing else changed: the moment at which most is needed may be another then."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from memdiag.findings import Evidence
+from memdiag.trace.model import DeviceTrace
+from memdiag.trace.table import Array
+
+LEFT = "most allocated, were they not there"
+
+
+def peak_without(device: DeviceTrace, rows: Array) -> Evidence:
+    """Returns the highest allocated bytes of the trace, the tensors ``rows`` not counted while they live."""
+    tensors, num_events = device.tensors, device.num_events
+    size = tensors.block_bytes[rows]
+    change = np.zeros(num_events + 1, np.int64)
+    np.add.at(change, np.maximum(tensors.alloc_at[rows], 0), size)
+    np.subtract.at(change, np.minimum(tensors.free_requested_at[rows], num_events), size)
+    left = device.usage.allocated - np.cumsum(change[:num_events])
+    return Evidence(LEFT, int(left.max(initial=0)), "bytes")

@@ -1,0 +1,52 @@
+"""FSDP's units are told by what their gathering asks for; the largest must be most of a forward."""
+
+from __future__ import annotations
+
+import runpy
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from memdiag.analyzers import gathered
+from memdiag.analyzers.context import Context
+from memdiag.trace.schema import PHASES
+
+_program = runpy.run_path(str(Path(__file__).parents[1] / "training.py"))
+Training, Frame, MIB = _program["Training"], _program["Frame"], _program["MIB"]
+_FSDP = "/env/lib/python3.11/site-packages/torch/distributed/fsdp/"
+SECOND = (Frame(_FSDP + "_fully_shard/_fsdp_collectives.py", 351, "foreach_all_gather"), _program["MAIN"])
+FIRST = (Frame(_FSDP + "_flat_param.py", 1300, "_alloc_padded_unsharded_flat_param"), _program["MAIN"])
+
+
+def found(units, frames=SECOND, *, fails=False):
+    """A forward whose units gather so many MiB, one after the other; the largest is there at the peak."""
+    program = Training(size=8 * MIB)
+    program.initialise()
+    program.now = 0
+    program.phase = "forward"
+    for size in units:
+        program.passing(size * MIB, frames)
+    if fails:
+        program.fail(1 << 41, frames)
+    trace = program.trace()
+    (device,) = trace.devices
+    phase = np.array([PHASES.index(name) for name in program.phases], np.int8)
+    step = np.where(phase == PHASES.index("forward"), 0, -1).astype(np.int32)
+    device = replace(device, events=device.events.replace(phase=phase, step=step))
+    return list(gathered.analyze(replace(trace, devices=(device,)), Context()))
+
+
+@pytest.mark.parametrize("frames", [SECOND, FIRST])
+def test_a_unit_that_is_most_of_the_model(frames):
+    (finding,) = found([500, 40, 40], frames)
+    facts = {fact.what: fact.value for fact in finding.evidence}
+    assert facts["gathered by the largest unit"] == 500 * MIB
+    assert facts["gathered by all units of a forward"] == 580 * MIB
+    assert "fully_shard(block)" in finding.fixes[0].change
+
+
+def test_a_unit_for_each_block_is_as_it_should_be():
+    assert not found([100, 100, 100, 100])
+    assert not found([500], (Frame("/app/train.py", 3, "forward"), _program["MAIN"]))
