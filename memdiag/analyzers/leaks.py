@@ -19,6 +19,7 @@ import numpy as np
 from memdiag.analyzers.context import Context, DeviceView
 from memdiag.analyzers.names import place_of
 from memdiag.analyzers.sites import label_of, without_stack
+from memdiag.analyzers.without import peak_without
 from memdiag.findings import Evidence, Finding, Fix
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.schema import CATEGORIES, OOM, PHASES
@@ -177,6 +178,7 @@ def _finding(view: DeviceView, found: list[Growth], num_ends: int, reserved: int
     evidence += [
         Evidence("still there at the end", sum(growth.bytes for growth in found), "bytes"),
         Evidence("how many tensors", sum(len(growth.rows) for growth in found), "tensors"),
+        peak_without(device, np.concatenate([growth.rows for growth in found])),
     ]
     if device.capacity_bytes and device.end["reserved"] >= 0:
         left = device.capacity_bytes - device.end["reserved"]
@@ -188,7 +190,14 @@ def _finding(view: DeviceView, found: list[Growth], num_ends: int, reserved: int
             "history.append(loss.item())  # not: history.append(loss)",
             "every backend",
             "a tensor that needs gradients keeps the whole graph behind it alive: keep .item(), .detach() or .cpu() copies",
-        )
+        ),
+        Fix(
+            "Where they are kept on purpose (a cache, a queue): give it a limit, or keep it on the host",
+            "code",
+            "self.cache[key] = z.detach().cpu()",
+            "every backend",
+            "copies between host and device take time",
+        ),
     ]
     if not certain:
         fixes.insert(0, Fix(f"Record at least {MIN_STEPS + 1} steps to be certain", "record"))
