@@ -29,7 +29,7 @@ MOST_LOOKED_AT = 4  # moments that all analyzers run on: each takes as long as `
 # Something is there that need not be: whatever else is wrong, this comes first.
 _KEPT = ("MD106", "MD127", "MD128", "MD129")
 # Findings that bear on a cause; others are about the rest of the trace.
-_ARRANGEMENT = frozenset({"MD113", "MD201", "MD202", "MD203", "MD204", "MD207", "MD301", "MD403", *_KEPT})
+_ARRANGEMENT = frozenset({"MD112", "MD113", "MD201", "MD202", "MD203", "MD204", "MD207", "MD301", "MD403", *_KEPT})
 _AMOUNT = frozenset({"MD101", "MD102", "MD103", "MD104", "MD105", "MD111", "MD112", "MD203", "MD206", "MD301", "MD302", *_KEPT})
 _OUTSIDE = frozenset({"MD206", "MD301"})
 _RELEVANT: dict[Cause, frozenset[str]] = {"fragmentation": _ARRANGEMENT, "capacity": _AMOUNT, "limit": _AMOUNT | {"MD201"}}

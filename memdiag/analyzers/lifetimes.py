@@ -43,7 +43,7 @@ GAP_SHARE = 0.1
 GAP_FLOOR = 256 * MIB
 NUM_PLACES = 3
 
-_FORWARD = PHASES.index("forward")
+_FORWARD, _BACKWARD = PHASES.index("forward"), PHASES.index("backward")
 
 
 def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
@@ -121,7 +121,7 @@ def _outputs(view: DeviceView) -> Iterator[Finding]:
 def _gradients(view: DeviceView) -> Iterator[Finding]:
     """MD112."""
     device, tensors, rows = view.device, view.device.tensors, view.live
-    if device.events.phase[view.at] != _FORWARD:
+    if device.events.phase[view.at] not in (_FORWARD, _BACKWARD):
         return
     earlier = tensors.step_alloc[rows] < device.events.step[view.at]
     old = rows[(tensors.category[rows] == CATEGORIES.index("gradient")) & earlier]

@@ -218,11 +218,9 @@ def _loss(view: DeviceView) -> Iterator[Finding]:
     """MD105: at the peak, or where the loss asked for what was not there."""
     device, tensors, stacks = view.device, view.device.tensors, view.trace.stacks
     named = np.array([any(word in frame.name for word in _LOSS) for frame in stacks.frames], bool)
-    if not named.any():
-        return
     of_loss = np.append(stacks.with_frame(named), False)
     at = max((device.peak("allocated"), view.at), key=lambda event: device.usage_at(event)["allocated"])
-    failed = np.flatnonzero((device.events.action == schema.OOM) & of_loss[device.events.stack])
+    failed = np.flatnonzero((device.events.action == schema.OOM) & (of_loss[device.events.stack] | _after_model(device)))
     wanted = 0
     if len(failed):
         at = int(failed[-1])
@@ -231,15 +229,18 @@ def _loss(view: DeviceView) -> Iterator[Finding]:
     rows = live[of_loss[tensors.stack[live]]]
     rows = np.union1d(rows, _inputs_of(view, rows, wanted, live))
     held, total = int(tensors.block_bytes[rows].sum()), int(tensors.block_bytes[live].sum())
-    if held + wanted < max(LARGE * total, FLOOR):
+    if not held or held + wanted < max(LARGE * total, FLOOR):
         return
     places = by_place(view, rows)
+    if not of_loss[tensors.stack[rows]].any() and not (tensors.phase_alloc[rows] == schema.PHASES.index("forward")).any():
+        return  # of the size of what failed, but nothing of the model
+    what = "The loss over the whole vocabulary" if named.any() else "The model's output, with copies of it,"
     peak = "what is live when memory runs out" if wanted else "the peak"
     site = view.label(int(device.events.stack[at]))
     more = f", and asked for {format_bytes(wanted)} more" if wanted else ""
     yield Finding(
         "MD105",
-        f"The loss over the whole vocabulary at {places[0].label} holds {format_bytes(held)}, {held / total:.0%} of {peak}{more}",
+        f"{what} at {places[0].label} holds {format_bytes(held)}, {held / total:.0%} of {peak}{more}",
         "critical" if wanted else "warning",
         device.device,
         (
@@ -260,6 +261,16 @@ def _loss(view: DeviceView) -> Iterator[Finding]:
         ),
         weight_bytes=held,
     )
+
+
+def _after_model(device: DeviceTrace) -> Array:
+    """Returns, per event, whether it lies between a forward and what follows it: there a loss is made of the model's output."""
+    phase = device.events.phase
+    changes = np.flatnonzero(np.concatenate(([True], phase[1:] != phase[:-1])))
+    before = np.concatenate(([-1], phase[changes][:-1]))
+    visit = np.searchsorted(changes, np.arange(len(phase)), side="right") - 1
+    after: Array = (phase == schema.PHASES.index("outside")) & (before[visit] == schema.PHASES.index("forward"))
+    return after
 
 
 def _inputs_of(view: DeviceView, rows: Array, wanted: int, live: Array) -> Array:

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 import runpy
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from memdiag.analyzers import peak
 from memdiag.analyzers.context import Context
 from memdiag.sources import load
+from memdiag.trace import schema
+from memdiag.trace.stacks import Stacks
 
 _program = runpy.run_path(str(Path(__file__).parents[1] / "training.py"))
 Training, MIB = _program["Training"], _program["MIB"]
@@ -127,6 +131,29 @@ def test_logits_that_the_loss_found_no_room_for():
     assert finding.severity == "critical"
     assert numbers(finding, "held by the loss")[0][0] >= 3 * logits
     assert numbers(finding, "asked for by the loss") == [(2 * logits, "train.py:30 loss")]
+
+
+def test_a_copy_of_the_models_output_that_found_no_room():
+    program = trained(steps=2, scale=0.25)
+    program.now += 1
+    program.phase = "forward"
+    for kept in (20, 4):
+        program.alloc(program.size * kept, _program["forward"](2), "activation")
+    program.phase = "outside"
+    program.fail(program.size * 40, _program["BATCH"])
+    trace = program.trace()
+    (device,) = trace.devices
+    phase = np.array([schema.PHASES.index(name) for name in program.phases], np.int8)
+    stacks = trace.stacks
+    frames = [frame._replace(name="other") if frame.name == "cross_entropy" else frame for frame in stacks.frames]
+    trace = replace(
+        trace,
+        devices=(replace(device, events=device.events.replace(phase=phase)),),
+        stacks=Stacks(frames, stacks.offsets, stacks.frame_ids),
+    )
+    finding = findings(trace)["MD105"]
+    assert finding.title.startswith("The model's output")
+    assert numbers(finding, "held by the loss") == [(20 * program.size, numbers(finding, "held by the loss")[0][1])]
 
 
 def test_the_moment_can_be_chosen():
