@@ -127,9 +127,9 @@ def study(root: Path, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def room_of(row: Recorded, recorded: Iterable[Recorded]) -> int:
-    """Bytes that PyTorch has on the card of the study: where it ran on a larger one, as many as the same program had there."""
+    """Bytes that PyTorch has on the card of the study: where it ran on a larger one, as many as the same program has there in the end."""
     alike = [other for other in recorded if other.job.configuration == row.job.configuration and not other.job.room]
-    return row.room_bytes if not row.job.room else alike[0].room_bytes
+    return row.room_bytes if not row.job.room else min(other.room_bytes for other in alike)
 
 
 def as_row(device: str, row: Recorded, room: int, said: dict[str, Any], refused: dict[str, str], titles: dict[str, str]) -> dict[str, Any]:

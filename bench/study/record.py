@@ -43,7 +43,8 @@ HEAD = """# The configurations of the lifecycle study on phantom devices
 Made by `python bench/study/record.py`. An empty "instead" is a configuration under the conventions of the study: bfloat16, float32 main
 parameters and gradients, Adam, no recomputation, no sequence parallelism, no distributed optimizer. Bytes are peaks. Both devices are given
 the same memory, 61.22 GiB, so that what differs is the device's operators and its allocator; room is what of it PyTorch could have, which
-on the NPU is less by HCCL's buffers (400 MiB a communicator). What NCCL takes on CUDA is not imitated.
+on the NPU is less by HCCL's buffers (400 MiB a communicator; some recordings failed before all of them were made). What NCCL takes on CUDA
+is not imitated.
 
 Seconds are those of the whole command, from the shell and back to it, on two processor cores with up to seventeen other programs waiting
 for them; CPU s is what it kept processors busy for. Of 8 such seconds for the first configuration about 4 are the import of torch,
