@@ -28,10 +28,12 @@ SHARE = 0.05  # of live bytes
 FLOOR = 64 * MIB
 SMALLEST = MIB  # of a tensor: small ones are alike by chance
 FEWEST = 2  # sizes that occur in both
+STATES = 2  # of the optimizer for each weight: Adam's
 NUM_PLACES = 3
 
 _LOADERS = ("torch/serialization.py", "safetensors/torch.py")
 _PASSING = [LIFETIMES.index(name) for name in ("temporary", "within_phase", "within_step", "forward_to_backward")]
+_STATE = CATEGORIES.index("optimizer_state")
 _NOT_A_MODEL = [CATEGORIES.index(name) for name in ("gradient", "activation", "input", "temporary", "collective", "workspace")]
 
 
@@ -52,15 +54,25 @@ def find_copies(view: DeviceView, loaders: Array) -> Array:
     rows = rows[tensors.requested_bytes[rows] >= SMALLEST]
     loaded = loaders[tensors.stack[rows]]
     kept = ~np.isin(tensors.lifetime[rows], _PASSING) & ~np.isin(tensors.category[rows], _NOT_A_MODEL)
-    mine, others = rows[loaded], rows[~loaded & kept]
+    is_state = tensors.category[rows] == _STATE
+    mine = rows[loaded]
     sizes, which = np.unique(tensors.requested_bytes[mine], return_inverse=True)
-    have = np.array([np.count_nonzero(tensors.requested_bytes[others] == size) for size in sizes.tolist()], np.int64)
+    weights, states = (_of_sizes(tensors.requested_bytes[rows[~loaded & kept & chosen]], sizes) for chosen in (~is_state, is_state))
+    # State may be that of the loaded weights themselves, which the model took over: it counts beside other weights of its size only.
+    have = weights + np.minimum(states, STATES * weights)
     order = np.argsort(which, kind="stable")
     first = np.searchsorted(which[order], np.arange(len(sizes)))
     rank = np.empty(len(mine), np.int64)
     rank[order] = np.arange(len(mine)) - first[which[order]]
     copies: Array = mine[rank < have[which]] if np.count_nonzero(have) >= FEWEST else mine[:0]
     return copies
+
+
+def _of_sizes(own: Array, sizes: Array) -> Array:
+    """Returns how many tensors of each of the sizes (sorted) there are; ``own``: bytes of each tensor."""
+    own = np.sort(own)
+    number: Array = np.searchsorted(own, sizes, "right") - np.searchsorted(own, sizes)
+    return number
 
 
 def _twice(view: DeviceView, loaders: Array) -> Iterator[Finding]:
@@ -85,7 +97,8 @@ def _twice(view: DeviceView, loaders: Array) -> Iterator[Finding]:
         ),
         (
             Fix(
-                "Load to the host, and let the checkpoint go once the model has it",
+                ("Map the file" if view.trace.backend == "cpu" else "Load to the host")
+                + ", and let the checkpoint go once the model has it",
                 "code",
                 'state = torch.load(path, map_location="cpu", mmap=True); model.load_state_dict(state); del state',
                 "every backend; safetensors: load_file(path) without a device",

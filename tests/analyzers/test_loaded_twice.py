@@ -47,3 +47,16 @@ def test_only_as_many_as_there_are_others_alike():
 def test_what_was_freed_or_has_no_like_is_no_copy():
     assert not found([32, 64, 96], forget=True)
     assert not found([33, 65, 97])
+
+
+def test_state_that_an_optimizer_made_for_loaded_weights_is_no_other_copy_of_them():
+    program = Training(size=32 * MIB)
+    program.parameters = [program.alloc(32 * (1 + layer) * MIB, LOAD, "parameter") for layer in range(3)]  # assign=True
+    for _ in range(3):
+        program.step(scale=0.25)
+    assert not list(loaded_twice.analyze(program.trace(), Context()))
+
+
+def test_loaded_state_counts_beside_the_weights():
+    (finding,) = found([32, 64, 96] * 3)
+    assert finding.evidence[0].value == 3 * 192 * MIB
