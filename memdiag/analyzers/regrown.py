@@ -26,6 +26,7 @@ CODES: dict[str, str] = {"MD128": "tensors grow by being made anew, a little lar
 
 MOST_AT_ONCE = 0.5  # of the old size: it is a little that is added
 LEAST_LINKS = 6  # times that one tensor was made anew
+MOSTLY = 0.75  # of the times that a tensor of a place was made anew, it grew: batches of changing length shrink as often
 LOOKS = 4  # frees after it is made among which that of the one before must be
 SHARE = 0.1  # of the reserved peak: held by such tensors
 WARNING_SHARE = 0.1  # of the reserved peak was never in use
@@ -60,38 +61,52 @@ def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
 def find_regrown(view: DeviceView) -> list[Regrown]:
     """Returns the places whose tensors grow by being made anew, those that made most bytes first."""
     tensors, device = view.device.tensors, view.device
-    before = _replaced(view)
+    before, is_other = _replaced(view)
     depth = np.zeros(len(before), np.int64)
     for row in np.flatnonzero(before >= 0).tolist():  # in order of birth: the one before has its depth
         depth[row] = depth[before[row]] + 1
     last = np.ones(len(before), bool)
     last[before[before >= 0]] = False
     ends = np.flatnonzero(last & (depth >= LEAST_LINKS))
+    stacks = np.unique(tensors.stack[ends])
+    others = np.bincount(tensors.stack[is_other], minlength=len(view.trace.stacks))[stacks].tolist()
     found = []
-    for stack in np.unique(tensors.stack[ends]).tolist():
-        mine = np.flatnonzero((tensors.stack == stack) & (depth > 0))
-        here = ends[tensors.stack[ends] == stack]
-        found.append(Regrown(stack, mine, len(here), int(depth[here].max())))
+    for stack, mine, here, other in zip(
+        stacks.tolist(), _by_stack(view, np.flatnonzero(depth > 0), stacks), _by_stack(view, ends, stacks), others, strict=True
+    ):
+        if len(mine) >= MOSTLY * (len(mine) + other):
+            found.append(Regrown(stack, mine, len(here), int(depth[here].max())))
     return sorted(found, key=lambda one: (-int(device.tensors.block_bytes[one.rows].sum()), one.stack))
 
 
-def _replaced(view: DeviceView) -> Array:
-    """Returns, per tensor, the smaller one of the same place that was freed right after it was made; -1: none."""
+def _by_stack(view: DeviceView, rows: Array, stacks: Array) -> list[Array]:
+    """Returns the tensors of each of some stacks (sorted)."""
+    rows = rows[np.argsort(view.device.tensors.stack[rows], kind="stable")]
+    own = view.device.tensors.stack[rows]
+    return [rows[low:high] for low, high in zip(np.searchsorted(own, stacks), np.searchsorted(own, stacks, "right"), strict=True)]
+
+
+def _replaced(view: DeviceView) -> tuple[Array, Array]:
+    """Returns, per tensor, which smaller one of the same place was freed right after it was made; -1: none.
+
+    Then whether, where there is none, another one of that place was: as large, larger or much smaller.
+    """
     device, tensors = view.device, view.device.tensors
     frees = np.flatnonzero((device.events.action == schema.FREE_REQUESTED) & (device.events.tensor >= 0))
     freed = device.events.tensor[frees]
     rows = np.flatnonzero((tensors.alloc_at >= 0) & (tensors.stack >= 0) & (tensors.requested_bytes > SMALL_LIMIT))
-    before = np.full(len(tensors.stack), -1, np.int64)
+    before, is_other = np.full(len(tensors.stack), -1, np.int64), np.zeros(len(tensors.stack), bool)
     at = np.searchsorted(frees, tensors.alloc_at[rows])
     for look in range(LOOKS):
         number = at + look
         open_ = (number < len(frees)) & (before[rows] < 0)
         mine, old = rows[open_], freed[number[open_]]
         size, new = tensors.requested_bytes[old], tensors.requested_bytes[mine]
-        fits = (tensors.stack[old] == tensors.stack[mine]) & (tensors.alloc_at[old] < tensors.alloc_at[mine]) & (size < new)
-        fits &= new - size <= MOST_AT_ONCE * size
+        same = (tensors.stack[old] == tensors.stack[mine]) & (tensors.alloc_at[old] < tensors.alloc_at[mine])
+        fits = same & (size < new) & (new - size <= MOST_AT_ONCE * size)
         before[mine[fits]] = old[fits]
-    return before
+        is_other[mine[same & ~fits]] = True
+    return before, is_other & (before < 0)
 
 
 def _regrown(view: DeviceView) -> Iterator[Finding]:

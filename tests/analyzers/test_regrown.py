@@ -50,3 +50,8 @@ def test_a_cache_that_is_joined_with_what_is_new(heap):
 )
 def test_what_does_not_grow_so(heap, sizes, options):
     assert not findings(grown(heap, list(sizes), **options))
+
+
+def test_batches_of_random_length_grow_in_a_row_now_and_then(heap):
+    rising = range(150, 170, 2)
+    assert findings(grown(heap, [*rising, *([220, 160, 230, 155] * 5)])) == []
