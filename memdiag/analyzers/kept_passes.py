@@ -36,6 +36,7 @@ KEPT = 0.3  # of the bytes that a pass made: it kept its graph
 ALIKE = 0.5  # of its bytes are of places that the largest pass has too
 FEWEST_PLACES = 3  # that a graph comes from
 USED = 0.2  # of the bytes are freed by a backward: it was to come
+LOOKS = 32  # moments before that are looked at, at most: each takes as long as the trace has events
 
 _FORWARD, _BACKWARD, _OUTSIDE = (PHASES.index(name) for name in ("forward", "backward", "outside"))
 _BY_DESIGN = [CATEGORIES.index(name) for name in ("parameter", "gradient", "optimizer_state", "workspace", "input")]
@@ -71,11 +72,11 @@ def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
 def find_passes(view: DeviceView) -> Passes | None:
     """Returns the forward passes that are kept without use at the moment of a view; None: there are none."""
     device, tensors = view.device, view.device.tensors
-    visit = _visits(device)
+    passes = _passes(device)
     made = (tensors.alloc_at >= 0) & ~np.isin(tensors.category, _BY_DESIGN)
-    of_tensor = np.where(made, _passes(device, visit)[np.maximum(tensors.alloc_at, 0)], -1)
-    now = _kept_at(view, visit, of_tensor, view.at)
-    now = now[now != _passes(device, visit)[view.at]]
+    of_tensor = np.where(made, passes[np.maximum(tensors.alloc_at, 0)], -1)
+    now = _kept_at(view, passes, of_tensor, view.at)
+    now = now[now != passes[view.at]]
     if len(now) < FEWEST:
         return None
     rows = device.live(view.at)
@@ -88,42 +89,53 @@ def find_passes(view: DeviceView) -> Passes | None:
         return None
     phase = device.events.phase[: view.at + 1]
     begins = np.flatnonzero((phase[1:] == _BACKWARD) & (phase[:-1] != _BACKWARD))
-    usual = max((len(_kept_at(view, visit, of_tensor, at)) for at in begins[begins < tensors.alloc_at[rows].min()].tolist()), default=0)
+    usual = _usual(view, passes, of_tensor, begins[begins < tensors.alloc_at[rows].min()])
     if len(now) <= usual:
         return None
     return Passes(len(now), rows, usual, np.unique(tensors.step_alloc[rows]))
 
 
-def _visits(device: DeviceTrace) -> Array:
-    """Returns the number of the stretch of one phase that every event lies in."""
+def _passes(device: DeviceTrace) -> Array:
+    """Returns, per event, the number of the forward pass it belongs to; -1: none. What follows outside of the model is its loss."""
     phase = device.events.phase
-    return np.cumsum(np.concatenate(([False], phase[1:] != phase[:-1])))
+    is_first = np.concatenate(([True], phase[1:] != phase[:-1]))  # of a stretch of one phase
+    own = phase[is_first]
+    number = np.arange(len(own))
+    follows = (own == _OUTSIDE) & (np.concatenate(([-1], own[:-1])) == _FORWARD)
+    found: Array = np.where(own == _FORWARD, number, np.where(follows, number - 1, -1))[np.cumsum(is_first) - 1]
+    return found
 
 
-def _passes(device: DeviceTrace, visit: Array) -> Array:
-    """Returns, per event, the visit of the forward pass it belongs to; -1: none. What follows outside of the model is its loss."""
-    starts = np.flatnonzero(np.concatenate(([True], visit[1:] != visit[:-1])))
-    phase = device.events.phase[starts]
-    number = np.arange(len(starts))
-    follows = (phase == _OUTSIDE) & (np.concatenate(([-1], phase[:-1])) == _FORWARD)
-    own: Array = np.where(phase == _FORWARD, number, np.where(follows, number - 1, -1))[visit]
-    return own
+def _usual(view: DeviceView, passes: Array, of_tensor: Array, begins: Array) -> int:
+    """Returns the most forward passes that were there at one of the events ``begins``."""
+    tensors, num_events = view.device.tensors, view.device.num_events
+    rows = np.flatnonzero(of_tensor >= 0)
+    until, since = np.zeros(num_events + 1, np.int64), np.full(num_events + 1, num_events)
+    np.maximum.at(until, of_tensor[rows], np.minimum(tensors.free_requested_at[rows], num_events))
+    np.minimum.at(since, of_tensor[rows], tensors.alloc_at[rows])
+    since, until = since[until > 0], until[until > 0]
+    change = np.bincount(since, minlength=num_events + 1) - np.bincount(until, minlength=num_events + 1)
+    at_most = np.cumsum(change)[begins]  # any tensor of a pass counts
+    usual = 0
+    for at in np.argsort(-at_most, kind="stable")[:LOOKS].tolist():
+        if at_most[at] <= usual:
+            break
+        usual = max(usual, len(_kept_at(view, passes, of_tensor, int(begins[at]))))
+    return usual
 
 
-def _kept_at(view: DeviceView, visit: Array, of_tensor: Array, at: int) -> Array:
-    """Returns the forward passes (numbers of visits) that have most of their graph at event ``at``."""
+def _kept_at(view: DeviceView, passes: Array, of_tensor: Array, at: int) -> Array:
+    """Returns the forward passes (their numbers) that have most of their graph at event ``at``."""
     device, tensors = view.device, view.device.tensors
     rows = device.live(at)
     rows = rows[of_tensor[rows] >= 0]
     if not len(rows):
         return np.empty(0, np.int64)
-    number = int(visit[-1]) + 1
+    number = int(passes.max()) + 1
     there = np.bincount(of_tensor[rows], weights=tensors.block_bytes[rows], minlength=number)
-    events = device.events
-    passes = _passes(device, visit)
-    allocs = (events.action == ALLOC) & (passes >= 0)
-    allocs[at + 1 :] = False
-    asked = np.bincount(passes[allocs], weights=events.size[allocs], minlength=number)
+    action, size = device.events.action[: at + 1], device.events.size[: at + 1]
+    allocs = (action == ALLOC) & (passes[: at + 1] >= 0)
+    asked = np.bincount(passes[: at + 1][allocs], weights=size[allocs], minlength=number)
     largest = rows[of_tensor[rows] == int(np.argmax(there))]
     stacks, which = np.unique(tensors.stack[rows], return_inverse=True)
     numbers: dict[str, int] = {}  # a model is called from several lines
