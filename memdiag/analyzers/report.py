@@ -64,7 +64,8 @@ def build_report(trace: Trace, *, at: str | int = "peak", top: int = 10, device:
 
 def _is_for_a_line(finding: Finding, views: list[DeviceView]) -> bool:
     """Whether a replay shows that a line of settings saves a good part of the peak: that is tried before any change of the program."""
-    peak = max((int(view.device.usage.reserved.max(initial=0)) for view in views if view.device.device == finding.device), default=0)
+    mine = [view.device for view in views if finding.device in {None, view.device.device}]
+    peak = max((int(device.usage.reserved.max(initial=0)) for device in mine), default=0)
     saving = finding.saving
     return saving is not None and saving.basis == "simulated" and saving.low_bytes >= WORTH * max(peak, 1)
 

@@ -140,7 +140,8 @@ def _with_saving(finding: Finding, results: Iterable[WhatIf]) -> Finding:
         result for result in results
         if not result.is_combination and finding.code in result.codes and finding.device in {None, result.device}
     ]  # fmt: skip
-    refuted = {result.change: words for result in mine if (words := _refuted(result))}
+    helping = {result.change for result in mine if not _refuted(result)}  # on one device at least
+    refuted = {result.change: _refuted(result) for result in mine if result.change not in helping}
     kept = [fix for fix in finding.fixes if fix.change not in refuted]
     said = [
         replace(fix, caveat="; ".join(filter(None, (refuted[fix.change], fix.caveat)))) for fix in finding.fixes if fix.change in refuted

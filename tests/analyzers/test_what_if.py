@@ -84,3 +84,14 @@ def test_what_a_replay_refutes_comes_last_and_saves_nothing(trace):
         assert told.fixes[-1].change == line
         assert words in told.fixes[-1].caveat
         assert told.saving is None
+
+
+def test_what_helps_one_device_is_not_refuted_by_another(trace):
+    report = build_report(trace)
+    (finding,) = [finding for finding in report.findings if finding.code == "MD201"]
+    line = finding.fixes[0].change
+    mine = [result for result in report.what_if if result.change == line]
+    others = [replace(result, device=result.device + 1, num_ooms=1) for result in mine]
+    told = _with_saving(replace(finding, device=None, saving=None), [*mine, *others])
+    assert told.fixes == finding.fixes
+    assert told.saving == finding.saving
