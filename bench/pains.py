@@ -174,7 +174,12 @@ def main() -> None:
     for pain in chosen:
         rows.append(study(pain, arguments.python, arguments.device))
         print(rows[-1], flush=True)
-    asked = subprocess.run([arguments.python, "-c", "import torch; print(torch.__version__)"], capture_output=True, text=True, check=True)
+    asked = subprocess.run(
+        [arguments.python, "-c", "from importlib.metadata import version; print(version('torch'))"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     text = table(rows, arguments.device, f"torch {asked.stdout.strip()}")
     if arguments.only:
         print(text)

@@ -49,13 +49,14 @@ _BY_DESIGN = [CATEGORIES.index(name) for name in ("parameter", "optimizer_state"
 
 @dataclass(frozen=True)
 class Growth:
-    """One place that grows: bytes a step, and the tensors of it that are there at the end; ``place`` has their names, where known."""
+    """One place that grows: bytes a step, its tensors (``every``) and those there at the end; ``place`` has their names, where known."""
 
     label: str
     place: str
     slope: float
     rows: Array
     bytes: int
+    every: Array
 
 
 def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
@@ -106,12 +107,12 @@ def _growth(view: DeviceView, num_ends: int) -> Iterator[Finding]:
         slope = _slope(_curve(born[mine], until[mine], tensors.block_bytes[rows[mine]], num_ends), least)
         if slope > 0:
             there = rows[mine & kept[rows]]
-            found.append(Growth(label, place_of(view, there, label), slope, there, int(tensors.block_bytes[there].sum())))
+            found.append(Growth(label, place_of(view, there, label), slope, there, int(tensors.block_bytes[there].sum()), rows[mine]))
     found.sort(key=lambda growth: -growth.slope)
     if not found:  # many places, each too little or too irregular to tell
         slope = _slope(_curve(born, until, tensors.block_bytes[rows], num_ends), least)
         there = rows[kept[rows]]
-        found = [Growth("", place_of(view, there, ""), slope, there, int(tensors.block_bytes[there].sum()))] if slope > 0 else []
+        found = [Growth("", place_of(view, there, ""), slope, there, int(tensors.block_bytes[there].sum()), rows)] if slope > 0 else []
     if found:
         yield _finding(view, found, num_ends, reserved)
 
@@ -178,7 +179,7 @@ def _finding(view: DeviceView, found: list[Growth], num_ends: int, reserved: int
     evidence += [
         Evidence("still there at the end", sum(growth.bytes for growth in found), "bytes"),
         Evidence("how many tensors", sum(len(growth.rows) for growth in found), "tensors"),
-        peak_without(device, np.concatenate([growth.rows for growth in found])),
+        peak_without(device, np.concatenate([growth.every for growth in found])),
     ]
     if device.capacity_bytes and device.end["reserved"] >= 0:
         left = device.capacity_bytes - device.end["reserved"]

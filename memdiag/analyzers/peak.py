@@ -227,12 +227,15 @@ def _loss(view: DeviceView) -> Iterator[Finding]:
         wanted = int(device.events.size[at])
     live = device.live(at)
     rows = live[of_loss[tensors.stack[live]]]
-    rows = np.union1d(rows, _inputs_of(view, rows, wanted, live))
+    sites = [stacks.site(stack) for stack in np.flatnonzero(of_loss).tolist()]
+    functions = {(site.filename, site.name) for site in sites if site is not None}
+    made = tensors.requested_bytes[of_loss[tensors.stack]].max(initial=0)  # in the whole trace: copies for it come before it
+    rows = np.union1d(rows, _inputs_of(view, rows, max(int(made), wanted), live, functions))
     held, total = int(tensors.block_bytes[rows].sum()), int(tensors.block_bytes[live].sum())
     if not held or held + wanted < max(LARGE * total, FLOOR):
         return
     places = by_place(view, rows)
-    if not of_loss[tensors.stack[rows]].any() and not (tensors.phase_alloc[rows] == schema.PHASES.index("forward")).any():
+    if not named.any() and not (tensors.phase_alloc[rows] == schema.PHASES.index("forward")).any():
         return  # of the size of what failed, but nothing of the model
     what = "The loss over the whole vocabulary" if named.any() else "The model's output, with copies of it,"
     peak = "what is live when memory runs out" if wanted else "the peak"
@@ -273,17 +276,23 @@ def _after_model(device: DeviceTrace) -> Array:
     return after
 
 
-def _inputs_of(view: DeviceView, rows: Array, wanted: int, live: Array) -> Array:
-    """Returns the live tensors with as many numbers as the largest one of the loss, of 4 or 2 bytes each: logits and their copies."""
+def _inputs_of(view: DeviceView, rows: Array, largest: int, live: Array, functions: set[tuple[str, str]]) -> Array:
+    """Returns the live tensors with as many numbers as the largest one of the loss, of 4 or 2 bytes each: logits and their copies.
+
+    Layers may be of that size as well: only what one of ``functions`` (file, name) made counts, where any are given.
+    """
     tensors = view.device.tensors
-    largest = max(int(tensors.requested_bytes[rows].max(initial=0)), wanted)
     if largest < FLOOR:
         return rows
     near = [np.abs(tensors.requested_bytes[live] - size) <= SAME * size for size in (2 * largest, largest, largest // 2)]
     same_pass = (tensors.phase_alloc[live] != schema.PHASES.index("initialisation")) & (tensors.alloc_at[live] >= 0)
     made = np.isin(tensors.category[live], [schema.CATEGORIES.index(name) for name in ("unknown", "activation", "temporary")])
     inputs: Array = live[np.logical_or.reduce(near) & same_pass & made]
-    return inputs
+    if not functions:
+        return inputs
+    beside = [bool((site := view.trace.stacks.site(int(stack))) and site[::2] in functions) for stack in tensors.stack[inputs]]
+    beside_loss: Array = inputs[np.array(beside, bool)]
+    return beside_loss
 
 
 _ACTIVATION_FIXES = (
