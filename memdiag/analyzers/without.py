@@ -12,11 +12,12 @@ LEFT = "most allocated, were they not there"
 
 
 def peak_without(device: DeviceTrace, rows: Array) -> Evidence:
-    """Returns the highest allocated bytes of the trace, the tensors ``rows`` not counted while they live."""
+    """Returns the highest allocated bytes, before the trace began too, the tensors ``rows`` not counted while they live."""
     tensors, num_events = device.tensors, device.num_events
     size = tensors.block_bytes[rows]
     change = np.zeros(num_events + 1, np.int64)
     np.add.at(change, np.maximum(tensors.alloc_at[rows], 0), size)
     np.subtract.at(change, np.minimum(tensors.free_requested_at[rows], num_events), size)
     left = device.usage.allocated - np.cumsum(change[:num_events])
-    return Evidence(LEFT, int(left.max(initial=0)), "bytes")
+    before = device.start["allocated"] - int(size[tensors.alloc_at[rows] < 0].sum())
+    return Evidence(LEFT, max(int(left.max(initial=0)), before), "bytes")

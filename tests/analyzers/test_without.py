@@ -1,0 +1,37 @@
+"""The peak without some tensors, whether they came before the trace or within it."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from memdiag.analyzers.without import peak_without
+
+_program = runpy.run_path(str(Path(__file__).parents[1] / "training.py"))
+Training = _program["Training"]
+
+
+@pytest.fixture
+def program():
+    trained = Training()
+    trained.initialise()
+    trained.step()
+    return trained
+
+
+def test_a_state_without_history_has_a_peak_too(program):
+    (device,) = program.trace(first=len(program.entries)).devices
+    assert not device.num_events
+    size = device.tensors.block_bytes
+    assert peak_without(device, np.arange(len(size))[:2]).value == size[2:].sum() > 0
+
+
+@pytest.mark.parametrize("first", [0, 12])
+def test_it_is_the_highest_of_what_the_others_hold(program, first):
+    (device,) = program.trace(first=first).devices
+    rows = np.flatnonzero(device.tensors.block_bytes >= program.size)[::2]
+    others = [np.setdiff1d(device.live(at), rows) for at in range(-1, device.num_events)]
+    assert peak_without(device, rows).value == max(int(device.tensors.block_bytes[live].sum()) for live in others)
