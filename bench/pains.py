@@ -29,7 +29,6 @@ HERE = Path(__file__).parent
 REPORT = HERE.parent / "reports" / "pains.md"
 SETTING = "expandable_segments:True"
 LIMIT = 600  # seconds of a run
-_WITHOUT = (LEFT, "live then without them")
 
 
 @dataclass(frozen=True)
@@ -136,8 +135,8 @@ def predicted(pain: Pain, trace: Trace) -> dict[str, int]:
         return {"reserved": told[0]} if told else {}
     finding = next((finding for finding in report.findings if finding.code == pain.code), None)
     facts = {fact.what: fact.value for fact in finding.evidence} if finding else {}
-    told = [value for name in _WITHOUT if isinstance(value := facts.get(name), int)]
-    return {"allocated": told[0]} if told else {}
+    left = facts.get(LEFT)
+    return {"allocated": left} if isinstance(left, int) else {}
 
 
 def table(rows: list[Row], device: str, versions: str) -> str:

@@ -23,6 +23,7 @@ from memdiag.analyzers.moments import Look, look
 from memdiag.analyzers.names import largest_names, place_of
 from memdiag.analyzers.places import moment_name
 from memdiag.analyzers.sites import by_place, when_fullest
+from memdiag.analyzers.without import LEFT
 from memdiag.findings import Evidence, Finding, Fix
 from memdiag.trace.model import Trace
 from memdiag.trace.schema import CATEGORIES, LIFETIMES, OOM, PHASES
@@ -126,8 +127,8 @@ def _gradients(view: DeviceView) -> Iterator[Finding]:
     earlier = tensors.step_alloc[rows] < device.events.step[view.at]
     old = rows[(tensors.category[rows] == CATEGORIES.index("gradient")) & earlier]
     held, total = int(tensors.block_bytes[old].sum()), int(tensors.block_bytes[rows].sum())
-    if held < max(KEPT_SHARE * total, FLOOR):
-        return
+    if held < max(KEPT_SHARE * total, FLOOR) or total - (left := _most_without(view, old)) < max(KEPT_SHARE * total, FLOOR):
+        return  # without them, the step's own would need as much
     yield Finding(
         "MD112",
         f"{format_bytes(held)} of gradients of the step before stay through the forward, up to the peak",
@@ -137,7 +138,7 @@ def _gradients(view: DeviceView) -> Iterator[Finding]:
             Evidence("gradients of the step before", held, "bytes", moment_name(device, view.at)),
             Evidence("how many they are", len(old), "tensors"),
             Evidence("live in all", total, "bytes"),
-            Evidence("live then without them", total - held, "bytes"),
+            Evidence(LEFT, left, "bytes", "in this step"),
             *(Evidence("of it", size, "bytes", name) for name, size, _, _ in largest_names(view, old, NUM_PLACES)),
         ),
         (
@@ -151,6 +152,29 @@ def _gradients(view: DeviceView) -> Iterator[Finding]:
         ),
         weight_bytes=held,
     )
+
+
+def _most_without(view: DeviceView, old: Array) -> int:
+    """Returns the most bytes of the step, were the gradients ``old`` of an earlier one there only where its backward has made them anew.
+
+    By size: a tensor that lives in backward only is taken to be what is added to one of as many bytes, when it goes.
+    """
+    device, tensors = view.device, view.device.tensors
+    step = np.flatnonzero(device.events.step == device.events.step[view.at])
+    first, last = int(step[0]), int(step[-1])
+    added = (tensors.alloc_at > first) & (tensors.alloc_at <= last) & (tensors.phase_alloc == _BACKWARD) & (tensors.phase_free == _BACKWARD)
+    rows = np.flatnonzero(added & np.isin(tensors.requested_bytes, tensors.requested_bytes[old]))
+    made: dict[int, list[int]] = {}
+    for size, at in zip(tensors.requested_bytes[rows][::-1].tolist(), tensors.free_requested_at[rows][::-1].tolist(), strict=True):
+        made.setdefault(size, []).append(at)
+    until = tensors.free_requested_at[old].copy()
+    for number, size in enumerate(tensors.requested_bytes[old].tolist()):
+        if made.get(size):
+            until[number] = min(until[number], made[size].pop())
+    change = np.zeros(last - first + 2, np.int64)
+    np.add.at(change, np.minimum(until, last + 1) - first, tensors.block_bytes[old])
+    idle = tensors.block_bytes[old].sum() - np.cumsum(change[:-1])
+    return int((device.usage.allocated[first : last + 1] - idle).max())
 
 
 def _mixed(here: Look) -> Iterator[Finding]:

@@ -4,6 +4,7 @@ import runpy
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from memdiag.analyzers import lifetimes
 from memdiag.analyzers.context import Context
@@ -85,6 +86,40 @@ def test_gradients_that_stay_through_the_forward():
     assert number(finding, "gradients of the step before") == 16 * MIB * (1 + 2 + 3)
     assert number(finding, "how many") == 3
     assert "zero_grad(set_to_none=True)" in finding.fixes[0].change
+
+
+class Accumulates(Training):
+    """Gradients stay: each backward makes its own, adds it, and drops it; activations go as it proceeds."""
+
+    def _backward(self, activations, _size):
+        self.phase = "backward"
+        seed = self.alloc(4, _program["BACKWARD"], "temporary")
+        self.free(activations.pop())
+        for layer in reversed(range(self.layers)):
+            gradient = self.alloc(self.size * (1 + layer), _program["SILENT"], "gradient")
+            if len(self.gradients) < self.layers:
+                self.gradients.append(gradient)
+            else:
+                self.free(gradient)
+            self.free(activations[layer])
+        self.free(seed)
+
+    def _zero_grad(self):
+        pass
+
+
+@pytest.mark.parametrize(("layers", "scale", "is_told"), [(3, 4.0, True), (12, 0.01, False)])
+def test_gradients_that_stay_count_as_far_as_the_step_would_need_less(layers, scale, is_told):
+    program = Accumulates(layers, 64 * MIB)
+    program.initialise()
+    for _ in range(4):
+        program.step(scale=scale)
+    found = findings(program.trace())
+    assert ("MD112" in found) == is_told
+    if is_told:
+        old = 64 * MIB * (1 + 2 + 3)
+        assert number(found["MD112"], "gradients of the step before") == old
+        assert number(found["MD112"], "most allocated") == number(found["MD112"], "live in all") - old
 
 
 def test_gradients_that_go_with_their_step_are_fine():
