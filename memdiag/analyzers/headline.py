@@ -42,7 +42,10 @@ def headline(trace: Trace, context: Context, findings: Sequence[Finding]) -> str
 def _sentences(view: DeviceView, context: Context, findings: Sequence[Finding]) -> Iterator[str]:
     device = view.device
     if _top(device, "reserved") <= 0 and _top(device, "allocated") <= 0:
-        yield "Nothing was ever held on this device." if device.num_events else "This snapshot holds no memory."
+        if _ran_out(device):
+            yield _out_of_memory(look(view, context, AllocatorSettings.of(view.trace)))
+        else:
+            yield "Nothing was ever held on this device." if device.num_events else "This snapshot holds no memory."
         return
     growing = next((f for f in findings if f.code == "MD301" and f.severity != "info" and f.device == device.device), None)
     if _ran_out(device):

@@ -131,7 +131,7 @@ def _gradients(view: DeviceView) -> Iterator[Finding]:
         return  # without them, the step's own would need as much
     yield Finding(
         "MD112",
-        f"{format_bytes(held)} of gradients of the step before stay through the forward, up to the peak",
+        f"{format_bytes(held)} of gradients of the step before are still there at the peak",
         "critical" if (device.events.action == OOM).any() else "warning",
         device.device,
         (

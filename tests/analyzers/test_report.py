@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import runpy
 from dataclasses import fields
 from pathlib import Path
@@ -179,3 +180,13 @@ def test_every_real_snapshot_adds_up(shared):
     for path in paths:
         trace = load(path)
         check(build_report(trace), trace)
+
+
+def test_a_request_that_fails_before_anything_was_held_heads_the_report(tmp_path):
+    entry = {"action": "oom", "addr": 0, "size": 16 << 30, "stream": 0, "frames": [], "device_free": 1 << 30, "time_us": 5}
+    path = tmp_path / "snapshot.pickle"
+    path.write_bytes(pickle.dumps({"segments": [], "device_traces": [[entry]], "allocator_settings": {}}))
+    trace = load(path)
+    report = build_report(trace)
+    check(report, trace)
+    assert report.headline.startswith("Ran out of memory: 16.00 GiB was asked for with 0 B allocated")
