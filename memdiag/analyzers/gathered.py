@@ -18,7 +18,7 @@ from memdiag.trace.model import Trace
 from memdiag.trace.schema import ALLOC, CATEGORIES, OOM, PHASES
 from memdiag.trace.stacks import Frame
 from memdiag.trace.table import Array
-from memdiag.units import MIB, format_bytes
+from memdiag.units import MIB, format_bytes, plural
 
 CODES: dict[str, str] = {"MD129": "FSDP gathers most of the model at once"}
 
@@ -54,8 +54,8 @@ def _unit(view: DeviceView, asks: Array) -> Iterator[Finding]:
     mine = np.flatnonzero(np.isin(events.action, (ALLOC, OOM)) & asks[events.stack] & (events.phase == _FORWARD) & (events.size >= MIB))
     if not len(mine):
         return
-    first = events.step[mine] == events.step[mine[0]]
-    sizes = events.size[mine[first]]
+    later = np.flatnonzero(events.phase[mine[0] :] != _FORWARD)  # a step of several micro-batches gathers all units for each
+    sizes = events.size[mine[mine < mine[0] + later[0]]] if len(later) else events.size[mine]
     largest, gathered = int(sizes.max()), int(sizes.sum())
     ran_out = bool((events.action == OOM).any())
     if largest < MOST * gathered or (ran_out and largest < MOST * _weights(view, largest)):
@@ -74,18 +74,31 @@ def _unit(view: DeviceView, asks: Array) -> Iterator[Finding]:
             Evidence("held by gathered weights and their copies", held, "bytes", moment_name(device, view.at)),
             Evidence("live in all", total, "bytes"),
             Evidence("gathered by the largest unit", largest, "bytes"),
-            Evidence("gathered by all units of a forward", gathered, "bytes"),
+            Evidence("gathered by all units of a forward", gathered, "bytes", plural(len(sizes), "unit")),
         ),
-        (
-            Fix(
-                "Make each block a unit of its own, then the model: one block's weights are gathered at a time",
-                "code",
-                "for block in model.blocks: fully_shard(block)  # and then fully_shard(model)",
-                "FSDP2; FSDP1: auto_wrap_policy=ModuleWrapPolicy({Block}); accelerate: fsdp_transformer_layer_cls_to_wrap",
-                "more and smaller messages; the embedding and the head stay in the model's own unit",
-            ),
-        ),
+        (_smaller_units() if len(sizes) == 1 else _one_more_unit(),),
         weight_bytes=held,
+    )
+
+
+def _smaller_units() -> Fix:
+    return Fix(
+        "Make each block a unit of its own, then the model: one block's weights are gathered at a time",
+        "code",
+        "for block in model.blocks: fully_shard(block)  # and then fully_shard(model)",
+        "FSDP2; FSDP1: auto_wrap_policy=ModuleWrapPolicy({Block}); accelerate: fsdp_transformer_layer_cls_to_wrap",
+        "more and smaller messages; the embedding and the head stay in the model's own unit",
+    )
+
+
+def _one_more_unit() -> Fix:
+    """What is not wrapped itself is the model's own unit."""
+    return Fix(
+        "Give what the largest unit holds units of its own: blocks that are not wrapped yet, else the embedding and the head",
+        "code",
+        "fully_shard(model.embedding)  # before fully_shard(model)",
+        "FSDP2; FSDP1: add its class to ModuleWrapPolicy({Block, Embedding})",
+        "an embedding and a head that share their weight must be in one unit",
     )
 
 

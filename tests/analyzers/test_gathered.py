@@ -20,14 +20,18 @@ SECOND = (Frame(_FSDP + "_fully_shard/_fsdp_collectives.py", 351, "foreach_all_g
 FIRST = (Frame(_FSDP + "_flat_param.py", 1300, "_alloc_padded_unsharded_flat_param"), _program["MAIN"])
 
 
-def found(units, frames=SECOND, *, fails=False):
+def found(units, frames=SECOND, *, fails=False, passes=1):
     """A forward whose units gather so many MiB, one after the other; the largest is there at the peak."""
     program = Training(size=8 * MIB)
     program.initialise()
     program.now = 0
+    for _ in range(passes):
+        program.phase = "forward"
+        for size in units:
+            program.passing(size * MIB, frames)
+        program.phase = "backward"
+        program.passing(MIB, (_program["MAIN"],))
     program.phase = "forward"
-    for size in units:
-        program.passing(size * MIB, frames)
     if fails:
         program.fail(1 << 41, frames)
     trace = program.trace()
@@ -44,6 +48,12 @@ def test_a_unit_that_is_most_of_the_model(frames):
     facts = {fact.what: fact.value for fact in finding.evidence}
     assert facts["gathered by the largest unit"] == 500 * MIB
     assert facts["gathered by all units of a forward"] == 580 * MIB
+    assert "fully_shard(model.embedding)" in finding.fixes[0].change, "blocks are wrapped: it is what is beside them"
+
+
+@pytest.mark.parametrize("passes", [1, 4])
+def test_the_model_as_one_unit(passes):
+    (finding,) = found([500], passes=passes)
     assert "fully_shard(block)" in finding.fixes[0].change
 
 
