@@ -160,9 +160,17 @@ def _seconds(status: dict[str, Any], name: str) -> float:
 
 
 def _chosen(run: Run) -> dict[str, Any]:
-    """The process to speak of: the one that ran out of memory first, else the first."""
+    """The process to speak of: the one that ran out of memory first, else rank 0; where there are no ranks, the one that did most."""
     failed = [status for status in run.recorded if status.get("ooms")]
-    return min(failed, key=lambda status: status["ooms"][0].get("time") or 0) if failed else run.recorded[0]
+    if failed:
+        return min(failed, key=lambda status: status["ooms"][0].get("time") or 0)
+    if any(status.get("rank") is not None for status in run.recorded):
+        return run.recorded[0]
+    return max(run.recorded, key=_num_events)
+
+
+def _num_events(status: dict[str, Any]) -> int:
+    return sum(file.get("events") or 0 for file in (status.get("files") or {}).values())
 
 
 def _tell_memory(run: Run, chosen: dict[str, Any], ended: Ended) -> None:

@@ -156,6 +156,19 @@ def test_several_processes(record, tmp_path):
     assert [rank["trace"] for rank in manifest["ranks"]] == ["rank0.pkl", "rank1.pkl"]
 
 
+@pytest.mark.parametrize("who", ["parent", "child"])
+def test_of_processes_without_ranks_the_one_that_did_most_is_told(record, tmp_path, who):
+    more = "[torch.empty(100) for _ in range(50)]; torch.step(); "
+    parent, child = (TRAIN + more * (name == who) for name in ("parent", "child"))
+    (tmp_path / "two.py").write_text(f"import subprocess, sys\n{parent}\nsys.exit(subprocess.call([sys.executable, '-c', {child!r}]))\n")
+    done = record(PYTHON, "two.py")
+    statuses = {path.stem: json.loads(path.read_text()) for path in the_run(tmp_path).glob("rank*.json")}
+    assert {status["rank"] for status in statuses.values()} == {None}
+    events = {name: status["files"]["cpu"]["events"] for name, status in statuses.items()}
+    assert max(events.values()) > min(events.values())
+    assert f"memory     of {max(events, key=events.get)}.pkl" in done.stderr
+
+
 def test_a_shell_script(record, tmp_path):
     (tmp_path / "go.sh").write_text(f"#!/bin/sh\ncd /\nexec {PYTHON} -u -c '{TRAIN} print(input())'\n")
     (tmp_path / "go.sh").chmod(0o755)
