@@ -81,9 +81,9 @@ SCRIPT = "import sys\nfrom hello_app import app\nif __name__ == '__main__':\n   
 
 def num_commands() -> int:
     """Commands that memdiag has."""
-    from memdiag.cli.main import app
+    from memdiag.cli.main import COMMANDS
 
-    return len(app.registered_commands) + len(app.registered_groups)
+    return len(COMMANDS)
 
 
 def write_hello(folder: Path, commands: int) -> Path:

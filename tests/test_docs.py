@@ -7,9 +7,9 @@ import re
 import pytest
 import typer
 
-from memdiag.cli.main import app
+from memdiag.cli import main
 
-COMMANDS = sorted(command.name for command in app.registered_commands)
+COMMANDS = sorted(main.COMMANDS)
 EVERYWHERE = {"--help", "-h", "--redact"}
 _CALL = re.compile(rf"(?:^ +|^\$ |`)memdiag ({'|'.join(COMMANDS)})\b([^\n`]*)", re.MULTILINE)
 _OPTION = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")
@@ -33,7 +33,7 @@ def test_every_page_is_in_the_site_and_in_the_table_of_pages(root):
 @pytest.fixture(scope="module")
 def options():
     """The options of each command, as they are typed."""
-    commands = typer.main.get_command(app).commands
+    commands = typer.main.get_command(main.app_of()).commands
     return {name: [[*each.opts, *each.secondary_opts] for each in commands[name].params if each.opts[0][0] == "-"] for name in COMMANDS}
 
 
