@@ -3,6 +3,9 @@
 *slack* is what the allocator has reserved and no tensor uses. *outside* is what is neither free nor reserved here: the device
 context and libraries of this process, and everything of other processes. What PyTorch prints as allocated counts the free blocks of
 private pools as well (CUDA graphs, MemPool), so live tensors are ``allocated - pool``. Messages up to PyTorch 1.3 call slack "cached".
+
+In some containers and virtual machines the driver reports no memory per process, and PyTorch prints "this process has 0 bytes memory in
+use". Such a figure is not used (``numbers_of``).
 """
 
 from __future__ import annotations
@@ -129,12 +132,28 @@ def numbers_of(fields: Mapping[str, object], backend: str = "cuda") -> Numbers:
     if reserved is None and slack is not None and allocated is not None:
         reserved = allocated + slack
     other = _size(fields, "other_alloc")
+    total, free, process = (_size(fields, name) for name in ("total", "free", "process"))
+    others, listed = _pairs(fields.get("other_processes")), _pairs(fields.get("processes"))
+    if process is not None and not _is_believable(process, allocated, total, free):
+        process = None
     return Numbers(
-        _size(fields, "requested"), _size(fields, "total"), _size(fields, "free"), allocated, slack,
+        _size(fields, "requested"), total, free, allocated, slack,
         allocated + other if other and allocated is not None and reserved is None else reserved,
-        min(_size(fields, "private_pool") or 0, allocated or 0), _size(fields, "limit"), _size(fields, "process"),
-        _pairs(fields.get("other_processes")), _pairs(fields.get("processes")), ALLOWANCES.get(backend, ALLOWANCE),
+        min(_size(fields, "private_pool") or 0, allocated or 0), _size(fields, "limit"), process,
+        others, listed, ALLOWANCES.get(backend, ALLOWANCE),
     )  # fmt: skip
+
+
+def _is_believable(process: int, allocated: int | None, total: int | None, free: int | None) -> bool:
+    """Returns whether the driver's figure for this process can be right: it covers what the allocator counts as allocated.
+
+    Sleeping pools count as allocated although their pages were given back. Then the whole device holds less than is allocated.
+    """
+    if process == 0:
+        return False
+    if allocated is None or process + ROUNDING >= allocated:
+        return True
+    return total is not None and free is not None and total - free + ROUNDING < allocated
 
 
 def _size(fields: Mapping[str, object], name: str) -> int | None:

@@ -23,6 +23,7 @@ _LAST_DROPS_BYTES = 128 * MIB
 _JUST_OVER = 1.03  # free and slack that are less than this times the request: that it would fit in one piece is not safe to say
 _PLENTY = 0.1  # this part of the card free, and twice the request: not what the allocator holds is the matter
 _FULL = 0.7
+_MOST_OF_CARD = 0.8  # so much that is not allocated here: no run leaves that much of its own unused
 _MUCH_IDLE = 0.25  # of what is reserved: more than the slack of any run that goes well
 _XPU_LARGEST = 4 * GIB
 
@@ -204,6 +205,8 @@ def _unsplit(found: Found, numbers: Numbers, requested: int, allocated: str) -> 
             tail = f"{format_bytes(numbers.free)} is free, and {format_bytes(requested)} more was asked for"
             sure: Confidence = "high" if gap <= numbers.allowance and numbers.share(numbers.allocated) >= _FULL else "medium"
             return Judgement("capacity", sure, ("fragmentation", "other_process"), (f"{allocated}, {tail}.",))
+        if numbers.share(gap - numbers.allowance) >= _MOST_OF_CARD:
+            return _mostly_foreign(numbers, gap, allocated)
         what = f"how much is reserved: {format_bytes(gap)} may be free pieces of this process or belong to others"
         return _cut(numbers, what, ("other_process", "fragmentation"))
     if numbers.share(numbers.foreign_excess) >= _FEW_OUTSIDE and numbers.foreign_excess > own - numbers.allowance:
@@ -212,6 +215,15 @@ def _unsplit(found: Found, numbers: Numbers, requested: int, allocated: str) -> 
         reason = f"This process holds {format_bytes(numbers.process)}, and {allocated}: {format_bytes(own)} is unused, or libraries'."
         return Judgement("fragmentation", "low", ("workspace_or_comm", "capacity"), (reason,))
     return _full(found, numbers, requested)
+
+
+def _mostly_foreign(numbers: Numbers, gap: int, allocated: str) -> Judgement:
+    """Nearly the whole card is taken, and next to nothing of it by tensors of this process."""
+    reasons = [f"{format_bytes(gap)} of {format_bytes(numbers.total)} is taken, but only {allocated} here."]
+    listed = numbers.others or numbers.listed
+    if listed:
+        reasons.append("Processes on the device: " + ", ".join(f"{pid} with {format_bytes(size)}" for pid, size in listed) + ".")
+    return Judgement("other_process", "medium" if listed else "low", ("fragmentation", "capacity"), tuple(reasons))
 
 
 def _much_slack(numbers: Numbers, requested: int) -> bool:
