@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 
@@ -17,6 +18,9 @@ for name in ("SIGHUP", "SIGINT", "SIGQUIT"):
     number = getattr(signal, name, None)
     if number is not None and signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, signal.default_int_handler if name == "SIGINT" else signal.SIG_DFL)
+
+# Reports are compared in English, whatever the locale of the machine.
+os.environ["MEMDIAG_LANG"] = "en"
 
 # The same examples in every run, and no deadline: compiled code is slow once, and the machine may be busy.
 settings.register_profile("memdiag", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])

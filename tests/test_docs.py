@@ -10,7 +10,7 @@ import typer
 from memdiag.cli import main
 
 COMMANDS = sorted(main.COMMANDS)
-EVERYWHERE = {"--help", "-h", "--redact"}
+EVERYWHERE = {"--help", "-h", "--redact", "--lang"}
 _CALL = re.compile(rf"(?:^ +|^\$ |`)memdiag ({'|'.join(COMMANDS)})\b([^\n`]*)", re.MULTILINE)
 _OPTION = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")
 

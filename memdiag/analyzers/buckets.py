@@ -15,11 +15,12 @@ from memdiag.analyzers.context import Context, DeviceView
 from memdiag.analyzers.places import moment_name
 from memdiag.analyzers.sites import by_place, when_fullest
 from memdiag.findings import Evidence, Finding, Fix
+from memdiag.text import joined, phrase
 from memdiag.trace.model import Trace
 from memdiag.trace.schema import CATEGORIES, LIFETIMES
 from memdiag.trace.stacks import Frame
 from memdiag.trace.table import Array
-from memdiag.units import MIB, format_bytes, plural
+from memdiag.units import MIB, format_bytes
 
 CODES: dict[str, str] = {"MD124": "buffers of bucketed communication are a large part of the peak"}
 
@@ -34,26 +35,19 @@ _DDP, _MEGATRON, _DEEPSPEED = "DistributedDataParallel", "Megatron", "DeepSpeed"
 _DDP_CALLERS = ("_ddp_init_helper", "_pre_forward", "_rebuild_buckets")
 _FIXES = {
     _DDP: Fix(
-        "Let gradients be views into the buckets: without that, each of them is there twice",
+        phrase("buckets.ddp.fix"),
         "code",
         "DistributedDataParallel(model, gradient_as_bucket_view=True)",
-        "torch >= 1.7",
-        "detach_() of a gradient fails then; zero_grad(set_to_none=False) keeps the views; a smaller bucket_cap_mb saves nothing",
+        phrase("buckets.ddp.when"),
+        phrase("buckets.ddp.caveat"),
     ),
-    _MEGATRON: Fix(
-        "Keep the gradient buffer in the gradients' own type: leave out --accumulate-allreduce-grads-in-fp32",
-        "flag",
-        "",
-        "Megatron-LM, MindSpeed with bf16",
-        "sums of many micro-batches lose precision; a smaller bucket saves nothing; "
-        "with the distributed optimizer, parameters are among them",
-    ),
+    _MEGATRON: Fix(phrase("buckets.megatron.fix"), "flag", "", phrase("buckets.megatron.when"), phrase("buckets.megatron.caveat")),
     _DEEPSPEED: Fix(
-        "Make the buckets smaller: the buffer is as large as one, and there are two with overlap_comm",
+        phrase("buckets.deepspeed.fix"),
         "flag",
         '"zero_optimization": {"reduce_bucket_size": 100000000, "allgather_bucket_size": 100000000}',
-        "DeepSpeed ZeRO; in elements, 500,000,000 by default",
-        "more and smaller messages: measure the step time",
+        phrase("buckets.deepspeed.when"),
+        phrase("buckets.deepspeed.caveat"),
     ),
 }
 
@@ -109,15 +103,15 @@ def _held(view: DeviceView, owner: Array) -> Iterator[Finding]:
     gradients = np.setdiff1d(live[tensors.category[live] == CATEGORIES.index("gradient")], rows)
     yield Finding(
         "MD124",
-        f"Buckets of {' and '.join(libraries)} hold {format_bytes(held)} all the time",
+        phrase("buckets.title", libraries=joined(libraries, phrase("buckets.and")), bytes=format_bytes(held)),
         "warning" if held >= WARNING_SHARE * allocated else "info",
         device.device,
         (
-            Evidence("held by buffers of buckets", held, "bytes", moment_name(device, view.at)),
-            Evidence("of all that is allocated then", round(held / max(allocated, 1), 3), "ratio"),
-            Evidence("largest of them", int(tensors.block_bytes[rows].max()), "bytes", plural(len(rows), "buffer")),
-            Evidence("gradients beside them then", int(tensors.block_bytes[gradients].sum()), "bytes"),
-            *(Evidence("made here", place.bytes, "bytes", place.label) for place in by_place(view, rows)[:NUM_PLACES]),
+            Evidence(phrase("buckets.held"), held, "bytes", moment_name(device, view.at)),
+            Evidence(phrase("buckets.share"), round(held / max(allocated, 1), 3), "ratio"),
+            Evidence(phrase("buckets.largest"), int(tensors.block_bytes[rows].max()), "bytes", phrase("buckets.count", count=len(rows))),
+            Evidence(phrase("buckets.gradients"), int(tensors.block_bytes[gradients].sum()), "bytes"),
+            *(Evidence(phrase("buckets.site"), place.bytes, "bytes", place.label) for place in by_place(view, rows)[:NUM_PLACES]),
         ),
         tuple(_FIXES[name] for name in libraries),
         weight_bytes=held,

@@ -13,7 +13,7 @@ import numpy as np
 from memdiag.analyzers.allocator_settings import AllocatorSettings
 from memdiag.analyzers.context import Context, DeviceView
 from memdiag.analyzers.moments import Look, look
-from memdiag.analyzers.names import CATEGORY_WORDS
+from memdiag.analyzers.names import kind_words
 from memdiag.analyzers.sites import by_category, has_history, when_fullest
 from memdiag.findings import Finding
 from memdiag.trace import schema
@@ -136,8 +136,8 @@ def _consists_of(view: DeviceView) -> str:
         moment = "the peak" if view.device.peak("reserved") in (view.at, -1) else "the allocated peak"
     if size >= max(SHARE * total, of_unknown_kind):
         if size < total / 2:
-            return f"The largest part of {moment} is {CATEGORY_WORDS[name]} ({size / total:.0%})."
-        return f"{size / total:.0%} of {moment} is {CATEGORY_WORDS[name]}."
+            return f"The largest part of {moment} is {kind_words(name)} ({size / total:.0%})."
+        return f"{size / total:.0%} of {moment} is {kind_words(name)}."
     if of_unknown_kind >= SHARE * total:
         return f"{before / total:.0%} of {moment} was there before the recording began."
     return ""

@@ -14,6 +14,7 @@ import numpy as np
 
 from memdiag.analyzers.context import DeviceView
 from memdiag.findings import Module
+from memdiag.text import phrase
 from memdiag.trace.schema import CATEGORIES
 from memdiag.trace.table import Array
 
@@ -22,16 +23,6 @@ TOP_MODULE = "(the model itself)"
 NO_NAME = "(no name)"
 LONGEST = 60  # characters of one name in a list
 NUM_NAMES = 3
-CATEGORY_WORDS = {
-    "parameter": "parameters",
-    "gradient": "gradients",
-    "optimizer_state": "optimizer states",
-    "activation": "activations",
-    "input": "input batches",
-    "temporary": "temporary tensors",
-    "collective": "buffers of collectives",
-    "workspace": "library workspaces",
-}
 
 _NUMBER = re.compile(r"(?<![^.\s])\d+(?![^.\s(])")
 # "grad of X", "exp_avg of X", "gradient of X (by its size)", "X (gelu)": X is a path in the model
@@ -42,7 +33,7 @@ _OF_PARAMETERS = [CATEGORIES.index(name) for name in ("parameter", "gradient", "
 
 def kind_words(category: str) -> str:
     """Returns ``activations`` for ``activation``; ``tensors`` where that is not known."""
-    return CATEGORY_WORDS.get(category, "tensors")
+    return phrase(f"vocabulary.categories.{category if category in CATEGORIES else 'unknown'}")
 
 
 def has_names(view: DeviceView) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from memdiag.analyzers.context import Context, DeviceView
-from memdiag.analyzers.names import CATEGORY_WORDS, largest_names, place_of, short
+from memdiag.analyzers.names import kind_words, largest_names, place_of, short
 from memdiag.analyzers.places import moment_name
 from memdiag.analyzers.sites import NO_STACK, Place, by_category, by_module, by_place, has_history, label_of, sums, when_fullest
 from memdiag.analyzers.without import peak_without
@@ -76,12 +76,12 @@ def _composition(view: DeviceView, rows: Array) -> Iterator[Finding]:
     mine = rows[np.isin(tensors.category[rows], [schema.CATEGORIES.index(name) for name in names])]
     evidence = (
         Evidence("live", total, "bytes", moment_name(device, view.at)),
-        *(Evidence(f"of it {CATEGORY_WORDS.get(name, name)}", size, "bytes") for name, size in list(held.items())[: NUM_LISTED + 1]),
+        *(Evidence(f"of it {kind_words(name)}", size, "bytes") for name, size in list(held.items())[: NUM_LISTED + 1]),
         *_before(view, rows),
         *_origins(view, mine),
         *_other_peak(view),
     )
-    title = f"{part / total:.0%} of the {format_bytes(total)} live {moment} is {_listed([CATEGORY_WORDS[name] for name in names])}"
+    title = f"{part / total:.0%} of the {format_bytes(total)} live {moment} is {_listed([kind_words(name) for name in names])}"
     yield Finding(code, title, _severity(device), device.device, evidence, fixes, weight_bytes=part)
 
 
@@ -127,7 +127,7 @@ def _other_peak(view: DeviceView) -> Iterator[Evidence]:
     kinds = by_category(view, device.live(at, pending=True))
     name, held = next(iter(kinds.items()), ("", 0))
     if name:
-        yield Evidence(f"of it {CATEGORY_WORDS.get(name, name)}", held, "bytes")
+        yield Evidence(f"of it {kind_words(name)}", held, "bytes")
 
 
 def _is_peak(view: DeviceView) -> bool:

@@ -2,45 +2,43 @@
 
 from __future__ import annotations
 
+from memdiag.text import Phrase, joined, phrase
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace
 from memdiag.trace.schema import LIFETIMES, PHASES
-from memdiag.units import format_count, plural
 
 
-def moment_name(device: DeviceTrace, at: int) -> str:
+def moment_name(device: DeviceTrace, at: int) -> Phrase:
     """Returns ``event 1,204 (step 3, backward)``; ``before the trace`` for -1."""
     if at < 0:
-        return "before the trace" if device.num_events else "the snapshot"
+        return phrase("places.before") if device.num_events else phrase("places.snapshot")
     details = []
     if device.events.step[at] >= 0:
-        details.append(f"step {device.events.step[at]}")
+        details.append(phrase("places.step", step=str(device.events.step[at])))
     if device.events.phase[at] > 0:
-        details.append(PHASES[device.events.phase[at]])
-    return f"event {format_count(at)}" + (f" ({', '.join(details)})" if details else "")
+        details.append(phrase(f"vocabulary.phase.{PHASES[device.events.phase[at]]}"))
+    return phrase("places.event.details", at=int(at), details=joined(details, ", ")) if details else phrase("places.event", at=int(at))
 
 
-def group_name(device: DeviceTrace, group: int) -> str:
+def group_name(device: DeviceTrace, group: int) -> Phrase:
     """Returns ``default pool, large blocks, stream 0`` for a row of Groups."""
     if group < 0:
-        return "unknown pool"
+        return phrase("places.pool.unknown")
     row = {name: device.groups[name][group] for name in schema.GROUPS}
     private = bool(row["pool_major"] or row["pool_minor"])
-    pool = f"private pool ({row['pool_major']}, {row['pool_minor']})" if private else "default pool"
-    stream = "default stream" if row["stream"] == 0 else f"stream {row['stream']:#x}"
-    return f"{pool}, {'small' if row['small'] else 'large'} blocks, {stream}"
+    pool = (
+        phrase("places.pool.private", major=str(row["pool_major"]), minor=str(row["pool_minor"]))
+        if private
+        else phrase("places.pool.default")
+    )
+    stream = phrase("places.stream.default") if row["stream"] == 0 else phrase("places.stream", stream=f"{row['stream']:#x}")
+    return phrase("places.group.small" if row["small"] else "places.group.large", pool=pool, stream=stream)
 
 
 def lifetime_name(lifetime: int) -> str:
     """Returns ``surviving to the next step`` and the like; "" where unknown."""
-    names = {
-        "survives_step": "surviving to the next step",
-        "forward_to_backward": "forward to backward",
-        "within_step": "within a step",
-        "within_phase": "within a phase",
-    }
     name = LIFETIMES[lifetime]
-    return "" if name == "unknown" else names.get(name, name.replace("_", " "))
+    return "" if name == "unknown" else phrase(f"vocabulary.lifetime.{name}")
 
 
 def age(device: DeviceTrace, alloc_at: int, at: int) -> str:
@@ -48,9 +46,9 @@ def age(device: DeviceTrace, alloc_at: int, at: int) -> str:
     if at < 0:
         return ""
     if alloc_at < 0:
-        return "since before the trace"
-    events = plural(at - alloc_at, "event")
+        return phrase("places.age.before")
+    events = int(at - alloc_at)
     then, now = int(device.events.step[alloc_at]), int(device.events.step[at])
     if then < 0 or now <= then:
-        return f"for {events}"
-    return f"for {events} ({plural(now - then, 'step')})"
+        return phrase("places.age", events=events)
+    return phrase("places.age.steps", events=events, steps=now - then)

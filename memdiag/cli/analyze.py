@@ -29,7 +29,6 @@ def analyze(
         Path | None,
         typer.Option("--html", metavar="FILE", help="Write a page to explore with the mouse there (docs/report.md).", show_default=False),
     ] = None,
-    lang: Annotated[str, typer.Option("--lang", metavar="en|zh", help="What the page opens in.")] = "en",
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Write there; .json, .md and .html choose the form.", show_default=False),
@@ -63,7 +62,7 @@ def analyze(
     from memdiag.cli.page import read_page
 
     form = form_of(as_json=as_json, as_md=as_md, output=output, with_html=True)
-    page = read_page(as_html, lang, output if form == "html" else None)
+    page = read_page(as_html, output if form == "html" else None)
 
     path = choose_trace(trace)
     for option, file in (("--output", output), ("--html", as_html)):

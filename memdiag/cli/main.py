@@ -19,7 +19,7 @@ from memdiag.cli.talk import do_without_unicode, say_error
 from memdiag.errors import COULD_NOT, DONE, MemdiagError
 
 INTERRUPTED = 130
-_REDACT = "--redact"
+_REDACT, _LANG = "--redact", "--lang"
 
 # In the order that help shows them. Each is a module here, with a function of its name.
 COMMANDS = (
@@ -51,7 +51,7 @@ def app_of(names: Iterable[str] = COMMANDS) -> typer.Typer:
 
 def _called(arguments: list[str]) -> Iterable[str]:
     """Returns the commands that are of interest: the one that is called, none for the version, else all."""
-    first = next((each for each in arguments if each != _REDACT), "")
+    first = next(iter(arguments), "")
     return () if first == "--version" else (first,) if first in COMMANDS else COMMANDS
 
 
@@ -72,6 +72,12 @@ def options(
             "--redact", help="Leave paths, user names, command lines and environment out of all that is written (docs/redact.md)."
         ),
     ] = False,
+    _lang: Annotated[  # read by main(), wherever it stands
+        str,
+        typer.Option(
+            "--lang", metavar="en|zh", help="Language of reports; default: that of MEMDIAG_LANG or the locale.", show_default=False
+        ),
+    ] = "",
 ) -> None:
     """Find out why an accelerator (CUDA, Ascend NPU) ran out of memory, and what would have prevented it."""
     if redact:
@@ -80,12 +86,38 @@ def options(
         turn_on()
 
 
-def _to_the_front(arguments: list[str]) -> list[str]:
-    """Returns the arguments with ``--redact`` first, wherever it stood. What comes after ``record`` or ``--`` is another program's."""
+def _common(arguments: list[str]) -> tuple[bool, str, list[str]]:
+    """Returns what every command takes, wherever it stood, and the rest: ``--redact``, the language of ``--lang`` ("": none), the others.
+
+    What comes after ``record`` or ``--`` belongs to another program.
+    """
+    redact, lang, rest = False, "", []
     ours = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    if _REDACT not in ours or "record" in ours[: ours.index(_REDACT)]:
-        return arguments
-    return [_REDACT, *(each for each in ours if each != _REDACT), *arguments[len(ours) :]]
+    left = iter(ours)
+    for each in left:
+        if each == "record":
+            rest += [each, *left]
+        elif each == _REDACT:
+            redact = True
+        elif each == _LANG:
+            lang = next(left, "") or "?"
+        elif each.startswith(f"{_LANG}="):
+            lang = each.removeprefix(f"{_LANG}=") or "?"
+        else:
+            rest.append(each)
+    return redact, lang, rest + arguments[len(ours) :]
+
+
+def _choose_language(arguments: list[str], lang: str) -> None:
+    """Chooses the language of what is printed: ``--lang``, else the environment's. JSON is English unless ``--lang`` says otherwise.
+
+    Raises:
+        MemdiagError: There is nothing in that language.
+    """
+    from memdiag import text
+
+    to_json = "--json" in arguments or any(each.endswith(".json") for each in arguments)
+    text.set_language(text.checked(lang) if lang else "en" if to_json else text.from_environment())
 
 
 def _trace_back() -> None:
@@ -108,7 +140,9 @@ def main(arguments: list[str] | None = None) -> int:
             from memdiag.redaction import note_given
 
             note_given(given)
-        app_of(_called(given))(_to_the_front(given), prog_name="memdiag")
+        redact, lang, rest = _common(given)
+        _choose_language(rest, lang)
+        app_of(_called(rest))([*([_REDACT] if redact else []), *rest], prog_name="memdiag")
     except SystemExit as done:
         return done.code if isinstance(done.code, int) else DONE if done.code is None else COULD_NOT
     except KeyboardInterrupt:

@@ -16,26 +16,23 @@ if TYPE_CHECKING:
     from memdiag.trace.model import Trace
 
 
-def read_page(path: Path | None, lang: str, output: Path | None = None) -> Page | None:
+def read_page(path: Path | None, output: Path | None = None) -> Page | None:
     """Returns the page that is asked for, by ``--html`` or by the suffix of ``--output``; None: none is.
 
     Raises:
-        MemdiagError: Both name one, or the language is not known.
+        MemdiagError: Both name one.
     """
-    if lang not in {"en", "zh"}:
-        raise MemdiagError(f"--lang {lang}: the page knows en (English) and zh (Chinese)", "the page has a switch for the other one, too")
     if path is not None and output is not None:
         raise MemdiagError("--html FILE and -o FILE.html both name a page", "leave one of them out")
     path = path or output
-    return None if path is None else Page(path, lang)
+    return None if path is None else Page(path)
 
 
 @dataclass(frozen=True)
 class Page:
-    """A page to be written: where, and in which language it opens."""
+    """A page to be written, and where. It opens in the language that is active."""
 
     path: Path
-    lang: str
 
     def write(
         self,
@@ -62,11 +59,12 @@ class Page:
 
         with busy(f"drawing {trace.num_events:,} events …"):
             from memdiag.render.html import render
+            from memdiag.text import language
             from memdiag.views.picture import build_picture
             from memdiag.views.policies import simulated_curves
 
             curves = simulated if simulated is not None else simulated_curves(trace, report) if replay else ()
-            text = render(build_picture(trace, report, at=at, simulated=curves), self.lang)
+            text = render(build_picture(trace, report, at=at, simulated=curves), language())
         _write_whole(self.path, text)
         say(f"wrote {self.path}: open it in a browser")
 

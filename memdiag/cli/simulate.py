@@ -101,7 +101,6 @@ def simulate(
         Path | None,
         typer.Option("--html", metavar="FILE", help="Write a page with the runs as curves over each other there.", show_default=False),
     ] = None,
-    lang: Annotated[str, typer.Option("--lang", metavar="en|zh", help="What the page opens in.")] = "en",
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Write the table there; .json chooses the form.", show_default=False),
@@ -129,7 +128,7 @@ def simulate(
         step_seconds=step_seconds, allow_exposed=allow_exposed,
     )  # fmt: skip
     form = form_of(as_json=as_json, as_md=False, output=output)
-    page = read_page(as_html, lang)
+    page = read_page(as_html)
     path = choose_trace(trace)
     _check_files(path, {"--rows": rows, "--out": out, "--output": output, "--html": as_html}, wanted)
     recording, chosen = _read(path, device)

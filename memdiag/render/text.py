@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import codecs
 
+from memdiag.text import shown
+
 # Drawings one character for one character, so that bars stay aligned where they are replaced last.
 _ASCII = dict(zip("█▓▒▚░·▼▲─│┤└…", "#%+x:.v^-||+~", strict=True)) | {"→": "->", "±": "+-"}
 FALLBACK = "memdiag-ascii"  # how to encode what an encoding lacks, as ``errors`` of streams and of ``str.encode``
@@ -28,7 +30,7 @@ def plain(text: object, limit: int = 0) -> str:
 def text_of(value: object) -> str:
     """Returns ``str(value)``; for what has none (a number of thousands of digits, containers in containers without end) its type."""
     try:
-        return str(value)
+        return shown(value) if isinstance(value, str) else str(value)
     except (RecursionError, ValueError):
         return f"({type(value).__name__}, too large to show)"
 

@@ -13,6 +13,7 @@ import pytest
 from memdiag.cli import analyze as command
 from memdiag.cli.main import main
 from memdiag.errors import MemdiagError, RefusedFile
+from memdiag.text import language, set_language
 
 HEAVY = {"numpy", "pandas", "numba", "llvmlite", "torch", "memdiag.trace", "memdiag.sources", "memdiag.analyzers"}
 
@@ -32,7 +33,8 @@ def test_nothing_heavy_is_loaded_for_help(arguments):
     modules = loaded(*arguments)
     assert not HEAVY & modules
     ours = {name for name in modules if name.startswith("memdiag")}
-    light = {"memdiag", "memdiag.cli", "memdiag.errors", "memdiag.registry"}  # help lists kinds of pictures and forms, which are names
+    # help lists kinds of pictures and forms, which are names
+    light = {"memdiag", "memdiag.cli", "memdiag.errors", "memdiag.registry", "memdiag.text"}
     assert {name for name in ours if not name.startswith("memdiag.cli.")} <= light
 
 
@@ -239,3 +241,23 @@ def test_json_is_the_only_thing_on_stdout(monkeypatch, samples, capsys):
 def test_help_shows_no_value_for_what_takes_none(command, capsys):
     assert main([*command.split(), "--help"]) == 0
     assert "bool" not in capsys.readouterr().out.lower()
+
+
+def test_the_language_is_chosen_wherever_the_option_stands(goldens, monkeypatch):
+    file = str(next(goldens.glob("cuda-*/snapshot.pickle")))
+    monkeypatch.setenv("MEMDIAG_LANG", "zh")
+    for arguments, expected in (
+        (["analyze", file, "--lang", "zh"], "zh"),
+        (["--lang=en", "analyze", file], "en"),
+        (["analyze", file], "zh"),
+        (["analyze", file, "--json"], "en"),  # for scripts, whatever the locale
+        (["analyze", file, "--json", "--lang", "zh"], "zh"),
+    ):
+        assert main(arguments) == 0
+        assert language() == expected, arguments
+    set_language("en")
+
+
+def test_an_unknown_language_is_an_error(capsys):
+    assert main(["analyze", "--lang", "fr"]) == 2
+    assert "en (English) and zh (Chinese)" in capsys.readouterr().err

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 from memdiag.render import what_if, words
 from memdiag.render.json import as_dict, as_json
 from memdiag.render.text import plain
+from memdiag.text import LANGUAGES, Language, speaking
 from memdiag.units import format_bytes
 
 if TYPE_CHECKING:
-    from memdiag.findings import Finding
+    from memdiag.findings import Finding, Report
     from memdiag.views.picture import Picture
 
 FORMAT = 1
-LANGUAGES = ("en", "zh")
 _ASSETS = files(__name__) / "assets"
 
 
@@ -50,14 +50,8 @@ def data_of(picture: Picture, lang: str) -> dict[str, Any]:
         "format": FORMAT,
         "lang": lang,
         "report": as_dict(report),
-        "headline": words.headline(report),
         "severity": words.worst(report.findings),
-        "facts": words.source_facts(report),
-        "finding_words": [_finding(finding) for finding in words.in_order(report.findings)],
-        "what_if": [{"change": plain(row.change), "saves": row.saves, "peak": row.peak, "fate": row.fate} for row in what_if.rows(report)],
-        "what_if_words": plain(what_if.subtitle(report)) if report.what_if else "",
-        "settings": [[plain(key), plain(value, 400)] for key, value in report.settings.items()],
-        "notes": [[plain(note.code), plain(note.text)] for note in report.notes],
+        "spoken": {lang: _spoken(lang, report) for lang in LANGUAGES},
         "frames": picture.frames,
         "strings": picture.strings,
         "modules": picture.modules,
@@ -65,6 +59,22 @@ def data_of(picture: Picture, lang: str) -> dict[str, Any]:
     }
     # The numbers were made for JSON already, and are many: they are not looked at again.
     return {**as_json(shown), "stacks": picture.stacks, "devices": picture.devices, "simulated": picture.simulated}
+
+
+def _spoken(lang: Language, report: Report) -> dict[str, Any]:
+    """Returns what the page says in one language. Switching the page's language puts these in place of the other's."""
+    with speaking(lang):
+        return {
+            "headline": words.headline(report),
+            "facts": words.source_facts(report),
+            "finding_words": [_finding(finding) for finding in words.in_order(report.findings)],
+            "what_if": [
+                {"change": plain(row.change), "saves": row.saves, "peak": row.peak, "fate": row.fate} for row in what_if.rows(report)
+            ],
+            "what_if_words": plain(what_if.subtitle(report)) if report.what_if else "",
+            "settings": [[plain(key), plain(value, 400)] for key, value in report.settings.items()],
+            "notes": [[plain(note.code), plain(note.text)] for note in report.notes],
+        }
 
 
 def _finding(finding: Finding) -> dict[str, Any]:

@@ -19,6 +19,7 @@
 
   function setLang(lang) {
     M.lang = lang;
+    Object.assign(M.data, M.data.spoken[lang]); // what Python says in that language
     document.documentElement.lang = lang === "zh" ? "zh-CN" : lang;
     for (const element of document.querySelectorAll("[data-t]")) element.textContent = M.t(element.dataset.t);
     for (const [data, attribute] of [
@@ -109,6 +110,7 @@
     M.data = await M.load();
     M.$("main").hidden = false;
     if (!M.data.devices.length) {
+      Object.assign(M.data, M.data.spoken[M.data.lang]);
       M.$("main").replaceChildren(M.el("section", { class: "card" }, M.el("h1", { text: M.plain(M.data.headline, 2000) })));
       return undefined;
     }

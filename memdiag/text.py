@@ -1,0 +1,167 @@
+"""Phrases by key, in English and Chinese: what reports, findings, fixes and evidence say.
+
+A phrase is looked up by its key in a catalogue, ``messages/<area>.json``, which holds both texts of every key side by side::
+
+    {"stranded": {"en": "{bytes} free in {count:# block|# blocks} too small to use", "zh": "…"}}
+
+    phrase("fragmentation.stranded", bytes=format_bytes(n), count=3)
+
+The part of a key before its first dot is the area. In a template, ``{name}`` is a value; whole numbers get thousands separators.
+``{name:# block|# blocks}`` chooses by number, and ``#`` stands for the number. A value may be a phrase itself.
+
+A ``Phrase`` is a ``str`` in the language that was active when it was made. It remembers its key and values, so a renderer can show it
+in another language (``in_language``); the HTML report holds both.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from string import Formatter
+from typing import Literal, Self, cast
+
+from memdiag.errors import MemdiagError
+
+Language = Literal["en", "zh"]
+LANGUAGES: tuple[Language, ...] = ("en", "zh")
+VARIABLE = "MEMDIAG_LANG"
+FOLDER = Path(__file__).parent / "messages"
+
+_active: list[Language] = ["en"]
+
+
+class Phrase(str):
+    """A text that knows its key and values. Behaves as the ``str`` it was when it was made."""
+
+    __slots__ = ("key", "values")
+    key: str
+    values: Mapping[str, object]
+
+    def __new__(cls, key: str, values: Mapping[str, object], language: Language | None = None) -> Self:
+        """Makes phrase ``key`` of the catalogue, in ``language`` (None: the active one)."""
+        made = super().__new__(cls, _rendered(key, values, language or _active[0]))
+        made.key, made.values = key, values
+        return made
+
+    def __getnewargs__(self) -> tuple[str, Mapping[str, object]]:  # type: ignore[override]  # how to make it anew, for copy and pickle
+        """Returns what makes an equal phrase in another process or copy."""
+        return self.key, self.values
+
+    def in_language(self, language: Language) -> str:
+        """Returns the text in ``language``."""
+        return _rendered(self.key, self.values, language)
+
+
+def phrase(key: str, /, **values: object) -> Phrase:
+    """Returns the phrase ``key``, in the active language.
+
+    Args:
+        key: ``area.name``; the area names the catalogue file.
+        values: What the placeholders of its template stand for: text, whole numbers, phrases.
+
+    Raises:
+        KeyError: There is no such key, or the template asks for a value that is not given.
+    """
+    return Phrase(key, values)
+
+
+def joined(parts: Iterable[str], separator: str = " ") -> Phrase:
+    """Returns texts and phrases one after the other, as one phrase. Empty ones are left out; Chinese sentences follow without a space."""
+    kept = tuple(part for part in parts if part)
+    return Phrase("", {"parts": kept, "separator": separator})
+
+
+def in_language(text: str, chosen: Language) -> str:
+    """Returns ``text`` in a language, if it is a phrase; any other text as it is."""
+    return text.in_language(chosen) if isinstance(text, Phrase) else text
+
+
+def shown(text: str) -> str:
+    """Returns ``text`` in the active language, if it is a phrase; any other text as it is."""
+    return in_language(text, _active[0])
+
+
+def language() -> Language:
+    """Returns the active language."""
+    return _active[0]
+
+
+def set_language(chosen: Language) -> None:
+    """Makes ``chosen`` the active language of this process."""
+    _active[0] = chosen
+
+
+@contextmanager
+def speaking(chosen: Language) -> Iterator[None]:
+    """Makes ``chosen`` the active language for a while."""
+    before = _active[0]
+    _active[0] = chosen
+    try:
+        yield
+    finally:
+        _active[0] = before
+
+
+def checked(name: str) -> Language:
+    """Returns the language called ``name``.
+
+    Raises:
+        MemdiagError: There are no texts in it.
+    """
+    if name not in LANGUAGES:
+        raise MemdiagError(f"--lang {name}: memdiag speaks en (English) and zh (Chinese)", "--lang en or --lang zh")
+    return name
+
+
+def from_environment(environment: Mapping[str, str] = os.environ) -> Language:
+    """Returns the language that the environment asks for: MEMDIAG_LANG, else the locale's (LC_ALL, LC_MESSAGES, LANG), else English."""
+    own = environment.get(VARIABLE, "")
+    if own in LANGUAGES:
+        return own
+    locale = next((environment[name] for name in ("LC_ALL", "LC_MESSAGES", "LANG") if environment.get(name)), "")
+    return "zh" if locale.lower().startswith("zh") else "en"
+
+
+@cache
+def catalogue(area: str) -> dict[str, dict[Language, str]]:
+    """Returns the phrases of an area: key (without the area), language, template."""
+    import json  # not needed by commands that say nothing
+
+    loaded: dict[str, dict[Language, str]] = json.loads((FOLDER / f"{area}.json").read_text(encoding="utf-8"))
+    return loaded
+
+
+def _rendered(key: str, values: Mapping[str, object], chosen: Language) -> str:
+    if not key:
+        parts = cast("tuple[str, ...]", values["parts"])
+        separator = cast("str", values["separator"])
+        if chosen == "zh":
+            separator = _CHINESE.get(separator, separator)
+        return in_language(separator, chosen).join(in_language(part, chosen) for part in parts)
+    area, _, name = key.partition(".")
+    return _FORMATTERS[chosen].vformat(catalogue(area)[name][chosen], (), values)
+
+
+class _Formatter(Formatter):
+    """Fills templates: numbers with separators, singular or plural, phrases in the language of the template."""
+
+    def __init__(self, chosen: Language) -> None:
+        self.language: Language = chosen
+
+    def format_field(self, value: object, format_spec: str) -> str:
+        if isinstance(value, Phrase):
+            return value.in_language(self.language)
+        if isinstance(value, int) and not isinstance(value, bool):
+            if not format_spec:
+                return f"{value:,}"
+            if "#" in format_spec or "|" in format_spec:
+                one, _, many = format_spec.partition("|")
+                return (one if value == 1 or not many else many).replace("#", f"{value:,}")
+        return str(super().format_field(value, format_spec))
+
+
+_CHINESE = {" ": "", ", ": "\uff0c", "; ": "\uff1b"}  # separators of joined texts; Chinese has full-width signs and no blanks
+_FORMATTERS: dict[Language, _Formatter] = {chosen: _Formatter(chosen) for chosen in LANGUAGES}

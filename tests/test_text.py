@@ -1,0 +1,101 @@
+"""Phrases: every key has both languages, the same blanks in both, and is used; a phrase keeps what it was made of."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import json
+import pickle
+from pathlib import Path
+from string import Formatter
+
+import pytest
+
+import memdiag
+from memdiag import text
+from memdiag.errors import MemdiagError
+from memdiag.text import FOLDER, LANGUAGES, joined, phrase
+
+PACKAGE = Path(memdiag.__file__).parent
+AREAS = sorted(path.stem for path in FOLDER.glob("*.json"))
+
+
+def asked_for():
+    """Every key that the package asks for: whole ones, and the beginnings of those that are put together."""
+    whole, begun = set(), set()
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) == "phrase" and node.args:
+                for each in ast.walk(node.args[0]):
+                    if isinstance(each, ast.JoinedStr):
+                        begun.add(each.values[0].value)
+                    elif isinstance(each, ast.Constant) and isinstance(each.value, str) and "." in each.value:
+                        whole.add(each.value)
+    return whole, begun
+
+
+def blanks(template):
+    return {name for _, name, _, _ in Formatter().parse(template) if name is not None}
+
+
+@pytest.mark.parametrize("area", AREAS)
+def test_every_phrase_is_there_in_every_language_with_the_same_blanks(area):
+    for key, template in text.catalogue(area).items():
+        assert set(template) == set(LANGUAGES), key
+        assert all(template.values()), key
+        assert blanks(template["en"]) == blanks(template["zh"]), key
+
+
+def test_every_key_that_is_asked_for_exists_and_every_phrase_is_asked_for():
+    whole, begun = asked_for()
+    begun -= {each for each in begun if "." not in each}
+    known = {f"{area}.{key}" for area in AREAS for key in text.catalogue(area)}
+    assert not {key for key in whole - known if not any(key == each for each in begun)}
+    assert not {key for key in known - whole if not key.startswith(tuple(begun))}
+
+
+def test_catalogues_are_written_without_repeated_keys():
+    def once(pairs):
+        assert len({key for key, _ in pairs}) == len(pairs)
+        return dict(pairs)
+
+    for area in AREAS:
+        json.loads((FOLDER / f"{area}.json").read_text(encoding="utf-8"), object_pairs_hook=once)
+
+
+def test_numbers_choose_singular_or_plural_and_have_separators():
+    assert phrase("places.age.steps", events=12034, steps=1) == "for 12,034 events (1 step)"
+
+
+def test_a_phrase_stays_a_phrase_when_it_is_copied_or_sent():
+    told = joined([phrase("places.before"), phrase("places.step", step="3")], ", ")
+    for same in (copy.deepcopy(told), pickle.loads(pickle.dumps(told))):
+        assert same == told == "before the trace, step 3"
+        assert same.in_language("zh") == told.in_language("zh") != told
+
+
+def test_the_active_language_is_what_new_phrases_are_made_in():
+    english = phrase("places.before")
+    with text.speaking("zh"):
+        assert phrase("places.before") == english.in_language("zh") == text.shown(english)
+    assert text.shown(english) == english
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, "en"),
+        ({"LANG": "zh_CN.UTF-8"}, "zh"),
+        ({"LANG": "zh_CN.UTF-8", "LC_ALL": "C"}, "en"),
+        ({"LANG": "de_DE.UTF-8"}, "en"),
+        ({"LANG": "zh_CN.UTF-8", "MEMDIAG_LANG": "en"}, "en"),
+        ({"MEMDIAG_LANG": "zh"}, "zh"),
+    ],
+)
+def test_the_environment_chooses_the_language(environment, expected):
+    assert text.from_environment(environment) == expected
+
+
+def test_an_unknown_language_is_refused():
+    with pytest.raises(MemdiagError, match="English"):
+        text.checked("fr")
