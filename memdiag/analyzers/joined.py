@@ -21,7 +21,7 @@ from memdiag.oom.ledger import account
 from memdiag.oom.model import Cause, Found, Judgement, Message, OomReport
 from memdiag.oom.verdict import judge
 from memdiag.trace.model import Trace
-from memdiag.trace.schema import CATEGORIES, PHASES
+from memdiag.trace.schema import CATEGORIES, OOM, PHASES
 from memdiag.units import format_bytes, format_count, plural
 
 MOST_LOOKED_AT = 4  # moments that all analyzers run on: each takes as long as `memdiag analyze`
@@ -108,7 +108,8 @@ class _Joiner:
         kept = _without_batch(kept, failure)
         if failure.exact:  # it is recorded
             kept = tuple(replace(finding, fixes=tuple(fix for fix in finding.fixes if fix.kind != "record")) for finding in kept)
-        return replace(message, judgement=judgement, ledger=ledger(failure, message), findings=_merged(special, kept))
+        findings = _merged(special, kept)
+        return replace(message, judgement=judgement, ledger=ledger(failure, message), findings=findings, moment=_moment(failure))
 
     def _findings(self, failure: Failure) -> tuple[Finding, ...]:
         """What `memdiag analyze` finds at that moment."""
@@ -200,6 +201,14 @@ def _from_failure(joiner: _Joiner, failure: Failure) -> Message:
         trace.path,
     )  # fmt: skip
     return joiner.told(message, failure, "")
+
+
+def _moment(failure: Failure) -> str:
+    """Returns the options that make ``memdiag analyze`` look at a failure."""
+    device = failure.device
+    failed = np.flatnonzero(device.events.action == OOM)
+    at = "oom" if len(failed) and failed[-1] == failure.here.at else str(failure.here.at)
+    return f"--at {at}" + (f" --device {device.device}" if len(failure.view.trace.devices) > 1 else "")
 
 
 def _sentence(failure: Failure) -> str:

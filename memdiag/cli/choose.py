@@ -1,4 +1,4 @@
-"""Which trace a command works on: the one named, the first rank of a run directory, or the newest run here."""
+"""Chooses the trace a command works on: the file given, a rank of a run directory, or the newest run in a directory."""
 
 from __future__ import annotations
 
@@ -12,30 +12,34 @@ from memdiag.units import plural
 _RANK = re.compile(r"rank(\d+)\.pkl")
 
 
-def choose_trace(given: Path | None) -> Path:
-    """Returns the trace file to read; what was chosen rather than given is named on stderr.
+def choose_trace(given: Path | None, rank: int | None = None) -> Path:
+    """Returns the trace file to read; a file that was chosen rather than given is named on stderr.
 
     Args:
-        given: A file, a run directory (``memdiag-…`` with ``rank0.pkl`` …), a directory with such in it, or None: the newest of
-            ``./trace.pkl`` and ``./memdiag-*/rank*.pkl``.
+        given: A file, a run directory (``memdiag-…`` with ``rank0.pkl`` …), or a directory with runs in it; None: the current one. Of
+            several runs, the newest of ``trace.pkl`` and ``memdiag-*/rank*.pkl`` is read.
+        rank: The rank to read of a run that has it; of any other run the first.
 
     Raises:
         MemdiagError: Nothing was given and no run is here.
     """
-    if given is None:
-        chosen = _newest(Path())
-        say(f"reading {chosen}, the newest run here")
+    ranks = {} if given is None else ranks_in(given)
+    if ranks:
+        chosen = ranks.get(-1 if rank is None else rank, next(iter(ranks.values())))
+        if len(ranks) > 1:
+            which = f"rank {rank}" if rank in ranks else "the first"
+            say(f"reading {chosen}, {which} of {plural(len(ranks), 'rank')} in this run; name a file for another")
         return chosen
-    ranks = _ranks(given)
-    if not ranks:
-        runs = _runs(given)
-        if not runs:
-            return given  # also what cannot be read: the source says why
-        say(f"reading {max(runs)[1]}, the newest run in {given}")
-        return max(runs)[1]
-    if len(ranks) > 1:
-        say(f"reading {ranks[0]}, the first of {plural(len(ranks), 'rank')} in this run; name a file for another")
-    return ranks[0]
+    newest = _newest(given or Path(), rank)
+    if newest is not None:
+        say(f"reading {newest}, the newest run {'here' if given is None else f'in {given}'}")
+        return newest
+    if given is None:
+        raise MemdiagError(
+            "no trace given, and no run here (./trace.pkl or ./memdiag-*/rank0.pkl)",
+            "give a file, or record one: memdiag record -- python train.py",
+        )
+    return given  # also what cannot be read: the source says why
 
 
 def is_same(one: Path, other: Path) -> bool:
@@ -46,33 +50,26 @@ def is_same(one: Path, other: Path) -> bool:
         return False
 
 
-def _ranks(folder: Path) -> list[Path]:
-    """The traces of a run directory, in order of rank; none if it is no directory that can be read."""
+def ranks_in(folder: Path) -> dict[int, Path]:
+    """Returns the traces of a run directory by rank, in order; {} if it is not one."""
     try:
-        inside = list(folder.iterdir())
+        found = {int(match.group(1)): path for path in folder.iterdir() if (match := _RANK.fullmatch(path.name))}
     except OSError:
-        return []
-    found = [(int(match.group(1)), path) for path in inside if (match := _RANK.fullmatch(path.name))]
-    return [path for _, path in sorted(found)]
+        return {}
+    return dict(sorted(found.items()))
 
 
-def _runs(folder: Path) -> list[tuple[int, Path]]:
-    """When each run in a folder was written, and its first trace."""
+def _newest(folder: Path, rank: int | None) -> Path | None:
+    """Returns the trace of the run in a folder that was written last; None if there is no run that can be read."""
     try:
-        runs = [ranks for run in folder.glob("memdiag-*") if (ranks := _ranks(run))]
-        return [(max(path.stat().st_mtime_ns for path in ranks), ranks[0]) for ranks in runs]
+        runs = [list(ranks.values()) for run in folder.glob("memdiag-*") if (ranks := ranks_in(run))]
+        single = folder / "trace.pkl"
+        if single.is_file():
+            runs.append([single])
+        dated = [(max(path.stat().st_mtime_ns for path in traces), traces) for traces in runs]
     except OSError:
-        return []
-
-
-def _newest(here: Path) -> Path:
-    dated = _runs(here)
-    single = here / "trace.pkl"
-    if single.is_file():
-        dated.append((single.stat().st_mtime_ns, single))
+        return None
     if not dated:
-        raise MemdiagError(
-            "no trace given, and no run here (./trace.pkl or ./memdiag-*/rank0.pkl)",
-            "give a file, or record one: memdiag record -- python train.py",
-        )
-    return max(dated)[1]
+        return None
+    traces = max(dated)[1]
+    return next((path for path in traces if path.name == f"rank{rank}.pkl"), traces[0])

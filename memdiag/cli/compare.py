@@ -87,8 +87,8 @@ def _chosen(given: Sequence[Path], device: int | None, rank: int | None, output:
     Raises:
         MemdiagError: One cannot be read, there are too few or too many, or the output would replace one.
     """
-    from memdiag.cli.choose import is_same
-    from memdiag.cli.several import one_each, ranks_in
+    from memdiag.cli.choose import is_same, ranks_in
+    from memdiag.cli.several import one_each
     from memdiag.compare.side import choose_device
 
     ranks = list(ranks_in(given[0]).values()) if len(given) == 1 and rank is None else []

@@ -378,6 +378,6 @@ def _answer(report: dict[str, Any], trials: Sequence[Trial]) -> list[str]:
         said = [f"{name}={fits} is the largest that fits; {name}={fails} does not: {by_value[fails].why}."]
         said.append(ASSUMED[0].upper() + ASSUMED[1:] + ".")
     said += [f"note: {note}" for note in report["notes"]]
-    said += [f"next: memdiag analyze {by_value[fails].folder} --at oom"] if fails is not None else []
+    said += [f"next: memdiag analyze {by_value[fails].folder}"] if fails is not None else []
     said += [f"      memdiag analyze {by_value[fits].folder}"] if fits is not None else []
     return said

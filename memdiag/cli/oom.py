@@ -147,7 +147,7 @@ def _joined(report: OomReport | None, given: Path | None) -> OomReport:
     from memdiag.cli.loading import read_trace
     from memdiag.cli.talk import busy
 
-    path = choose_trace(given)
+    path = choose_trace(given, rank=report.messages[0].rank if report and report.messages else None)
     trace = read_trace(path)
     with busy(f"looking at {trace.num_events:,} events …"):
         from memdiag.analyzers.joined import join

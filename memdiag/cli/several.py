@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from memdiag.cli.choose import choose_trace
+from memdiag.cli.choose import choose_trace, ranks_in
 from memdiag.errors import MemdiagError
-
-_RANK = re.compile(r"rank(\d+)\.pkl")
-
-
-def ranks_in(folder: Path) -> dict[int, Path]:
-    """Returns the traces of a run directory by rank, in order; {}: it is none."""
-    try:
-        found = {int(match.group(1)): path for path in folder.iterdir() if (match := _RANK.fullmatch(path.name))}
-    except OSError:
-        return {}
-    return dict(sorted(found.items()))
 
 
 def one_each(given: Sequence[Path], rank: int | None) -> list[Path]:

@@ -84,7 +84,10 @@ class LedgerEntry:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One out-of-memory message, or several of a rank that are the same (``count``)."""
+    """One out-of-memory message, or several of a rank that are the same (``count``).
+
+    ``moment`` holds the options with which ``memdiag analyze`` looks at this failure in the trace; "" if no trace contains it.
+    """
 
     dialect: str
     framework: str
@@ -99,6 +102,7 @@ class Message:
     findings: tuple[Finding, ...]
     source: str = ""
     is_warning: bool = False
+    moment: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,7 @@ _SIZES = {
     "total_vm_bytes": "address space of the killed process", "program_bytes": "needed by the program", "static_bytes": "static",
 }  # fmt: skip
 RECORD = "memdiag record -- python train.py"
+_RECORDS_THIS = "memdiag record -- "  # the program that failed; "memdiag record --phantom" records another
 LONGEST_PART = 300  # characters of what a part of the account is
 MOST_REASONS = 4
 EXAMPLES = (
@@ -359,29 +360,36 @@ def remedies(finding: Finding) -> list[Fix]:
 
 
 def next_steps(message: Message, trace: str = "") -> list[tuple[str, str]]:
-    """Returns pairs of what it is good for and the lines to paste: how to see what filled the memory, where that would help.
+    """Returns pairs of a purpose and the lines to paste: how to see what filled the memory, where that helps. Each line runs as printed.
 
     Args:
-        message: What is explained.
-        trace: The trace that had its say already, if there is one.
+        message: The message that is explained.
+        trace: The trace that was read with it; "" if there was none.
     """
-    record = next((fix for finding in message.findings for fix in finding.fixes if fix.kind == "record"), None)
     if trace:
-        return [("see all that held the memory at that moment", f"memdiag analyze {shlex.quote(plain(trace))} --at oom")]
+        file = shlex.quote(plain(trace))
+        if message.moment:
+            return [("see everything that held memory at that moment", f"memdiag analyze {file} {message.moment}")]
+        return [("see what filled the memory in the trace", f"memdiag analyze {file}")]
     judgement = message.judgement
     no_shortage = judgement.verdict == "unknown" and judgement.confidence == "high"
     if message.dialect == "trace" or judgement.verdict in {"other_process", "host"} or no_shortage:
         return []
+    recording = [fix for finding in message.findings for fix in finding.fixes if fix.kind == "record"]
     on_torch = message.framework in {"pytorch", "torch_npu"} and message.backend in {"cuda", "hip", "npu"}
-    line = record.change.split("\n", 1)[0] if record else RECORD if on_torch else ""
-    if not line:
-        return []
-    if record and not line.startswith("memdiag record"):
-        return [(record.title[:1].lower() + record.title[1:], record.change)]
+    runs = [fix.change.splitlines() for fix in recording if fix.change.startswith(_RECORDS_THIS)]
+    if not runs and (recording or not on_torch):
+        return [(_in_a_sentence(fix.title), fix.change) for fix in recording[:1]]
+    line = runs[0][0] if runs else RECORD
     log = plain(message.source)
     given = shlex.quote(log) + " " if log not in {"", "-", "text"} else ""
-    trace = "trace.pkl" if message.rank is None else f"memdiag-RUN/rank{message.rank}.pkl"
+    after = [fix for fix in recording if fix.change.startswith(f"{line}\nmemdiag simulate")]
     return [
         ("see which tensors and lines of code filled the memory: run it once more, as you start it now, under", line),
-        ("with that trace: what held the memory when it failed", f"memdiag oom {given}--from-trace {trace}"),
+        ("then see what held the memory when it failed", f"memdiag oom {given}--from-trace ."),
+        *((f"then {_in_a_sentence(fix.title)}", fix.change.split("\n", 1)[1]) for fix in after),
     ]
+
+
+def _in_a_sentence(title: str) -> str:
+    return title[:1].lower() + title[1:]

@@ -183,6 +183,7 @@ def test_a_message_finds_its_own_failure_among_several(pieces):
     for texts, order in (((first, second), events), ((second, first), events[::-1])):
         for one, at in zip(joined("\n".join(texts), trace), order, strict=True):
             assert says(one, f"event {at}, where 50.00 MiB (rounded) was asked for", "its numbers are those of the message")
+            assert one.moment == ("--at oom" if at == max(events) else f"--at {at}")
 
 
 def test_the_same_failure_again_and_again_is_one_message(pieces):
@@ -243,12 +244,15 @@ def test_without_a_failure_in_the_trace_a_like_moment_stands_in(pieces):
     trace = pieces.trace()
     [one] = joined(message(50 * MIB, 44 * MIB, 164 * MIB, 4 * MIB, total=200 * MIB), trace)
     assert says(one, "An approximation: the trace has no out-of-memory event; this is event", "120.00 MiB lay free", "in 4 pieces")
+    assert one.moment.startswith("--at ")
+    assert one.moment != "--at oom"
     assert (one.judgement.verdict, one.judgement.confidence) == ("fragmentation", "medium")
     pieces.free(30, 10 * MIB)
     [served] = joined(message(38 * MIB, 30 * MIB, 160 * MIB, 4 * MIB), pieces.trace())
     assert says(served, "Judged without the trace", "40.00 MiB of cache could have been given back to make room")
     [far] = joined(message(50 * MIB, 400 * MIB, 640 * MIB, 4 * MIB), trace)
     assert says(far, "Judged without the trace: the trace has no out-of-memory event, and its numbers are far")
+    assert far.moment == ""
 
 
 def test_what_is_free_in_private_pools_is_printed_as_allocated():

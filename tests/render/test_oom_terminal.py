@@ -99,16 +99,27 @@ def test_how_to_record_is_a_next_step(oom_samples):
     shown = render(oom_samples.one())
     assert "    memdiag record -- vllm serve model\n" in shown
     assert "memdiag analyze --at oom" not in shown
-    assert "    memdiag oom train.log --from-trace memdiag-RUN/rank3.pkl\n" in shown
-    assert "    memdiag oom --from-trace trace.pkl\n" in render(oom_samples.one(source="text", rank=None))
+    assert "    memdiag oom train.log --from-trace .\n" in shown
+    assert "    memdiag oom --from-trace .\n" in render(oom_samples.one(source="text", rank=None))
     assert "memdiag oom 'a b.log' --from-trace" in render(oom_samples.one(source="a b.log"))
     assert "Next" not in render(oom_samples.one(framework="jax", findings=()))
     assert "    memdiag record -- python train.py\n" in render(oom_samples.one(findings=()))
 
 
+def test_moving_to_the_host_comes_after_the_recording_that_it_needs(oom_samples):
+    fixes = (
+        Fix("See what would fit", "record", "memdiag record -- vllm serve model\nmemdiag simulate --policy offload"),
+        Fix("Record the run", "record", "memdiag record -- vllm serve model\nmemdiag analyze"),
+    )
+    shown = render(oom_samples.one(findings=(replace(oom_samples.FINDINGS[0], fixes=fixes),)))
+    lines = [line.strip() for line in shown.splitlines() if line.startswith("    memdiag")]
+    assert lines == ["memdiag record -- vllm serve model", "memdiag oom train.log --from-trace .", "memdiag simulate --policy offload"]
+
+
 def test_with_a_trace_the_next_step_is_to_look_into_it(oom_samples):
-    shown = render(replace(oom_samples.one(), trace="a b.pkl"))
+    shown = render(replace(oom_samples.one(moment="--at oom"), trace="a b.pkl"))
     assert "    memdiag analyze 'a b.pkl' --at oom\n" in shown
+    assert "    memdiag analyze trace.pkl\n" in render(replace(oom_samples.one(), trace="trace.pkl"))
     assert "memdiag record" not in shown
 
 

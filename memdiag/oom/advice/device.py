@@ -8,7 +8,7 @@ from memdiag.findings import Evidence, Finding, Fix, Saving
 from memdiag.oom.advice.case import Case
 from memdiag.oom.advice.graphs import less_graphs
 from memdiag.oom.advice.serving import serving
-from memdiag.oom.advice.systems import expandable, max_split, newer, present, snapshot, system
+from memdiag.oom.advice.systems import expandable, max_split, newer, present, recording, snapshot, system
 from memdiag.oom.arithmetic import Numbers
 from memdiag.units import GIB, MIB, format_bytes
 
@@ -288,13 +288,14 @@ def _less(case: Case, *, alone: bool) -> tuple[Fix, ...]:
             "torch.distributed.fsdp.fully_shard(model)", "torch >= 2.6, more than one device; DeepSpeed: ZeRO 2, 3 or offloading",
             "more communication",
         ))  # fmt: skip
-        if numbers.total and numbers.total >= GIB:
+        record = snapshot(case)
+        if numbers.total and numbers.total >= GIB and record and record.change.startswith(recording(case)):
             fixes.append(Fix(
                 "See what would fit if what is idle moved to the host or to disk, and what the copies cost", "record",
-                f"memdiag simulate --policy offload --max-device-memory {numbers.total // GIB}GiB",
-                "training; after memdiag record -- python train.py", "moving cannot lower what one moment of the program uses at once",
+                f"{recording(case)}\nmemdiag simulate --policy offload --max-device-memory {numbers.total // GIB}GiB",
+                "training", "moving cannot lower what one moment of the program uses at once",
             ))  # fmt: skip
-        fixes.append(snapshot(case))
+        fixes.append(record)
     else:
         fixes.append(Fix("Use a smaller model, a narrower number format, or a larger device", "code", "", "every framework", ""))
     return present(*fixes)

@@ -144,6 +144,11 @@ def newer(case: Case) -> Fix | None:
                "older than 2.1, by the words of the message", "CUDA and libraries built against torch must match")  # fmt: skip
 
 
+def recording(case: Case) -> str:
+    """Returns the command that records the program that failed."""
+    return f"memdiag record -- {_STARTED_AS.get(case.engine, 'python train.py')}"
+
+
 def snapshot(case: Case) -> Fix | None:
     """Returns how to record what happened, for ``memdiag analyze``."""
     module = system(case).module
@@ -158,13 +163,12 @@ def snapshot(case: Case) -> Fix | None:
         return Fix(
             "Record the run by hand: it shows which tensors and which pieces", "record",
             f"{module}.memory._record_memory_history(max_entries=1_000_000)  # before the model is made\n"
-            f'{module}.memory._dump_snapshot("trace.pkl")  # where the error is caught; then: memdiag analyze trace.pkl --at oom',
+            f'{module}.memory._dump_snapshot("trace.pkl")  # where the error is caught; then: memdiag analyze trace.pkl',
             "every rank that fails", "steps get a little slower",
         )  # fmt: skip
-    program = _STARTED_AS.get(case.engine, "python train.py")
     return Fix(
         "Record the run: it shows which tensors and which pieces", "record",
-        f"memdiag record -- {program}\nmemdiag analyze --at oom",
+        f"{recording(case)}\nmemdiag analyze",
         "put it before the command that starts the program, as it is now", "steps get a little slower",
     )  # fmt: skip
 

@@ -237,8 +237,9 @@ def _moving(available: int | None) -> Fix:
     return Fix(
         "See what moving to the host and to disk would take, before anything is changed",
         "record",
+        f"memdiag record --phantom npu:910b-64g,capacity={4 * card}GiB -- python train.py\n"
         f"memdiag simulate --policy offload --max-device-memory {max(card - _RUNTIME, 1)}GB",
-        f"the same model in PyTorch, recorded: memdiag record --phantom npu:910b-64g,capacity={4 * card}GiB -- python train.py",
+        "the same model in PyTorch, recorded on a simulated device",
         "MindSpore itself is not recorded, and its graph may use more or less; the plan ends in settings for set_offload_context",
     )
 
