@@ -1,17 +1,24 @@
-"""What all tests share: where the data is, and hypothesis without chance or clocks."""
+"""What all tests share: where the data is, a browser, and hypothesis without chance or clocks."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+sys.path.insert(0, str(Path(__file__).parent))  # where helpers lie that tests of several folders share
+
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared"
 GOLDENS = ROOT / "tests" / "goldens"
+_PATIENCE = 90_000  # ms for Chromium to start; a busy machine is slow
 
 # Who starts the tests in the background, or with nohup, has signals ignored in them and in all that they start.
 for name in ("SIGHUP", "SIGINT", "SIGQUIT"):
@@ -45,6 +52,29 @@ def shared() -> Path:
 def goldens() -> Path:
     """Small snapshots made for these tests, one folder each: <source>-<version>-<scenario>/."""
     return GOLDENS
+
+
+# Of a module and no longer: as long as it is there, its event loop runs, and no test can have one of its own.
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright (pip install playwright)")
+    found = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
+    if found is None:
+        pytest.skip("needs Chromium on the PATH (Debian: apt-get install chromium)")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-dev-shm-usage"], timeout=_PATIENCE)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def pytorchs_viewer(chromium: Any) -> Iterator[Any]:
+    """PyTorch's own viewer (tests/memory_viz) in Chromium."""
+    from memory_viz import MemoryViz
+
+    viewer = MemoryViz(chromium)
+    yield viewer
+    viewer.close()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 from memdiag import __version__
 from memdiag.allocator.as_trace import Simulated
 from memdiag.allocator.result import Replay
+from memdiag.recorder.columns import pack_bytes
 from memdiag.trace import schema
 from memdiag.trace.layout import Layout
 from memdiag.trace.model import DeviceTrace, Trace
@@ -194,5 +195,5 @@ def _marks(trace: Trace, device: DeviceTrace) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _packed(**columns: Array) -> dict[str, bytes]:
-    return {name: column.astype("<i8").tobytes() for name, column in columns.items()}
+def _packed(**columns: Array) -> dict[str, str]:
+    return {name: pack_bytes(column.astype("<i8").tobytes()) for name, column in columns.items()}

@@ -14,6 +14,8 @@ from array import array
 from collections.abc import Callable
 from typing import Any
 
+from .columns import pack
+
 PHASES = ("unknown", "initialisation", "forward", "backward", "optimizer", "outside")
 UNKNOWN, INITIALISATION, FORWARD, BACKWARD, OPTIMIZER, OUTSIDE = range(6)
 CATEGORIES = (
@@ -178,25 +180,14 @@ class Marks:
             last[row] = max(last[row], mark)
 
     def content(self) -> dict[str, Any]:
-        """Returns everything as builtin containers: each column is bytes of little-endian int64."""
+        """Returns everything as builtin containers; each column is text (see ``columns``)."""
         self._even_out()
         self._pad(len(self._modules["name"]))
         for group in self._groups:
             self._settle(group)
         return {
             "names": list(self.names),
-            "marks": _plain(self._marks),
-            "modules": _plain(self._modules),
-            "tensors": _plain(self._seen),
+            "marks": {name: pack(column) for name, column in self._marks.items()},
+            "modules": {name: pack(column) for name, column in self._modules.items()},
+            "tensors": {name: pack(column) for name, column in self._seen.items()},
         }
-
-
-def _plain(columns: dict[str, Any]) -> dict[str, bytes]:
-    result = {}
-    for name, column in columns.items():
-        copy = column
-        if array("q", [1]).tobytes()[0] != 1:  # a big-endian machine
-            copy = array("q", column)
-            copy.byteswap()
-        result[name] = copy.tobytes()
-    return result

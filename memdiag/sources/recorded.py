@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from memdiag.findings import Note
+from memdiag.recorder.columns import Unpacker
 from memdiag.sources.notes import NOTES
 from memdiag.sources.phantom_notes import phantom_notes
 from memdiag.trace import schema
@@ -39,8 +40,8 @@ def recorded_in(own: Mapping[str, Any]) -> Recorded | None:
     names = own.get("names")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ValueError("the names of its marks are damaged")
-    marks, modules = _columns(own, "marks", _MARKS), _columns(own, "modules", _MODULES)
-    tensors = _columns(own, "tensors", _TENSORS)
+    tables = {"marks": _MARKS, "modules": _MODULES, "tensors": _TENSORS}
+    marks, modules, tensors = _tables(own, tables).values()
     for name in (modules["name"], tensors["name"]):
         if len(name) and (name.max() >= len(names) or name.min() < -1):
             raise ValueError("a mark refers to a name that is not there")
@@ -124,19 +125,30 @@ def _rank(rank: Any, world: Any) -> tuple[int | None, int | None]:
     return known[0], known[1] or None
 
 
-def _columns(own: Mapping[str, Any], table: str, names: tuple[str, ...]) -> dict[str, Array]:
-    given = own.get(table)
-    if not isinstance(given, dict):
-        raise ValueError(f"its table of {table} is missing")
-    columns = {}
-    for name in names:
-        data = given.get(name)
-        if not isinstance(data, bytes) or len(data) % 8:
-            raise ValueError(f"column {name} of its {table} is damaged")
-        columns[name] = np.frombuffer(data, "<i8").astype(np.int64)
-    if len({len(column) for column in columns.values()}) > 1:
-        raise ValueError(f"the columns of its {table} are not of one length")
-    return columns
+def _tables(own: Mapping[str, Any], tables: Mapping[str, Sequence[str]]) -> dict[str, dict[str, Array]]:
+    """Returns tables of columns (int64).
+
+    Raises:
+        ValueError: A table or a column of it is missing or damaged.
+    """
+    given: dict[str, Mapping[str, Any]] = {}
+    for table in tables:
+        if not isinstance(own.get(table), dict):
+            raise ValueError(f"its table of {table} is missing")
+        given[table] = own[table]
+    unpacker = Unpacker(given[table].get(name) for table, names in tables.items() for name in names)
+    found = {}
+    for table, names in tables.items():
+        columns = {}
+        for name in names:
+            try:
+                columns[name] = np.frombuffer(unpacker.unpack(given[table].get(name)), "<i8").astype(np.int64)
+            except ValueError as error:
+                raise ValueError(f"column {name} of its {table} is damaged: {error}") from None
+        if len({len(column) for column in columns.values()}) > 1:
+            raise ValueError(f"the columns of its {table} are not of one length")
+        found[table] = columns
+    return found
 
 
 def _counts(given: Any) -> dict[int, tuple[int, int]]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from memdiag.errors import RefusedFile
+from memdiag.recorder.columns import Unpacker, pack_bytes
 from memdiag.recorder.files import write_json
 from memdiag.recorder.run_folder import read_json
 from memdiag.redaction import note_homes, redact_path, redact_text
@@ -19,6 +20,7 @@ from memdiag.sources.redacted import conf_text
 
 # Of the recorder's own key and of the manifest: what says who ran what, where. It goes as a whole.
 _PRIVATE = frozenset({"argv", "cwd", "host", "hostname", "user", "executable", "python", "prefix", "folder", "file"})
+_TABLES = frozenset({"marks", "modules", "tensors"})  # of the recorder's own key: columns of numbers
 _WORDS = frozenset({"action", "state", "segment_type", "compile_context"})  # of every entry: names that PyTorch gives
 
 
@@ -112,7 +114,7 @@ class _Walk:
             for key in [key for key in value if key in _PRIVATE]:
                 del value[key]
             for key, item in list(value.items()):
-                value[key] = self._changed(key, item)
+                value[key] = _repacked(item) if key in _TABLES and isinstance(item, dict) else self._changed(key, item)
         elif isinstance(value, list):
             self._seen.add(id(value))
             for row, item in enumerate(value):
@@ -138,6 +140,16 @@ class _Walk:
         if (is_path, text) not in self._texts:
             self._texts[is_path, text] = redact_path(text) if is_path else redact_text(text)
         return self._texts[is_path, text]
+
+
+def _repacked(table: Mapping[str, Any]) -> dict[str, str]:
+    """Returns columns of numbers as the recorder packs them, so that no other text is kept as one."""
+    unpacker = Unpacker(table.values())
+    kept = {}
+    for name, column in table.items():
+        with contextlib.suppress(ValueError):
+            kept[redact_text(str(name))] = pack_bytes(unpacker.unpack(column))
+    return kept
 
 
 def _each_filename(value: Any, take: Callable[[str], None], seen: set[int]) -> None:

@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from npu_stand_in import PROGRAMS, PYTHON, needs_npu, on_phantom, said
 
 from memdiag.phantom.profiles import choose
+from memdiag.recorder.columns import Unpacker
 from memdiag.units import MIB
 
 pytestmark = needs_npu
@@ -77,7 +78,9 @@ def test_a_run_is_recorded_says_that_it_is_phantom_and_can_be_repeated(tmp_path)
     assert kept["phantom_device"]["device"] == "npu:910b-64g"
     assert any("read as zeros" in text for text in kept["phantom_device"]["assumptions"])
     assert kept["phantom_device"]["read_backs"]["count"] >= 0
-    entered, allocs, frees = (np.frombuffer(kept["modules"][name], "<i8") for name in ("name", "allocs", "frees"))
+    columns = kept["modules"]
+    unpacker = Unpacker(columns.values())
+    entered, allocs, frees = (np.frombuffer(unpacker.unpack(columns[name]), "<i8") for name in ("name", "allocs", "frees"))
     assert "blocks.1.down" in {kept["names"][number] for number in entered if number >= 0}
     for counts, name in ((allocs, "allocs"), (frees, "frees")):  # every call is placed, also those deep in others
         assert counts[0] >= 0

@@ -8,6 +8,7 @@ import shlex
 import subprocess
 
 import pytest
+from memory_viz import check
 
 VIEW = """
 import pickle, sys
@@ -26,6 +27,12 @@ def test_pytorchs_own(record, tmp_path, plain_run):
     seen = record(str(script), str(run.path()), recorded=False)
     assert seen.done.stdout.split()[-5:] == ["True"] * 5  # torch_npu prints warnings before
     _is_plain(run.path())
+
+
+def test_pytorchs_viewer_in_a_browser_draws_all_of_it(record, plain_run, pytorchs_viewer):
+    path = plain_run(record).path()
+    found = check(pytorchs_viewer, path)
+    assert sum(device.tensors for device in found.values()) > 100
 
 
 def test_pt_snap(record, tmp_path, plain_run):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from memdiag.errors import RefusedFile
+from memdiag.recorder.columns import pack_bytes
 from memdiag.sources import load
 from memdiag.trace import schema
 
@@ -135,6 +136,8 @@ def test_numbers_that_are_none_make_no_notes(opened, value):
         {"marks": {"value": b"1234567"}},
         {"marks": {"value": b""}},
         {"marks": {"value": [1, 2]}},
+        {"marks": {"value": ""}},
+        {"marks": {"value": "/home/someone"}},
         {"tensors": {"addr": None}},
         {"names": "abc"},
         {"names": []},
@@ -155,6 +158,18 @@ def test_absurd_marks_do_no_harm(opened, written, name, extreme):
         return
     assert (trace.devices[0].events.step >= -1).all()
     assert (trace.devices[0].tensors.step_alloc >= -1).all()
+
+
+def test_columns_are_read_as_text_and_as_the_bytes_of_older_recordings(opened, written):
+    old = pickle.loads(written)["memdiag"]
+    tables = ("marks", "modules", "tensors")
+    assert {type(column) for table in tables for column in old[table].values()} == {bytes}
+    one, two = opened(), opened(**{table: {name: pack_bytes(data) for name, data in old[table].items()} for table in tables})
+    assert one.recorded is not None
+    assert two.recorded is not None
+    for table in tables:
+        for name, column in getattr(one.recorded, table).items():
+            assert np.array_equal(column, getattr(two.recorded, table)[name]), (table, name)
 
 
 def test_rows_that_name_every_moment_cost_little(opened):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -49,19 +48,6 @@ class Shown:
 
     def click_at(self, place: str, point: dict[str, float]) -> None:
         self.page.locator(place).click(position=point, timeout=PATIENCE)
-
-
-# Of a module and no longer: as long as it is there, its event loop runs, and no test can have one of its own.
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright (pip install playwright)")
-    found = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
-    if found is None:
-        pytest.skip("needs Chromium on the PATH (Debian: apt-get install chromium)")
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-dev-shm-usage"], timeout=PATIENCE)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
