@@ -187,6 +187,10 @@ class WhatIf:
         num_ooms: Requests that fail; ``recorded_ooms`` is how many did.
         calibration: How exactly the recorded settings reproduce the recording, in words.
         repro: The command that shows more.
+        num_retries: Requests for which all cached memory is released first.
+        num_driver_calls: Segments reserved and released.
+        rejected: Why the replay shows that this is no remedy; "" if it is one.
+        begins_late: Tensors were allocated before the first event; the replay places them anew, so the result is a guess.
     """
 
     device: int
@@ -200,6 +204,30 @@ class WhatIf:
     recorded_ooms: int
     calibration: str
     repro: str
+    num_retries: int = 0
+    num_driver_calls: int = 0
+    rejected: str = ""
+    begins_late: bool = False
+
+    @property
+    def is_offered(self) -> bool:
+        """Whether it is a remedy."""
+        return not self.rejected
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether it deserves a row: it helps, or a finding suggested it."""
+        return self.is_offered or bool(self.codes)
+
+    @property
+    def conf(self) -> str:
+        """The settings that ``change`` makes, without the variable; "" for none."""
+        return self.change.partition("=")[2]
+
+    @property
+    def baseline_bytes(self) -> int:
+        """The reserved peak that ``saved_bytes`` is measured from."""
+        return self.peak_reserved_bytes + self.saved_bytes
 
 
 @dataclass(frozen=True, slots=True)

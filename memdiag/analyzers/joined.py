@@ -14,8 +14,9 @@ import numpy as np
 
 from memdiag.analyzers.failure_cause import cause, ledger
 from memdiag.analyzers.failures import Comparison, Failure, best_match, every_failure, failures, is_near, nearest, numbers
+from memdiag.analyzers.offered import without_refuted
 from memdiag.analyzers.report import build_report
-from memdiag.findings import Finding, Fix
+from memdiag.findings import Finding, Fix, Report
 from memdiag.oom.advice import advise
 from memdiag.oom.ledger import account
 from memdiag.oom.model import Cause, Found, Judgement, Message, OomReport
@@ -29,8 +30,8 @@ MOST_LOOKED_AT = 4  # moments that all analyzers run on: each takes as long as `
 # Something is there that need not be: whatever else is wrong, this comes first.
 _KEPT = ("MD106", "MD127", "MD128", "MD129")
 # Findings that bear on a cause; others are about the rest of the trace.
-_ARRANGEMENT = frozenset({"MD112", "MD113", "MD201", "MD202", "MD203", "MD204", "MD207", "MD301", "MD403", *_KEPT})
-_AMOUNT = frozenset({"MD101", "MD102", "MD103", "MD104", "MD105", "MD111", "MD112", "MD203", "MD206", "MD301", "MD302", *_KEPT})
+_ARRANGEMENT = frozenset({"MD112", "MD113", "MD201", "MD202", "MD203", "MD204", "MD207", "MD208", "MD301", "MD403", *_KEPT})
+_AMOUNT = frozenset({"MD101", "MD102", "MD103", "MD104", "MD105", "MD111", "MD112", "MD203", "MD206", "MD208", "MD301", "MD302", *_KEPT})
 _OUTSIDE = frozenset({"MD206", "MD301"})
 _RELEVANT: dict[Cause, frozenset[str]] = {"fragmentation": _ARRANGEMENT, "capacity": _AMOUNT, "limit": _AMOUNT | {"MD201"}}
 # Memory that grows: the fact that tells by how much, and how often that was (a step: once). Within so many steps, or passes, it has filled
@@ -50,7 +51,7 @@ class _Joiner:
     trace: Trace
     used: set[tuple[int, int]] = field(default_factory=set)
     failed: dict[int, list[Failure]] = field(default_factory=dict)
-    analyzed: dict[tuple[int, int], tuple[Finding, ...]] = field(default_factory=dict)
+    analyzed: dict[tuple[int, int], Report] = field(default_factory=dict)
 
     def join(self, message: Message) -> Message:
         """Returns a message with what the trace knows of it."""
@@ -95,7 +96,8 @@ class _Joiner:
 
     def told(self, message: Message, failure: Failure, note: str) -> Message:
         """Returns a message with cause, ledger and findings of a failure."""
-        special = self._findings(failure)
+        found = self._report(failure)
+        special = found.findings if found else ()
         judgement = _despite_growth(cause(failure, message), failure, special)
         if failure.count > 1:
             note = f"{note} The same request failed {plural(failure.count, 'time')}; this is the last."
@@ -106,19 +108,18 @@ class _Joiner:
         special = tuple(finding for finding in special if finding.code in _RELEVANT.get(judgement.verdict, _OUTSIDE))
         special = _told_once(sorted(special, key=lambda finding: not _is_root(finding)))
         kept = _without_batch(kept, failure)
+        kept = without_refuted(kept, found.what_if if found else ())
         if failure.exact:  # it is recorded
             kept = tuple(replace(finding, fixes=tuple(fix for fix in finding.fixes if fix.kind != "record")) for finding in kept)
         findings = _merged(special, kept)
         return replace(message, judgement=judgement, ledger=ledger(failure, message), findings=findings, moment=_moment(failure))
 
-    def _findings(self, failure: Failure) -> tuple[Finding, ...]:
-        """What `memdiag analyze` finds at that moment."""
+    def _report(self, failure: Failure) -> Report | None:
+        """Returns what `memdiag analyze` says of that moment; None after several others, since it takes long."""
         key = failure.key
-        if key not in self.analyzed:
-            if len(self.analyzed) >= MOST_LOOKED_AT:
-                return ()
-            self.analyzed[key] = build_report(self.trace, at=failure.here.at, device=failure.device.device).findings
-        return self.analyzed[key]
+        if key not in self.analyzed and len(self.analyzed) < MOST_LOOKED_AT:
+            self.analyzed[key] = build_report(self.trace, at=failure.here.at, device=failure.device.device)
+        return self.analyzed.get(key)
 
 
 def _is_root(finding: Finding) -> bool:

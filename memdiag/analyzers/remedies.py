@@ -62,17 +62,48 @@ def smaller_pages(settings: AllocatorSettings) -> Fix | None:
 
 
 def max_split_size(settings: AllocatorSettings, request_bytes: int) -> Fix | None:
-    """Returns how to keep blocks of the size of a request from being cut; None where that is not possible."""
+    """Returns how to keep blocks of the size of a request from being split; None where that is not possible."""
+    return split_limit(settings, request_bytes // MIB)
+
+
+def split_limit(settings: AllocatorSettings, limit_mb: int) -> Fix | None:
+    """Returns how to stop the allocator from splitting large blocks; None where that is not possible."""
     smallest = settings.page_bytes(small=False) // MIB
-    if settings.expandable or not settings.can_change or "max_split_size_mb" in settings.keys or request_bytes < (smallest + 1) * MIB:
+    if settings.expandable or not settings.can_change or "max_split_size_mb" in settings.keys or limit_mb <= smallest:
         return None
     return Fix(
-        "If expandable segments are not an option: do not cut blocks as large as this request",
+        f"Do not split blocks larger than {limit_mb} MiB",
         "env",
-        settings.line({"max_split_size_mb": str(request_bytes // MIB)}),
+        settings.line({"max_split_size_mb": str(limit_mb)}),
         "CUDA and NPU, without expandable segments",
-        "smaller requests can then not use large free blocks: reserved memory may rise, steps may get slower",
+        "smaller requests can then not use large free blocks: other input shapes may need more memory",
     )
+
+
+def rounded_sizes(settings: AllocatorSettings, divisions: int) -> Fix | None:
+    """Returns how to round request sizes so that cached blocks fit the next ones; None where that is set already."""
+    if not settings.can_change or "roundup_power2_divisions" in settings.keys:
+        return None
+    return Fix(
+        f"Round sizes up to {divisions} steps between powers of two",
+        "env",
+        settings.line({"roundup_power2_divisions": str(divisions)}),
+        "torch >= 1.13",
+        "every request is rounded up: this helps only where sizes change from step to step",
+    )
+
+
+def default_placement(settings: AllocatorSettings, placing: tuple[str, ...]) -> Fix | None:
+    """Returns how to take out the settings that decide where blocks lie; None where there are none.
+
+    Args:
+        settings: Of the trace.
+        placing: Keys that decide where blocks lie.
+    """
+    mine = [key for key in placing if key in settings.keys]
+    if not mine or not settings.can_change:
+        return None
+    return Fix(f"Remove {' and '.join(mine)} from the allocator settings", "env", settings.line(dict.fromkeys(mine)))
 
 
 def long_lived_first(what: str) -> Fix:

@@ -1,4 +1,4 @@
-"""What the remedies by settings would save: each is replayed on the trace, and all of them together.
+"""Replays of allocator settings on the trace: every remedy of a finding, the obvious candidates, and all remedies together.
 
 A saving is quoted only where a replay of the recorded settings reproduces the recording, with the error that this shows.
 """
@@ -13,14 +13,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from memdiag.analyzers.allocator_settings import NPU_EXCLUDED, AllocatorSettings
+from memdiag.analyzers.candidates import candidates
 from memdiag.analyzers.context import Context, DeviceView
 from memdiag.analyzers.habits_judged import CODES as _HABITS
 from memdiag.analyzers.habits_judged import answered
 from memdiag.analyzers.lifetime_pools import CODES as _POOLS
+from memdiag.analyzers.offered import judged_results, offered
 from memdiag.analyzers.pools_judged import is_calibrated, judged
 from memdiag.analyzers.simulation import Subject
 from memdiag.errors import MemdiagError
-from memdiag.findings import Finding, Saving, WhatIf
+from memdiag.findings import Finding, Fix, WhatIf
 from memdiag.settings.conf import parse_conf
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
@@ -33,22 +35,27 @@ _ASKED = (*_POOLS, *_HABITS)  # findings that replays answer, or add to
 
 
 def replayed(trace: Trace, context: Context, findings: Iterable[Finding]) -> tuple[list[Finding], tuple[WhatIf, ...]]:
-    """Returns the findings with simulated savings, and every replay behind them, device by device."""
+    """Returns the findings as replays leave them, and every replay behind them, device by device."""
     found = list(findings)
     if trace.backend not in _REPLAYED:
         return found, ()
     settings = AllocatorSettings.of(trace)
     results: list[WhatIf] = []
+    proposals: dict[str, Fix] = {}
     for view in context.views(trace):
         mine = [finding for finding in found if finding.device in {None, view.device.device}]
-        lines, asked = _lines(settings, mine), [finding for finding in mine if finding.code in _ASKED]
-        if (lines or asked) and view.device.has_addresses and view.device.num_events <= _MOST_EVENTS:
-            with contextlib.suppress(MemdiagError):  # the file claims settings that its allocator would refuse
-                replays = _Replays.of(trace, view.device, settings)
-                results += replays.results(lines)
-                answers = ((_answered(replays.subject, view, finding) if finding in asked else finding) for finding in found)
-                found = [finding for finding in answers if finding is not None]
-    return [_with_saving(finding, results) for finding in found], tuple(results)
+        asked = [finding for finding in mine if finding.code in _ASKED]
+        if not view.device.has_addresses or not len(view.device.tensors) or view.device.num_events > _MOST_EVENTS:
+            continue
+        obvious = {fix.change: fix for fix in candidates(trace, view.device, settings)}
+        lines = {**_lines(settings, mine), **{line: () for line in obvious if line not in _lines(settings, mine)}}
+        with contextlib.suppress(MemdiagError):  # the file claims settings that its allocator would refuse
+            replays = _Replays.of(trace, view.device, settings)
+            results += judged_results(list(replays.results(lines)))
+            answers = ((_answered(replays.subject, view, finding) if finding in asked else finding) for finding in found)
+            found = [finding for finding in answers if finding is not None]
+            proposals |= {line: fix for line, fix in obvious.items() if line not in proposals}
+    return offered(found, results, proposals), tuple(results)
 
 
 def _answered(subject: Subject, view: DeviceView, question: Finding) -> Finding | None:
@@ -98,9 +105,10 @@ class _Replays:
             return
         for line, codes in lines.items():
             yield from self._result(line, codes, is_combination=False)
-        together = self._together(lines)
-        if together not in lines:
-            every = tuple(dict.fromkeys(code for codes in lines.values() for code in codes))
+        remedies = {line: codes for line, codes in lines.items() if codes}
+        together = self._together(remedies)
+        if remedies and together not in lines:
+            every = tuple(dict.fromkeys(code for codes in remedies.values() for code in codes))
             yield from self._result(together, every, is_combination=True)
 
     def _together(self, lines: Iterable[str]) -> str:
@@ -131,33 +139,7 @@ class _Replays:
             num_ooms=int(replay.ooms.max(initial=0)), recorded_ooms=self.recorded_ooms,
             calibration=f"exact ({found.exact:,} of {found.events:,})" if found.is_exact else f"{found.exact:,} of {found.events:,} exact",
             repro=f"memdiag simulate {shlex.quote(self.path) if self.path.isprintable() else 'FILE'} --conf {shlex.quote(conf)}",
+            num_retries=int(replay.retries.max(initial=0)),
+            begins_late=bool(len(self.subject.workload.start.block_off)),
+            num_driver_calls=int(replay.device_allocs.max(initial=0)) + int(replay.device_frees.max(initial=0)),
         )  # fmt: skip
-
-
-def _with_saving(finding: Finding, results: Iterable[WhatIf]) -> Finding:
-    """Returns a finding with the saving of its best remedy, if one of them saves anything; those that replays refute come last."""
-    mine = [
-        result for result in results
-        if not result.is_combination and finding.code in result.codes and finding.device in {None, result.device}
-    ]  # fmt: skip
-    helping = {result.change for result in mine if not _refuted(result)}  # on one device at least
-    refuted = {result.change: _refuted(result) for result in mine if result.change not in helping}
-    kept = [fix for fix in finding.fixes if fix.change not in refuted]
-    said = [
-        replace(fix, caveat="; ".join(filter(None, (refuted[fix.change], fix.caveat)))) for fix in finding.fixes if fix.change in refuted
-    ]
-    finding = replace(finding, fixes=(*kept, *said))
-    best = max((result for result in mine if not result.num_ooms), key=lambda result: result.saved_bytes, default=None)
-    if best is None or best.saved_bytes <= best.error_bytes:
-        return finding
-    low, high = best.saved_bytes - best.error_bytes, best.saved_bytes + best.error_bytes
-    return replace(finding, saving=Saving(low, best.saved_bytes, high, "simulated", best.repro))
-
-
-def _refuted(result: WhatIf) -> str:
-    """Returns why a setting is no remedy here, as its replay shows; "" if it is one, or may be."""
-    if result.num_ooms:
-        return "replayed on this trace, memory runs out all the same"
-    if not result.recorded_ooms and result.saved_bytes <= result.error_bytes:
-        return "replayed on this trace, it saves nothing"
-    return ""

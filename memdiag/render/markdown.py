@@ -162,11 +162,6 @@ def _finding(finding: Finding) -> list[str]:
 def _what_if(report: Report) -> list[str]:
     if not report.what_if:
         return []
-    cells = ((escape(row.saves), row.peak, row.fate, cell(row.change)) for row in what_if.rows(report))
-    return [
-        f"### {what_if.TITLE}",
-        "",
-        f"{escape(what_if.subtitle(report))}.",
-        "",
-        *table(("reserved peak", "then", "", "with"), cells, (0, 1)),
-    ]
+    cells = [(escape(row.saves), row.peak, row.fate, cell(row.change)) for row in what_if.rows(report)]
+    shown = table(("reserved peak", "then", "", "with"), cells, (0, 1)) if cells else []
+    return [f"### {what_if.TITLE}", "", f"{escape(what_if.subtitle(report))}.", "", *shown]

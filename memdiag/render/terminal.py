@@ -257,6 +257,8 @@ def _what_if(page: Page, report: Report) -> None:
         return
     page.title(what_if.TITLE)
     page.text(plain(f"{what_if.subtitle(report)}."), "dim", indent=2)
+    if not what_if.rows(report):
+        return
     grid = new_grid("r", "r", "l", "w")
     grid.add_row(*(Text(title, style="dim") for title in ("reserved peak", "then", "", "with")))
     for row in what_if.rows(report):

@@ -22,13 +22,16 @@ class Row:
 
 def subtitle(report: Report) -> str:
     """Returns how far the replays can be trusted."""
-    return f"replayed on this trace; recorded settings reproduced: {report.what_if[0].calibration}"
+    said = f"replayed on this trace; recorded settings reproduced: {report.what_if[0].calibration}"
+    unhelpful = sum(not result.is_shown for result in report.what_if)
+    return said + (f"; {plural(unhelpful, 'other setting')} replayed, none better" if unhelpful else "")
 
 
 def rows(report: Report) -> list[Row]:
-    """Returns the replays of a report, device by device, the best first."""
+    """Returns the replays worth a row, device by device, the best first: those that help, and those that a finding suggested."""
     several = len({result.device for result in report.what_if}) > 1
-    ordered = sorted(report.what_if, key=lambda result: (result.device, result.num_ooms, -result.saved_bytes))
+    shown = [result for result in report.what_if if result.is_shown]
+    ordered = sorted(shown, key=lambda result: (result.device, result.num_ooms, -result.saved_bytes))
     return [_row(result, several=several) for result in ordered]
 
 

@@ -55,7 +55,7 @@ def _scenarios(subject: Subject, report: Report) -> Iterator[tuple[str, Scenario
     """Yields what to replay, with a label: no line twice."""
     own = subject.recorded
     yield "as recorded", own
-    lines = [each.change.partition("=")[2] for each in report.what_if if each.device == subject.device.device]
+    lines = [each.conf for each in report.what_if if each.device == subject.device.device and each.is_shown]
     if not any(_EXPANDABLE in line for line in [own.conf, *lines]):
         lines.append(f"{own.conf},{_EXPANDABLE}".strip(","))
     for line in dict.fromkeys(lines):

@@ -4,11 +4,13 @@ import re
 
 import pytest
 
+from memdiag.analyzers import offered
 from memdiag.oom import advice
 from memdiag.registry import ANALYZERS, LINT_RULES, resolve
 from memdiag.settings import lint
 
 CODES = {code: meaning for target in ANALYZERS.values() for code, meaning in resolve(target).CODES.items()} | lint.CODES | advice.CODES
+CODES |= offered.CODES
 SECTIONS = ("## What it means", "## Why it matters", "## How to fix it", "## When not to")
 
 

@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 
 from memdiag.allocator.replay import replay
+from memdiag.analyzers.allocator_settings import AllocatorSettings
+from memdiag.analyzers.candidates import candidates
+from memdiag.analyzers.offered import judged_results, offered, without_refuted
 from memdiag.analyzers.report import build_report
 from memdiag.analyzers.simulation import Subject, predict
-from memdiag.analyzers.what_if import _with_saving
+from memdiag.findings import Fix
 from memdiag.sources import load
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "gpt-train.pickle"
@@ -74,24 +77,91 @@ def test_a_saving_is_what_simulate_tells(goldens):
             assert result.saved_bytes == told.saved_bytes, (path, result.change)
 
 
-def test_what_a_replay_refutes_comes_last_and_saves_nothing(trace):
+def one(trace, code="MD201"):
+    """The only finding of that code, with the replay of its first remedy."""
     report = build_report(trace)
-    (finding,) = [finding for finding in report.findings if finding.code == "MD201"]
-    line = finding.fixes[0].change
-    for ooms, saved, words in ((2, 1 << 30, "memory runs out all the same"), (0, 0, "it saves nothing")):
-        results = [replace(result, num_ooms=ooms, saved_bytes=saved) for result in report.what_if if result.change == line]
-        told = _with_saving(replace(finding, saving=None), results)
-        assert told.fixes[-1].change == line
-        assert words in told.fixes[-1].caveat
-        assert told.saving is None
+    (finding,) = [finding for finding in report.findings if finding.code == code]
+    (result,) = [result for result in report.what_if if result.change == finding.fixes[0].change]
+    return finding, result
+
+
+@pytest.mark.parametrize(
+    ("ooms", "saved", "reason"),
+    [(2, 1 << 30, "memory runs out"), (0, 0, "saves nothing"), (0, -(1 << 27), "needs 128.00 MiB more")],
+)
+def test_a_refuted_remedy_is_not_offered(trace, ooms, saved, reason):
+    finding, result = one(trace)
+    results = judged_results([replace(result, num_ooms=ooms, saved_bytes=saved)])
+    (left,) = offered([replace(finding, saving=None)], results, {})
+    assert result.change not in [fix.change for fix in left.fixes]
+    assert left.evidence[-1].value == reason
+    assert left.saving is None
+
+
+def test_a_warning_without_a_remedy_is_information(trace):
+    finding, result = one(trace)
+    only = replace(finding, fixes=finding.fixes[:1], saving=None)
+    (left,) = offered([only], judged_results([replace(result, saved_bytes=0)]), {})
+    assert (left.severity, left.fixes) == ("info", ())
+
+
+def test_a_dominated_remedy_is_not_offered(trace):
+    finding, result = one(trace)
+    worse = replace(result, change=result.change + ",x:1", peak_reserved_bytes=result.peak_reserved_bytes + 1, num_driver_calls=10**6)
+    (left,) = offered([replace(finding, fixes=(Fix("worse", "env", worse.change), *finding.fixes))], judged_results([worse, result]), {})
+    assert [fix.change for fix in left.fixes if fix.kind == "env"] == [result.change]
 
 
 def test_what_helps_one_device_is_not_refuted_by_another(trace):
-    report = build_report(trace)
-    (finding,) = [finding for finding in report.findings if finding.code == "MD201"]
-    line = finding.fixes[0].change
-    mine = [result for result in report.what_if if result.change == line]
-    others = [replace(result, device=result.device + 1, num_ooms=1) for result in mine]
-    told = _with_saving(replace(finding, device=None, saving=None), [*mine, *others])
-    assert told.fixes == finding.fixes
-    assert told.saving == finding.saving
+    finding, result = one(trace)
+    elsewhere = replace(result, device=result.device + 1, num_ooms=1)
+    (left,) = offered([replace(finding, device=None, saving=None)], judged_results([result]) + judged_results([elsewhere]), {})
+    assert left.fixes == finding.fixes
+    assert left.saving == finding.saving
+
+
+def test_no_remedy_that_saves_nothing_is_offered_anywhere(trace, goldens):
+    traces = [trace, *(load(path) for path in sorted(goldens.glob("*/*.p*kl*")))]
+    for each in (each for each in traces if each.num_events < 20_000):
+        report = build_report(each)
+        rejected = {result.change for result in report.what_if if result.rejected} - {r.change for r in report.what_if if r.is_offered}
+        lines = {fix.change for finding in report.findings if not finding.code.startswith("MD6") for fix in finding.fixes}
+        assert not rejected & lines, each.path
+
+
+def test_a_setting_that_saves_a_relevant_share_has_a_warning(shared):
+    for path in sorted((shared / "data" / "snapshots").glob("*")):
+        report = build_report(load(path))
+        for result in report.what_if:
+            if result.saved_bytes < max(0.02 * result.baseline_bytes, 32 << 20) or result.num_ooms:
+                continue
+            warnings = [finding for finding in report.findings if finding.severity != "info"]
+            savings = [finding.saving.expected_bytes for finding in warnings if finding.saving and finding.device == result.device]
+            assert max(savings, default=0) >= 0.99 * result.saved_bytes, path
+
+
+def test_the_best_setting_without_a_finding_gets_one(trace):
+    _, result = one(trace)
+    fix = Fix("Do it", "env", result.change)
+    (found,) = offered([], [replace(result, codes=())], {result.change: fix})
+    assert (found.code, found.severity, found.fixes) == ("MD208", "warning", (fix,))
+    assert found.saving.expected_bytes == result.saved_bytes
+    small = replace(result, saved_bytes=result.saved_bytes // 100, peak_reserved_bytes=result.baseline_bytes - result.saved_bytes // 100)
+    assert offered([], [small], {}) == []
+
+
+def test_a_message_does_not_offer_what_the_trace_refutes(trace):
+    finding, result = one(trace)
+    advice = replace(finding, fixes=(Fix("Set it", "env", f"export PYTORCH_ALLOC_CONF='{result.conf}'"), Fix("Batch", "code")))
+    (kept,) = without_refuted([advice], [result])
+    assert kept.fixes == advice.fixes
+    (left,) = without_refuted([advice], [replace(result, rejected="saves nothing")])
+    assert [fix.title for fix in left.fixes] == ["Batch"]
+
+
+def test_candidates_that_a_possible_version_lacks_are_not_replayed(trace):
+    device = trace.devices[0]
+    old = replace(trace, torch_version="2.0?")
+    lines = [fix.change for fix in candidates(old, device, AllocatorSettings.of(old))]
+    assert lines
+    assert not [line for line in lines if "expandable" in line]

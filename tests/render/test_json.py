@@ -40,7 +40,7 @@ def test_keys_in_order(samples):
     assert shown["source"]["bases"] == {"phase": "marks", "step": "marks", "category": "marks", "lifetime": "marks"}
     assert list(shown["what_if"][0]) == [
         *("device", "change", "codes", "is_combination", "peak_reserved_bytes", "saved_bytes", "error_bytes", "num_ooms"),
-        *("recorded_ooms", "calibration", "repro"),
+        *("recorded_ooms", "calibration", "repro", "num_retries", "num_driver_calls", "rejected", "begins_late"),
     ]
     finding = shown["findings"][0]
     assert list(finding) == ["code", "title", "severity", "device", "evidence", "fixes", "saving"]

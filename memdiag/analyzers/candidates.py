@@ -1,0 +1,41 @@
+"""Allocator settings that are worth a replay on any trace, whatever the findings suggest.
+
+A setting that some version which may have written the file does not know is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from memdiag.allocator.recorded_settings import recorded_settings
+from memdiag.allocator.space import GRID
+from memdiag.analyzers import remedies
+from memdiag.analyzers.allocator_settings import AllocatorSettings
+from memdiag.findings import Fix
+from memdiag.settings.conf import parse_conf
+from memdiag.settings.model import parse_version
+from memdiag.settings.tables import known, newest
+from memdiag.trace.model import DeviceTrace, Trace
+
+MANY_EVENTS = 300_000  # a replay of more takes a noticeable part of a second: only the most likely candidates are tried
+_SPLIT_LIMITS_MB = (128, 256, 512)
+_DIVISIONS = 8
+
+
+def candidates(trace: Trace, device: DeviceTrace, settings: AllocatorSettings) -> Iterator[Fix]:
+    """Yields the settings to replay on a device, the most likely to help first."""
+    versions = recorded_settings(trace, device).versions
+    likely = [remedies.expandable_segments(settings), remedies.smaller_pages(settings), remedies.default_placement(settings, tuple(GRID))]
+    if device.num_events <= MANY_EVENTS:
+        likely += [remedies.split_limit(settings, limit) for limit in _SPLIT_LIMITS_MB]
+        likely.append(remedies.rounded_sizes(settings, _DIVISIONS))
+    for fix in remedies.present(*likely):
+        if all(_is_known(settings, fix, version) for version in versions):
+            yield fix
+
+
+def _is_known(settings: AllocatorSettings, fix: Fix, version: str) -> bool:
+    """Whether a version knows every setting that a remedy adds."""
+    backend = settings.backend or "cuda"
+    added = set(parse_conf(fix.change.partition("=")[2])) - set(settings.keys)
+    return added <= set(known(backend, parse_version(version) or newest(backend)))
