@@ -23,10 +23,13 @@ from memdiag.render.text import plain
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.table import Array
+from memdiag.views.plot_frame import settled
+from memdiag.views.split import split_over_time
 from memdiag.views.timeline import phase_spans, retries, step_starts
 
 SUFFIXES = (".perfetto.json.gz", ".perfetto.json", ".trace.json", ".trace.json.gz")
 CURVES = ("reserved", "active", "allocated", "requested")
+SPLIT = "fragmentation"
 _STEPS, _PHASES, _MARKS, _TENSORS = 1, 2, 3, 4  # threads
 _CHUNK = 20_000  # events that are written at once
 _LONGEST = 200
@@ -135,17 +138,26 @@ def _marks(device: DeviceTrace, pid: int, times: Array) -> Iterator[str]:
 
 
 def _counters(device: DeviceTrace, pid: int, times: Array) -> Iterator[str]:
-    """Yields each curve where it changes, and at the end: chrome://tracing draws it to its last event."""
+    """Yields the curves, and the split of reserved - requested: one counter of several values, which chrome://tracing stacks."""
     for name in CURVES:
-        values = device.usage[name]
-        if not (values >= 0).any():
-            continue
-        at = np.flatnonzero(np.append(True, values[1:] != values[:-1]))
-        at = at if at[-1] == len(values) - 1 else np.append(at, len(values) - 1)
-        for low in range(0, len(at), _CHUNK):
-            some = at[low : low + _CHUNK]
-            for time, value in zip(times[some].tolist(), values[some].tolist(), strict=True):
-                yield f'{{"ph":"C","pid":{pid},"ts":{_stamp(time)},"name":"{name}","args":{{"bytes":{value}}}}}'
+        yield from _counter(name, {"bytes": device.usage[name]}, pid, times)
+    yield from _counter(SPLIT, split_over_time(device.usage.take(settled(device))), pid, times)
+
+
+def _counter(name: str, values: dict[str, Array], pid: int, times: Array) -> Iterator[str]:
+    """Yields a counter where one of its values changes, and at the end: chrome://tracing draws it to its last event."""
+    known = {key: column for key, column in values.items() if (column >= 0).any()}
+    if not known:
+        return
+    columns = np.stack(list(known.values()), axis=1)
+    changes = np.append(True, (columns[1:] != columns[:-1]).any(axis=1))
+    changes[-1] = True
+    at = np.flatnonzero(changes)
+    form = ",".join(f'"{key}":%d' for key in known)
+    for low in range(0, len(at), _CHUNK):
+        some = at[low : low + _CHUNK]
+        for time, row in zip(times[some].tolist(), columns[some].tolist(), strict=True):
+            yield f'{{"ph":"C","pid":{pid},"ts":{_stamp(time)},"name":"{name}","args":{{{form % tuple(row)}}}}}'
 
 
 def _tensors(trace: Trace, device: DeviceTrace, pid: int, times: Array, min_bytes: int) -> Iterator[str]:

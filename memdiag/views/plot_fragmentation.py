@@ -10,8 +10,7 @@ from memdiag.errors import MemdiagError
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.table import Array
 from memdiag.views.plot_frame import Ask, Frame, Mark, frame_of, need_addresses, need_events, peak_of, settled, thin
-
-PARTS: tuple[str, ...] = ("rounding", "pending", "stranded", "foreign", "cache")
+from memdiag.views.split import PARTS, split_over_time
 
 
 @dataclass(frozen=True)
@@ -51,10 +50,8 @@ def fragmentation_of(trace: Trace, device: DeviceTrace, ask: Ask) -> Fragmentati
             f"--kind fragmentation needs a request from which free memory is seen, and {trace.path} holds none",
             "--kind map shows the memory",
         )
-    whole = {
-        "rounding": usage.allocated - usage.requested, "pending": usage.active - usage.allocated,
-        **{name: np.where(known, usage[name], 0) for name in ("stranded", "foreign", "cache")},
-    }  # fmt: skip
+    whole = split_over_time(usage)
+    whole.update({name: np.where(known, whole[name], 0) for name in ("stranded", "foreign", "cache")})
     lost = whole["stranded"] + whole["foreign"]
     at = thin([usage.reserved, usage.requested, *whole.values()], ask.columns)
     worst, peak = int(np.argmax(lost)), peak_of(device, "reserved")

@@ -16,6 +16,7 @@ from memdiag.errors import MemdiagError
 from memdiag.exports import perfetto
 from memdiag.exports.model import Wanted, nanoseconds
 from memdiag.trace import schema
+from memdiag.views.plot_frame import settled
 
 GOLDENS = Path(__file__).parents[1] / "goldens"
 KINDS = [
@@ -51,6 +52,35 @@ def test_counters_are_the_curves(name, tmp_path):
             value = np.array([each["args"]["bytes"] for each in mine])
             assert (np.diff(at) >= 0).all()
             assert (value[np.searchsorted(at, times, side="right") - 1] == device.usage[curve])[np.append(np.diff(times) > 0, True)].all()
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_fragmentation_counter_splits_what_is_reserved_beyond_requests(name, tmp_path):
+    trace = memdiag.load(GOLDENS / name / "snapshot.pickle")
+    events = exported(trace, tmp_path)["traceEvents"]
+    for device in trace.devices:
+        times, _ = nanoseconds(device)
+        mine = [each for each in events if each["ph"] == "C" and each["name"] == "fragmentation" and each["pid"] == device.device + 1]
+        assert [list(each["args"]) for each in mine] == [["rounding", "pending", "stranded", "foreign", "cache"]] * len(mine)
+        at = np.array([nanos(each) for each in mine])
+        last = np.searchsorted(at, times, side="right") - 1
+        last_of_its_time = np.append(np.diff(times) > 0, True)
+        whole = np.array([sum(each["args"].values()) for each in mine])
+        assert (whole[last] == device.usage.reserved - device.usage.requested)[last_of_its_time].all()
+        usage = device.usage.take(settled(device))
+        for part in ("stranded", "foreign", "cache"):
+            assert (np.array([each["args"][part] for each in mine])[last] == usage[part])[last_of_its_time].all()
+        frees = (device.events.action[:-1] == schema.FREE_REQUESTED) & (device.events.action[1:] == schema.FREE_COMPLETED)
+        assert frees.any()
+        waits = {each["args"]["pending"] for each in mine} - {0}
+        assert bool(waits) == bool((usage.active > usage.allocated).any()), "a free that is completed at once waits for nothing"
+
+
+def test_without_addresses_the_counter_has_only_what_is_known(tmp_path):
+    trace = memdiag.load(GOLDENS / "cpu-2.13.0-recorded" / "snapshot.pickle")
+    values = [each["args"] for each in exported(trace, tmp_path)["traceEvents"] if each["ph"] == "C" and each["name"] == "fragmentation"]
+    assert all(value.keys() <= {"rounding", "pending"} for value in values)
+    assert all(part >= 0 for value in values for part in value.values())
 
 
 @pytest.mark.parametrize("name", KINDS)
