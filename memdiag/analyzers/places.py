@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from memdiag import vocabulary
 from memdiag.text import Phrase, joined, phrase
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace
@@ -12,11 +13,11 @@ def moment_name(device: DeviceTrace, at: int) -> Phrase:
     """Returns ``event 1,204 (step 3, backward)``; ``before the trace`` for -1."""
     if at < 0:
         return phrase("places.before") if device.num_events else phrase("places.snapshot")
-    details = []
+    details: list[str] = []
     if device.events.step[at] >= 0:
         details.append(phrase("places.step", step=str(device.events.step[at])))
     if device.events.phase[at] > 0:
-        details.append(phrase(f"vocabulary.phase.{PHASES[device.events.phase[at]]}"))
+        details.append(vocabulary.name("phase", PHASES[device.events.phase[at]]))
     return phrase("places.event.details", at=int(at), details=joined(details, ", ")) if details else phrase("places.event", at=int(at))
 
 
@@ -38,7 +39,7 @@ def group_name(device: DeviceTrace, group: int) -> Phrase:
 def lifetime_name(lifetime: int) -> str:
     """Returns ``surviving to the next step`` and the like; "" where unknown."""
     name = LIFETIMES[lifetime]
-    return "" if name == "unknown" else phrase(f"vocabulary.lifetime.{name}")
+    return "" if name == "unknown" else vocabulary.name("lifetime", name)
 
 
 def age(device: DeviceTrace, alloc_at: int, at: int) -> str:

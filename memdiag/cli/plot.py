@@ -135,10 +135,10 @@ def _kinds(given: list[str]) -> list[str]:
 
 
 def _look(size: str | None, dpi: int, style: str, title: str | None) -> PlotLook:
-    from memdiag.render.plots.style import STYLES, PlotLook, parse_size
+    from memdiag.render.plots.style import THEMES, PlotLook, parse_size
 
-    if style not in STYLES:
-        raise MemdiagError(f"--style {style}: there is no such style", f"styles are {', '.join(STYLES)}")
+    if style not in THEMES:
+        raise MemdiagError(f"--style {style}: there is no such style", f"styles are {', '.join(THEMES)}")
     if not _DPI[0] <= dpi <= _DPI[1]:
         raise MemdiagError(f"--dpi {dpi}: from {_DPI[0]} to {_DPI[1]} can be drawn", "150 for a screen, 300 for print")
     inches = parse_size(size) if size is not None else None

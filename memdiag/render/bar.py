@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 
-def bar(share: float, width: int) -> Text:
+def bar(share: float, width: int, style: str = "green") -> Text:
     """Returns a bar for ``share`` (0 to 1) of ``width`` columns; whatever is above 0 shows."""
     from rich.text import Text
 
-    return Text("█" * max(round(share * width), 1 if share > 0 else 0), style="green")
+    return Text("█" * max(round(share * width), 1 if share > 0 else 0), style=style)
 
 
 def stacked_bar(parts: Sequence[tuple[str, str, int]], width: int) -> Text:

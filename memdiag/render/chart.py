@@ -11,11 +11,15 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
+from memdiag import vocabulary
 from memdiag.findings import DeviceReport, Timeline
 from memdiag.render.words import at_words
 from memdiag.units import GIB, KIB, MIB, TIB, format_bytes, format_count, plural
 
-AREAS = (("█", "green", "allocated"), ("▒", "yellow", "active (freed, pending)"), ("░", "cyan", "reserved (held, free)"))
+AREAS = tuple(
+    (vocabulary.STYLES["curve"][key].glyph, vocabulary.ansi("curve", key), name)
+    for key, name in (("allocated", "allocated"), ("active", "active (freed, pending)"), ("reserved", "reserved (held, free)"))
+)
 _LABEL = 9  # columns for "12.5 GiB "
 _UNITS = ((TIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"), (1, "B"))
 _STEPS = (0.2, 0.25, 0.5, 1, 2, 2.5, 5, 10, 20, 25, 50, 100, 200, 250, 500)

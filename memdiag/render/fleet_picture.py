@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memdiag.units import GIB, KIB, MIB, TIB, plural
+from memdiag.vocabulary import FAILURE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -68,7 +69,7 @@ def _marks(axes: Axes, report: FleetReport, heat: HeatMap) -> None:
     odd = {rank for each in report.odd if each.delta_bytes > 0 for rank in each.ranks}
     ends = [max((column for column, value in enumerate(row) if value is not None), default=0) + 0.5 for row in heat.rows]
     edge = len(heat.columns) - 0.5
-    for ranks, marker, colour, label in ((odd, "<", "#222222", "more than its like"), (failed, "x", "#b2182b", "ran out of memory")):
+    for ranks, marker, colour, label in ((odd, "<", "#222222", "more than its like"), (failed, "x", FAILURE, "ran out of memory")):
         rows = [row for row, rank in enumerate(heat.ranks) if rank in ranks]
         if rows:
             at = [edge if marker == "<" else ends[row] for row in rows]

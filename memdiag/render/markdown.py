@@ -119,7 +119,7 @@ def _split(device: DeviceReport) -> list[str]:
 
 def _holders(device: DeviceReport) -> list[str]:
     lines = [f"#### Who holds memory {words.holders_moment(device)}", ""]
-    kinds, lives = words.holders(device.by_category), words.holders(device.by_lifetime, words.LIFETIME_WORDS)
+    kinds, lives = words.holders(device.by_category, "category"), words.holders(device.by_lifetime, "lifetime")
     for title, rows in (("what it is", kinds), ("how long it lives", lives)):
         cells = [(escape(row.name), format_bytes(row.bytes), words.percent(row.share), row.meaning) for row in rows]
         lines += table((title, "bytes", "share", ""), cells or [("unknown", "", "", "")], (1, 2))

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+from memdiag import vocabulary
 from memdiag.findings import DeviceReport, Usage
 from memdiag.render.text import plain
 from memdiag.render.words import SNAPSHOT, Row
 from memdiag.units import format_bytes
 
-PARTS = (
-    ("requested", "█", "green", "what live tensors asked for"),
-    ("rounding", "▓", "blue", "lost to rounding sizes up to blocks"),
-    ("pending", "▒", "yellow", "freed, but a stream may still use it"),
-    ("stranded", "▚", "red", "free, but in pieces too small for the request"),
-    ("foreign", "░", "magenta", "free, but tied to another pool or stream"),
-    ("cache", "·", "cyan", "free and reusable"),
+PARTS = tuple(
+    (key, style.glyph, vocabulary.ansi("part", key), vocabulary.meaning("part", key)) for key, style in vocabulary.STYLES["part"].items()
 )
-BLOCKS = ("allocated", "█", "green", "handed out; what was asked for is not known")
+BLOCKS = ("allocated", "█", vocabulary.ansi("curve", "allocated"), "handed out; what was asked for is not known")
 # Which request the split is seen from (docs/fragmentation.md, "Which request?").
 REFERENCE_WORDS = {
     "this request": "the request made here",
@@ -62,7 +58,7 @@ def split(device: DeviceReport) -> list[Row]:
     if rest is not None:
         free = not {"rounding", "pending"} & unknown
         name, meaning = ("free", "not known whether it could be used") if free else ("rest", "not told apart by this file")
-        rows.append(Row(name, rest, share(rest), meaning, "?", "cyan"))
+        rows.append(Row(name, rest, share(rest), meaning, "?", vocabulary.ansi("part", "cache")))
     return rows
 
 

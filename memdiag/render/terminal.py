@@ -117,9 +117,9 @@ def _split(page: Page, device: DeviceReport) -> None:
 def _holders(page: Page, device: DeviceReport) -> None:
     page.title(f"Who holds memory {words.holders_moment(device)}")
     width = 24 if page.wide else 8
-    page.add(indented(_bars("what it is", words.holders(device.by_category), 24)))
+    page.add(indented(_bars("what it is", words.holders(device.by_category, "category"), 24)))
     page.gap()
-    page.add(indented(_bars("how long it lives", words.holders(device.by_lifetime, words.LIFETIME_WORDS), width, explained=True)))
+    page.add(indented(_bars("how long it lives", words.holders(device.by_lifetime, "lifetime"), width, explained=True)))
     page.gap()
     _modules(page, device)
     _sites(page, device)
@@ -149,7 +149,12 @@ def _bars(title: str, rows: list[words.Row], width: int, *, explained: bool = Fa
     grid = new_grid("l", "r", "r", "l", "w") if explained else new_grid("l", "r", "r", "l")
     grid.add_row(Text(title, style="bold"))
     for row in rows:
-        cells: list[RenderableType] = [f"{row.name:<18}", format_bytes(row.bytes), words.percent(row.share), bar(row.share or 0, width)]
+        cells: list[RenderableType] = [
+            f"{row.name:<18}",
+            format_bytes(row.bytes),
+            words.percent(row.share),
+            bar(row.share or 0, width, row.style),
+        ]
         grid.add_row(*cells, *([Text(row.meaning, style="dim")] if explained else []))
     if not rows:
         grid.add_row("unknown")

@@ -9,26 +9,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from memdiag import vocabulary
 from memdiag.findings import SEVERITIES, DeviceReport, Evidence, Finding, Peak, Report, Saving, Source, Usage
 from memdiag.render.text import plain, shorten
 from memdiag.units import format_bytes, format_count, format_us, plural
 
-USAGE_WORDS = (
-    ("reserved", "held from the driver"),
-    ("active", "in use, or pending"),
-    ("allocated", "handed out as blocks"),
-    ("requested", "asked for by tensors"),
-)
-LIFETIME_WORDS = {
-    "persistent": "from initialisation, kept",
-    "optimizer_state": "made by the optimizer, kept",
-    "survives_step": "outlives its training step",
-    "forward_to_backward": "from forward to backward",
-    "within_step": "dies within its step, in a later phase",
-    "within_phase": "dies within its phase",
-    "temporary": "dies almost at once",
-    "unknown": "not known from this file",
-}
+USAGE_WORDS = tuple((key, vocabulary.meaning("curve", key)) for key in vocabulary.STYLES["curve"])
 BASIS_WORDS = {
     "annotations+stacks": "inferred from named spans and stacks",
     "annotations": "inferred from named spans",
@@ -181,10 +167,20 @@ def holders_moment(device: DeviceReport) -> str:
     return "at the peak" if device.at_label == "peak" else moment(device) or f"at {plain(device.at_label)}"
 
 
-def holders(amounts: dict[str, int] | None, meanings: dict[str, str] | None = None) -> list[Row]:
-    """Returns who holds memory, the most first, without those that hold nothing; [] if unknown."""
+def holders(amounts: dict[str, int] | None, kind: vocabulary.Kind) -> list[Row]:
+    """Returns which categories or lifetimes (``kind``) hold memory, the most first, without those that hold nothing; [] if unknown."""
     total = sum((amounts or {}).values())
-    rows = [Row(shorten(words(n), 24), b, b / total, (meanings or {}).get(n, "")) for n, b in (amounts or {}).items() if b and total]
+    rows = [
+        Row(
+            shorten(plain(vocabulary.name(kind, key)), 24),
+            size,
+            size / total,
+            vocabulary.meaning(kind, key),
+            style=vocabulary.ansi(kind, key),
+        )
+        for key, size in (amounts or {}).items()
+        if size and total
+    ]
     return sorted(rows, key=lambda row: -(row.bytes or 0))
 
 

@@ -13,6 +13,7 @@ from operator import itemgetter
 
 from rich.text import Text
 
+from memdiag import vocabulary
 from memdiag.render.chart import scale
 from memdiag.screen.lines import DIM, HELD, WAITING
 from memdiag.trace.model import DeviceTrace
@@ -29,7 +30,7 @@ FREE_AREA = "#4e4e4e"
 _COLORS = (HELD, WAITING, FREE_AREA)
 # A letter for each phase: lower case for what is outside of a step.
 _LETTERS = {"unknown": "·", "initialisation": "i", "forward": "F", "backward": "B", "optimizer": "O", "outside": "-"}
-_PHASE_STYLES = {"F": "#5fafff", "B": "#ffaf00", "O": "#d787d7", "i": DIM, "-": DIM, "·": DIM}
+_PHASE_STYLES = {_LETTERS[key]: vocabulary.color("phase", key) for key in ("forward", "backward", "optimizer")}
 CURSOR = "reverse"
 
 
@@ -146,7 +147,7 @@ def _marks(places: Places, window: Window, at: int, plot: int) -> Text:
     line = Text("".join(glyphs), no_wrap=True, end="")
     for column, glyph in enumerate(glyphs):
         if glyph != " ":
-            line.stylize("bold #ff5f5f" if glyph == "!" else "bold", column, column + 1)
+            line.stylize(f"bold {vocabulary.FAILURE}" if glyph == "!" else "bold", column, column + 1)
     if (column := window.column_of(at, plot)) >= 0:
         if glyphs[column] == " ":
             line = Text.assemble(line[:column], "│", line[column + 1 :], no_wrap=True, end="")

@@ -10,10 +10,11 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
+from memdiag import vocabulary
 from memdiag.render.text import plain
 
 LONGEST = 4000  # characters of a text that are looked at at all
-HELD, WAITING, FREE = "#5fafff", "#ffaf00", "#8a8a8a"  # can be told apart by people who see no red or no green
+HELD, WAITING, FREE = (vocabulary.color("curve", key) for key in ("allocated", "active", "reserved"))
 STRONG, DIM = "bold", "dim"
 _HANG_FROM, _MOST_HANG = 40, 20  # columns
 _CONSOLE = Console(width=1000, file=StringIO(), color_system=None)  # rich folds text only with one

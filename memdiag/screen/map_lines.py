@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from rich.text import Text
 
+from memdiag import vocabulary
 from memdiag.analyzers.places import group_name
 from memdiag.screen.lines import DIM, FREE, HELD, STRONG, WAITING, Lines, cell, fitted
 from memdiag.screen.tensor_lines import stack_text
@@ -19,16 +20,6 @@ from memdiag.views.segment_rows import ORDERS, PENDING, SegmentRows
 
 NO_MAP = "This file does not say where tensors are in memory: there is no map."
 _STATES = {NOT_USED: ("·", FREE), PENDING: ("▒", WAITING)}
-# Of what a cell holds, by how long it lives: what stays is blue, what passes through is not.
-_BY_LIFETIME = {
-    "persistent": "#5f87d7", "optimizer_state": "#5f87d7", "survives_step": "#af87ff", "forward_to_backward": "#5fd7af",
-    "within_step": "#d7d787", "within_phase": "#d7d787", "temporary": "#d7d787",
-}  # fmt: skip
-_CAUSE_WORDS = {
-    "cache": "free: usable by the next such request, or can be given back",
-    "stranded": "free, but too small for the request that this is seen from",
-    "foreign": "free, but of another pool or stream",
-}
 
 
 @dataclass
@@ -123,7 +114,7 @@ class MapLines(Lines):
         for state, owner in zip(*self.rows.bar(number, width), strict=True):
             glyph, style = _STATES.get(state, ("█", HELD))
             if glyph == "█" and owner >= 0:
-                style = _BY_LIFETIME.get(LIFETIMES[lifetimes[owner]], HELD)
+                style = vocabulary.color("lifetime", LIFETIMES[lifetimes[owner]])
             line.append(glyph, style)
         return line
 
@@ -156,7 +147,7 @@ class MapLines(Lines):
         text.append(f"from byte {format_count(found.offset)}, {format_bytes(found.size)} ({format_count(found.size)} bytes)\n")
         if found.tensor < 0:
             seen = f" ({format_bytes(self.rows.reference_bytes)})" if self.rows.reference_bytes else ""
-            return text.append(_CAUSE_WORDS[CAUSES[found.cause]] + seen)
+            return text.append(vocabulary.meaning("part", CAUSES[found.cause]) + seen)
         live = self.here.live
         text.append_text(fitted(live.name(found.tensor) or "no name", 1000)).append("\n\n")
         return text.append_text(stack_text(self.here, int(self.here.device.tensors.stack[found.tensor])))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
+from memdiag import vocabulary
 from memdiag.analyzers.places import group_name
 from memdiag.screen.lines import DIM, STRONG, Lines, cell, fitted, short
 from memdiag.screen.walk import OneDevice
@@ -124,8 +125,8 @@ class TensorLines(Lines):
             ("name", short(live.name(row)) or "unknown"),
             ("bytes", f"{format_bytes(int(tensors.block_bytes[row]))} ({format_count(int(tensors.block_bytes[row]))})"),
             ("requested", f"{format_bytes(int(tensors.requested_bytes[row]))} ({format_count(int(tensors.requested_bytes[row]))})"),
-            ("category", CATEGORIES[tensors.category[row]].replace("_", " ")),
-            ("lifetime", LIFETIMES[tensors.lifetime[row]].replace("_", " ")),
+            ("category", vocabulary.name("category", CATEGORIES[tensors.category[row]])),
+            ("lifetime", vocabulary.name("lifetime", LIFETIMES[tensors.lifetime[row]])),
             ("made", _when(int(tensors.alloc_at[row]), end, int(tensors.step_alloc[row]), int(tensors.phase_alloc[row]))),
             ("freed", _when(int(tensors.free_requested_at[row]), end, int(tensors.step_free[row]), int(tensors.phase_free[row]))),
         ]

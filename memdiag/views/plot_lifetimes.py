@@ -6,19 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from memdiag.analyzers.places import lifetime_name
+from memdiag import vocabulary
 from memdiag.errors import MemdiagError
-from memdiag.render.words import LIFETIME_WORDS
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.schema import LIFETIMES
 from memdiag.trace.table import Array
 from memdiag.views.plot_frame import Ask, Frame, Mark, frame_of, need_events, peak_of, thin
 from memdiag.views.timeline import by_class
 
-# From what stays to what goes at once: in a stack, what moves lies on top.
-ORDER: tuple[str, ...] = (
-    "persistent", "optimizer_state", "survives_step", "forward_to_backward", "within_step", "within_phase", "temporary", "unknown",
-)  # fmt: skip
+ORDER: tuple[str, ...] = tuple(vocabulary.STYLES["lifetime"])
 
 
 @dataclass(frozen=True)
@@ -61,10 +57,8 @@ def lifetimes_of(trace: Trace, device: DeviceTrace, ask: Ask) -> LifetimesPlot:
     amounts = by_class(device, at, "lifetime", len(LIFETIMES))
     there = by_class(device, np.array([peak.at]), "lifetime", len(LIFETIMES))[:, 0]
     layers = tuple(
-        Layer(
-            LIFETIMES[code], lifetime_name(code) or "unknown", LIFETIME_WORDS.get(LIFETIMES[code], ""), amounts[code], int(there[code])
-        )
-        for code in codes
+        Layer(key, vocabulary.name("lifetime", key), vocabulary.meaning("lifetime", key), amounts[code], int(there[code]))
+        for code, key in ((code, LIFETIMES[code]) for code in codes)
         if amounts[code].any()
     )  # fmt: skip
     notes = ["blocks that tensors sit in, freed ones that wait for a stream included"]

@@ -13,6 +13,7 @@ import zlib
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from memdiag import vocabulary
 from memdiag.render import what_if, words
 from memdiag.render.json import as_dict, as_json
 from memdiag.render.text import plain
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from memdiag.views.picture import Picture
 
 FORMAT = 1
+# What the page's keys begin with, for each kind of class.
+_PREFIXES: dict[vocabulary.Kind, str] = {"category": "categories", "lifetime": "lifetimes", "phase": "phases"}
+_WORDS: tuple[vocabulary.Kind, ...] = ("curve", "part")  # a part is worded last: "requested" means that there
 _ASSETS = files(__name__) / "assets"
 
 
@@ -31,7 +35,7 @@ def render(picture: Picture, lang: str = "en") -> str:
     """Returns the page; ``lang`` (one of ``LANGUAGES``) is what it opens in."""
     packed = base64.b64encode(zlib.compress(json.dumps(data_of(picture, lang), separators=(",", ":")).encode(), 9)).decode()
     parts = {
-        "<!--memdiag:style-->": _element("style", _read(".css")),
+        "<!--memdiag:style-->": _element("style", _root_style() + _read(".css")),
         "<!--memdiag:script-->": _element("script", _scripts()),
         "<!--memdiag:data-->": f'<script type="application/octet-stream" id="memdiag-data">{packed}</script>',
         "{{lang}}": {"zh": "zh-CN"}.get(lang, lang),
@@ -106,9 +110,32 @@ def _element(name: str, text: str) -> str:
 def _scripts() -> str:
     """The charting library, the words in every language, then the page's own scripts in the order of their names."""
     library = (_ASSETS / "vendor" / "echarts.min.js").read_text(encoding="utf-8")
-    lang = {name: json.loads((_ASSETS / "lang" / f"{name}.json").read_text(encoding="utf-8")) for name in LANGUAGES}
-    spoken = json.dumps(lang, ensure_ascii=False).replace("</", "<\\/")
-    return "\n".join((library, f"window.MEMDIAG_WORDS = {spoken};", _read(".js")))
+    spoken = json.dumps({lang: page_words(lang) for lang in LANGUAGES}, ensure_ascii=False).replace("</", "<\\/")
+    palette = json.dumps({**_colours(), "line": vocabulary.LINES})
+    return "\n".join((library, f"window.MEMDIAG_WORDS = {spoken};", f"window.MEMDIAG_COLOURS = {palette};", _read(".js")))
+
+
+def page_words(lang: Language) -> dict[str, str]:
+    """Returns all words of the page by key: its own, and those of the concepts that every surface shares."""
+    own: dict[str, str] = json.loads((_ASSETS / "lang" / f"{lang}.json").read_text(encoding="utf-8"))
+    with speaking(lang):
+        for kind, prefix in _PREFIXES.items():
+            own |= {f"{prefix}.{key}": vocabulary.name(kind, key) for key in vocabulary.STYLES[kind]}
+        for kind in _WORDS:
+            own |= {f"word.{key}": vocabulary.name(kind, key) for key in vocabulary.STYLES[kind]}
+            own |= {f"why.{key}": vocabulary.meaning(kind, key) for key in vocabulary.STYLES[kind]}
+    return own
+
+
+def _colours() -> dict[str, dict[str, str]]:
+    """Returns the palette: {kind: {class: colour}}."""
+    return {kind: {key: style.color for key, style in classes.items()} for kind, classes in vocabulary.STYLES.items()}
+
+
+def _root_style() -> str:
+    """Returns the palette as CSS variables: ``--part-stranded`` and the like."""
+    rules = (f"--{kind}-{key.replace('_', '-')}: {color};" for kind, classes in _colours().items() for key, color in classes.items())
+    return f":root {{ --failure: {vocabulary.FAILURE}; --retry: {vocabulary.RETRY}; {' '.join(rules)} }}\n"
 
 
 def _read(suffix: str) -> str:

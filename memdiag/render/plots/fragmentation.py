@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from memdiag.render.plots.marks import PEAK_ROOM, capacity_room, draw_capacity, draw_events, draw_peak, event_handles, top_of
 from memdiag.render.plots.page import Page
-from memdiag.render.plots.style import BLUE, PAPER, PURPLE, SKY, VERMILLION, Fill, PlotLook
+from memdiag.render.plots.style import PlotLook, fills
 from memdiag.units import format_bytes
 
 if TYPE_CHECKING:
@@ -16,14 +16,13 @@ if TYPE_CHECKING:
     from memdiag.views.plot_fragmentation import FragmentationPlot
 
 SIZE = (10.0, 6.6)
-ASKED = Fill("#c8c8c8")
-# From the bottom up: what cannot be used lies below what can.
-FILLS = {
-    "rounding": (Fill(BLUE), "rounding"),
-    "pending": (Fill(SKY, "...."), "pending (waiting for a stream)"),
-    "stranded": (Fill(VERMILLION, "xxxx"), "stranded (pieces too small)"),
-    "foreign": (Fill(PURPLE, "\\\\\\\\"), "foreign (other pool or stream)"),
-    "cache": (Fill(PAPER, "////"), "cache (usable)"),
+FILLS = fills("part")
+NAMES = {
+    "rounding": "rounding",
+    "pending": "pending (waiting for a stream)",
+    "stranded": "stranded (blocks too small)",
+    "foreign": "foreign (other pool or stream)",
+    "cache": "cache (usable)",
 }
 
 
@@ -31,8 +30,8 @@ def draw(data: FragmentationPlot, look: PlotLook) -> Page:
     """Draws both panels."""
     page = Page(look, SIZE, "What reserved memory consists of", data.frame, right=capacity_room(data.frame, data.peak.bytes))
     there = [name for name, values in data.parts.items() if values.any()]
-    signs = [(page.patch(ASKED), f"asked for by tensors: {format_bytes(data.at_peak['requested'])}")]
-    signs += [(page.patch(FILLS[name][0]), f"{FILLS[name][1]}: {format_bytes(data.at_peak[name])}") for name in there]
+    signs = [(page.patch(FILLS["requested"]), f"asked for by tensors: {format_bytes(data.at_peak['requested'])}")]
+    signs += [(page.patch(FILLS[name]), f"{NAMES[name]}: {format_bytes(data.at_peak[name])}") for name in there]
     page.foot(signs, event_handles(data.frame), page.phase_handles())
     whole, rest = page.panels([1.25, 1])
     page.bytes_axis(whole, top_of(data.frame, data.peak.bytes), room_above=PEAK_ROOM)
@@ -41,7 +40,7 @@ def draw(data: FragmentationPlot, look: PlotLook) -> Page:
         beyond = beyond + data.parts[name]
     highest = max(int(beyond.max()), 1)
     page.bytes_axis(rest, highest, room_above=0.26)
-    page.area(whole, data.at, data.requested, ASKED)
+    page.area(whole, data.at, data.requested, FILLS["requested"])
     _stack(page, whole, data, there, data.requested)
     _stack(page, rest, data, there, data.requested * 0)
     page.line(whole, data.at, data.requested + beyond, page.theme.ink, width=1.1)
@@ -56,5 +55,5 @@ def draw(data: FragmentationPlot, look: PlotLook) -> Page:
 def _stack(page: Page, axes: Axes, data: FragmentationPlot, names: list[str], base: Array) -> None:
     for name in names:
         above = base + data.parts[name]
-        page.area(axes, data.at, above, FILLS[name][0], below=base)
+        page.area(axes, data.at, above, FILLS[name], below=base)
         base = above

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from memdiag.render.plots.marks import draw_events, event_handles
 from memdiag.render.plots.page import Page
-from memdiag.render.plots.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, YELLOW, Fill, PlotLook
+from memdiag.render.plots.style import PlotLook, fills
 from memdiag.units import format_bytes
 
 if TYPE_CHECKING:
@@ -15,16 +15,7 @@ if TYPE_CHECKING:
     from memdiag.views.plot_lifetimes import LifetimesPlot
 
 SIZE = (10.0, 5.4)
-FILLS = {
-    "persistent": Fill(BLUE),
-    "optimizer_state": Fill(GREEN, "\\\\\\\\"),
-    "survives_step": Fill(VERMILLION, "xxxx"),
-    "forward_to_backward": Fill(SKY),
-    "within_step": Fill(ORANGE, "////"),
-    "within_phase": Fill(PURPLE, "...."),
-    "temporary": Fill(YELLOW),
-    "unknown": Fill("#b5b5b5"),
-}
+FILLS = fills("lifetime")
 _BESIDE = 2.75  # inches: the bar of the peak and the names
 _BAR = 0.32
 _GAP = 0.2

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from memdiag.render.plots.lifetimes import FILLS
 from memdiag.render.plots.page import Page
-from memdiag.render.plots.style import GREEN, INK, PAPER, Fill, PlotLook, scale_for
+from memdiag.render.plots.style import Fill, PlotLook, fills, scale_for
 from memdiag.units import format_bytes
 
 if TYPE_CHECKING:
@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 SIZE = (10.0, 6.6)
 KINDS = {
     **FILLS,
-    "pending": Fill(GREEN, "...."),
-    "cache": Fill(PAPER, "////"),
-    "stranded": Fill(INK, "xxxx"),
-    "foreign": Fill("#7a7a7a", "\\\\\\\\"),
+    **{key: Fill(fill.color, fill.hatch, is_line=True) for key, fill in fills("part").items() if key not in ("requested", "rounding")},
 }
 _NAMES = 1.55  # inches: the pools, left of the rows
 _FILLED = 0.78  # of the height of a row; the rest is air

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from memdiag.render.plots.page import Page, Sign
-from memdiag.render.plots.style import PURPLE, VERMILLION
 from memdiag.units import format_bytes, format_count
+from memdiag.vocabulary import FAILURE, RETRY
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,8 +26,8 @@ class _Kind(NamedTuple):
     name: str
 
 
-_RETRY = _Kind("^", PURPLE, "retry after giving back cached memory")
-_OOM = _Kind("X", VERMILLION, "out of memory")
+_RETRY = _Kind("^", RETRY, "retry after giving back cached memory")
+_OOM = _Kind("X", FAILURE, "out of memory")
 
 
 def top_of(frame: Frame, highest: int) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from memdiag.errors import MemdiagError
-from memdiag.render.plots.style import GREY_PHASES, INK, PAPER, PHASES, Fill, PlotLook, drawable, fonts_for, scale_for, settings
+from memdiag.render.plots.style import GREY_PHASES, PHASES, Fill, PlotLook, drawable, fonts_for, scale_for, settings
 from memdiag.render.text import shorten
 from memdiag.units import format_count
 
@@ -278,11 +278,9 @@ class Page:
         axes.fill_between(x, high, low, step="post", zorder=zorder, **self.paint(fill))
 
     def paint(self, fill: Fill) -> dict[str, Any]:
-        """Returns how matplotlib is told of a fill: hatches of free memory are dark on paper, those of data are paper on colour."""
-        is_paper = fill.color == PAPER
-        color = {PAPER: self.theme.paper, INK: self.theme.ink}.get(fill.color, fill.color)
+        """Returns matplotlib's settings for a fill: hatches of free memory are colour on paper, those of data are paper on colour."""
         return {
-            "facecolor": color, "edgecolor": self.theme.muted if is_paper else self.theme.hatch,
+            "facecolor": self.theme.paper if fill.is_line else fill.color, "edgecolor": fill.color if fill.is_line else self.theme.hatch,
             "hatch": fill.hatch or None, "linewidth": 0,
         }  # fmt: skip
 

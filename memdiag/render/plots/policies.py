@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from memdiag.render.plots.marks import capacity_room, draw_capacity, draw_events, event_handles, top_of
 from memdiag.render.plots.page import Page, Sign
-from memdiag.render.plots.style import VERMILLION, Fill, PlotLook, lines
+from memdiag.render.plots.style import Fill, PlotLook, lines
 from memdiag.units import format_bytes
+from memdiag.vocabulary import FAILURE
 
 if TYPE_CHECKING:
     from memdiag.views.plot_policies import PoliciesPlot, Run
@@ -22,7 +23,7 @@ def draw(data: PoliciesPlot, look: PlotLook) -> Page:
 
     highest = max(data.recorded_peak or 0, *(run.peak_bytes for run in data.runs))
     page = Page(look, SIZE, "Reserved memory under other settings", data.frame, right=capacity_room(data.frame, highest))
-    styles = lines(page.theme)
+    styles = lines()
     signs: list[Sign] = []
     if data.recorded is not None:
         signs.append((Line2D([], [], color=page.theme.ink, linewidth=2.4), f"recorded: {format_bytes(data.recorded_peak)} at the peak"))
@@ -34,7 +35,7 @@ def draw(data: PoliciesPlot, look: PlotLook) -> Page:
     if data.allocated is not None:
         rest.append((page.patch(_LIVE[look.style]), "allocated when recorded"))
     if any(run.failed_at is not None for run in data.runs):
-        rest.append((Line2D([], [], linestyle="none", marker="D", markersize=5.5, color=VERMILLION), "simulated: out of memory"))
+        rest.append((Line2D([], [], linestyle="none", marker="D", markersize=5.5, color=FAILURE), "simulated: out of memory"))
     page.foot(signs, [*rest, *event_handles(data.frame, "recorded: ")], page.phase_handles())
     (axes,) = page.panels([1])
     page.bytes_axis(axes, top_of(data.frame, highest), room_above=0.12)
@@ -47,7 +48,7 @@ def draw(data: PoliciesPlot, look: PlotLook) -> Page:
         if run.failed_at is not None:
             before = [value for at, value in zip(run.reserved.at, run.reserved.bytes, strict=True) if at <= run.failed_at]
             height = before[-1] if before else 0
-            axes.plot([run.failed_at], [height], marker="D", markersize=6, color=VERMILLION, markeredgecolor=page.theme.paper, zorder=6)
+            axes.plot([run.failed_at], [height], marker="D", markersize=6, color=FAILURE, markeredgecolor=page.theme.paper, zorder=6)
     draw_capacity(page, axes)
     draw_events(page, axes)
     return page

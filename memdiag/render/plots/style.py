@@ -1,7 +1,4 @@
-"""How pictures look: colours that colour-blind people tell apart, and hatches that tell the same in grey.
-
-The colours are those of Okabe and Ito (Color Universal Design, 2008). Where areas touch, they differ in lightness or hatching too.
-"""
+"""How plots look: themes, scales, fonts and sizes. The colours of what is drawn are those of ``memdiag.vocabulary``."""
 
 from __future__ import annotations
 
@@ -12,13 +9,9 @@ from typing import Any, NamedTuple
 from memdiag.errors import MemdiagError
 from memdiag.render.text import plain, shorten
 from memdiag.units import GIB, KIB, MIB, TIB
+from memdiag.vocabulary import LINES, STYLES, Kind
 
-ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILLION, PURPLE = (
-    "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7",
-)  # fmt: skip
-PAPER = ""  # of what is free: the colour of the paper
-INK = "ink"  # the colour of text
-STYLES = ("light", "dark")
+THEMES = ("light", "dark")
 _UNITS = ((TIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"), (1, "B"))
 _STEPS = (0.1, 0.2, 0.25, 0.5, 1, 2, 2.5, 5, 10, 20, 25, 50, 100, 200, 250)
 _MOST_TICKS = 6
@@ -31,10 +24,17 @@ _MORE_FONTS = (
 
 
 class Fill(NamedTuple):
-    """A colour and a hatch ("": none)."""
+    """How an area is filled.
+
+    Attributes:
+        color: Of the area; of the lines of its hatch if ``is_line``.
+        hatch: As matplotlib writes hatches; "": none.
+        is_line: The area is paper with a coloured hatch: free memory, which holds no data.
+    """
 
     color: str
     hatch: str = ""
+    is_line: bool = False
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class PlotLook:
     Attributes:
         size: Inches, width and height; None: as suits the kind.
         dpi: Pixels an inch.
-        style: One of STYLES.
+        style: One of THEMES.
         title: None: the kind's own.
     """
 
@@ -72,13 +72,7 @@ class PlotLook:
         return Theme("#ffffff", "#1b1b1b", "#5f6368", "#dcdcdc", "#ffffff")
 
 
-PHASES = {
-    "initialisation": Fill("#9a9a9a", "...."),
-    "forward": Fill(YELLOW),
-    "backward": Fill(ORANGE, "////"),
-    "optimizer": Fill(GREEN, "xxxx"),
-    "outside": Fill("#d9d9d9"),
-}
+PHASES = {key: Fill(style.color, style.hatch) for key, style in STYLES["phase"].items() if key != "unknown"}
 
 GREY_PHASES = {
     "initialisation": Fill("#9a9a9a", "...."),
@@ -89,13 +83,15 @@ GREY_PHASES = {
 }
 
 
-def lines(theme: Theme) -> tuple[tuple[str, Any], ...]:
+def fills(kind: Kind) -> dict[str, Fill]:
+    """Returns how the classes of a kind are filled."""
+    return {key: Fill(style.color, style.hatch) for key, style in STYLES[kind].items()}
+
+
+def lines() -> tuple[tuple[str, Any], ...]:
     """Returns colours and dashes of curves, told apart by either."""
     dashes: tuple[Any, ...] = ("-", (0, (5, 1.6)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)), (0, (3, 1.2)), (0, (8, 2, 1.2, 2, 1.2, 2)))
-    colors = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY)
-    if theme.paper != "#ffffff":
-        colors = (SKY, VERMILLION, GREEN, PURPLE, ORANGE, YELLOW)
-    return tuple((color, dashes[(number + number // len(colors)) % len(dashes)]) for number, color in enumerate(colors * 3))
+    return tuple((color, dashes[(number + number // len(LINES)) % len(dashes)]) for number, color in enumerate(LINES * 3))
 
 
 class Scale(NamedTuple):

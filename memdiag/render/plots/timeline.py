@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 from memdiag.render.plots.marks import PEAK_ROOM, capacity_room, draw_capacity, draw_events, draw_peak, event_handles, top_of
 from memdiag.render.plots.page import Page, Sign
-from memdiag.render.plots.style import PAPER, SKY, VERMILLION, Fill, PlotLook
+from memdiag.render.plots.style import Fill, PlotLook, fills
+from memdiag.vocabulary import GREY
 
 if TYPE_CHECKING:
     from memdiag.views.plot_timeline import TimelinePlot
 
 SIZE = (10.0, 5.2)
-FREE, PENDING, LIVE = Fill(PAPER, "////"), Fill(VERMILLION, "...."), Fill(SKY)
+FREE, PENDING, LIVE = Fill(GREY, "////", is_line=True), fills("curve")["active"], fills("curve")["allocated"]
 
 
 def draw(data: TimelinePlot, look: PlotLook) -> Page:

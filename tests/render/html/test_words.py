@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 from importlib.resources import files
 
-import pytest
-
-from memdiag.trace import schema
+from memdiag import vocabulary
+from memdiag.render.html import page_words
+from memdiag.text import LANGUAGES
 
 ASSETS = files("memdiag.render.html") / "assets"
-EN, ZH = (json.loads((ASSETS / "lang" / f"{lang}.json").read_text(encoding="utf-8")) for lang in ("en", "zh"))
+EN, ZH = (page_words(lang) for lang in LANGUAGES)
 SCRIPTS = {item.name: item.read_text(encoding="utf-8") for item in ASSETS.iterdir() if item.name.endswith(".js")}
 ONLY_ZH = ("code.", "fact.", "module.")  # English has these words from the report itself
 
@@ -34,13 +33,11 @@ def test_every_word_that_the_page_asks_for_is_there():
     assert {key.strip('"') for key in asked} <= set(EN)
 
 
-@pytest.mark.parametrize(
-    ("words", "names"), [("categories", schema.CATEGORIES), ("lifetimes", schema.LIFETIMES), ("phases", schema.PHASES)]
-)
-def test_every_code_of_the_model_has_words_and_a_colour(words, names):
-    assert {f"{words}.{name}" for name in names} <= set(EN)
-    colours = SCRIPTS["01_words.js"].partition(f"M.{words.upper()} = ")[2].partition("};")[0]
-    assert all(f"{name}:" in colours for name in names if (words, name) != ("phases", "unknown"))
+def test_no_script_or_style_has_a_colour_of_its_own_for_a_concept():
+    palette = {style.color for classes in vocabulary.STYLES.values() for style in classes.values()}
+    for item in ASSETS.iterdir():
+        if item.name.endswith((".js", ".css", ".html")):
+            assert not palette & set(re.findall(r"#[0-9a-f]{6}\b", item.read_text(encoding="utf-8").lower())), item.name
 
 
 def test_scripts_are_small_and_never_write_markup():

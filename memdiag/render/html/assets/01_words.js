@@ -109,31 +109,8 @@
       ),
     );
 
-  // Colours: Okabe and Ito's, which colour-blind people tell apart; neighbours differ in lightness too.
-  M.LIFETIMES = {
-    unknown: "#9aa3ad",
-    persistent: "#0072b2",
-    optimizer_state: "#56b4e9",
-    survives_step: "#d55e00",
-    forward_to_backward: "#e69f00",
-    within_step: "#009e73",
-    within_phase: "#cc79a7",
-    temporary: "#f0e442",
-  };
-  M.CATEGORIES = {
-    unknown: "#9aa3ad",
-    parameter: "#0072b2",
-    gradient: "#d55e00",
-    optimizer_state: "#56b4e9",
-    activation: "#e69f00",
-    input: "#009e73",
-    temporary: "#f0e442",
-    collective: "#cc79a7",
-    workspace: "#8c5a3c",
-  };
-  M.CAUSES = { cache: "#8a97a5", stranded: "#c8102e", foreign: "#7b3fa0" };
-  M.PHASES = { initialisation: "#56b4e9", forward: "#009e73", backward: "#e69f00", optimizer: "#cc79a7", outside: "#9aa3ad" };
-  M.LINES = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c5a3c", "#6b6ecf"];
+  // The palette that plots, terminal and viewer share (memdiag/vocabulary.py): {kind: {class: colour}, line: [colours]}.
+  M.colours = window.MEMDIAG_COLOURS;
   /** Returns a colour (#rrggbb) with a share of another one in it. */
   M.mix = (colour, other, share) => {
     const part = (text, i) => parseInt(text.slice(1 + 2 * i, 3 + 2 * i), 16);
@@ -144,6 +121,11 @@
           .padStart(2, "0"),
       )
       .join("")}`;
+  };
+  /** Returns the ink (dark or white) that is readable on a colour (#rrggbb). */
+  M.inkOn = (colour) => {
+    const [red, green, blue] = [1, 3, 5].map((i) => (parseInt(colour.slice(i, i + 2), 16) / 255) ** 2.2);
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.2 ? "#10151b" : "#ffffff";
   };
   M.css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 

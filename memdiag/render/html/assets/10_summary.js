@@ -2,14 +2,7 @@
 (() => {
   "use strict";
 
-  const PARTS = [
-    ["requested", "#0072b2"],
-    ["rounding", "#56b4e9"],
-    ["pending", "#f0e442"],
-    ["stranded", "#c8102e"],
-    ["foreign", "#7b3fa0"],
-    ["cache", "#aab4be"],
-  ];
+  const PARTS = Object.entries(M.colours.part);
 
   const facts = () => (M.data.report.devices || []).find((one) => one.device === M.device().device) || null;
   // A file without a history has no peak: what it holds at its end is what there is to see.

@@ -62,7 +62,7 @@
       .map((name, code) => [name, at && at[code]])
       .filter(([, values]) => values && values.some((value) => value > 0))
       .map(([name, values]) => {
-        const colour = M.CATEGORIES[name] ?? "#888";
+        const colour = M.colours.category[name] ?? "#888";
         return line(`category ${name}`, colour, instants, values, {
           xAxisIndex: 1,
           yAxisIndex: 1,
@@ -100,7 +100,7 @@
         const from = Math.max(left, box.x);
         const to = Math.min(left + width, box.x + box.width);
         if (to - from < 0.6) return null;
-        const colour = M.PHASES[M.data.phases[api.value(2)]] ?? "#999";
+        const colour = M.colours.phase[M.data.phases[api.value(2)]] ?? "#999";
         return {
           type: "group",
           children: [
@@ -182,12 +182,12 @@
       emphasis: { disabled: true },
     });
     const out = [
-      mark("retries", "triangle", 10, "#e69f00", (device.retries || []).map(yAt)),
+      mark("retries", "triangle", 10, M.css("--retry"), (device.retries || []).map(yAt)),
       mark(
         "ooms",
         "path://M2 0 L5 3 L8 0 L10 2 L7 5 L10 8 L8 10 L5 7 L2 10 L0 8 L3 5 L0 2 Z",
         13,
-        "#c8102e",
+        M.css("--failure"),
         (device.ooms || []).map((oom) => yAt(oom.event)),
       ),
     ];

@@ -168,7 +168,7 @@
       .map((name, code) => [
         M.word("categories", code),
         device.categories_at && device.categories_at[code] ? device.categories_at[code][row] : 0,
-        M.CATEGORIES[name],
+        M.colours.category[name],
       ])
       .filter(([, bytes]) => bytes > 0)
       .sort((a, b) => b[1] - a[1])
@@ -211,9 +211,9 @@
         .stacked()
         .map((one) => toggle(one.name, M.word("categories", M.data.categories.indexOf(one.name.slice(9))), one.itemStyle.color, "dot")),
       M.el("span", { class: "apart" }),
-      phases.map((code) => still(M.word("phases", code), M.PHASES[M.data.phases[code]] ?? "#999", "band")),
-      device.retries && device.retries.length ? still(M.t("timeline.retries", { count: device.retries.length }), "#e69f00", "up") : null,
-      device.ooms && device.ooms.length ? still(M.t("timeline.ooms", { count: device.ooms.length }), "#c8102e", "cross") : null,
+      phases.map((code) => still(M.word("phases", code), M.colours.phase[M.data.phases[code]] ?? "#999", "band")),
+      device.retries && device.retries.length ? still(M.t("timeline.retries", { count: device.retries.length }), M.css("--retry"), "up") : null,
+      device.ooms && device.ooms.length ? still(M.t("timeline.ooms", { count: device.ooms.length }), M.css("--failure"), "cross") : null,
     );
   }
 

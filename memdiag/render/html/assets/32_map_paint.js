@@ -14,7 +14,7 @@
     tile.width = tile.height = side * ratio;
     const ink = tile.getContext("2d");
     ink.scale(ratio, ratio);
-    const colour = M.CAUSES[cause];
+    const colour = M.colours.part[cause];
     ink.fillStyle = M.css(`--free-${cause}`);
     ink.fillRect(0, 0, side, side);
     ink.strokeStyle = ink.fillStyle = colour;

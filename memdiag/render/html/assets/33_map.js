@@ -130,7 +130,7 @@
     return M.plain(M.t("group.label", { pool, size: M.t(group.small ? "group.small" : "group.large"), stream }), 120);
   };
   const tensorColour = (row) => {
-    const [table, code] = colour === "lifetimes" ? [M.LIFETIMES, M.lifetimeOf(row)] : [M.CATEGORIES, M.categoryOf(row)];
+    const [table, code] = colour === "lifetimes" ? [M.colours.lifetime, M.lifetimeOf(row)] : [M.colours.category, M.categoryOf(row)];
     return table[M.data[colour][code]] ?? "#888";
   };
 
@@ -234,7 +234,7 @@
   }
 
   function legend() {
-    const table = colour === "lifetimes" ? M.LIFETIMES : M.CATEGORIES;
+    const table = colour === "lifetimes" ? M.colours.lifetime : M.colours.category;
     const bytes = new Map();
     const column = M.device().tensors[colour === "lifetimes" ? "lifetime" : "category"];
     for (const row of M.live().rows) {

@@ -6,8 +6,6 @@
   const LABELLED = 0.004; // share of the area that has room for a name
   const DEEP = 3; // levels shown at once; single tensors appear when one goes in
 
-  const DARK = new Set(["parameter", "gradient", "workspace"]); // colours on which white is easier to read
-
   let path = []; // keys of the areas that were gone into
   let shown = null;
 
@@ -161,10 +159,10 @@
     const hits = M.hits();
     const hit = hits && rows.some((row) => hits[row]);
     const kind = M.data.categories[M.categoryOf(rows[0])];
-    const plain = M.CATEGORIES[kind] ?? "#888888";
+    const plain = M.colours.category[kind] ?? "#888888";
     const dim = hits && !hit;
     const colour = dim ? M.mix(plain, M.css("--card"), 0.75) : M.mix(plain, "#ffffff", paler);
-    const ink = dim ? M.css("--ink") : DARK.has(kind) && paler < 0.2 ? "#ffffff" : "#10151b";
+    const ink = dim ? M.css("--ink") : M.inkOn(colour);
     const text = bytes / shown.bytes >= LABELLED ? `${M.plain(name, 90)}  ${M.short(bytes)}` : "";
     return {
       name: M.plain(name, 90),

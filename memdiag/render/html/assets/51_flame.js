@@ -73,7 +73,7 @@
 
   function colourOf(node, hits) {
     if (node.frame === null || node.frame < 0) return M.css("--chip");
-    if (hits) return hits[node.frame] ? "#0072b2" : M.css("--chip");
+    if (hits) return hits[node.frame] ? M.colours.line[0] : M.css("--chip");
     const frame = M.data.frames[node.frame];
     if (M.isPyTorch(frame)) return M.css("--frame-library");
     let hash = 0;
@@ -89,7 +89,7 @@
     const width = Math.max(end - x - 1, 0.7);
     const hits = M.frameHits();
     const fill = colourOf(node, hits);
-    const dark = fill === "#0072b2";
+    const dark = fill === M.colours.line[0];
     const own = node.frame === null || node.frame < 0 || (hits && !dark) || fill === M.css("--frame-library");
     const children = [
       {

@@ -111,7 +111,7 @@
   }
 
   const dot = (key, row) =>
-    (key === "lifetime" ? M.LIFETIMES[M.data.lifetimes[M.lifetimeOf(row)]] : M.CATEGORIES[M.data.categories[M.categoryOf(row)]]) ?? "#888";
+    (key === "lifetime" ? M.colours.lifetime[M.data.lifetimes[M.lifetimeOf(row)]] : M.colours.category[M.data.categories[M.categoryOf(row)]]) ?? "#888";
 
   function keys(event, row) {
     const line = event.currentTarget;

@@ -18,7 +18,7 @@
   });
 
   const colour = (curve, i) =>
-    curve.is_recorded ? M.css("--ink") : curve.policy === "bound" ? M.css("--muted") : M.LINES[i % M.LINES.length];
+    curve.is_recorded ? M.css("--ink") : curve.policy === "bound" ? M.css("--muted") : M.colours.line[i % M.colours.line.length];
   const label = (curve) =>
     curve.is_recorded ? M.t("policies.recorded") : curve.policy === "bound" ? M.t("policies.bound") : M.plain(curve.label, 200);
 

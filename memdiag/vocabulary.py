@@ -1,0 +1,95 @@
+"""The words and colours of memdiag's concepts: categories, lifetimes, phases, parts of reserved memory, curves.
+
+The page, the plots, the terminal and the viewer take both from here, so a concept looks and reads the same everywhere. The words stand in
+``messages/vocabulary.json`` (see ``memdiag.text``).
+
+The colours keep the hues of Okabe and Ito (Color Universal Design, 2008). Their lightness was moved apart, so any two classes of one kind
+also differ for people with any colour blindness and on a grey print (tests/test_vocabulary.py measures both). Free memory and
+whatever an area of data may touch carries a hatch as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+from memdiag.text import catalogue, phrase
+
+Kind = Literal["category", "lifetime", "phase", "part", "curve"]
+
+BLUE, SKY, VERMILLION, ORANGE, GREEN, PURPLE, YELLOW, GREY, BROWN = (
+    "#387dcb", "#94c9fd", "#e36019", "#eba80e", "#40b98b", "#8d5c96", "#f4e846", "#8f979f", "#8b523c",
+)  # fmt: skip
+CRIMSON, VIOLET = "#d41e3a", "#903295"
+FAILURE, RETRY = CRIMSON, ORANGE  # an out-of-memory error, and a request that was served after a retry
+LINES = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, BROWN)  # runs beside each other, told apart by dashes as well
+# The nearest of the colours that every terminal has, and shows readably on its own ground.
+_ANSI = {
+    BLUE: "blue", SKY: "cyan", VERMILLION: "red", ORANGE: "yellow", GREEN: "green", PURPLE: "magenta", YELLOW: "bright_yellow",
+    GREY: "bright_black", BROWN: "yellow", CRIMSON: "red", VIOLET: "magenta",
+}  # fmt: skip
+
+
+class Style(NamedTuple):
+    """How a class is drawn.
+
+    Attributes:
+        color: ``#rrggbb``, on light and on dark ground.
+        hatch: As matplotlib writes hatches; "": none.
+        glyph: One character for bars of text.
+    """
+
+    color: str
+    hatch: str = ""
+    glyph: str = "█"
+
+
+STYLES: Mapping[Kind, Mapping[str, Style]] = {
+    "category": {
+        "parameter": Style(BLUE), "gradient": Style(VERMILLION, "////"), "optimizer_state": Style(SKY, "\\\\\\\\"),
+        "activation": Style(ORANGE), "input": Style(GREEN, "...."), "temporary": Style(YELLOW), "collective": Style(PURPLE, "xxxx"),
+        "workspace": Style(BROWN), "unknown": Style(GREY),
+    },
+    # From what stays to what goes at once: in a stack, what moves lies on top.
+    "lifetime": {
+        "persistent": Style(BLUE), "optimizer_state": Style(SKY, "\\\\\\\\"), "survives_step": Style(VERMILLION, "xxxx"),
+        "forward_to_backward": Style(ORANGE), "within_step": Style(GREEN, "////"), "within_phase": Style(PURPLE, "...."),
+        "temporary": Style(YELLOW), "unknown": Style(GREY),
+    },
+    "phase": {
+        "initialisation": Style(SKY, "...."), "forward": Style(GREEN), "backward": Style(ORANGE, "////"),
+        "optimizer": Style(PURPLE, "xxxx"), "outside": Style(GREY), "unknown": Style(GREY, glyph="·"),
+    },
+    # In the order of the bar: what tensors asked for, what is lost, what is free and usable.
+    "part": {
+        "requested": Style(GREEN), "rounding": Style(SKY, glyph="▓"), "pending": Style(ORANGE, "....", "▒"),
+        "stranded": Style(CRIMSON, "////", "▚"), "foreign": Style(VIOLET, "\\\\\\\\", "░"), "cache": Style(GREY, "..", "·"),
+    },
+    "curve": {
+        "reserved": Style(GREY, glyph="░"), "active": Style(ORANGE, "....", "▒"), "allocated": Style(BLUE), "requested": Style(GREEN),
+    },
+}  # fmt: skip
+
+
+def color(kind: Kind, key: str) -> str:
+    """Returns the colour of a class, ``#rrggbb``; that of what is unknown for a key that has none."""
+    return STYLES[kind].get(key, Style(GREY)).color
+
+
+def ansi(kind: Kind, key: str) -> str:
+    """Returns the colour of a class as text in a terminal has it: a name such as ``blue``."""
+    return _ANSI[color(kind, key)]
+
+
+def name(kind: Kind, key: str) -> str:
+    """Returns what a class is called, in the active language; the key as words where it has no name."""
+    return _phrase(f"{kind}.{key}") or key.replace("_", " ")
+
+
+def meaning(kind: Kind, key: str) -> str:
+    """Returns what a class means, as half a sentence in the active language; "" where its name says it."""
+    return _phrase(f"{kind}.{key}.means")
+
+
+def _phrase(key: str) -> str:
+    return phrase(f"vocabulary.{key}") if key in catalogue("vocabulary") else ""
