@@ -24,7 +24,9 @@ _END = re.compile(
     r"(?:[\]>|)}\u2502\u2503#$]|(?<!\d):|:(?=\s))\s*|(?<=\s)-\s+"
     r"|^\s*(?:[A-Z]\s{2,}|(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|ERR|CRITICAL|FATAL)\s+)"
 )
-_FUNCTION = re.compile(r"\s*(?:ggml|gguf|llama|llm|whisper|clip|common)_\w{1,60}:")  # of llama.cpp and its kin: says where, not who
+_FUNCTION = re.compile(
+    r"\s*(?:(?:ggml|gguf|llama|llm|whisper|clip|common|graph|sched)_\w{1,60}|alloc_tensor_range|load_(?:tensors|model|all_data)):"
+)  # of llama.cpp and its kin: says where, not who
 _LONGEST = 120
 
 

@@ -46,6 +46,7 @@ _CODE = re.compile(
     r"|print\(|printf\(|log(?:ger|ging)?\.\w{1,20}\(|warnings\.warn\(|[\w.]{1,60} = )[^\"'`]{0,200}[\"'`]"
     r"|[\w./-]{1,200}\.(?:md|rst|adoc|html|ipynb|pyi?)[:-]\d{1,6}[:-](?:\s\s|(?!\s)))"
 )
+_LARGEST_INDEX = 1023  # of a device: larger numbers are the year of the next line's date
 _ABSURD = 1 << 60  # -1 printed as unsigned ("17179869184.00 GiB"): it says that a number is not known
 
 
@@ -86,7 +87,8 @@ def take(match: re.Match[str]) -> Fields:
             if value < _ABSURD:
                 fields[f"{name}_bytes"] = value
         elif kind == "int":
-            fields[name] = int(text[:18])
+            if name != "device_index" or int(text[:18]) <= _LARGEST_INDEX:
+                fields[name] = int(text[:18])
         elif kind == "float":
             fields[name] = float(text)
         elif kind == "shape":

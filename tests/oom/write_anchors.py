@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -18,10 +19,9 @@ def main() -> None:
     kept = path.read_text(encoding="utf-8").partition(HEAD)[0]
     rows = []
     for name, dialect in zip(DIALECTS, dialects(), strict=True):
-        anchors = "".join(f'        "{anchor}",\n' for anchor in dialect.ANCHORS)
-        only = f'("{dialect.ANCHORS[0]}",)' if len(dialect.ANCHORS) == 1 else ""  # as the formatter has it
-        rows.append(f'    "{name}": {only or f"({chr(10)}{anchors}    )"},\n')
-    path.write_text(f"{kept}{HEAD}\n{''.join(rows)}}}\n", encoding="utf-8")
+        anchors = " ".join(f'"{anchor}",' for anchor in dialect.ANCHORS)
+        rows += textwrap.wrap(f'"{name}": ({anchors}),', 136, initial_indent="    ", subsequent_indent="        ", break_on_hyphens=False)
+    path.write_text("\n".join((f"{kept}{HEAD}", *rows, "}  # fmt: skip\n")), encoding="utf-8")
 
 
 if __name__ == "__main__":

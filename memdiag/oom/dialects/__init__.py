@@ -50,6 +50,8 @@ DIALECTS: dict[str, str] = {
     "ollama-host": "memdiag.oom.dialects.ollama_host",
     "mlx": "memdiag.oom.dialects.mlx",
     "tensorrt": "memdiag.oom.dialects.tensorrt",
+    "tensorrt-llm": "memdiag.oom.dialects.tensorrt_llm",
+    "bitsandbytes": "memdiag.oom.dialects.bitsandbytes",
     "serving": "memdiag.oom.dialects.serving",
     "host-runtimes": "memdiag.oom.dialects.host_runtimes",
     "cuda-driver": "memdiag.oom.dialects.cuda_driver",

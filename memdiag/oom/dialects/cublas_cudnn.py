@@ -31,9 +31,10 @@ _LIBRARY = (
 # The name of a constant by itself is documentation or source code: a message says that something failed with it.
 _FAILED = (
     r"(?:error|failed|failure|exception|handle|status|fatal|reason|returned|code \d?) \w{0,24} \\? [:=('\"`,\[\])]{1,4} (?:\d{1,3}[:,])?"
+    r" | \( \d vs \. 0 \)"  # glog: "Check failed: status == CUDNN_STATUS_SUCCESS (2 vs. 0)"
 )
 _NAMED = _LIBRARY.replace("library", "called") + r" (?: when calling | \( cu | , \) )"
-_CODE = pattern(rf"(?: {_FAILED} {_LIBRARY} | {_NAMED} ) (?: when calling [`'\"]? \w{{1,60}} )?")
+_CODE = pattern(rf"(?: (?:{_FAILED}) {_LIBRARY} | {_NAMED} ) (?: when calling [`'\"]? \w{{1,60}} )?")
 _MIOPEN = pattern(r"miopenStatusAllocFailed | Memory not available to allocate buffer : {requested:bytes}")
 _CONVOLUTION = pattern(r"Unable to find a valid cuDNN algorithm to run (?:the)? convolution")
 

@@ -23,6 +23,7 @@ ANCHORS = (
     "cudaruntimeerror:hiperror",
     "cudadrivererror:",
     "bad_alloc",
+    "rmm_error_out",
 )
 EXAMPLES = (
     (
@@ -53,7 +54,14 @@ _RMM = pattern(
     r" (?:(?P<pool>Maximum pool size exceeded) (?:\( failed to allocate {pooled:size} \))?"
     r" | cudaErrorMemoryAllocation :? (?:out of memory)?)"
     r" (?: -? Free memory: {free:size} -? Requested memory: {wanted:size} )?"
+    # Cut behind the place, or before it: the file still tells which of RMM's resources refused.
+    r" | (?:std::)?bad_alloc: (?:out_of_memory: )? (?:CUDA|RMM) (?:error|failure)"
+    r" (?:\( failed to allocate (?:{cut_requested:bytes} bytes | {cut_size:size}) \))?"
+    r" (?: at: [\w./+:-]{0,160}? (?:(?P<cut_pool>pool|limiting|arena)|cuda(?:_async)?|managed) _memory_resource"
+    r" (?:\.hpp (?::\d{1,6})?)? :? )?"
+    r" | (?<=[:'\"(=]) RMM_ERROR_OUT_OF_MEMORY"
 )
+_RMM_SIZES = ("requested_bytes", "wanted_bytes", "size_bytes", "pooled_bytes", "cut_requested_bytes", "cut_size_bytes")
 _HIP = re.compile(r"hiperror|rocm", re.IGNORECASE)
 
 _FREE = Fix(
@@ -91,6 +99,13 @@ _RMM_MANAGED = Fix(
     "RAPIDS",
     "many times slower once it spills",
 )
+_RMM_POOL = Fix(
+    "Give the pool a larger maximum, or none",
+    "code",
+    "rmm.reinitialize(pool_allocator=True, initial_pool_size=2**30, maximum_pool_size=None)",
+    "RAPIDS; dask_cuda: rmm_pool_size, rmm_maximum_pool_size",
+    "other programs on the device lose what it protected",
+)
 _XGBOOST = Fix(
     "Keep the training data outside the card, quantised",
     "code",
@@ -117,10 +132,11 @@ def find(text: Squeezed) -> Iterator[Found]:
             judgement, fixes = _judge(fields, head is _OLD)
             yield Found(match.start(), match.end(), "cupy", "cupy", backend, fields, judgement, fixes)
     for match in _RMM.finditer(text.text):
-        verdict: Cause = "limit" if match["pool"] else "capacity"
-        why = "the pool of RMM has reached its largest size" if match["pool"] else "the driver refused memory to RMM; no size is printed"
+        pool = match["pool"] or match["cut_pool"]
+        verdict: Cause = "limit" if pool else "capacity"
+        why = "the pool of RMM has reached its largest size" if pool else "the driver refused memory to RMM; no size is printed"
         given = take(match)
-        sizes = [given[name] for name in ("requested_bytes", "wanted_bytes", "size_bytes", "pooled_bytes") if name in given]
+        sizes = [given[name] for name in _RMM_SIZES if name in given]
         fields = {"requested_bytes": sizes[0]} if sizes else {}
         if "free_bytes" in given:
             fields["free_bytes"] = given["free_bytes"]
@@ -128,8 +144,9 @@ def find(text: Squeezed) -> Iterator[Found]:
         elif sizes:
             why = f"{why.partition(';')[0]}: {shown(number(fields, 'requested_bytes'))} asked for"
         judgement = Judgement(verdict, "high" if match["pool"] else "low", ("unknown", "other_process"), (why,))
+        backing = (_RMM_POOL, _RMM_MANAGED, _CHUNKS, _WHO) if pool else (_RMM_MANAGED, _CHUNKS, _WHO)
         around = text.text[max(match.start() - 1000, 0) : match.start()].lower()
-        framework, fixes = ("xgboost", (_XGBOOST, _WHO)) if "xgboost" in around else ("rapids", (_RMM_MANAGED, _CHUNKS, _WHO))
+        framework, fixes = ("xgboost", (_XGBOOST, _WHO)) if "xgboost" in around else ("rapids", backing)
         yield Found(match.start(), match.end(), "cupy", framework, "cuda", fields, judgement, fixes)
     for match in _RUNTIME.finditer(text.text):
         judgement = Judgement("unknown", "low", ("capacity", "other_process"), ("the driver refused; no size is printed",))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from memdiag.findings import Fix
 from memdiag.oom.dialects.host_memory import WATCH
@@ -93,6 +94,12 @@ _CONTEXT = pattern(
 )
 _LOCK = pattern(r"failed to (?:mlock|VirtualLock) {requested:bytes}-byte buffer \(after previously locking \d+ bytes\)")
 _REACH = 700
+# Buffers for several batches in flight did not fit: with those of one it may. A second refusal is a message of its own.
+_RETRIED = pattern(r"compute buffer allocation failed, retrying without pipeline parallelism")
+_RETRIED_REACH = 250
+_KV_CACHE = pattern(
+    r"(?:buffer for kv cache | kv_cache_init\(?\)? failed | failed to (?:create|initialize) (?:the)? (?:kv cache|memory module))"
+)
 
 _LAYERS = Fix(
     "Keep some layers on the host", "flag", "-ngl %d", "llama.cpp (--n-gpu-layers); Ollama: num_gpu", "each layer left out is slower"
@@ -108,6 +115,10 @@ _CACHE = Fix(
 _QUANTS = Fix("Use a smaller quantisation of the model", "flag", "-m model-Q4_K_M.gguf", "llama.cpp", "it costs a little accuracy")
 _SPLIT = Fix("Spread the layers over several cards", "flag", "--split-mode layer --tensor-split 1,1", "llama.cpp with several cards", "")
 _BATCH = Fix("Process the prompt in smaller pieces: smaller compute buffers", "flag", "-b 512 -ub 128", "llama.cpp", "slower prompts")
+_ONE_COPY = Fix(
+    "Build for one batch in flight, if the retry fails as well", "flag", "cmake -B build -DGGML_SCHED_MAX_COPIES=1",
+    "llama.cpp, several cards", "prompts are processed a little slower",
+)  # fmt: skip
 _SMALL_BUFFERS = Fix(
     "Divide the weights into smaller buffers",
     "env",
@@ -192,8 +203,14 @@ def _message(text: Squeezed, group: list[tuple[re.Match[str], str]]) -> Iterator
     if device and "device_index" not in fields:
         fields["device_index"] = int(re.sub(r"\D", "", device))
     framework = "ollama" if "ollama" in around or "llamarunner" in around else "whisper.cpp" if "whisper" in around else "llama.cpp"
-    judgement, fixes = _judge(fields, kinds, backend)
-    yield Found(start, end, "ggml", framework, backend, fields, judgement, fixes)
+    names |= {"cache"} if _KV_CACHE.search(text.text, start, min(end + 200, len(text.text))) else set()
+    judgement, fixes = _judge(fields, kinds, names, backend)
+    retried = _RETRIED.search(text.text, end, end + _RETRIED_REACH)
+    if retried:
+        why = f"{judgement.reasons[0]}; llama.cpp then tries again without pipeline parallelism, which needs less"
+        judgement = replace(judgement, reasons=(why,))
+        fixes = (_ONE_COPY, _BATCH, _LENGTH)
+    yield Found(start, end, "ggml", framework, backend, fields, judgement, fixes, is_warning=retried is not None)
 
 
 def _backend(group: list[tuple[re.Match[str], str]], kinds: set[str], names: set[str]) -> str:
@@ -211,7 +228,7 @@ def _backend(group: list[tuple[re.Match[str], str]], kinds: set[str], names: set
     return "cpu" if "cpu" in kinds else "vulkan" if "vulkan_limit" in kinds else "cuda"
 
 
-def _judge(fields: Fields, kinds: set[str], backend: str) -> tuple[Judgement, tuple[Fix, ...]]:
+def _judge(fields: Fields, kinds: set[str], names: set[str], backend: str) -> tuple[Judgement, tuple[Fix, ...]]:
     requested = number(fields, "requested_bytes")
     size = shown(requested)
     if requested is not None and (requested == 0 or requested >= 64 * TIB):
@@ -228,18 +245,28 @@ def _judge(fields: Fields, kinds: set[str], backend: str) -> tuple[Judgement, tu
             why = "Metal prints no sizes: the working set of the GPU, about three quarters of the machine's memory, was probably exceeded"
             return Judgement("unknown", "medium", ("capacity", "limit"), (why,)), (_LENGTH, _QUANTS, _WIRED)
         return Judgement("capacity", "medium", ("limit", "unknown"), (f"{size} refused by Metal",)), (_QUANTS, _LENGTH, _WIRED)
+    order = _order(kinds, names)
     if requested is None:
         others: tuple[Cause, ...] = ("unknown", "other_process")
         why = "the card had no room for the next buffer; its size is not printed"
-        return Judgement("capacity", "low", others, (why,)), (_layers(), _LENGTH, _BATCH)
+        return Judgement("capacity", "low", others, (why,)), order
     level: Confidence = "medium"
     if requested < 64 * MIB:
         why = f"only {size} was refused: the card was full before, of this model's other buffers or of another process"
-        return Judgement("capacity", "low", ("other_process", "unknown"), (why,)), (_layers(), _LENGTH, _BATCH)
+        return Judgement("capacity", "low", ("other_process", "unknown"), (why,)), order
     if requested >= 24 << 30:
         level = "high"
     why = f"one buffer of {size} on one device; its memory is not printed"
-    return Judgement("capacity", level, ("other_process", "unknown"), (why,)), (_layers(), _QUANTS, _LENGTH, _CACHE, _SPLIT)
+    return Judgement("capacity", level, ("other_process", "unknown"), (why,)), (*order, _SPLIT)
+
+
+def _order(kinds: set[str], names: set[str]) -> tuple[Fix, ...]:
+    """Returns what shrinks the buffer that did not fit: the KV cache, the compute buffers, or the weights."""
+    if "cache" in names:
+        return _LENGTH, _CACHE, _layers(), _QUANTS
+    if "compute" in kinds:
+        return _BATCH, _LENGTH, _layers(), _QUANTS
+    return _layers(), _QUANTS, _LENGTH, _CACHE
 
 
 def _layers() -> Fix:

@@ -35,6 +35,9 @@ ANCHORS = (
     "pagingfileistoosmall",
     "页面文件太小",
     "winerror1455",
+    "oserror1455",
+    "error=1455",
+    "errorcode1455",
     "openblaserror:memory",
 )
 EXAMPLES = (
@@ -84,7 +87,11 @@ _BAD_ALLOC = pattern(
 _ERRNO = pattern(
     r"(?:\[Errno 12\] Cannot allocate memory | (?:fork|vfork)[^:]{0,30}: (?:retry: )?(?:Resource[^:]{0,40}:)? Cannot allocate memory)"
 )
-_WINDOWS = pattern(r"(?:\[?WinError 1455\]? [^.]{0,80} | The paging file is too small for this operation to complete | 页面文件太小)")
+# By number or in the language of the system: "(os error 1455)" of Rust, "error=1455" of Java, "0x5AF".
+_WINDOWS = pattern(
+    r"(?: \[? WinError 1455 \]? [^.]{0,80} | (?:[^.:(]{0,90} \.? )? \( os error 1455 \)"
+    r" | The paging file is too small for this operation to complete | 页面文件太小 | CreateProcess error = 1455 | error code 1455 )"
+)
 _OPENBLAS = pattern(r"OpenBLAS error: Memory allocation still failed after \d+ retries")
 _PYTHON = re.compile(r"(?:[A-Za-z_]\w*\.){0,6}_?(?:Array)?MemoryError(?::.{0,200})?")
 _PYTORCH = re.compile(r"torch|c10::|lightning|transformers|\"extraInfo\"", re.IGNORECASE)

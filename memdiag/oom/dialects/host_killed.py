@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 
 from memdiag.findings import Fix
-from memdiag.oom.dialects.host_memory import FEWER_WORKERS, SHARE_DATASET, SHM, WATCH
+from memdiag.oom.dialects.host_memory import FEWER_JOBS, FEWER_WORKERS, SHARE_DATASET, SHM, WATCH
 from memdiag.oom.dialects.parts import whole_lines
 from memdiag.oom.model import Cause, Confidence, Fields, Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern, take
@@ -117,14 +117,6 @@ _ALONE = Fix(
     "slow: for finding it only",
 )
 
-_JOBS = Fix(
-    "Compile fewer files at once: each takes several GiB",
-    "env",
-    "MAX_JOBS=2 pip install --no-build-isolation ...",
-    "extensions of PyTorch; CMake: cmake --build . -j 2",
-    "takes longer",
-)
-
 
 def find(text: Squeezed) -> Iterator[Found]:
     """Yields the messages in ``text``."""
@@ -149,7 +141,7 @@ def find(text: Squeezed) -> Iterator[Found]:
             else "shell"
         )
         alternatives: tuple[Cause, ...] = () if crashed else ("unknown",)
-        fixes = (_JOBS, _LOG) if building else (_LOG, FEWER_WORKERS, WATCH)
+        fixes = (FEWER_JOBS, _LOG) if building else (_LOG, FEWER_WORKERS, WATCH)
         yield _found(match.start(), end, take(match), why, alternatives, fixes, "high" if crashed else "medium", framework)
     for start, stop, line in whole_lines(text, _SHELL):
         if not (line["pid"] or _BARE.fullmatch(line[0]) or re.match(r"\[\d|zsh:|\S{1,200}: \d{1,6}: \S{1,40}$", line[0])):

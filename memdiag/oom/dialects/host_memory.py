@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from memdiag.findings import Fix
 
 FEWER_WORKERS = Fix(
@@ -60,6 +62,51 @@ WATCH = Fix(
     "Linux",
     "a steady growth is a leak (lists of losses, caches), which more memory only delays",
 )
+FEWER_JOBS = Fix(
+    "Compile fewer files at once: each takes several GiB",
+    "env",
+    "MAX_JOBS=2 pip install --no-build-isolation ...",
+    "extensions of PyTorch; CMake: cmake --build . -j 2",
+    "takes longer",
+)
+_LARGEST = Fix(
+    "See which processes hold the memory: the kernel ends the largest, which need not be the one that grew",
+    "flag",
+    "ps aux --sort=-rss | head",
+    "Linux; the table of tasks above the kill in dmesg has the moment itself",
+    "",
+)
+_HEAP = Fix(
+    "Limit the heap of Java to what the host can spare", "flag", "java -Xmx4g ...", "Java; elsewhere JAVA_TOOL_OPTIONS=-Xmx4g",
+    "Java itself takes some hundred MiB beyond its heap",
+)  # fmt: skip
+_NODE_HEAP = Fix(
+    "Limit the heap of Node.js, so that it collects garbage earlier", "env", "export NODE_OPTIONS=--max-old-space-size=4096", "Node.js",
+    "the program ends with an error of its own if that is not enough",
+)  # fmt: skip
+_MODEL = Fix(
+    "Use a smaller quantisation of the model, a shorter context, or keep more layers on the device", "flag",
+    "-m model-Q4_K_M.gguf -c 4096 -ngl 99", "llama.cpp; Ollama: a smaller tag, OLLAMA_CONTEXT_LENGTH, num_gpu",
+    "it costs a little accuracy",
+)  # fmt: skip
+
+# Names of processes as the kernel prints them (15 characters at most), and what makes that program need less.
+_BY_NAME = (
+    (r"pt_data_worker|python|pt_main|ipykernel|jupyter|torchrun|accelerate|deepspeed", (FEWER_WORKERS, SHARE_DATASET)),
+    (r"cc1|cc1plus|c\+\+|g\+\+|gcc|clang|nvcc|cicc|ptxas|cudafe|ld|ld\.\w+|lld|hipcc|rustc|ninja|bisheng|ccec|icpx", (FEWER_JOBS,)),
+    (r"java|openjdk", (_HEAP,)),
+    (r"node|nodejs|npm|next-server|webpack", (_NODE_HEAP,)),
+    (r"llama|ollama|whisper-|koboldcpp", (_MODEL,)),
+)
+
+
+def of_victim(name: str) -> tuple[Fix, ...]:
+    """Returns what helps against the memory of the process that was ended, by its name; loaders have no part in other programs."""
+    plain = name.strip().lower()
+    for names, fixes in _BY_NAME:
+        if re.match(rf"(?:{names})(?![a-z])", plain):
+            return (*fixes, WATCH)
+    return (_LARGEST, WATCH) if plain else (FEWER_WORKERS, SHARE_DATASET, WATCH)
 
 
 def slurm_memory(used_bytes: int | None = None, limit_bytes: int | None = None) -> Fix:

@@ -11,13 +11,14 @@ from memdiag.oom.model import Fields, Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern, take
 
 FORMATS = ("nccl",)
-ANCHORS = ("cudafailure", "hipfailure", "failedtocuda", "failedtohip", "sharedmemorysegment")
+ANCHORS = ("cudafailure", "hipfailure", "failedtocuda", "failedtohip", "sharedmemorysegment", "calltoibv_", "ibv_reg_mr(")
 _LINE = "node7:4711:4713 [3] include/alloc.h"
 EXAMPLES = (
     (
         "nccl",
         f"{_LINE}:178 NCCL WARN Cuda failure 2 'out of memory'\n{_LINE}:185 NCCL WARN Failed to CUDA calloc 10485760 bytes",
     ),
+    ("nccl", "misc/ibvwrap.cc:215 NCCL WARN Call to ibv_create_cq failed with error Cannot allocate memory"),
     ("nccl", "ncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\nCuda failure 'out of memory'"),
 )
 
@@ -30,6 +31,17 @@ _DEVICE = (
 _SHARED = (
     pattern(_WHERE + r"Error : failed to extend /dev/shm/nccl-\w{1,20} to {requested:bytes} bytes"),
     pattern(_WHERE + r"Error while creating shared memory segment /dev/shm/nccl-\w{1,20} \( size {requested:bytes} \)"),
+)
+# InfiniBand and RoCE: buffers are registered with the card, which locks their pages. Releases up to 2.8 print no error behind the call.
+_LOCKED = (
+    pattern(
+        _WHERE + r"Call to (?: ibv_\w{3,30}? failed with error Cannot allocate memory (?:errno \d{1,3})?"
+        r" | ibv_(?:reg_mr|create_cq|create_qp) failed (?! with) )"
+    ),
+    pattern(
+        r"ibv_reg_mr \( (?:address=)? [\w]{1,20} , length={requested:bytes} [^()]{0,60} \) failed : Cannot allocate memory"
+        r" (?: [:.]? Please set max locked memory [^.]{0,100} )?"
+    ),
 )
 _REACH = 300
 _HOST_CALLOC = re.compile(r"(?:CUDA|HIP)host", re.IGNORECASE)
@@ -63,10 +75,21 @@ _SHM = Fix(
     "containers; in Kubernetes an emptyDir of medium Memory at /dev/shm",
     "It counts towards the memory of the host.",
 )
+_MEMLOCK = Fix(
+    "Raise the limit of locked memory in the shell, container or job that starts the program",
+    "flag",
+    "ulimit -l unlimited  # containers: docker run --ulimit memlock=-1; Slurm: LimitMEMLOCK=infinity for slurmd",
+    "Linux with InfiniBand or RoCE; `ulimit -l` in the program's own environment must say unlimited",
+    "Kubernetes: raise it for the container runtime, or add the capability IPC_LOCK to the pod",
+)
+_SOCKETS = Fix(
+    "Communicate over TCP until then", "env", "export NCCL_IB_DISABLE=1", "NCCL, to see that the rest works", "many times slower"
+)
 
 
 def find(text: Squeezed) -> Iterator[Found]:
     """Yields the messages in ``text``."""
+    yield from _locked(text)
     pieces = sorted(
         (
             (match.start(), match, host)
@@ -93,6 +116,22 @@ def find(text: Squeezed) -> Iterator[Found]:
         found = None if text.is_code(start) else (start, match.end(), taken, host)
     if found:
         yield _message(*found, backend=_backend(text, *found[:2]))
+
+
+def _locked(text: Squeezed) -> Iterator[Found]:
+    """Yields refusals to register memory with a network card; what follows one of them closely is the same failure."""
+    end = -_REACH - 1
+    for match in sorted((match for form in _LOCKED for match in form.finditer(text.text)), key=lambda match: match.start()):
+        if text.is_code(match.start()) or match.start() - end <= _REACH:
+            end = max(end, match.end())
+            continue
+        end = match.end()
+        reasons = (
+            "The network card could not register memory, which has to be locked: the limit of locked memory (RLIMIT_MEMLOCK) is too low.",
+            "Neither the device nor the host need be full: `ulimit -l` often says 64 KiB or 8 MiB.",
+        )
+        judgement = Judgement("host", "medium", ("limit",), reasons)
+        yield Found(match.start(), end, "nccl", "nccl", "cpu", take(match), judgement, (_MEMLOCK, _SOCKETS))
 
 
 def _backend(text: Squeezed, start: int, end: int) -> str:

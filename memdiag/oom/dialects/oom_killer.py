@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 
 from memdiag.findings import Fix
-from memdiag.oom.dialects.host_memory import FEWER_WORKERS, SHARE_DATASET, WATCH, slurm_memory
+from memdiag.oom.dialects.host_memory import FEWER_WORKERS, WATCH, of_victim, slurm_memory
 from memdiag.oom.dialects.parts import gather, line_start, number, shown, whole_lines
 from memdiag.oom.model import Cause, Fields, Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern, take
@@ -27,6 +27,8 @@ ANCHORS = (
     "oomkilled",
     "systemoomencountered",
     "lowonresource:memory",
+    "condition:[memorypressure",
+    "memorypressure",
     "ranout-of-memory",
     "oomkiller",
     "systemd-oomd",
@@ -50,13 +52,14 @@ EXAMPLES = (
     ("oom_killer", "slurmstepd: error: Step 17.0 exceeded memory limit (4196136 > 4194304), being killed"),
 )
 
-_NAME = r"(?: \( [^)]{0,80} \)\)? )?"
+_NAME = r"(?: \( %s [^)]{0,80} \)\)? )?"
 _KILL = pattern(
     r"(?: (?P<memcg>Memory cgroup)? out of memory(?: \([^)]{0,60}\))?: Kill(?:ed)? process {pid:int} "
-    + _NAME
+    + _NAME % "(?P<victim>[^)]{0,40})"
     + r" (?:score \d+ or sacrifice child)?"
     r" | oom-kill:constraint=(?P<constraint>CONSTRAINT_\w+?),nodemask= | (?<!y:) Killed process {killed:int} "
     + _NAME
+    % "(?P<victim_killed>[^)]{0,40})"
     + r" (?:,?UID:? \d+ ,)? ,?total-vm"
     r" | invoked oom-killer | oom_reaper:reaped process {reaped:int} )"
 )
@@ -65,6 +68,7 @@ _CLAUSES = (
     pattern(r"anon-rss:{anon_rss:bytes}kB"),
     pattern(r"task=[^,]{0,60},pid={pid:int}"),
 )
+_TASK = pattern(r",task=(?P<victim>[^,]{1,40}),pid=")
 _LIMIT = pattern(r"memory:usage\d+kB,limit{limit:int}kB,failcnt")
 _SLURM_EVENT = pattern(
     r"(?:Detected|Some of your processes may have been killed by the cgroup out-of-memory handler) (?:{events:int}"
@@ -78,13 +82,21 @@ _SLURM_TASK = pattern(r"srun: error: [\w.-]{1,80}: tasks?[\d,\[\]-]{1,60}: Out O
 _STATE = pattern(
     r"State [:=] OUT_OF_MEMORY (?: Reason=OutOfMemory )? | TERM_MEMLIMIT: job killed | Run time [\d:.-]{1,20} , OUT_OF_MEMORY"
     r" | (?:(?:Reason|reason) [\"']? [:=] \"?) OOMKilled | OOMKilled [\"']? [:=] [\"']? true | ran out-of-memory and exited"
-    r" | The node was low on resource: memory (?!_)"
+)
+# The kubelet makes room on a node: pods that use more than they requested go first, whatever their limit is.
+_PRESSURE = pattern(
+    r"The node was low on resource: memory (?!_) | The node had condition: \[ (?:\w+,){0,3} MemoryPressure"
+    r" | (?:attempting to reclaim|must evict pod\(s\) to reclaim) memory (?!_)"
+)
+_USING = pattern(
+    r"Container [\w./-]{1,100}? was using {used:size}? i? (?: , (?:which exceeds its request of | request is) {request:size}? i? )?"
 )
 # Tables: "kubectl get pods" ("trainer-0   0/1   OOMKilled   3   14m") and sacct, whose columns cut the state ("OUT_OF_ME+").
 _POD = re.compile(r"(?:[\w.-]{1,120}\s+)?[\w.-]{1,253}\s+\d{1,4}/\d{1,4}\s+(?:Init:)?OOMKilled\s+\d.{0,300}")
 _SACCT = re.compile(r"\d{1,12}(?:[._+][\w.+\[\]%-]{1,40})?[\s|](?:.{0,400}[\s|])?OUT_OF_ME(?:MORY|MOR?\+|\+)(?:[\s|]+\d.{0,300}|[\s|]*)")
 _LIMITS = pattern(r"Limits: (?:[\w./-]{1,60}: [\d.]{1,12} [a-zA-Z]{0,2} ){0,4}? memory: {limit:size}")
 _LIMITS_REACH = 600
+_PRESSURE_REACH = 400
 _KUBELET = pattern(r"System OOM encountered, victim process: [^,]{1,80}, pid: {pid:int}")
 _SGE = pattern(
     r"exceed(?:s|ed) job hard limit [\"']? (?:h_vmem|h_rss|s_vmem) [\"']? (?:of queue .{1,120}? \( {used:size} > limit: {limit:size} \))?"
@@ -97,7 +109,7 @@ _SHELL = re.compile(r"(\d{1,8})killed", re.IGNORECASE)
 _WHOSE = (
     (r"state|runtime", "slurm"),
     (r"oomkilled[\"']?[:=][\"']?true", "docker"),
-    (r"oomkilled|lowonresource", "kubernetes"),
+    (r"oomkilled", "kubernetes"),
     (r"ranout-of", "vertex"),
     (r"", "lsf"),
 )
@@ -109,6 +121,18 @@ _CONTAINER = Fix(
     "when the limit is the cgroup's, not the host's",
     "shared memory (/dev/shm) and the page cache of written files count too",
 )
+
+_REQUEST = Fix(
+    "Request as much memory as the pod uses: it is then placed where that is free, and evicted last",
+    "code",
+    'resources: {requests: {memory: "64Gi"}, limits: {memory: "64Gi"}}',
+    "Kubernetes: the container in the pod's manifest; request = limit makes it Guaranteed",
+    "the pod stays pending while no node has that much",
+)
+_NODE = Fix(
+    "See who uses the memory of the node", "flag", "kubectl top pods -A --sort-by=memory  # and: kubectl describe node NAME", "Kubernetes",
+    "pods without requests count as nothing when pods are placed",
+)  # fmt: skip
 
 _SERVICE = Fix(
     "Raise the memory limit of the service, or of the user's slice",
@@ -161,10 +185,25 @@ def find(text: Squeezed) -> Iterator[Found]:
                 more, end = gather(text, end, end + _LIMITS_REACH, (_LIMITS,))
                 fields |= more
             yield _found(match.start(), end, name, fields, why, ("limit",), fixes)
+    yield from _pressure(text)
     for match in _SGE.finditer(text.text):
         given = take(match)
         fields = {name: given[key] for name, key in (("allocated_bytes", "used_bytes"), ("limit_bytes", "limit_bytes")) if key in given}
         yield _found(match.start(), match.end(), "sge", fields, "the job's memory limit (h_vmem) was reached", ("limit",), (WATCH,))
+
+
+def _pressure(text: Squeezed) -> Iterator[Found]:
+    """Evictions by the kubelet: the whole node was short of memory, not one container."""
+    end = -1
+    for match in _PRESSURE.finditer(text.text):
+        if match.start() <= end + _PRESSURE_REACH and end >= 0:
+            end = match.end()
+            continue
+        using = _USING.search(text.text, match.end(), match.end() + _PRESSURE_REACH)
+        end = using.end() if using else match.end()
+        why = "the node ran short of memory, and the kubelet evicted the pods that use most beyond what they request"
+        more = ("a limit of this container was not reached, so raising it does not help",)
+        yield _found(match.start(), end, "kubernetes", {}, why, ("other_process",), (_REQUEST, _NODE, WATCH), more)
 
 
 def _tables(text: Squeezed) -> Iterator[Found]:
@@ -234,21 +273,26 @@ def _kill(text: Squeezed, group: list[re.Match[str]], stop: int) -> Found:
     reasons.append(
         "its control group had reached its limit, the host itself may have room" if in_cgroup else "the whole host had no page left"
     )
-    fixes = _of_group(text.text[max(start - 2000, 0) : stop], held) if in_cgroup else (FEWER_WORKERS, SHARE_DATASET, WATCH)
+    names = [match["victim_killed"] or match["victim"] for match in group if match["victim_killed"] or match["victim"]]
+    task = _TASK.search(text.text, start, stop)
+    victim = names[-1] if names else task["victim"] if task else ""
+    if victim:
+        reasons[0] = reasons[0].replace("the process", f"the process ({victim})", 1).replace("a process", f"a process ({victim})", 1)
+    fixes = _of_group(text.text[max(start - 2000, 0) : stop], held, victim) if in_cgroup else of_victim(victim)
     alternatives: tuple[Cause, ...] = ("limit",) if in_cgroup else ()
     return _found(start, max(end, last.end()), "linux", fields, reasons[0], alternatives, fixes, tuple(reasons[1:]))
 
 
-def _of_group(around: str, held: int | None) -> tuple[Fix, ...]:
+def _of_group(around: str, held: int | None, victim: str) -> tuple[Fix, ...]:
     """Returns how to raise the limit of a control group, by its name: "/slurm/uid_1/job_2", "docker-3f….scope", "user-1000.slice"."""
-    names = around.lower()
+    names, less = around.lower(), of_victim(victim)[0]
     if "slurm" in names or "/job_" in names:
-        return (slurm_memory(held), FEWER_WORKERS)
+        return (slurm_memory(held), less)
     if any(word in names for word in ("docker", "kubepods", "containerd", "libpod", "crio-", "podman")):
-        return (_CONTAINER, FEWER_WORKERS)
+        return (_CONTAINER, less)
     if ".slice" in names or ".service" in names:
-        return (_SERVICE, FEWER_WORKERS)
-    return (_CONTAINER, slurm_memory(held), FEWER_WORKERS)
+        return (_SERVICE, less)
+    return (_CONTAINER, slurm_memory(held), less)
 
 
 def _slurm_event(text: Squeezed, match: re.Match[str]) -> Found:

@@ -26,6 +26,7 @@ ANCHORS = (
     "failtoallocmemory",
     "cudaerror(2)",
     "cannotallocate",
+    "posix_memalign(&",
 )
 EXAMPLES = (
     (
@@ -54,7 +55,16 @@ _ENFORCE = pattern(
     r" available:) {free:bytes}"
 )
 _MALLOC = pattern(r"Cannot malloc {requested:size} (?:GPU)? memory\. (?:Please shrink FLAGS)?")
-_HOST = pattern(r"Fail to alloc memory of {requested:bytes} size, error code is \d+")
+_HOST = (
+    pattern(r"Fail to alloc memory of {requested:bytes} size (?: , error code is \d+ )?"),
+    # Up to 1.8: the check failed with errno 12; the size stands before or behind it.
+    pattern(
+        r"(?: Alloc {before:bytes} error ! (?: at [\w/.\[\](): -]{0,120}? )? \[? (?:Hint:)? )?"
+        r" Expected posix_memalign\( &p, alignment, size \) == 0 , but received posix_memalign\( [^)]{1,40} \)"
+        r" :? 12 != 0 (?::0)? \.? (?: \]? Alloc {behind:bytes} error ! )?"
+    ),
+    pattern(r"Check failed: posix_memalign\( &ptr, \d{1,6} ul, size \) == 0 \( 12 vs\. 0 \)"),
+)
 _BARE = pattern(r"(?:\( ?External ?\))? CUDA error ?\(2\) ,? out of memory \.?")
 _PLACES = {"xpu": "xpu", "npu": "npu", "dcu": "hip", "hpu": "hpu", "cpu": "cpu", "cudapinned": "cpu"}
 _HIP = re.compile(r"\bhip|rocm", re.IGNORECASE)
@@ -74,6 +84,13 @@ _GROW = Fix(
     "the need stays the same; FLAGS_fraction_of_gpu_memory_to_use has no effect then",
 )
 _EAGER = Fix("Return freed tensors at once", "env", "export FLAGS_eager_delete_tensor_gb=0.0", "static graphs", "a little slower")
+_HOST_BATCH = Fix(
+    "Use a smaller batch or smaller inputs: one tensor in the host's memory was refused",
+    "code",
+    "",
+    "Paddle on CPUs; PaddleOCR: --rec_batch_num 1 --det_limit_side_len 736",
+    "",
+)
 _BATCH = Fix(
     "Halve the batch and accumulate gradients",
     "code",
@@ -107,12 +124,12 @@ def find(text: Squeezed) -> Iterator[Found]:
     for form in (_ENFORCE, _MALLOC):
         for match in form.finditer(text.text):
             yield _fraction(match)
-    for match in _HOST.finditer(text.text):
-        fields = take(match)
-        why = f"{shown(number(fields, 'requested_bytes'))} of host memory refused"
-        yield Found(
-            match.start(), match.end(), "paddle", "paddle", "cpu", fields, Judgement("host", "high", (), (why,)), (FEWER_WORKERS, WATCH)
-        )
+    for match in sorted((match for form in _HOST for match in form.finditer(text.text)), key=lambda match: match.start()):
+        sizes = [value for value in take(match).values() if isinstance(value, int)]
+        fields = {"requested_bytes": sizes[0]} if sizes else {}
+        why = f"{shown(sizes[0])} of host memory refused" if sizes else "host memory was refused (posix_memalign returned ENOMEM)"
+        judgement = Judgement("host", "high", (), (why,))
+        yield Found(match.start(), match.end(), "paddle", "paddle", "cpu", fields, judgement, (_HOST_BATCH, WATCH, FEWER_WORKERS))
     for match in _BARE.finditer(text.text):
         judgement = Judgement("unknown", "low", ("capacity", "other_process"), ("no number is printed",))
         yield Found(match.start(), match.end(), "paddle", "paddle", "cuda", {}, judgement, (_WHO, _BATCH))

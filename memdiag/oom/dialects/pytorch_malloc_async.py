@@ -28,7 +28,7 @@ _CLAUSES = (
 )
 # Where the text ends with the device, or before it: programs print the first line only (ComfyUI), or the sizes were cut off.
 _SHORT = pattern(
-    r"(?:(?<=OutOfMemoryError:) | (?<=processing!!!)) Allocation on device (?:{device_index:int} (?!\d))? (?! would exceed )"
+    r"(?:(?<=OutOfMemoryError:) | (?<=processing!!!)) Allocation on device (?:{device_index:int} (?! \d | -\d\d-))? (?! would exceed )"
     r" (?: This error means you ran out of memory on your GPU .? )? (?: Got an OOM, unloading all loaded models .? )?"
 )
 _COMFY = pattern(r"Got an OOM, unloading all loaded models")

@@ -26,6 +26,7 @@ ANCHORS = (
     "kvcachepoolisfull",
     "notenoughhostmemory",
     "outofmemoryhappened",
+    "theprofiledvalue",
 )
 EXAMPLES = (
     ("sglang", "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static."),
@@ -40,11 +41,13 @@ _TOKENS = pattern(r"Try to allocate (?P<wanted>\d{1,12}) tokens\.? (?:.{0,40}?Av
 _UNBALANCED = pattern(r"The memory capacity is unbalanced\.")
 _GRAPH = pattern(r"Capture CUDA graph failed: (?!.{0,80}Tried to allocate) .{0,80}? out of memory")
 _RETRACT = pattern(r"(?:KV cache pool is full\. Retract requests | (?:Decode|Prefill) out of memory happened\.)")
+_PROFILED = pattern(r"max_total_(?:num_)? tokens = {wanted:int} is larger than the profiled value -(?P<missing>\d{1,12})")
 _HOST = pattern(r"Not enough host memory available\. Requesting {requested:size} but only have {free:size} free")
 _FRACTION = pattern(r"mem_fraction_static['\"]?[=:] {value:float}")
 _HIP = re.compile(r"rocm|hip_", re.IGNORECASE)
 
 _SPLIT = Fix("Spread the weights over more cards", "flag", "--tp-size 2", "SGLang, several cards", "they talk to each other in every layer")
+_BITS = Fix("Load the weights in fewer bits", "flag", "--quantization fp8", "SGLang; or a checkpoint in 4 or 8 bits", "a little accuracy")
 _FEWER = Fix("Run fewer requests at once", "flag", "--max-running-requests 32", "SGLang", "less throughput")
 _CHUNK = Fix("Prefill in smaller pieces", "flag", "--chunked-prefill-size 2048", "SGLang", "slower prefill of long prompts")
 _GRAPHS = Fix("Capture graphs for smaller batches only", "flag", "--cuda-graph-max-bs 16", "SGLang", "larger batches run without graphs")
@@ -83,6 +86,14 @@ def find(text: Squeezed) -> Iterator[Found]:
             (_static(text, match, up=up), _SPLIT, _WHO),
             "medium",
         )
+    for match in _PROFILED.finditer(text.text):
+        why = (
+            f"after the weights the share of --mem-fraction-static is short of {int(match['missing']):,} tokens of KV cache: "
+            "the weights alone are larger than that share"
+        )
+        # More of the card wins a few percent; the weights need more cards.
+        more = _static(text, match, up=True)
+        yield _found(text, match, match.end(), {}, "capacity", ("limit", "other_process"), (why,), (_SPLIT, _BITS, more), "high")
     for match in _BATCH.finditer(text.text):
         tokens = _TOKENS.search(text.text, match.end(), match.end() + 200)
         sums = f": {int(tokens['wanted']):,} tokens asked for, {int(tokens['left']):,} free" if tokens and tokens["left"] else ""

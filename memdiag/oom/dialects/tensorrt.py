@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 
 from memdiag.findings import Fix
+from memdiag.oom.dialects import tensorrt_llm
 from memdiag.oom.dialects.parts import number, runs, shown
 from memdiag.oom.model import Cause, Fields, Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern, take
@@ -18,7 +19,7 @@ from memdiag.units import MIB
 FORMATS = ("tensorrt",)
 ANCHORS = (
     "errorcode2:outofmemory",
-    "requestedamountofgpumemory",
+    "requestedamountof",
     "skippingtactic",
     "cudaruntime(outofmemory)",
     "insufficientworkspace",
@@ -26,7 +27,6 @@ ANCHORS = (
     "cudaerrorin",
     "outofmemoryerrorin",
     "getbesttactic",
-    "cudaruntimeerrorin",
 )
 EXAMPLES = (
     (
@@ -45,10 +45,10 @@ EXAMPLES = (
 _FUNCTION = r"[\w:<>~`'-]{3,120}?"  # "allocate", "nvinfer1::builder::`anonymous-namespace'::LeafCNode::computeCosts"
 _LINES = (
     r"Error Code 2: OutOfMemory (?: \(? (?:no further information | Requested size was {size_a:bytes} bytes\.? ) \)? )?",
-    r"Requested amount of GPU memory \({size_b:bytes} bytes\) could not be allocated",
+    r"Requested amount of (?:GPU)? memory \({size_b:bytes} bytes\) could not be allocated",
     (
-        r"Skipping tactic (?:0x)?[\da-f]{1,20} due to (?:insufficient memory on requested size of {size_c:bytes} | oom error |"
-        r" exception [^.]{0,60}OutOfMemory)"
+        r"Skipping tactic (?:0x)?[\da-f]{1,20} due to (?:(?:insufficient memory | (?:oom|out of memory) error)"
+        r" (?: on requested size of {size_c:bytes} )? | exception [^.]{0,60}OutOfMemory)"
     ),
     r"Error Code 1: Cuda Runtime \(out of memory\)",
     r"Could not find any implementation for node .{1,300}? due to insufficient workspace",
@@ -56,11 +56,12 @@ _LINES = (
     rf"Cuda Error in {_FUNCTION}: 2 \(out of memory\)",
     rf"OutOfMemory Error in {_FUNCTION}: \d+",
     r"(?:Out of memory | GPU memory allocation) error during getBestTactic",
-    r"CUDA runtime error in [\w:.>-]{1,60} \( .{0,200}? \) : out of memory",
     r"Try decreasing the workspace size with (?:IBuilderConfig::setMemoryPoolLimit|IBuilder::setMaxWorkspaceSize)\(\)",
 )
 _HEAD = pattern("|".join(f"(?:{line})" for line in _LINES))
 _BUILDING = re.compile(r"tactic|workspace|resizephysical|builder|optimizer\.cpp|myelin|requestedamountofgpu|autotun", re.IGNORECASE)
+# An engine that was built is read or run: the same lines then tell of the engine itself.
+_RUNNING = re.compile(r"deserializ|loadedenginesize|executioncontext", re.IGNORECASE)
 _FATAL = re.compile(
     r"couldnotfindanyimplementation|engine(?:could not be|couldnotbe)created|buildserializednetworkfailed|failedtobuild|enginebuildfailed",
     re.IGNORECASE,
@@ -121,7 +122,8 @@ def _message(text: Squeezed, group: list[re.Match[str]]) -> Found:
             fields |= {"requested_bytes": request * MIB, "free_bytes": available * MIB}
     requested, free = number(fields, "requested_bytes"), number(fields, "free_bytes")
     around = text.text[max(start - 300, 0) : end + 200]
-    building = bool(_BUILDING.search(around))
+    running = bool(_RUNNING.search(around))
+    building = not running and bool(_BUILDING.search(around))
     pool = max(64, (free or (requested or 0) // 2) // MIB)
     limit = Fix(_POOL.title, _POOL.kind, _POOL.change % pool, _POOL.applicability % pool, _POOL.caveat)
     if "insufficientworkspace" in around.lower():
@@ -139,10 +141,14 @@ def _message(text: Squeezed, group: list[re.Match[str]]) -> Found:
         return Found(
             start, end, "tensorrt", "tensorrt", "cuda", fields, Judgement("workspace_or_comm", "medium", others, tuple(reasons)), fixes
         )
-    why = (
-        f"{shown(requested)} refused at run time"
-        if requested
-        else "the runtime found no room for the engine or its activations; no size is printed"
-    )
-    judgement = Judgement("capacity", "low", ("workspace_or_comm", "other_process", "unknown"), (why,))
-    return Found(start, end, "tensorrt", "tensorrt", "cuda", fields, judgement, (_SHAPES, _CONTEXTS, _HALF, _FREE))
+    what = "the engine that was loaded" if running else "the engine or its activations"
+    why = f"{shown(requested)} refused at run time" if requested else f"the runtime found no room for {what}; no size is printed"
+    if running and requested:
+        why = f"{shown(requested)} refused where an engine that was built is loaded: its weights do not fit beside what the device holds"
+    others = ("other_process", "workspace_or_comm", "unknown") if running else ("workspace_or_comm", "other_process", "unknown")
+    judgement = Judgement("capacity", "medium" if running else "low", others, (why,))
+    if tensorrt_llm.is_llm(around + text.line_at(start).key):
+        fixes = (tensorrt_llm.SPREAD, tensorrt_llm.BITS, _FREE) if running else (tensorrt_llm.TOKENS, tensorrt_llm.CACHE, _FREE)
+        return Found(start, end, "tensorrt", "tensorrt-llm", "cuda", fields, judgement, fixes)
+    fixes = (_HALF, _FREE, _CONTEXTS) if running else (_SHAPES, _CONTEXTS, _HALF, _FREE)
+    return Found(start, end, "tensorrt", "tensorrt", "cuda", fields, judgement, fixes)

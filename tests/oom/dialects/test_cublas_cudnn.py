@@ -53,3 +53,10 @@ def test_convolutions_need_no_search():
 )
 def test_names_of_constants_are_no_message(text):
     assert not read_text(text).messages
+
+
+def test_a_status_that_glog_prints_behind_its_numbers():
+    assert (
+        single("Check failed: status == CUDNN_STATUS_SUCCESS (4 vs. 0)  CUDNN_STATUS_ALLOC_FAILED").judgement.verdict == "workspace_or_comm"
+    )
+    assert single("runtimeerror: cudnn error: cudnn_status_alloc_failed").judgement.verdict == "workspace_or_comm"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import strategies as st
 from message_forms import GIB, Form, Slot, unit_size, whole_bytes
 from single import single
@@ -64,3 +65,25 @@ def test_what_rmm_throws_is_no_host_memory():
 def test_xgboost_says_it_in_words_of_rmm():
     text = "xgboost.core.XGBoostError: a.cu:7: Memory allocation error on worker 0: bad_alloc: cudaErrorMemoryAllocation: out of memory"
     assert single(text).framework == "xgboost"
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict"),
+    [
+        ("MemoryError: std::bad_alloc: out_of_memory: CUDA error at: /e/rmm/cuda_memory_resource.hpp", "capacity"),
+        (
+            "MemoryError: std::bad_alloc: out_of_memory: RMM failure at:/e/rmm/pool_memory_resource.hpp:250: Maximum pool",
+            "limit",
+        ),
+        ("MemoryError: std::bad_alloc: out_of_memory: CUDA error (failed to allocate 4294967296 bytes) at: /env/include/rmm", "capacity"),
+        ("RMMError: RMM_ERROR_OUT_OF_MEMORY", "capacity"),
+    ],
+)
+def test_rmm_lines_that_were_cut(text, verdict):
+    message = single(text)
+    assert (message.framework, message.judgement.verdict) == ("rapids", verdict)
+
+
+def test_a_full_pool_is_made_larger_first():
+    text = "MemoryError: std::bad_alloc: out_of_memory: RMM failure at:/e/rmm/pool_memory_resource.hpp:188: Maximum pool size exceeded"
+    assert "maximum_pool_size" in single(text).findings[0].fixes[0].change

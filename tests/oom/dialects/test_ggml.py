@@ -95,3 +95,33 @@ def test_a_buffer_that_is_too_large_for_vulkan_is_divided():
     message = single("ggml_vulkan: Requested buffer size (6000000000) exceeds device memory allocation limit (4294967296)")
     assert (message.backend, message.judgement.verdict) == ("vulkan", "limit")
     assert "GGML_VK_FORCE_MAX_ALLOCATION_SIZE" in message.findings[0].fixes[0].change
+
+
+_REFUSED = (
+    "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 9000.00 MiB on device 1: cudaMalloc failed: out of memory\n"
+    "ggml_gallocr_reserve_n: failed to allocate CUDA1 buffer of size 9437184000\ngraph_reserve: failed to allocate compute buffers\n"
+)
+
+
+def test_a_retry_without_pipeline_parallelism_is_a_warning():
+    message = single(_REFUSED + "llama_context: compute buffer allocation failed, retrying without pipeline parallelism\nmain: ready")
+    assert message.is_warning
+    assert "tries again" in message.judgement.reasons[0]
+
+
+def test_a_retry_that_fails_as_well_is_a_failure():
+    retried = _REFUSED + "sched_reserve: compute buffer allocation failed, retrying without pipeline parallelism\n"
+    message = single(retried + _REFUSED.replace("9000.00", "7000.00").replace("9437184000", "7340032000"))
+    assert (message.is_warning, message.fields["requested_bytes"]) == (False, 7340032000)
+
+
+@pytest.mark.parametrize(
+    ("line", "first"),
+    [
+        (_REFUSED, "-ub"),
+        ("llama_kv_cache_init: failed to allocate buffer for kv cache", "-c "),
+        ("llama_model_load: error loading model: unable to allocate CUDA0 buffer", "-ngl"),
+    ],
+)
+def test_what_did_not_fit_is_made_smaller_first(line, first):
+    assert first in single(line).findings[0].fixes[0].change

@@ -105,3 +105,15 @@ def test_the_aligned_allocation_of_the_first_release():
 def test_numpy_retold():
     message = single("_ArrayMemoryError: Unable to allocate 3.5 GB for array with form (30, 40) and data type float64")
     assert message.fields == {"requested_bytes": round(3.5 * GIB), "shape": [30, 40], "dtype": "float64"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "OSError: Le fichier de pagination est insuffisant pour terminer l'op\u00e9ration. (os error 1455)",
+        "SafetensorError: The paging file is too small for this operation to complete. (os error 1455)",
+        'Cannot run program "cl.exe": CreateProcess error=1455, Die Auslagerungsdatei ist zu klein',
+    ],
+)
+def test_the_paging_file_is_known_by_its_number_in_any_language(line):
+    assert single(line).findings[0].fixes[0].change == "SystemPropertiesPerformance.exe"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from message_forms import Form, integer, whole_bytes
 from single import single
 
@@ -45,3 +46,34 @@ def test_other_failures_of_cuda_are_none():
 def test_rccl_is_the_same_on_other_cards():
     message = single("node7:1:2 [3] alloc.h:9 NCCL WARN HIP failure 'out of memory'")
     assert (message.backend, message.judgement.verdict) == ("hip", "workspace_or_comm")
+
+
+@pytest.mark.parametrize(
+    ("line", "fields"),
+    [
+        ("misc/ibvwrap.cc:211 NCCL WARN Call to ibv_create_cq failed with error Cannot allocate memory", {}),
+        (
+            "n3:91:93 [5] misc/ibvwrap.cc:281 NCCL WARN Call to ibv_reg_mr_iova2 failed with error Cannot allocate memory",
+            {"pid": 91, "device_index": 5},
+        ),
+        ("ibvwrap.c:112 NCCL WARN Call to ibv_reg_mr failed", {}),
+        (
+            "ib_md.c:351  UCX  ERROR ibv_reg_mr(address=0x7f00, length=4194304, access=0xf) failed: Cannot allocate memory",
+            {"requested_bytes": 4194304},
+        ),
+    ],
+)
+def test_a_network_card_needs_locked_memory(line, fields):
+    message = single(line)
+    assert (message.judgement.verdict, message.judgement.alternatives, message.fields) == ("host", ("limit",), fields)
+    assert message.findings[0].fixes[0].change.startswith("ulimit -l unlimited")
+
+
+def test_refusals_of_a_network_card_that_belong_together_are_one():
+    warn = "NCCL WARN Call to ibv_create_cq failed with error Cannot allocate memory"
+    assert len(read_text(f"{warn}\n{warn}\nLast error:\nCall to ibv_create_cq failed with error Cannot allocate memory").messages) == 1
+
+
+@pytest.mark.parametrize("error", ["Invalid argument", "No such device", "Bad address"])
+def test_other_errors_of_a_network_card_are_none_of_memory(error):
+    assert not read_text(f"NCCL WARN Call to ibv_reg_mr failed with error {error}").messages

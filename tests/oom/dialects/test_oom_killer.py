@@ -147,3 +147,55 @@ def test_a_unit_of_systemd_is_no_container():
 def test_numbers_with_commas():
     message = single("Out of memory: Killed process 17 (python) total-vm:22,096,444kB, anon-rss:1,024kB, file-rss:0kB, shmem-rss:0kB")
     assert message.fields == {"pid": 17, "total_vm_bytes": 22_096_444 << 10, "anon_rss_bytes": 1 << 20}
+
+
+def _kill(name, more=""):
+    return f"Out of memory: Killed process 555 ({name}) total-vm:9000000kB, anon-rss:8000000kB, file-rss:0kB, shmem-rss:0kB{more}"
+
+
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [
+        ("python3.11", "DataLoader"),
+        ("pt_data_worker", "DataLoader"),
+        ("cc1plus", "MAX_JOBS"),
+        ("java", "-Xmx"),
+        ("node", "max-old-space-size"),
+        ("llama-server", "-c "),
+        ("perl", "ps aux"),
+        ("mysqld", "ps aux"),
+        ("ld", "MAX_JOBS"),
+        ("ldap-proxy", "ps aux"),
+    ],
+)
+def test_the_remedy_is_that_of_the_program_that_was_ended(name, first):
+    message = single(_kill(name))
+    assert first in message.findings[0].fixes[0].change
+    assert f"({name})" in message.judgement.reasons[0]
+    assert ("DataLoader" in commands(_kill(name))) == (first == "DataLoader")
+
+
+def test_the_name_of_the_task_counts_where_the_kill_itself_is_missing():
+    line = "oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=/,mems_allowed=0,global_oom,task_memcg=/a,task=perl,pid=88,uid=5"
+    assert "ps aux" in single(line).findings[0].fixes[0].change
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "The node was low on resource: memory. Container train was using 71303168Ki, which exceeds its request of 32Gi.",
+        "The node was low on resource: memory. Threshold quantity: 100Mi, available: 51200Ki. Container x was using 9Ki, request is 0.",
+        "3m12s  Warning  Evicted  pod/train-0  The node had condition: [MemoryPressure].",
+    ],
+)
+def test_a_node_under_pressure_is_no_limit_of_a_container(line):
+    message = single(line)
+    assert (message.judgement.verdict, "limit" in message.judgement.alternatives) == ("host", False)
+    assert "requests" in message.findings[0].fixes[0].change
+    assert "docker run --memory" not in commands(line)
+
+
+def test_other_resources_of_a_node_are_none_of_ours():
+    assert not read_text(
+        "The node was low on resource: ephemeral-storage. Container x was using 52Ki, which exceeds its request of 0."
+    ).messages

@@ -62,3 +62,26 @@ def test_little_allocated_and_little_free_is_somebody_elses_card():
         "is only 20.000000MB."
     )
     assert single(text).judgement.verdict == "other_process"
+
+
+_EXPECTED = "Expected posix_memalign(&p, alignment, size) == 0, but received posix_memalign(&p, alignment, size):12 != 0:0."
+
+
+@pytest.mark.parametrize(
+    ("text", "requested"),
+    [
+        (
+            f"EnforceNotMet: Enforce failed. {_EXPECTED}\nAlloc 2400003072 error! at [/p/system_allocator.cc:50]",
+            2400003072,
+        ),
+        (
+            f"Error: Alloc 262144000 error!\n  [Hint: {_EXPECTED}] at (/p/system_allocator.cc:58)",
+            262144000,
+        ),
+        ("F0203 04:05:06.789012 77 Allocator.h:55] Check failed: posix_memalign(&ptr, 32ul, size) == 0 (12 vs. 0)", None),
+        ("ResourceExhaustedError: Fail to alloc memory of 3221225472 size.", 3221225472),
+    ],
+)
+def test_memory_of_the_host_in_every_wording(text, requested):
+    message = single(text)
+    assert (message.framework, message.judgement.verdict, message.fields.get("requested_bytes")) == ("paddle", "host", requested)

@@ -96,3 +96,8 @@ def test_the_watermark_was_reached_even_if_the_request_is_cut_off():
 def test_metal_names_its_error_in_other_programs_as_well():
     message = single('Error Domain=MTLCommandBufferErrorDomain Code=8 "Insufficient Memory (IOAF code 8)"')
     assert (message.dialect, message.judgement.verdict) == ("torch_mps", "unknown")
+
+
+def test_a_date_behind_a_device_is_not_its_number():
+    message = single("torch.OutOfMemoryError: Allocation on device 2025-03-04T05:06:07.890 | the next line of the log")
+    assert "device_index" not in message.fields

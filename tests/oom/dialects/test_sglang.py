@@ -42,3 +42,12 @@ def test_an_allocators_message_with_numbers_is_left_to_it():
 
 def test_retracted_requests_are_a_warning():
     assert [message.is_warning for message in read_text("KV cache pool is full. Retract requests. #retracted_reqs: 1").messages] == [True]
+
+
+def test_a_pool_of_fewer_than_no_tokens_means_that_the_weights_do_not_fit():
+    message = single(
+        "[2025-03-04 05:06:07 TP0] max_total_tokens=65536 is larger than the profiled value -41250. Use the profiled value instead."
+    )
+    assert (message.judgement.verdict, "41,250 tokens" in message.judgement.reasons[0]) == ("capacity", True)
+    assert "--tp-size" in message.findings[0].fixes[0].change
+    assert not read_text("max_total_tokens=65536 is larger than the profiled value 41250. Use the profiled value instead.").messages

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from message_forms import Form, whole_bytes
 from single import commands, single
 
@@ -49,3 +50,15 @@ def test_functions_with_their_namespaces():
         "[E] [TRT] C:\\src\\builder.cpp (77) - OutOfMemory Error in nvinfer1::builder::`anonymous-namespace'::Node::computeCosts: 0\n"
     )
     assert message.judgement.verdict == "workspace_or_comm"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[TensorRT] WARNING: Requested amount of memory (1342177280 bytes) could not be allocated",
+        "[TRT] [W] Skipping tactic 2 due to Out of memory error on requested size of 1342177280 detected for tactic 4.",
+        "[TRT] [W] Skipping tactic 2 due to oom error on requested size of 1342177280 detected for tactic 4.",
+    ],
+)
+def test_sizes_in_the_words_of_older_releases(line):
+    assert single(line).fields == {"requested_bytes": 1342177280}

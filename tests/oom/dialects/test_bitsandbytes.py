@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+import pytest
+from message_forms import Form
+from single import single
+
+from memdiag.oom.read import read_text
+
+FORMS = [Form("bitsandbytes", "Error out of memory at line 391 in file /build/bitsandbytes/csrc/pythonInterface.c")]
+
+
+def test_managed_memory_is_that_of_a_paged_optimizer():
+    message = single(
+        "  0%|          | 0/80 [00:00<?, ?it/s]\nError out of memory at line 391 in file /build/bitsandbytes/csrc/pythonInterface.c"
+    )
+    assert (message.framework, message.judgement.verdict) == ("bitsandbytes", "unknown")
+    assert "host" in message.judgement.alternatives
+    assert "adamw_bnb_8bit" in message.findings[0].fixes[0].change
+
+
+@pytest.mark.parametrize("path", [r"D:\a\build\csrc\ops.cu", "/home/me/bitsandbytes/csrc/ops.hip"])
+def test_a_kernel_that_fails_is_the_devices(path):
+    message = single(f"Error out of memory at line 90 in file {path}")
+    assert message.judgement.verdict == "capacity"
+    assert "batch" in message.findings[0].fixes[0].title
+
+
+def test_other_errors_of_its_macro_are_none_of_ours():
+    assert not read_text("Error invalid device function at line 90 in file /b/csrc/ops.cu").messages
