@@ -154,14 +154,16 @@ def _report(
 
 def _read(files: list[File], engine: Engine, store: Store | None) -> tuple[list[dict[str, Any]], int]:
     """Reads all files; says on Ctrl-C what is kept."""
+    from memdiag.cli.loading import announce_compiling
     from memdiag.cli.progress import Line, bar
     from memdiag.cli.talk import say
     from memdiag.fleet.run import read_all
     from memdiag.trace import compiled
+    from memdiag.trace.heap import walk
 
     done = 0
-    if compiled.is_cold():
-        say("building the compiled parts of memdiag: once, about 20 seconds")
+    announce_compiling()
+    if compiled.is_cold(walk):
         read_all(files[:1], engine, store)  # once, not in every process
 
     with Line() as line:
