@@ -146,7 +146,6 @@ COMPARE_RENDERERS: dict[str, str] = {
     "terminal": "memdiag.render.compare:render",
     "json": "memdiag.render.compare_json:render",
     "md": "memdiag.render.compare_markdown:render",
-    "html": "memdiag.render.compare_html:render",
 }
 
 # What ``memdiag check`` judged.
@@ -168,7 +167,6 @@ FLEET_RENDERERS: dict[str, str] = {
     "terminal": "memdiag.render.fleet:render",
     "json": "memdiag.render.fleet_json:render",
     "md": "memdiag.render.fleet_markdown:render",
-    "html": "memdiag.render.fleet_html:render",
 }
 
 

@@ -15,7 +15,7 @@ from memdiag.allocator.offload.windows import GRADIENT, PARAMETER, STATE
 from memdiag.analyzers.offload_snippet import ELSEWHERE, PINNED, SAVED_TENSORS
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.table import Array
-from memdiag.units import format_bytes, plural
+from memdiag.units import GIB, format_bytes, plural
 
 if TYPE_CHECKING:
     from memdiag.analyzers.offloading import Plan
@@ -133,12 +133,12 @@ def _deepspeed(has_states: object, has_weights: object, settings: OffloadSetting
 def _mindspore(of_model: object, on_disk: bool, budget: int | None, settings: OffloadSettings) -> Snippet:
     place = settings.offload_param or ("disk" if on_disk else "cpu" if of_model else "")
     config = {
-        "offload_param": place, "auto_offload": settings.auto_offload, "offload_cpu_size": f"{settings.offload_cpu_size // 10**9}GB",
-        "offload_disk_size": f"{settings.offload_disk_size // 10**9}GB", "offload_path": settings.offload_path,
-        "host_mem_block_size": f"{max(settings.host_mem_block_size // 10**9, 1)}GB", "enable_pinned_mem": settings.enable_pinned_mem,
+        "offload_param": place, "auto_offload": settings.auto_offload, "offload_cpu_size": _mindspore_size(settings.offload_cpu_size),
+        "offload_disk_size": _mindspore_size(settings.offload_disk_size), "offload_path": settings.offload_path,
+        "host_mem_block_size": _mindspore_size(settings.host_mem_block_size), "enable_pinned_mem": settings.enable_pinned_mem,
         "enable_aio": settings.enable_aio, "hbm_ratio": settings.hbm_ratio, "cpu_ratio": settings.cpu_ratio,
     }  # fmt: skip
-    memory = f', max_device_memory="{max((budget or 0) // 10**9, 1)}GB"' if budget else ""
+    memory = f', max_device_memory="{_mindspore_size(budget)}"' if budget else ""
     text = (
         f'mindspore.set_context(mode=mindspore.GRAPH_MODE, jit_level="O0", memory_offload="ON"{memory})\n'
         f"mindspore.set_offload_context(offload_config={json.dumps(config, indent=2)})"
@@ -148,3 +148,8 @@ def _mindspore(of_model: object, on_disk: bool, budget: int | None, settings: Of
         "all of it, by a strategy of its own",
         text.replace("true", "True").replace("false", "False"),
     )
+
+
+def _mindspore_size(size: int) -> str:
+    """Returns a size as MindSpore writes it: its GB has 1024^3 bytes. Rounded down to hundredths, but never to nothing."""
+    return f"{max(size * 100 // GIB, 1) / 100:g}GB"

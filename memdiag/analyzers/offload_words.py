@@ -26,8 +26,17 @@ _MODULES = 8
 _OOM = ACTIONS.index("oom")
 
 
-def told(trace: Trace, device: DeviceTrace, plan: Plan, settings: OffloadSettings, hooked: Hooked | None) -> Offloading:
-    """Returns what is said of a plan."""
+def told(
+    trace: Trace,
+    device: DeviceTrace,
+    plan: Plan,
+    settings: OffloadSettings,
+    hooked: Hooked | None,
+    *,
+    missing_bytes: int,
+    fits_with_host_bytes: int | None,
+) -> Offloading:
+    """Returns what is said of a plan; ``missing_bytes`` and ``fits_with_host_bytes`` are those of the result."""
     moves, windows, clock = plan.chosen.moves, plan.windows, plan.chosen.clock
     size = windows.copy_bytes[moves.window]
     returns = moves.back_at < device.num_events
@@ -39,9 +48,9 @@ def told(trace: Trace, device: DeviceTrace, plan: Plan, settings: OffloadSetting
     timed = clock.is_known
     moved = _moved(trace, device, plan)
     left = int(plan.chosen.load.max(initial=0))
-    missing = 0 if plan.fits or plan.budget is None else max(plan.missing, plan.bound - plan.budget, left - plan.budget, 1)
     return Offloading(
-        strategy="automatic" if settings.auto_offload else "forced", budget_bytes=plan.budget, fits=plan.fits, missing_bytes=missing,
+        strategy="automatic" if settings.auto_offload else "forced", budget_bytes=plan.budget, fits=plan.fits, missing_bytes=missing_bytes,
+        fits_with_host_bytes=fits_with_host_bytes,
         load_peak_bytes=int(plan.load.max(initial=0)), load_left_bytes=left, bound_bytes=plan.bound,
         host_peak_bytes=plan.chosen.host_bytes, host_used_bytes=plan.chosen.host_used_bytes, disk_peak_bytes=plan.chosen.disk_bytes,
         host_budget_bytes=settings.host_bytes, disk_budget_bytes=settings.offload_disk_size, num_moves=len(moves),

@@ -23,6 +23,7 @@ from memdiag.allocator.offload.told import Hooked, Offloading
 from memdiag.allocator.offload.windows import Windows, find_windows
 from memdiag.allocator.prediction import Prediction
 from memdiag.allocator.result import OUT_OF_MEMORY, Replay
+from memdiag.allocator.smallest import smallest_capacity
 from memdiag.analyzers.offload_howto import modules_of, smallest_of
 from memdiag.analyzers.offload_words import told
 from memdiag.analyzers.simulation import Scenario, Subject, predict
@@ -31,6 +32,7 @@ from memdiag.trace import schema
 from memdiag.trace.table import Array
 
 _LEFT_OVER = (0.0, 0.01, 0.03, 0.07, 0.15, 0.3)  # of the device, by tries of the automatic strategy
+_NO_LIMIT = 1 << 50  # bytes
 _BACKWARD = schema.PHASES.index("backward")
 
 
@@ -47,7 +49,7 @@ class Plan:
         subject: The recording with the moves in it.
         budget: Bytes of the device; None: no limit.
         fits: The replay of what is left needs no more.
-        missing: Bytes that it lacks otherwise.
+        missing: Bytes that it lacks otherwise, roughly.
     """
 
     windows: Windows
@@ -80,12 +82,31 @@ def predict_offload(
     moved = replace(scenario, capacity_bytes=plan.budget)
     prediction, replay, simulated = predict(plan.subject, moved, with_min_capacity=with_min_capacity)
     peak = subject.comparable_peak
-    words: Offloading = told(subject.trace, subject.device, plan, settings, _hooked(beginning, scenario, plan))
+    words: Offloading = told(
+        subject.trace, subject.device, plan, settings, _hooked(beginning, scenario, plan),
+        missing_bytes=_missing(plan, moved), fits_with_host_bytes=_host_needed(plan, beginning, scenario, settings),
+    )  # fmt: skip
     told_of = replace(
         prediction, policy="offload", conf=scenario.conf, offload=words, fits=plan.fits and prediction.fits, is_recorded=False,
         saved_bytes=None if peak is None else peak - prediction.peak_reserved_bytes,
     )  # fmt: skip
     return plan.subject, (told_of, replay, simulated)
+
+
+def _missing(plan: Plan, scenario: Scenario) -> int:
+    """Returns the bytes by which the device would have to be larger for what a plan leaves there."""
+    if plan.fits or plan.budget is None:
+        return 0
+    needed = smallest_capacity(lambda size: plan.subject.replay(replace(scenario, capacity_bytes=size), log=False), 0)
+    return 0 if needed is None else max(needed - plan.budget, 0)
+
+
+def _host_needed(plan: Plan, subject: Subject, scenario: Scenario, settings: OffloadSettings) -> int | None:
+    """Returns the host memory with which a run fits that does not; None: it fits, or it is not for lack of that."""
+    if plan.fits:
+        return None
+    roomy = make_plan(subject, scenario, replace(settings, offload_cpu_size=_NO_LIMIT, cpu_ratio=1.0))
+    return roomy.chosen.host_bytes if roomy.fits else None
 
 
 def anew(subject: Subject) -> Subject:
@@ -128,10 +149,12 @@ def make_plan(subject: Subject, scenario: Scenario, settings: OffloadSettings) -
             "add --max-device-memory 30GB, or --capacity 32GiB",
         )
     best: Plan | None = None
+    must_wait = False
     # What is left over for fragmentation is not known beforehand: a little, then twice as much each time.
     for share in _LEFT_OVER:
         target = round(budget * (1 - share))
-        chosen = automatic(windows, load, target, clock, settings)
+        chosen = automatic(windows, load, target, clock, settings, must_wait=must_wait)
+        must_wait = must_wait or chosen.stall_seconds > 0
         changed, missing = _tried(subject, scenario, windows, chosen.moves, budget)
         plan = Plan(windows, clock, chosen, load, bound, changed, budget, not missing and _has_room(chosen, settings), missing)
         if best is None or plan.fits or missing < best.missing:

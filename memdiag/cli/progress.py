@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from typing import Self
-
-from memdiag.cli.talk import is_terminal, wipe_line
 
 _WAIT = 0.5  # seconds before anything is shown: what is quicker needs no line
 _PAUSE = 0.1  # seconds between two looks
@@ -17,7 +16,7 @@ class Line:
     """Call it with a text; as a context manager it wipes its line at the end."""
 
     def __init__(self) -> None:
-        self._on = is_terminal()
+        self._on = sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self._next = time.monotonic() + _WAIT
         self._shown = False
 
@@ -28,7 +27,8 @@ class Line:
     def __exit__(self, *_: object) -> None:
         """Wipes the line."""
         if self._shown:
-            wipe_line()
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
 
     @property
     def is_due(self) -> bool:

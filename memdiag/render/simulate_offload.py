@@ -18,7 +18,8 @@ def offloading(page: LightPage, name: str, found: Offloading) -> None:
     if found.fits:
         page.grid("lw", [[("FITS", "green"), (f"in {budget}" if found.budget_bytes is not None else "there is no limit", "bold")]])
     else:
-        page.grid("lw", [[("DOES NOT FIT", "bold red"), (f"in {budget}: {format_bytes(found.missing_bytes)} are missing", "bold")]])
+        lacking = f": {format_bytes(found.missing_bytes)} more device memory is needed" if found.missing_bytes else ""
+        page.grid("lw", [[("DOES NOT FIT", "bold red"), (f"in {budget}{lacking}", "bold")]])
         _why_not(page, found)
     page.gap()
     rows = [
@@ -45,11 +46,22 @@ def offloading(page: LightPage, name: str, found: Offloading) -> None:
 def _why_not(page: LightPage, found: Offloading) -> None:
     if found.budget_bytes is not None and found.bound_bytes > found.budget_bytes:
         page.text(
-            "What is in use at one moment is more than that: moving alone cannot do it (smaller batch, recomputation, sharding).", indent=2
+            "More than that is in use at one moment, so offloading alone cannot make it fit. Reduce the batch size, recompute or shard.",
+            indent=2,
         )
     elif found.host_peak_bytes > found.host_budget_bytes:
         page.text(
-            f"The host would have to hold {format_bytes(found.host_peak_bytes)}; {format_bytes(found.host_budget_bytes)} are allowed.",
+            f"The plan needs {format_bytes(found.host_peak_bytes)} of host memory; {format_bytes(found.host_budget_bytes)} is allowed.",
+            indent=2,
+        )
+    elif found.disk_peak_bytes > found.disk_budget_bytes:
+        page.text(
+            f"The plan needs {format_bytes(found.disk_peak_bytes)} of disk; {format_bytes(found.disk_budget_bytes)} is allowed.", indent=2
+        )
+    elif found.fits_with_host_bytes is not None:
+        page.text(
+            f"It fits with {format_bytes(found.fits_with_host_bytes)} of host memory (--offload-cpu-size); "
+            f"{format_bytes(found.host_budget_bytes)} is allowed, and the disk cannot take the rest in time.",
             indent=2,
         )
     elif found.budget_bytes is not None and found.load_left_bytes <= found.budget_bytes:

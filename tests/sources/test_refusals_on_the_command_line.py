@@ -63,7 +63,7 @@ def _base64(data):
 
 
 def check(code, out, err):
-    lines = [line for line in err.splitlines() if not line.startswith("compiling the code")]
+    lines = [line for line in err.splitlines() if not line.startswith("building the compiled parts")]
     assert code == 2
     assert out == ""
     assert len(lines) == 2, err

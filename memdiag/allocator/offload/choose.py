@@ -2,18 +2,19 @@
 
 The automatic strategy looks at the highest point of what is live, and takes out of it what is idle longest beyond the time that its copies
 take; then at the next highest, until all are low enough. What the links cannot carry in time is not moved, unless waiting is allowed. What
-the host has no room for goes to disk, the longest idle first.
+the host has no room for goes to disk, and the copies are laid out anew with the rates of the disk (overflow.py).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from memdiag.allocator.offload.clock import Clock
 from memdiag.allocator.offload.elsewhere import Elsewhere
-from memdiag.allocator.offload.schedule import CPU, DISK, IN_TIME, Copies, Moves, copy_seconds, schedule
+from memdiag.allocator.offload.overflow import overflow, without_overflow
+from memdiag.allocator.offload.schedule import CPU, DISK, Copies, Moves, copy_seconds, schedule
 from memdiag.allocator.offload.settings import OffloadSettings
 from memdiag.allocator.offload.windows import PARAMETER, STATE, Windows
 from memdiag.trace.schema import CATEGORIES
@@ -83,7 +84,7 @@ def forced(windows: Windows, load: Array, clock: Clock, settings: OffloadSetting
     return _left(load, Elsewhere(windows, moves, settings), clock, 0.0, None)
 
 
-def automatic(windows: Windows, load: Array, target: int, clock: Clock, settings: OffloadSettings) -> Chosen:
+def automatic(windows: Windows, load: Array, target: int, clock: Clock, settings: OffloadSettings, *, must_wait: bool = False) -> Chosen:
     """Moves as much as it takes to have at most ``target`` live bytes: without any waiting if that is possible, else with as little.
 
     Args:
@@ -92,11 +93,10 @@ def automatic(windows: Windows, load: Array, target: int, clock: Clock, settings
         target: Bytes.
         clock: Times of events.
         settings: What was asked for.
+        must_wait: There is no plan without waiting, as is known from a higher target.
     """
     place = np.full(len(windows), CPU)
-    away, back = copy_seconds(windows.copy_bytes, place, settings)
-    idle = clock.seconds[windows.end] - clock.seconds[windows.begin]
-    slack = idle - away - np.where(windows.end >= len(load), 0.0, back)
+    slack = _slack(windows, np.arange(len(windows)), place, clock, settings)
     usable = (windows.device_bytes >= settings.min_bytes) & _is_of(windows, settings.offload_kinds)
     if clock.is_known and not settings.allow_exposed:
         usable &= slack > 0
@@ -107,6 +107,8 @@ def automatic(windows: Windows, load: Array, target: int, clock: Clock, settings
         by = np.lexsort((windows.begin, windows.tensor))
         first[by[np.append(True, np.diff(windows.tensor[by]) != 0)[: len(by)]]] = True
         first &= windows.category == PARAMETER
+    if must_wait:
+        return _with_waiting(windows, load, target, clock, settings, usable, first, place, slack)
     found = _without_waiting(windows, load, target, clock, settings, usable, first, place, slack)
     if found.is_enough or not clock.is_known:
         return found
@@ -125,27 +127,31 @@ def _without_waiting(
     slack: Array,
 ) -> Chosen:  # fmt: skip
     """Chooses so that no copy is late and no room is missing; ``is_enough`` says whether there is such a choice."""
-    usable, chosen, place = usable.copy(), first.copy(), place.copy()
+    usable, chosen, place, slack = usable.copy(), first.copy(), place.copy(), slack.copy()
     begin, end = windows.begin.copy(), windows.end.copy()
     moves = schedule(windows, np.flatnonzero(chosen), place[chosen], clock, settings)
+    must_be_in_time = clock.is_known and not settings.allow_exposed
     for _ in range(_ROUNDS):
         left = load - _gone(moves, windows, len(load))
         added = _cover(windows, left, target, usable & ~chosen, begin, end, slack)
-        if not len(added):
+        to_disk, stay = overflow(Elsewhere(windows, moves, settings), clock)
+        if not len(added) and not len(to_disk) and not len(stay):
             break
         chosen[added] = True
+        place[to_disk] = DISK
+        slack[to_disk] = _slack(windows, to_disk, place[to_disk], clock, settings)
+        if must_be_in_time:
+            stay = np.append(stay, to_disk[slack[to_disk] <= 0])
+        usable[stay] = chosen[stay] = False
         rows = np.flatnonzero(chosen)
         copies = Copies.of(windows, rows, place[rows], clock, settings)
-        if clock.is_known and not settings.allow_exposed:
+        if must_be_in_time:
             kept = copies.in_time(clock, slack[rows])
             usable[rows[~kept]] = chosen[rows[~kept]] = False
             copies = copies.only(kept)
         moves = copies.laid_out(clock)
         begin[moves.window], end[moves.window] = moves.out_at, moves.back_at
-    elsewhere = _spill(Elsewhere(windows, moves, settings), place, clock)
-    if clock.is_known and not settings.allow_exposed:
-        elsewhere = elsewhere.only(elsewhere.moves.wait <= IN_TIME)
-    return _left(load, elsewhere, clock, 0.0, target)
+    return _left(load, without_overflow(Elsewhere(windows, moves, settings), clock), clock, 0.0, target)
 
 
 def _with_waiting(
@@ -153,16 +159,34 @@ def _with_waiting(
     slack: Array,
 ) -> Chosen:  # fmt: skip
     """Chooses what would do if copies took no time; the program waits wherever they do: for room, and for what is late."""
-    chosen, place = first.copy(), place.copy()
-    chosen[_cover(windows, load, target, usable & ~chosen, windows.begin, windows.end, slack)] = True
-    rows = np.flatnonzero(chosen)
-    elsewhere = _spill(Elsewhere(windows, schedule(windows, rows, place[rows], clock, settings), settings), place, clock)
-    rows = elsewhere.moves.window
-    copies = Copies.of(windows, rows, place[rows], clock, settings)
-    clock, hold, stalled = copies.wait_for_room(clock, windows.device_bytes[rows], load - target)
-    if stalled or hold.any():
-        elsewhere = replace(elsewhere, moves=copies.laid_out(clock, hold=hold))
-    return _left(load, elsewhere, clock, stalled, target)
+    usable, chosen, place = usable.copy(), first.copy(), place.copy()
+    begin, end = np.minimum(windows.begin + 1, windows.end), windows.end  # a copy begins after the event that makes its tensor idle
+    best: Chosen | None = None
+    for _ in range(_ROUNDS):
+        left = load - _within(begin[chosen], end[chosen], windows.device_bytes[chosen], len(load))
+        chosen[_cover(windows, left, target, usable & ~chosen, begin, end, slack)] = True
+        rows = np.flatnonzero(chosen)
+        copies = Copies.of(windows, rows, place[rows], clock, settings)
+        later, hold, stalled = copies.wait_for_room(clock, windows.device_bytes[rows], load - target)
+        planned = Elsewhere(windows, copies.laid_out(later, hold=hold), settings)
+        found = _left(load, without_overflow(planned, later), later, stalled, target)
+        if best is None or found.load.max(initial=0) < best.load.max(initial=0):
+            best = found
+        to_disk, stay = overflow(planned, later)
+        if best.is_enough or not (len(to_disk) or len(stay)):
+            break
+        place[to_disk] = DISK
+        usable[stay] = chosen[stay] = False
+    assert best is not None  # noqa: S101 - there is one round at least; for the type checker
+    return best
+
+
+def _slack(windows: Windows, rows: Array, place: Array, clock: Clock, settings: OffloadSettings) -> Array:
+    """Returns for how many seconds each window is idle beyond the time that its copies take."""
+    away, back = copy_seconds(windows.copy_bytes[rows], place, settings)
+    idle = clock.seconds[windows.end[rows]] - clock.seconds[windows.begin[rows]]
+    left: Array = idle - away - np.where(windows.end[rows] >= len(clock.seconds) - 1, 0.0, back)
+    return left
 
 
 def _cover(windows: Windows, load: Array, target: int, usable: Array, begin: Array, end: Array, slack: Array) -> Array:
@@ -217,25 +241,6 @@ def _within(begin: Array, end: Array, much: Array, n: int) -> Array:
 def _gone(moves: Moves, windows: Windows, n: int) -> Array:
     """Returns the bytes that are away after each event."""
     return _within(moves.out_at, moves.back_at, windows.device_bytes[moves.window], n)
-
-
-def _spill(elsewhere: Elsewhere, place: Array, clock: Clock) -> Elsewhere:
-    """Sends to disk what the host has no room for, the longest idle first; without room there either, it stays on the device."""
-    windows, settings = elsewhere.windows, elsewhere.settings
-    for _ in range(64):
-        held, moves = elsewhere.host[0], elsewhere.moves
-        on_host = np.flatnonzero(moves.place == CPU)
-        if held <= settings.host_bytes or not len(on_host):
-            break
-        idle = clock.seconds[windows.end[moves.window[on_host]]] - clock.seconds[windows.begin[moves.window[on_host]]]
-        order = on_host[np.lexsort((-windows.copy_bytes[moves.window[on_host]], -idle))]
-        much = int(np.searchsorted(np.cumsum(windows.copy_bytes[moves.window[order]]), held - settings.host_bytes)) + 1
-        place[moves.window[order[:much]]] = DISK
-        elsewhere = replace(elsewhere, moves=schedule(windows, moves.window, place[moves.window], clock, settings))
-    while elsewhere.disk > settings.offload_disk_size:
-        on_disk = np.flatnonzero(elsewhere.moves.place == DISK)
-        elsewhere = elsewhere.only(~np.isin(np.arange(len(elsewhere.moves)), on_disk[-max(len(on_disk) // 16, 1) :]))
-    return elsewhere
 
 
 def _left(load: Array, elsewhere: Elsewhere, clock: Clock, stalled: float, target: int | None) -> Chosen:

@@ -40,12 +40,7 @@ class Elsewhere:
     @cached_property
     def disk(self) -> int:
         """Bytes on disk at most."""
-        begin, until, size = self._stays(DISK)
-        if not len(size):
-            return 0
-        # At one moment, what goes makes room first.
-        order = np.lexsort((np.repeat([1, 0], len(size)), np.concatenate([begin, until])))
-        return int(np.cumsum(np.concatenate([size, -size])[order]).max())
+        return self._fullest(DISK)[0]
 
     @property
     def has_room(self) -> bool:
@@ -55,6 +50,25 @@ class Elsewhere:
     def only(self, kept: Array) -> Elsewhere:
         """Returns it for some of the moves (``kept``, one bool each)."""
         return self if kept.all() else replace(self, moves=self.moves.take(np.flatnonzero(kept)))
+
+    def fullest(self, place: int) -> Array:
+        """Returns the moves of which something is there at the moment at which ``place`` holds most."""
+        _, moment = self._fullest(place)
+        rows = np.flatnonzero(self.moves.place == place)
+        begin, until, _ = self._stays(place)
+        found: Array = rows[(begin <= moment) & ((until > moment) | (begin == moment))]
+        return found
+
+    def _fullest(self, place: int) -> tuple[int, float]:
+        """Returns the bytes that ``place`` holds at most, and when."""
+        begin, until, size = self._stays(place)
+        if not len(size):
+            return 0, 0.0
+        # At one moment, what goes makes room first; but what goes as it comes can go only after that.
+        moment = np.concatenate([begin, np.maximum(until, begin)])
+        order = np.lexsort((np.concatenate([np.ones(len(size)), np.where(until > begin, 0, 2)]), moment))
+        held = np.cumsum(np.concatenate([size, -size])[order])
+        return int(held.max()), float(moment[order[held.argmax()]])
 
     def _stays(self, place: int) -> tuple[Array, Array, Array]:
         """Returns from when, until when and how many bytes are there, one a move."""

@@ -84,19 +84,38 @@ def lay_out(
         near = _not_before(seconds, max(begin[row], near), free_from)  # no earlier than the copy before it
         out_at[row] = near
     back_begin, back_at = latest_return(seconds, end, back, by_end)
-    for row in range(num):
+    free_from = -np.inf
+    for row in by_end[::-1]:  # what is needed first comes back first
         if end[row] < num_events:
             latest = back_begin[row]
             if on_demand:
                 back_begin[row] = max(seconds[end[row]], out_end[row])
                 back_at[row] = end[row]
             else:
-                back_begin[row] = max(latest, seconds[min(hold[row], end[row])], out_end[row])
+                back_begin[row] = max(latest, seconds[min(hold[row], end[row])], out_end[row], free_from)
+                free_from = back_begin[row] + back[row]
                 if back_begin[row] > latest:
                     back_at[row] = _not_after(seconds, end[row], back_begin[row])
             back_at[row] = max(back_at[row], out_at[row])
         out_at[row] = min(out_at[row], back_at[row])
     return out_begin, out_end, back_begin, back_begin + back, out_at, back_at
+
+
+@njit
+def waits_for(needed: Array, back_end: Array, by_end: Array) -> Array:
+    """Returns how long the program waits for each copy, in seconds: while it waits for one, what is needed next has more time.
+
+    Args:
+        needed: When each tensor is needed, by a clock that does not stop for these waits; infinite: never.
+        back_end: When its copy ends.
+        by_end: As in ``lay_out``.
+    """
+    wait, waited = np.zeros(len(needed), np.float64), 0.0
+    for row in by_end[::-1]:
+        if needed[row] < np.inf:
+            wait[row] = max(back_end[row] - needed[row] - waited, 0.0)
+            waited += wait[row]
+    return wait
 
 
 @njit
@@ -114,19 +133,26 @@ def in_time(
         late: Seconds that are too late.
     """
     kept, is_late = np.ones(len(away), np.bool_), np.zeros(len(away), np.bool_)
-    out_end = np.empty(len(away), np.float64)
+    out_end, latest = np.empty(len(away), np.float64), np.empty(len(away), np.float64)
     while True:
         free_from = -np.inf
         for row in by_begin:
             if kept[row]:
                 free_from = max(idle_from[row], free_from) + away[row]
                 out_end[row] = free_from
-        free_until, num_late = np.inf, 0
+        free_until = np.inf
         for row in by_end:
-            is_late[row] = False
             if kept[row] and needed[row] < np.inf:
                 free_until = min(needed[row], free_until) - back[row]
-                is_late[row] = max(free_until, out_end[row]) + back[row] - needed[row] > late
+                latest[row] = free_until
+        free_from, waited, num_late = -np.inf, 0.0, 0
+        for row in by_end[::-1]:  # as in lay_out and waits_for
+            is_late[row] = False
+            if kept[row] and needed[row] < np.inf:
+                free_from = max(latest[row], out_end[row], free_from) + back[row]
+                wait = max(free_from - needed[row] - waited, 0.0)
+                waited += wait
+                is_late[row] = wait > late
                 num_late += is_late[row]
         if not num_late:
             return kept

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from memdiag.allocator.offload.clock import Clock
-from memdiag.allocator.offload.queues import in_time, lay_out
+from memdiag.allocator.offload.queues import in_time, lay_out, waits_for
 from memdiag.allocator.offload.settings import OffloadSettings
 from memdiag.allocator.offload.waits import wait_for_room
 from memdiag.allocator.offload.windows import Windows
@@ -142,7 +142,11 @@ class Copies:
         out_begin, out_end, back_begin, back_end, out_at, back_at = lay_out(
             clock.seconds, self.begin, self.end, self.away, self.back, not_held, self.by_begin, self.by_end, on_demand
         )
-        wait = np.where(never, 0.0, np.maximum(back_end - clock.seconds[self.end], 0.0))
+        needed = clock.seconds[self.end]
+        if on_demand:
+            wait = np.where(never, 0.0, np.maximum(back_end - needed, 0.0))
+        else:
+            wait = waits_for(np.where(never, np.inf, needed), back_end, self.by_end)
         if not self.is_pinned:  # such a copy is made by the host: the program stands still for both
             wait = self.away + np.where(never, 0.0, np.maximum(wait, self.back))
         if not clock.is_known:

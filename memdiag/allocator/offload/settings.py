@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
@@ -11,13 +13,18 @@ from typing import Any
 
 from memdiag.allocator.offload.links import DISKS, LINKS, Link, disk_named, link_named
 from memdiag.errors import MemdiagError
-from memdiag.units import parse_bytes
+from memdiag.units import GIB, parse_bytes
 
 PLACES = ("", "cpu", "disk")
 KINDS = ("activation", "parameter", "gradient", "optimizer_state")
-_SIZES = ("max_device_memory", "offload_cpu_size", "offload_disk_size", "host_mem_block_size", "aio_block_size", "min_bytes")
+# MindSpore's sizes are binary: its "30GB" is 30 x 1024^3 bytes.
+_MINDSPORE_SIZES = ("max_device_memory", "offload_cpu_size", "offload_disk_size", "host_mem_block_size", "aio_block_size")
+_SIZES = (*_MINDSPORE_SIZES, "min_bytes")
+_CALLS = ("set_context", "set_offload_context")
 _RATIOS = ("hbm_ratio", "cpu_ratio")
 _FLAGS = ("auto_offload", "enable_pinned_mem", "enable_aio", "allow_exposed")
+_DECIMAL = re.compile(r"([kmgt])b\s*$", re.IGNORECASE)
+_READ_OF_CALLS = ("offload_config", "memory_offload", "max_device_memory")  # set_context sets much else
 _HINT = "settings are described in docs/offload.md"
 
 
@@ -48,12 +55,12 @@ class OffloadSettings:
     offload_param: str = ""
     offload_checkpoint: str = ""
     auto_offload: bool = True
-    offload_cpu_size: int = 512 * 10**9
-    offload_disk_size: int = 512 * 10**9
+    offload_cpu_size: int = 512 * GIB
+    offload_disk_size: int = 512 * GIB
     offload_path: str = "./offload"
     hbm_ratio: float = 1.0
     cpu_ratio: float = 1.0
-    host_mem_block_size: int = 10**9
+    host_mem_block_size: int = GIB
     enable_pinned_mem: bool = True
     enable_aio: bool = True
     aio_block_size: int | None = None
@@ -109,7 +116,7 @@ def _read_config(config: str | None) -> dict[str, Any]:
     if config is None:
         return {}
     text, where = config, "--offload-config"
-    if not config.lstrip().startswith("{"):
+    if not config.lstrip().startswith("{") and not any(f"{call}(" in config for call in _CALLS):
         where = config
         try:
             text = Path(config).read_text(encoding="utf-8")
@@ -118,10 +125,39 @@ def _read_config(config: str | None) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise MemdiagError(f"{where}: not JSON: {error}", """for example '{"offload_param": "cpu", "auto_offload": false}'""") from None
+        found = _read_python(text)
+        if found is None:
+            example = """for example '{"offload_param": "cpu", "auto_offload": false}', or the dict or calls of a MindSpore script"""
+            raise MemdiagError(f"{where}: neither JSON nor a Python dict: {error}", example) from None
     if not isinstance(found, dict):
         raise MemdiagError(f"{where}: not a JSON object", """for example '{"offload_param": "cpu"}'""")
     return found
+
+
+def _read_python(text: str) -> dict[str, Any] | None:
+    """Returns the settings of MindSpore's own text: a Python dict, or calls of set_context and set_offload_context; None: it is neither.
+
+    Only literals are read; nothing is executed.
+    """
+    try:
+        tree = ast.parse(text.strip())
+        first = tree.body[0] if len(tree.body) == 1 else None
+        if isinstance(first, ast.Expr | ast.Assign) and isinstance(first.value, ast.Dict):
+            return dict(ast.literal_eval(first.value))
+        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _name(node.func) in _CALLS]
+        found: dict[str, Any] = {}
+        for call in calls:
+            of_call: dict[str, Any] = {word.arg: ast.literal_eval(word.value) for word in call.keywords if word.arg in _READ_OF_CALLS}
+            if call.args and _name(call.func) == "set_offload_context":
+                of_call["offload_config"] = ast.literal_eval(call.args[0])
+            found |= of_call
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
+        return None
+    return found if calls else None
+
+
+def _name(function: ast.expr) -> str:
+    return function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
 
 
 def _value(name: str, value: Any) -> Any:
@@ -140,7 +176,8 @@ def _value(name: str, value: Any) -> Any:
 
 
 def _size(name: str, value: Any) -> int:
-    size = value if isinstance(value, int) and not isinstance(value, bool) else parse_bytes(str(value))
+    text = _DECIMAL.sub(r"\1iB", str(value)) if name in _MINDSPORE_SIZES else str(value)
+    size = value if isinstance(value, int) and not isinstance(value, bool) else parse_bytes(text)
     if not 0 < size < 1 << 60:
         raise MemdiagError(f"{name} {value}: not a size that can be", "for example 30GB")
     return size

@@ -64,7 +64,8 @@ class Offloading:
         strategy: "automatic" or "forced".
         budget_bytes: Of the device; None: no limit.
         fits: The replay of what is left needs no more, and host and disk have room.
-        missing_bytes: By how much it is too much, if it does not fit.
+        missing_bytes: Device memory that is lacking if it does not fit; with so much more, the replay goes through.
+        fits_with_host_bytes: Host memory with which it would fit; None: it fits, or no amount helps.
         load_peak_bytes, load_left_bytes: Live bytes at most, before and with the moves.
         bound_bytes: Live bytes at most if all that is idle were away, and copies took no time.
         host_peak_bytes: Held by the pinned pool; ``host_used_bytes`` of it are used at most.
@@ -86,6 +87,7 @@ class Offloading:
     budget_bytes: int | None
     fits: bool
     missing_bytes: int
+    fits_with_host_bytes: int | None
     load_peak_bytes: int
     load_left_bytes: int
     bound_bytes: int

@@ -20,9 +20,6 @@ from memdiag.trace.table import Array
 # Bytes: gone until they are due, gone because they are held, and on their way out.
 ENTERED, LEFT, DUE, CUT, NEEDED, GONE, HELD, GOING, NUM_STATE = range(9)
 _NO_MATTER = 1 << 62  # bytes
-# Times that it waits or holds back, and no more: copies that are let go at one moment do not queue anew, so that where this is the rule too
-# little waiting would be told.
-_WAITS = 600
 
 
 @njit
@@ -48,7 +45,7 @@ def wait_for_room(
     out_end, there, returned = np.empty(num, np.float64), np.zeros(num, np.int64), np.zeros(num_events + 1, np.int64)
     s = np.zeros(NUM_STATE, np.int64)
     s[DUE] = s[CUT] = s[NEEDED] = num
-    stalled, moment, until, is_over, num_waits = 0.0, -np.inf, 0, False, 0
+    stalled, moment, until, is_over = 0.0, -np.inf, 0, False
     for at in range(num_events + 1):
         moment = max(seconds[at] + stalled, moment)
         later[at] = moment
@@ -64,7 +61,7 @@ def wait_for_room(
             if enough + s[GOING] < excess[at]:
                 _hold(s, excess[at], by_end, there)
                 enough += s[HELD]
-            if enough >= excess[at] or enough + s[GOING] < excess[at] or num_waits == _WAITS:
+            if enough >= excess[at] or enough + s[GOING] < excess[at]:
                 break
             last = s[LEFT]
             while enough < excess[at]:
@@ -72,10 +69,7 @@ def wait_for_room(
                 last += 1
             moment = out_end[by_begin[last - 1]]
             later[at], stalled = moment, moment - seconds[at]
-            num_waits += 1
-        if enough > s[GONE] and seconds[at + 1] > seconds[until]:  # at one moment it is held once
-            num_waits += 1
-        is_over = enough < excess[at] or num_waits >= _WAITS
+        is_over = enough < excess[at]
         _let_go(s, excess[at], until, by_end, there, hold)
         until = at + 1
     _let_go(s, 0, until, by_end, there, hold)

@@ -116,7 +116,7 @@ def _pool(start: int, end: int, fields: Fields, peaks: Fields) -> Found:
         judgement = Judgement("capacity", "high" if over else "medium", ("limit",), (f"{asked}{of_all}, and the runtime needs some too.",))
     judgement = _with_peaks(judgement, peaks, requested, limit)
     more = _memory_fix(total, "Let MindSpore use the whole card")
-    fixes = (more,) if judgement.verdict == "limit" else (_OFFLOAD, _O0, _moving(total), more)
+    fixes = (more,) if judgement.verdict == "limit" else (_RECOMPUTE, _offload(total), _moving(total), more)
     return Found(start, end, "mindspore_pool", "mindspore", "npu", fields, judgement, fixes)
 
 
@@ -183,7 +183,7 @@ def _misc_message(text: Squeezed, group: list[tuple[str, re.Match[str]]]) -> Ite
     elif "driver" in kinds:
         fixes = (_ROOM, _CARD)
     else:
-        fixes = (_memory_fix(None, "Give the pool more of the card"), _OFFLOAD, _O0)
+        fixes = (_memory_fix(None, "Give the pool more of the card"), _RECOMPUTE, _offload(None))
     yield Found(start, end, "mindspore_misc", "mindspore", "cuda" if gpu else "npu", fields, judgement, fixes)
 
 
@@ -244,6 +244,19 @@ def _moving(available: int | None) -> Fix:
     )
 
 
+def _offload(available: int | None) -> Fix:
+    """Returns how to turn on MindSpore's memory offload, for a pool of so many bytes."""
+    size = f"{max(available // GIB - _RUNTIME, 1)}GB" if available else "30GB"
+    return Fix(
+        "Turn on memory offload, which keeps parameters in host memory and swaps what is idle",
+        "code",
+        f'mindspore.set_context(mode=mindspore.GRAPH_MODE, jit_level="O0", memory_offload="ON", max_device_memory="{size}")\n'
+        'mindspore.set_offload_context(offload_config={"offload_param": "cpu", "auto_offload": True, "offload_cpu_size": "512GB"})',
+        "MindSpore in graph mode with jit_level O0, until 2.5",
+        "Copies to and from the host may become the slowest part.",
+    )
+
+
 _WHO = Fix("See who holds the card", "code", "npu-smi info", "Ascend", "In a container, processes of others are listed on the host only.")
 _CARD = Fix("See who holds the card", "code", "nvidia-smi", "MindSpore on GPUs", "")
 _ROOM = Fix(
@@ -253,19 +266,12 @@ _ROOM = Fix(
     'MindSpore; mindspore.runtime.set_memory(max_size="8GB") since 2.5',
     "The pool gets smaller by as much.",
 )
-_OFFLOAD = Fix(
+_RECOMPUTE = Fix(
     "Recompute instead of keeping activations",
     "code",
     "cell.recompute()",
     "MindSpore, for the largest cells",
     "The backward pass takes longer; a smaller batch_size is the other way.",
-)
-_O0 = Fix(
-    "Keep parameters in host memory",
-    "code",
-    'mindspore.set_offload_context({"offload_param": "cpu", "auto_offload": True})',
-    "MindSpore in graph mode with jit_level O0, until 2.5",
-    "Copies to and from the host may become the slowest part.",
 )
 _WORKERS = Fix(
     "Prefetch less",

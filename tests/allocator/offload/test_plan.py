@@ -110,7 +110,7 @@ def test_the_checker_sees_what_is_wrong():
         ('{"offload_param": "moon"}', {}, "no such place"),
         ('{"auto_offload": false}', {}, "auto_offload is off"),
         ('{"hbm_ratio": 1.5}', {}, "hbm_ratio"),
-        ("{", {}, "not JSON"),
+        ("{", {}, "neither JSON nor a Python dict"),
         ("[]", {}, "cannot be read"),
         (None, {"link": "string"}, "neither known nor a rate"),
         (None, {"offload_kinds": "weights"}, "no such kind"),
@@ -129,7 +129,50 @@ def test_settings_have_the_names_and_units_of_the_original():
       "aio_block_size": "1GB", "aio_queue_depth": 8, "enable_pinned_mem": true, "offload_param": "disk", "offload_checkpoint": "cpu",
       "cpu_ratio": 0.5}}"""
     settings = OffloadSettings.read(text, {"link": "22GB/s,20GB/s"})
-    assert settings.device_bytes(32 << 30) == 15 * 10**9
-    assert settings.host_bytes == 256 * 10**9
+    assert settings.device_bytes(32 << 30) == 15 << 30  # its sizes are binary
+    assert settings.host_bytes == 256 << 30
     assert (settings.link.away, settings.link.back) == (22e9, 20e9)
-    assert (settings.offload_param, settings.offload_disk_size, settings.aio_queue_depth) == ("disk", 1024 * 10**9, 8)
+    assert (settings.offload_param, settings.offload_disk_size, settings.aio_queue_depth) == ("disk", 1024 << 30, 8)
+
+
+DICT = """{"offload_path": "./x", "auto_offload": False, "offload_param": "cpu", "offload_cpu_size": "512GB",
+  "enable_aio": True, "aio_queue_depth": 8}"""
+CALLS = f"""import mindspore
+mindspore.set_context(mode=mindspore.GRAPH_MODE, memory_offload="ON", max_device_memory="30GB")
+mindspore.set_offload_context(offload_config={DICT})
+"""
+
+
+@pytest.mark.parametrize("text", [DICT, f"offload_config = {DICT}", f"mindspore.set_offload_context({DICT})", CALLS])
+def test_the_python_text_of_mindspore_is_read_as_it_stands(text, tmp_path):
+    (tmp_path / "settings.py").write_text(text)
+    for config in (text, str(tmp_path / "settings.py")) if text != f"offload_config = {DICT}" else (str(tmp_path / "settings.py"),):
+        settings = OffloadSettings.read(config, {})
+        assert (settings.auto_offload, settings.offload_param, settings.enable_aio) == (False, "cpu", True)
+        assert settings.offload_cpu_size == 512 << 30
+    assert settings.max_device_memory == (30 << 30 if "30GB" in text else None)
+
+
+def test_python_text_is_never_executed():
+    for text in ('{"offload_param": print("x")}', "mindspore.set_offload_context(offload_config=open('x'))"):
+        with pytest.raises(MemdiagError, match="neither JSON"):
+            OffloadSettings.read(text, {})
+
+
+@pytest.mark.parametrize("host", ["40MB", "10MB", "3MB"])
+@pytest.mark.parametrize("seconds", [0.01, 1, 20])
+def test_a_small_host_with_a_large_disk_is_used_up_to_its_limit(subject, host, seconds):
+    """What fits with a large host fits with a small one and a disk: copies to disk take longer, and the program waits for them."""
+    load = subject.device.usage.allocated.astype(np.int64)
+    windows = find_windows(subject.trace, subject.device)
+    clock = Clock.of(subject.device, seconds, is_real=False)
+    small = {"min_bytes": 512, "host_mem_block_size": "1MB"}
+    target = int(load.max() * 0.85)
+    roomy = automatic(windows, load, target, clock, OffloadSettings.read(None, small))
+    settings = OffloadSettings.read(None, {**small, "offload_cpu_size": host})
+    chosen = automatic(windows, load, target, clock, settings)
+    assert chosen.is_enough or not roomy.is_enough
+    assert chosen.host_bytes <= settings.host_bytes
+    assert verified(subject, windows, chosen, target if chosen.is_enough else None) == []
+    if chosen.is_enough and roomy.host_bytes > settings.host_bytes:
+        assert chosen.disk_bytes > 0
