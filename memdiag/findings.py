@@ -231,6 +231,41 @@ class WhatIf:
 
 
 @dataclass(frozen=True, slots=True)
+class Verdict:
+    """The card that every form of a report starts with. Renderers draw it and compute nothing.
+
+    Attributes:
+        severity: The worst one of the findings; "ok" without any above info.
+        happened: What happened, in one or two sentences.
+        device: The device that it is about; None: the file has none.
+        loss_bytes: Free bytes that the request at the moment of the report cannot use; None: unknown.
+        loss: The same in words.
+        remedy: The first thing to do.
+        command: The line to paste for it; "": there is none.
+        code: The finding that it is from; "": none.
+        peak_bytes: Reserved peak that the prediction is compared with; None: nothing was predicted.
+        predicted_peak_bytes: Reserved peak with the remedy; None: nothing was predicted.
+        fits: Whether every recorded request succeeds with the remedy; None: unknown.
+        prediction: What the remedy gives, in words.
+        calibration: How exactly the recorded settings reproduce the recording, or why there is no prediction.
+    """
+
+    severity: Severity | Literal["ok"]
+    happened: str
+    device: int | None = None
+    loss_bytes: int | None = None
+    loss: str = ""
+    remedy: str = ""
+    command: str = ""
+    code: str = ""
+    peak_bytes: int | None = None
+    predicted_peak_bytes: int | None = None
+    fits: bool | None = None
+    prediction: str = ""
+    calibration: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Source:
     """Where a trace came from and how complete it is."""
 
@@ -256,4 +291,5 @@ class Report:
     notes: tuple[Note, ...]
     headline: str = ""
     what_if: tuple[WhatIf, ...] = ()
+    verdict: Verdict | None = None
     schema_version: int = field(default=SCHEMA_VERSION)

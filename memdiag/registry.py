@@ -60,7 +60,8 @@ POLICIES: dict[str, str] = {
 }
 
 RENDERERS: dict[str, str] = {
-    "terminal": "memdiag.render.terminal:render",
+    "terminal": "memdiag.render.summary:render",
+    "full": "memdiag.render.terminal:render",
     "json": "memdiag.render.json:render",
     "md": "memdiag.render.markdown:render",
 }

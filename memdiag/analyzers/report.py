@@ -7,6 +7,7 @@ import os
 from memdiag.analyzers.context import Context, DeviceView
 from memdiag.analyzers.devices import describe
 from memdiag.analyzers.headline import headline
+from memdiag.analyzers.verdict import verdict
 from memdiag.findings import SEVERITIES, Finding, Note, Report, Source, WhatIf
 from memdiag.registry import ANALYZERS, resolve
 from memdiag.trace.annotate import BASES
@@ -41,6 +42,8 @@ def build_report(trace: Trace, *, at: str | int = "peak", top: int = 10, device:
     findings.sort(key=lambda finding: (SEVERITIES.index(finding.severity), -finding.weight_bytes, finding.code))
     findings, what_if, failed = _replayed(trace, context, findings) if replay else (findings, (), ())
     findings.sort(key=lambda finding: (SEVERITIES.index(finding.severity), not _is_for_a_line(finding, views)))
+    devices = tuple(describe(view, context) for view in views)
+    happened = headline(trace, context, findings)
     return Report(
         source=Source(
             path=trace.path,
@@ -53,12 +56,13 @@ def build_report(trace: Trace, *, at: str | int = "peak", top: int = 10, device:
             complete_from_start=trace.complete_from_start,
             bases={name: trace.bases.get(name, "none") for name in BASES},
         ),
-        devices=tuple(describe(view, context) for view in views),
+        devices=devices,
         settings=dict(trace.settings),
         findings=tuple(findings),
         notes=(*trace.notes, *_inferred(trace), *failed),
-        headline=headline(trace, context, findings),
+        headline=happened,
         what_if=what_if,
+        verdict=verdict(trace, devices, findings, what_if, happened, replay=replay),
     )
 
 

@@ -196,11 +196,22 @@ def _tell_memory(run: Run, chosen: dict[str, Any], ended: Ended) -> None:
         say(f"  memory     of {Path(path).name}:")
     for device in report.devices:
         _tell_device(report, device)
-    if report.headline:
-        say(f"  diagnosis  {report.headline}")
+    _tell_verdict(report)
     is_memory = bool(ended.status and (chosen.get("ooms") or message)) and _tell_oom(trace, message, shown(run.single or path))
     if ended.status > 0 and not is_memory:
         _tell_steered(trace)
+
+
+def _tell_verdict(report: Report) -> None:
+    """Prints the verdict card."""
+    from memdiag.render import card
+
+    verdict = card.verdict_of(report)
+    say(f"  diagnosis  {verdict.happened}")
+    for row in card.rows(verdict):
+        say(f"  {row.label:<10} {row.text}")
+        if row.command:
+            say(f"             {row.command}")
 
 
 def _tell_steered(trace: Trace) -> None:

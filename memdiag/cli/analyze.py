@@ -36,6 +36,7 @@ def analyze(
     top: Annotated[int, typer.Option("--top", metavar="N", min=1, help="Rows in each list.")] = 10,
     device: Annotated[int | None, typer.Option("--device", metavar="N", min=0, help="Only this device.", show_default=False)] = None,
     at: Annotated[str, typer.Option("--at", metavar="EVENT|peak|oom", help="The moment to look at in detail.")] = "peak",
+    full: Annotated[bool, typer.Option("--full", help="Print the whole report instead of one screen.")] = False,
     no_replay: Annotated[bool, typer.Option("--no-replay", help="Do not replay remedies by settings to see what they save.")] = False,
     fail_on: Annotated[
         list[str] | None,
@@ -77,7 +78,7 @@ def analyze(
 
     from memdiag.registry import RENDERERS, resolve
 
-    emit(partial(resolve(RENDERERS[form]), report), output)
+    emit(partial(resolve(RENDERERS["full" if full and form == "terminal" else form]), report), output)
     end_if_hit(_over(report, budgets))
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from memdiag import __version__
 from memdiag.findings import DeviceReport, Finding, Peak, Report, Usage
+from memdiag.render.card import verdict_of
 from memdiag.render.look import PLAIN, Look
 from memdiag.render.text import text_of
 from memdiag.render.words import in_order
@@ -33,6 +34,7 @@ def as_dict(report: Report) -> dict[str, Any]:
     shown = {
         "schema_version": report.schema_version,
         "memdiag_version": __version__,
+        "verdict": asdict(verdict_of(report)),
         "source": asdict(report.source),
         "devices": [_device(device) for device in report.devices],
         "settings": report.settings,

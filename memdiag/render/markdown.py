@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from memdiag import __version__
 from memdiag.findings import DeviceReport, Finding, Report
-from memdiag.render import what_if, words
+from memdiag.render import card, what_if, words
 from memdiag.render.bar import stacked_bar
 from memdiag.render.chart import chart
 from memdiag.render.look import PLAIN, Look
@@ -47,7 +47,7 @@ def cell(text: object) -> str:
 
 def render(report: Report, look: Look = PLAIN) -> str:
     """Returns the report as markdown; of ``look`` only ``unicode`` counts."""
-    lines = [f"## memdiag: {words.worst(report.findings).upper()}", "", f"**{escape(words.headline(report))}**", ""]
+    lines = _card(report)
     lines += table(("source", ""), ((escape(label), cell(value)) for label, value in words.source_facts(report)))
     idle = [device for device in report.devices if words.is_idle(device)]
     for device in report.devices:
@@ -70,6 +70,16 @@ def render(report: Report, look: Look = PLAIN) -> str:
     lines.append(f"<sub>memdiag {escape(__version__)}</sub>")
     text = "\n".join(lines) + "\n"
     return text if look.unicode else in_ascii(text)
+
+
+def _card(report: Report) -> list[str]:
+    """Returns the verdict card."""
+    verdict = card.verdict_of(report)
+    lines = [f"## memdiag: {verdict.severity.upper()}", "", f"**{escape(verdict.happened)}**", ""]
+    for row in card.rows(verdict):
+        lines += [f"- **{escape(row.label)}:** {escape(row.text)}"]
+        lines += ["", *(f"  {line}" for line in fence([row.command], "sh")), ""] if row.command else []
+    return [*lines, ""]
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> list[str]:

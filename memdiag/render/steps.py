@@ -18,6 +18,12 @@ def record_lines(backend: str | None) -> tuple[str, str]:
     return RECORD, DUMP
 
 
+def full_step(report: Report) -> tuple[str, str]:
+    """Returns the command that prints the whole report."""
+    path = report.source.path
+    return "the whole report", f"memdiag analyze {shlex.quote(path) if path.isprintable() else 'FILE'} --full"
+
+
 def next_steps(report: Report) -> list[tuple[str, str]]:
     """Returns pairs of what it is good for and the line to paste, at most four."""
     path = report.source.path

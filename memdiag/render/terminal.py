@@ -1,4 +1,4 @@
-"""The report for people, in a terminal: the verdict first, then where memory was, where it went, what to do.
+"""The whole report for people, in a terminal: the verdict, then where memory was, where it went, what to do, and the verdict again.
 
 Laid out for 80 columns; a wider terminal gets longer bars and lines. Lines to paste are never wrapped: a terminal
 that is too narrow wraps them itself, and they still copy as one line.
@@ -21,19 +21,19 @@ from memdiag.render.look import PLAIN, Look
 from memdiag.render.page import Page, indented, new_grid
 from memdiag.render.split import fit, no_split, split, split_title
 from memdiag.render.steps import next_steps
+from memdiag.render.summary import LABELS, draw_card
 from memdiag.render.text import plain
 from memdiag.units import format_bytes, plural
 
 LONGEST, LONGEST_PLACE = 400, 90  # characters of a text, and of a place in the code
 LEAST_NAME = 12  # columns: less of a name says nothing
 MAX_EVIDENCE = 4  # of every finding but the worst
-_LABELS = {"critical": "CRITICAL", "warning": "WARNING", "info": "INFO", "ok": "OK"}
 
 
 def render(report: Report, look: Look = PLAIN) -> str:
     """Returns the report as text for a terminal of ``look.width`` columns."""
     page = Page(look)
-    _verdict(page, report)
+    draw_card(page, report)
     _source(page, report)
     idle = [device for device in report.devices if words.is_idle(device)]
     busy = [device for device in report.devices if device not in idle]
@@ -47,14 +47,9 @@ def render(report: Report, look: Look = PLAIN) -> str:
     _what_if(page, report)
     _notes(page, report)
     _next(page, report)
+    page.gap()
+    draw_card(page, report, brief=True)
     return page.finish()
-
-
-def _verdict(page: Page, report: Report) -> None:
-    severity = words.worst(report.findings)
-    grid = new_grid("l", "w")
-    grid.add_row(Text(_LABELS[severity], style=words.SEVERITY_STYLE[severity]), Text(words.headline(report), style="bold"))
-    page.add(grid)
 
 
 def _source(page: Page, report: Report) -> None:
@@ -218,7 +213,7 @@ def _title(finding: Finding, *, several: bool) -> str:
 def _finding_head(page: Page, finding: Finding, title: str) -> None:
     page.gap()
     head = new_grid("l", "w")
-    label = f"{plain(finding.code)}  {_LABELS[finding.severity]}"
+    label = f"{plain(finding.code)}  {LABELS[finding.severity]}"
     head.add_row(Text(label, style=words.SEVERITY_STYLE[finding.severity]), Text(title, style="bold", overflow="fold"))
     page.add(indented(head))
 

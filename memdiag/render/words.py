@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from memdiag import vocabulary
-from memdiag.findings import SEVERITIES, DeviceReport, Evidence, Finding, Peak, Report, Saving, Source, Usage
+from memdiag.findings import SEVERITIES, DeviceReport, Evidence, Finding, Peak, Report, Saving, Severity, Source, Usage
 from memdiag.render.text import plain, shorten
 from memdiag.units import format_bytes, format_count, format_us, plural
 
@@ -48,7 +48,7 @@ def words(name: str) -> str:
     return plain(name).replace("_", " ")
 
 
-def worst(findings: Sequence[Finding]) -> str:
+def worst(findings: Sequence[Finding]) -> Severity | Literal["ok"]:
     """Returns the highest severity among ``findings``; ``ok`` without any above info."""
     return next((s for s in SEVERITIES if s != "info" and any(f.severity == s for f in findings)), "ok")
 

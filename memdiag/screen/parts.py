@@ -13,6 +13,7 @@ from textual.timer import Timer
 
 from memdiag.findings import Report
 from memdiag.screen import keys
+from memdiag.screen.card_lines import card_lines, num_lines
 from memdiag.screen.lines import DIM, STRONG, Said, folded, joined, short
 from memdiag.screen.lists import FINDINGS, TITLES, Lists
 from memdiag.screen.pieces import Drawn
@@ -42,6 +43,7 @@ class Parts(Screen[None], inherit_bindings=False):
     Parts {{ layout: vertical; overflow: hidden; }}
     Parts > Drawn {{ height: 1; }}
     #title {{ background: $panel; }}
+    #card {{ height: 0; }}
     #curve {{ height: 8; }}
     #status {{ height: {NUM_LINES}; }}
     #tabs, #keys {{ background: $panel; }}
@@ -64,10 +66,12 @@ class Parts(Screen[None], inherit_bindings=False):
         self._waiting: Timer | None = None
         self._asking: Question | None = None
         self._number = 0
+        self._report: Report | None = None
 
     def compose(self) -> ComposeResult:
         """Makes the parts."""
         yield Drawn(self._title_line, "title")
+        yield Drawn(self._card, "card")
         yield Drawn(self._curve, "curve")
         yield Drawn(self._status, "status")
         yield Drawn(self._tabs, "tabs")
@@ -90,6 +94,7 @@ class Parts(Screen[None], inherit_bindings=False):
         """Gives the timeline its share of the height."""
         height = min(max(event.size.height // 3, _LEAST_CURVE), _MOST_CURVE)
         self.query_one("#curve").styles.height = height
+        self._fit_card()
         if self._lists is not None:
             self._lists.about.set_width(event.size.width - 1)
             self._show_list(self._number)
@@ -117,6 +122,8 @@ class Parts(Screen[None], inherit_bindings=False):
         if self._lists is None:
             return
         self._lists.take(report, short(error, 400))
+        self._report = report
+        self._fit_card()
         self._lists.about.set_width(self.size.width - 1)
         self._refill()
         self._redraw()
@@ -134,6 +141,16 @@ class Parts(Screen[None], inherit_bindings=False):
             parts.append(plural(device.num_events, "event"))
         busy = f" {self._busy} " if self._busy else ""
         return [Text(joined(parts, width - len(busy)).ljust(width - len(busy)), style=STRONG).append(busy, "reverse")]
+
+    def _fit_card(self) -> None:
+        """Gives the verdict card its rows."""
+        self.query_one("#card").styles.height = num_lines(self._report, self.size.height)
+
+    def _card(self, width: int, height: int) -> list[Text]:
+        lines = card_lines(self._report)[:height] if self._report is not None else []
+        for line in lines:
+            line.truncate(width, overflow="ellipsis")
+        return lines
 
     def _curve(self, width: int, height: int) -> list[Text]:
         if self._walk is None:

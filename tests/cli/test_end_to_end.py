@@ -45,7 +45,9 @@ def test_the_api_and_the_command_say_the_same():
 
 
 def test_the_terminal_report():
-    done = run("analyze", EXAMPLE)
+    screen = run("analyze", EXAMPLE)
+    assert len(screen.stdout.splitlines()) <= 45
+    done = run("analyze", EXAMPLE, "--full")
     assert done.returncode == 0
     assert "\x1b" not in done.stdout
     assert not {char for char in done.stdout if char != "\n" and not char.isprintable()}

@@ -19,6 +19,7 @@ from memdiag.findings import (
     Source,
     Timeline,
     Usage,
+    Verdict,
     WhatIf,
 )
 from memdiag.units import GIB, MIB
@@ -140,6 +141,26 @@ def source(**changes: object) -> Source:
     return Source(**{**values, **changes})  # type: ignore[arg-type]
 
 
+HEADLINE = (
+    "Out of memory in backward of step 3: a request of 2.00 GiB failed although 1.75 GiB were free, most of it in pieces of at "
+    "most 412 MiB."
+)
+VERDICT = Verdict(
+    severity="critical",
+    happened=HEADLINE,
+    device=0,
+    loss_bytes=1500 * MIB,
+    loss="1.46 GiB (13.3%) of reserved memory is free but unusable for the request then",
+    remedy="Turn on expandable segments",
+    command="export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+    code="MD201",
+    peak_bytes=10 * GIB,
+    predicted_peak_bytes=9 * GIB,
+    fits=True,
+    prediction="9.00 GiB reserved instead of 10.00 GiB; gets past the failed allocation, the rest of the run is unknown",
+    calibration="recorded settings replayed: 8 of 9 exact; predictions are off by up to 100.00 MiB",
+)
+
 WHAT_IF = (
     WhatIf(0, "export PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:99", ("MD201",), False, 11 * GIB, -GIB, 0, 2, 1, "exact (9 of 9)", "x"),
     WhatIf(
@@ -158,9 +179,9 @@ def rich() -> Report:
         {"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:512"},
         FINDINGS,
         (Note("MD902", "The trace does not begin at the start: 2.10 GiB were in use before it."),),
-        "Out of memory in backward of step 3: a request of 2.00 GiB failed although 1.75 GiB were free, most of it in pieces of at "
-        "most 412 MiB.",
+        HEADLINE,
         WHAT_IF,
+        VERDICT,
     )
 
 

@@ -18,7 +18,11 @@ PEAK = [*USAGE, "at_event", "at_us", "phase", "step"]
 
 def test_keys_in_order(samples):
     shown = json.loads(render(samples.rich()))
-    assert list(shown) == ["schema_version", "memdiag_version", "source", "devices", "settings", "findings", "what_if", "notes"]
+    assert list(shown) == ["schema_version", "memdiag_version", "verdict", "source", "devices", "settings", "findings", "what_if", "notes"]
+    assert list(shown["verdict"]) == [
+        *("severity", "happened", "device", "loss_bytes", "loss", "remedy", "command", "code", "peak_bytes", "predicted_peak_bytes"),
+        *("fits", "prediction", "calibration"),
+    ]
     assert shown["schema_version"] == 1
     assert list(shown["source"]) == [
         *("path", "format", "backend", "torch_version", "phantom", "num_events", "num_tensors", "complete_from_start", "bases")

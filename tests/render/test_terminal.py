@@ -73,7 +73,8 @@ def test_only_the_worst_finding_shows_all_its_evidence(samples):
 def test_a_fix_is_explained_once(samples):
     finding = samples.FINDINGS[2]
     shown = render(replace(samples.rich(), findings=(finding, replace(finding, code="MD202"))), Look())
-    assert shown.count("export PYTORCH_CUDA_ALLOC_CONF") == 1
+    findings = shown[shown.index("Findings") : shown.index("What if")]
+    assert findings.count("export PYTORCH_CUDA_ALLOC_CONF") == 1
     assert shown.count("fix    Turn on expandable segments") == 2
     assert "fix    Turn on expandable segments (as above)" in shown
 

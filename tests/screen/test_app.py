@@ -66,6 +66,18 @@ def run(app, play, size=SMALL):
     return asyncio.run(scene())
 
 
+def test_the_verdict_card_stands_above_the_timeline():
+    async def play(pilot):
+        card = report_of(EXAMPLE).verdict
+        lines = screen_text(pilot.app)
+        assert "WARNING  Peak 2.99 GiB" in lines[1]
+        await pilot.resize_terminal(*LARGE)
+        await pilot.pause()
+        assert card.remedy in "\n".join(screen_text(pilot.app)[1:5])
+
+    run(viewer(), play)
+
+
 def test_everything_is_in_sight_at_every_size():
     async def play(pilot):
         for size in (SMALL, LARGE, (40, 12), (10, 3), SMALL):

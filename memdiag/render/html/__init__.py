@@ -14,7 +14,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from memdiag import vocabulary
-from memdiag.render import what_if, words
+from memdiag.render import card, what_if, words
 from memdiag.render.json import as_dict, as_json
 from memdiag.render.text import plain
 from memdiag.text import LANGUAGES, Language, speaking
@@ -70,6 +70,8 @@ def _spoken(lang: Language, report: Report) -> dict[str, Any]:
     with speaking(lang):
         return {
             "headline": words.headline(report),
+            "card": [{"label": plain(row.label), "text": row.text, "command": row.command} for row in card.rows(card.verdict_of(report))],
+            "remedies": _remedies(report),
             "facts": words.source_facts(report),
             "finding_words": [_finding(finding) for finding in words.in_order(report.findings)],
             "what_if": [
@@ -79,6 +81,18 @@ def _spoken(lang: Language, report: Report) -> dict[str, Any]:
             "settings": [[plain(key), plain(value, 400)] for key, value in report.settings.items()],
             "notes": [[plain(note.code), plain(note.text)] for note in report.notes],
         }
+
+
+def _remedies(report: Report) -> list[dict[str, int]]:
+    """Returns every remedy once, as the number of its finding on the page and its own number in that finding."""
+    found = words.in_order(report.findings)
+    return [
+        {
+            "finding": next(number for number, each in enumerate(found) if each is finding),
+            "fix": next(number for number, each in enumerate(finding.fixes) if each is fix),
+        }
+        for finding, fix in card.remedies(report)
+    ]
 
 
 def _finding(finding: Finding) -> dict[str, Any]:

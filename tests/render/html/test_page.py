@@ -94,7 +94,16 @@ def test_every_section_is_drawn_when_it_is_shown(shown, report):
     assert shown.page.locator("#headline .badge").inner_text() == "warning"
 
 
-def test_what_to_do_first_leads_to_its_finding(shown):
+def test_the_page_begins_with_the_verdict_card(shown, report):
+    shown.show("summary")
+    card = shown.page.locator("#headline .verdict")
+    for text in (report.verdict.loss, report.verdict.remedy, report.verdict.prediction, report.verdict.calibration):
+        assert text in card.inner_text()
+    assert card.locator("code").inner_text() == report.verdict.command
+    assert report.verdict.remedy not in shown.page.locator("#todo").inner_text()  # the card has it already
+
+
+def test_another_remedy_leads_to_its_finding(shown):
     shown.show("summary")
     shown.page.locator("#todo a").first.click()
     shown.until("state().drawn.includes('findings') && scrollY > 0")

@@ -42,6 +42,7 @@
       badge(M.data.severity),
       M.el("h1", { text: sentence, lang: own ? null : "en" }),
       own ? M.el("p", { class: "original" }, M.inEnglish(), " ", M.el("span", { lang: "en", text: M.plain(M.data.headline, 2000) })) : null,
+      M.cardRows(),
     );
   }
 
@@ -163,34 +164,35 @@
   }
 
   function drawTodo() {
-    const first = M.data.finding_words.filter((finding) => finding.fixes.length).slice(0, 3);
-    M.$("todo").hidden = !first.length;
+    // The card has the first remedy; these are the others, each once.
+    const others = M.data.remedies.slice(1, 4);
+    M.$("todo").hidden = !others.length;
     M.fill(
       M.$("todo"),
       M.el("h2", {}, M.t("todo.title"), " ", M.inEnglish()),
       M.el(
         "ol",
         { class: "todo" },
-        first.map((finding) =>
-          M.el(
+        others.map(({ finding: number, fix }) => {
+          const finding = M.data.finding_words[number];
+          return M.el(
             "li",
             {},
             M.el(
               "div",
               { class: "todo-line" },
               badge(finding.severity),
-              M.el("span", { lang: "en", class: "todo-fix", text: M.plain(finding.fixes[0].title, 600) }),
+              M.el("span", { lang: "en", class: "todo-fix", text: M.plain(finding.fixes[fix].title, 600) }),
             ),
             M.el(
               "div",
               { class: "todo-why" },
-              M.el("a", { href: `#finding-${M.data.finding_words.indexOf(finding)}`, text: M.plain(finding.code) }),
+              M.el("a", { href: `#finding-${number}`, text: M.plain(finding.code) }),
               " ",
               M.el("span", { lang: "en", text: M.plain(finding.title, 600) }),
-              finding.saving ? M.el("span", { class: "saving", lang: "en", text: M.plain(finding.saving, 300) }) : null,
             ),
-          ),
-        ),
+          );
+        }),
       ),
       M.el("p", { class: "under" }, M.el("a", { href: "#findings", text: M.t("todo.all", { count: M.data.finding_words.length }) })),
     );

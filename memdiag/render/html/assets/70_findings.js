@@ -102,6 +102,8 @@
     return M.el("div", { class: "paste" }, M.el("code", { text: M.plain(text, 4000) }), button);
   }
 
+  M.copyable = copyable;
+
   // Pages opened from disk may lack the clipboard; a selected field is what all browsers can copy.
   async function copy(text) {
     try {

@@ -1,0 +1,133 @@
+"""The verdict card: what happened, the loss, the first remedy with its command, what it is predicted to give, and the calibration.
+
+It is computed once for a report. Its texts are in ``messages/verdict.json``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from memdiag.analyzers.offered import best_of, is_relevant, is_solution
+from memdiag.findings import SEVERITIES, DeviceReport, Finding, Fix, Severity, Verdict, WhatIf
+from memdiag.text import Phrase, phrase
+from memdiag.trace.model import Trace
+from memdiag.units import format_bytes
+
+_REPLAYED = ("cuda", "npu")
+_NEEDLESS = ("MD106", "MD127", "MD128", "MD129")  # memory that need not be there: more important than any setting
+_GROWTH = "MD301"
+
+
+def verdict(
+    trace: Trace, devices: Sequence[DeviceReport], findings: Sequence[Finding], what_if: Sequence[WhatIf], happened: str, *, replay: bool
+) -> Verdict:
+    """Returns the card of a report.
+
+    Args:
+        trace: The trace.
+        devices: What the report says of each device.
+        findings: The worst first.
+        what_if: Replays of settings.
+        happened: The headline.
+        replay: Whether settings were replayed at all.
+    """
+    severity: Severity | None = next((s for s in SEVERITIES if s != "info" and any(f.severity == s for f in findings)), None)
+    device = max(devices, key=_badness, default=None)
+    if device is None:
+        return Verdict(severity or "ok", happened, remedy=phrase("verdict.first.none"))
+    mine = [finding for finding in findings if finding.device in {None, device.device}]
+    results = [result for result in what_if if result.device == device.device]
+    chosen, result = _first(mine, results)
+    loss = _loss_bytes(device)
+    return Verdict(
+        severity or "ok",
+        happened,
+        device.device,
+        loss_bytes=loss,
+        loss=_loss_words(device, loss),
+        remedy=chosen[1].title if chosen else phrase("verdict.first.none"),
+        command=chosen[1].change if chosen else "",
+        code=chosen[0].code if chosen else "",
+        peak_bytes=result.baseline_bytes if result else None,
+        predicted_peak_bytes=result.peak_reserved_bytes if result else None,
+        fits=None if result is None else not result.num_ooms,
+        prediction=_prediction(chosen[0] if chosen else None, result, results),
+        calibration=_calibration(trace, device.device, results, replay=replay),
+    )
+
+
+def _badness(device: DeviceReport) -> tuple[bool, int, int]:
+    """Orders devices as the headline does: one that ran out of memory first, then the one that reserves most."""
+    reserved = device.peak.reserved_bytes or device.end.reserved_bytes or 0
+    return bool(device.counts.get("num_ooms")), reserved, device.peak_allocated.allocated_bytes or device.end.allocated_bytes or 0
+
+
+_Chosen = tuple[Finding, Fix]
+
+
+def _first(findings: Sequence[Finding], results: Sequence[WhatIf]) -> tuple[_Chosen | None, WhatIf | None]:
+    """Returns the first remedy with its finding, and the replay of it, if there is one.
+
+    Memory that grows or need not be there comes first, then a setting that a replay confirms, then the worst finding's first fix.
+    """
+    offers = [(finding, fix) for finding in findings if finding.severity != "info" for fix in finding.fixes]
+    needless = next((offer for offer in offers if _is_root(offer[0])), None)
+    best = best_of(results)
+    if needless is None and best is not None and (is_solution(best) or is_relevant(best)):
+        every = [(finding, fix) for finding in findings for fix in finding.fixes]
+        return next((offer for offer in every if offer[1].change == best.change), None), best
+    chosen = needless or next(iter(offers), None)
+    return chosen, None
+
+
+def _is_root(finding: Finding) -> bool:
+    return finding.code == _GROWTH or (finding.severity == "critical" and finding.code in _NEEDLESS)
+
+
+def _loss_bytes(device: DeviceReport) -> int | None:
+    split = device.fragmentation
+    return None if split.stranded_bytes is None or split.foreign_bytes is None else split.stranded_bytes + split.foreign_bytes
+
+
+def _loss_words(device: DeviceReport, loss: int | None) -> Phrase:
+    if loss is None:
+        return phrase("verdict.lost.unknown")
+    if not loss:
+        return phrase("verdict.lost.none")
+    moment = device.moment or device.peak
+    reserved = moment.reserved_bytes or device.end.reserved_bytes or 0
+    return phrase("verdict.lost", bytes=format_bytes(loss), share=f"{loss / max(reserved, loss):.1%}")
+
+
+def _prediction(finding: Finding | None, result: WhatIf | None, results: Sequence[WhatIf]) -> Phrase:
+    if result is not None:
+        values = {"peak": format_bytes(result.peak_reserved_bytes), "before": format_bytes(result.baseline_bytes)}
+        if is_solution(result):
+            return phrase("verdict.predicted.past", **values)
+        share = f"{result.saved_bytes / max(result.baseline_bytes, 1):.0%}"
+        return phrase("verdict.predicted.saves", **values, share=share)
+    if finding is not None and finding.saving is not None and finding.saving.basis != "simulated":
+        basis = phrase(f"verdict.basis.{finding.saving.basis}")
+        return phrase("verdict.predicted.code", saving=format_bytes(finding.saving.expected_bytes), basis=basis)
+    if results:
+        stuck = any(each.recorded_ooms for each in results) and not any(is_solution(each) for each in results)
+        return phrase("verdict.predicted.stuck" if stuck else "verdict.predicted.none", count=len(results))
+    return phrase("verdict.predicted.unknown")
+
+
+def _calibration(trace: Trace, device: int, results: Sequence[WhatIf], *, replay: bool) -> Phrase:
+    """Returns how exactly the recorded settings reproduce the recording, or why nothing is predicted."""
+    if results:
+        one = results[0]
+        said = phrase("verdict.calibration", exact=one.calibration)
+        if one.error_bytes:
+            said = phrase("verdict.calibration.error", exact=one.calibration, bytes=format_bytes(one.error_bytes))
+        return phrase("verdict.calibration.late", calibration=said) if one.begins_late else said
+    if not replay:
+        return phrase("verdict.calibration.skipped")
+    if trace.backend not in _REPLAYED:
+        return phrase("verdict.calibration.backend", backend=trace.backend or phrase("verdict.unknown-backend"))
+    own = next(each for each in trace.devices if each.device == device)
+    if not own.num_events:
+        return phrase("verdict.calibration.no-history")
+    return phrase("verdict.calibration.inexact" if own.has_addresses else "verdict.calibration.no-addresses")
