@@ -23,8 +23,8 @@ This page is made from the table that `memdiag conf` works with: `python docs/se
     memdiag conf --env
 
 The text may be the settings alone, `NAME=settings`, a whole shell line with several variables, or `os.environ["NAME"] = "settings"`. `-`
-reads it from a pipe. Without `--torch` or `--torch-npu` the newest version of the table is meant (2.13). Exit code: 0 done, 1 a `--fail-on`
-(`warning`, `critical` or a code) was hit, 2 it could not be done.
+reads it from a pipe. Without `--torch` or `--torch-npu` the newest version of the table is meant (2.13). Exit code: 0 done, 1 a CRITICAL
+finding or a `--fail-on` (`warning`, `critical` or a code) was hit, 2 it could not be done.
 
 ## How they are read
 

@@ -16,6 +16,7 @@ import numpy as np
 from memdiag import __version__
 from memdiag.allocator.as_trace import Simulated
 from memdiag.allocator.result import Replay
+from memdiag.output_file import whole_file
 from memdiag.recorder.columns import pack_bytes
 from memdiag.trace import schema
 from memdiag.trace.layout import Layout
@@ -32,7 +33,7 @@ _UNLIMITED = -1
 def write_snapshot(path: Path, simulated: Simulated, replay: Replay) -> None:
     """Writes a simulated trace to ``path``."""
     content = snapshot(simulated, replay)
-    with path.open("wb") as file:
+    with whole_file(path) as file:
         pickle.dump(content, file, protocol=4)
 
 

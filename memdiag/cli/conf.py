@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from memdiag.cli.budgets import end_if_hit, over, read_budgets
-from memdiag.errors import COULD_NOT, MemdiagError
+from memdiag.errors import BUDGET_HIT, COULD_NOT, MemdiagError
 
 if TYPE_CHECKING:
     from memdiag.settings.relations import Scene
@@ -74,7 +74,7 @@ def conf(
 
     It finds what the allocator would refuse, ignore or read otherwise, explains each key, and writes the line to use instead.
 
-    Exit code: 0 done, 1 a --fail-on was hit, 2 it could not be done.
+    Exit code: 0 done, 1 a CRITICAL finding or a --fail-on was hit, 2 it could not be done.
     """
     budgets = read_budgets(fail_on, "for example --fail-on critical or --fail-on MD651")
     if every:
@@ -103,6 +103,8 @@ def conf(
     render = resolve(CONF_RENDERERS["json" if form == "json" else "terminal"])
     emit(lambda look: render(report, look), output)
     end_if_hit(over(report.findings, budgets))
+    if over(report.findings, ["critical"]):
+        raise typer.Exit(BUDGET_HIT)
 
 
 def _text(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memdiag.errors import MemdiagError
+from memdiag.output_file import write_whole
 
 if TYPE_CHECKING:
     from memdiag.render.look import Look
@@ -46,8 +47,5 @@ def emit(draw: Callable[[Look], str], output: Path | None) -> None:
         return
     text = draw(Look(width=100))
     text = redact_text(text) if is_on() else text
-    try:
-        output.write_text(text, encoding="utf-8", errors="backslashreplace")
-    except OSError as error:
-        raise MemdiagError(f"{output}: cannot be written: {error.strerror or error}", "check the directory and its mode") from None
+    write_whole(output, text)
     say(f"wrote {output}")

@@ -52,7 +52,7 @@ def lint(
 
     Files are parsed, never run. A comment "memdiag: ignore[MD806]" in a line silences it.
 
-    Exit code: 0 done, 1 a --fail-on was hit, 2 it could not be done.
+    Exit code: 0 done, 1 a --fail-on was hit, 2 a file that was named, or every file, could not be checked.
     """
     budgets = read_budgets(fail_on, "for example --fail-on warning or --fail-on MD804")
     if not paths:
@@ -68,6 +68,9 @@ def lint(
     report = look_through(paths, codes, tuple(exclude or ()), os.cpu_count() or 1)
     render = resolve(LINT_RENDERERS[form])
     emit(lambda look: render(report, look), output)
+    named = {str(path) for path in paths}
+    if report.unchecked and (named.intersection(report.unchecked) or len(report.unchecked) == report.num_files):
+        raise typer.Exit(COULD_NOT)
     end_if_hit(over(report.findings, budgets))
 
 

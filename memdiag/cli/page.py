@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memdiag.errors import MemdiagError
+from memdiag.output_file import write_whole
 
 if TYPE_CHECKING:
     from memdiag.findings import Report
@@ -65,23 +63,5 @@ class Page:
 
             curves = simulated if simulated is not None else simulated_curves(trace, report) if replay else ()
             text = render(build_picture(trace, report, at=at, simulated=curves), language())
-        _write_whole(self.path, text)
+        write_whole(self.path, text)
         say(f"wrote {self.path}: open it in a browser")
-
-
-def _write_whole(path: Path, text: str) -> None:
-    """Writes a file in one go: a browser that has it open never loads half of it."""
-    scratch = None
-    try:
-        handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.")
-        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(text)
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(scratch).chmod(0o666 & ~umask)
-        Path(scratch).replace(path)
-    except OSError as error:
-        if scratch is not None:
-            with contextlib.suppress(OSError):
-                Path(scratch).unlink()
-        raise MemdiagError(f"{path}: cannot be written: {error.strerror or error}", "check the directory and its mode") from None

@@ -228,15 +228,14 @@ def _plan(
 def _write(output: Path, given: _Given, made: Plan) -> None:
     """Writes the offsets as minimalloc does: the columns of its input, and one more."""
     import csv
+    import io
 
     from memdiag.cli.talk import say
+    from memdiag.output_file import whole_file
 
     columns = (given.shown_lower.tolist(), given.shown_upper.tolist(), given.size.tolist(), made.offsets.tolist())
-    try:
-        with output.open("w", encoding="utf-8", newline="") as file:
-            table = csv.writer(file, lineterminator="\n")
-            table.writerow(("id", "lower", "upper", "size", "offset"))
-            table.writerows(zip(given.ids, *columns, strict=True))
-    except OSError as error:
-        raise MemdiagError(f"{output}: cannot be written: {error.strerror or error}", "check the directory and its mode") from None
+    with whole_file(output) as file, io.TextIOWrapper(file, "utf-8", newline="") as text:
+        table = csv.writer(text, lineterminator="\n")
+        table.writerow(("id", "lower", "upper", "size", "offset"))
+        table.writerows(zip(given.ids, *columns, strict=True))
     say(f"wrote {output}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from memdiag.errors import MemdiagError
+from memdiag.errors import COULD_NOT, MemdiagError
 from memdiag.registry import PLOT_DATA, PLOTS, resolve
 
 if TYPE_CHECKING:
@@ -80,12 +80,12 @@ def plot(
 
     Example: memdiag plot trace.pkl --kind timeline,map -o figures/
 
-    Exit code: 0 done, 2 it could not be done.
+    Exit code: 0 done, 2 a picture could not be drawn; the others are still written.
     """
     from memdiag.cli.choose import choose_trace, is_same
     from memdiag.cli.loading import read_trace
     from memdiag.cli.scenarios import Wanted
-    from memdiag.cli.talk import busy, say, write_out
+    from memdiag.cli.talk import busy, say, say_error, write_out
 
     kinds = _kinds(kind or [])
     look = _look(size, dpi, style, title)
@@ -101,23 +101,30 @@ def plot(
         )
     paths = list(dict.fromkeys(choose_trace(path) for path in traces)) if traces else [choose_trace(None)]
     files = _files(paths, kinds, output)
-    drawn = []
+    if any(is_same(file, path) for file in files.values() for path in paths):
+        raise MemdiagError(f"-o {output}: this is the trace itself", "name another file")
+    drawn, failed = [], []
     for path in paths:
-        if any(is_same(file, path) for file in files.values()):
-            raise MemdiagError(f"-o {output}: this is the trace itself", "name another file")
         trace = read_trace(path)
         chosen = _device(trace, device)
         for name in kinds:
             file = files[path, name]
-            with busy(f"drawing {file} …"):
-                picture = _draw(trace, chosen, name, file, look, moment, wanted)
+            try:
+                with busy(f"drawing {file} …"):
+                    picture = _draw(trace, chosen, name, file, look, moment, wanted)
+            except MemdiagError as error:  # the other pictures can still be drawn
+                say_error(f"--kind {name}: {error.message}", error.hint)
+                failed.append({"kind": name, "trace": trace.path, "error": error.message, "hint": error.hint})
+                continue
             _write(file, picture, output)
             say(f"wrote {file}")
             drawn.append({"file": str(file), "kind": name, "trace": trace.path, "device": chosen.device, "bytes": len(picture)})
     if as_json:
         import json
 
-        write_out(json.dumps({"schema_version": 1, "pictures": drawn}, indent=2) + "\n")
+        write_out(json.dumps({"schema_version": 1, "pictures": drawn, "failed": failed}, indent=2) + "\n")
+    if failed:
+        raise typer.Exit(COULD_NOT)
 
 
 def _kinds(given: list[str]) -> list[str]:
@@ -223,9 +230,11 @@ def _draw(
 
 
 def _write(file: Path, picture: bytes, folder: Path | None) -> None:
+    from memdiag.output_file import write_whole
+
     try:
         if folder is not None and not folder.suffix:
             folder.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(picture)
     except OSError as error:
         raise MemdiagError(f"{file}: cannot be written: {error.strerror or error}", "check the directory and its mode") from None
+    write_whole(file, picture)

@@ -54,10 +54,7 @@ class Wanted:
                 meant = f"did you mean {close[0]}? " if close else ""
                 raise MemdiagError(f"--policy {name}: there is no such policy", f"{meant}policies are {', '.join(POLICIES)}, {OFFLOAD}")
         if torch is not None:
-            from memdiag.settings.model import parse_version
-
-            if parse_version(torch) is None:
-                raise MemdiagError(f"--torch {torch}: not a version", "for example --torch 2.6")
+            _check_version(torch)
         size = parse_bytes(capacity) if capacity is not None else None
         if size is not None and not 0 < size <= _MOST_BYTES:
             raise MemdiagError(f"--capacity {capacity}: no device has so much memory", "for example --capacity 64GiB")
@@ -122,6 +119,24 @@ class Wanted:
         from memdiag.analyzers.simulation import default_version
 
         return default_version(trace, device)
+
+
+def _check_version(text: str) -> None:
+    """Refuses a version whose rules are not known: a prediction for it would be that of another version.
+
+    Raises:
+        MemdiagError: It is no version, or none that the model of the allocator covers.
+    """
+    from memdiag.allocator.rules import LAST_VERIFIED, RULES
+    from memdiag.settings.model import parse_version, version_text
+
+    version = parse_version(text)
+    if version is None:
+        raise MemdiagError(f"--torch {text}: not a version", "for example --torch 2.6")
+    first, last = RULES["cuda"][0][0], LAST_VERIFIED
+    if not first <= version <= last:
+        why = "older than the model of the allocator covers" if version < first else "newer than any version that memdiag knows"
+        raise MemdiagError(f"--torch {text}: {why}", f"versions from {version_text(first)} to {version_text(last)} can be simulated")
 
 
 def _settings_of(text: str) -> str:

@@ -208,15 +208,13 @@ def _write_rows(path: Path, subject: Subject, scenario: Scenario, replay: object
 
     from memdiag.allocator.rows import rows_of
     from memdiag.cli.talk import say
+    from memdiag.output_file import whole_file
     from memdiag.registry import POLICIES, resolve
 
     is_npu = resolve(POLICIES[scenario.policy]).BACKEND == "npu"
     columns = rows_of(replay, subject.workload, with_addresses=is_npu)  # type: ignore[arg-type]
-    try:
-        with path.open("wb") as file:  # numpy would add .npz to other names
-            np.savez_compressed(file, **columns)  # type: ignore[arg-type]
-    except OSError as error:
-        raise _cannot_write(path, error) from None
+    with whole_file(path) as file:  # numpy would add .npz to other names
+        np.savez_compressed(file, **columns)  # type: ignore[arg-type]
     say(f"wrote {path}")
 
 
@@ -224,10 +222,7 @@ def _write_trace(path: Path, simulated: object, replay: object) -> None:
     from memdiag.allocator.as_snapshot import write_snapshot
     from memdiag.cli.talk import say
 
-    try:
-        write_snapshot(path, simulated, replay)  # type: ignore[arg-type]
-    except OSError as error:
-        raise _cannot_write(path, error) from None
+    write_snapshot(path, simulated, replay)  # type: ignore[arg-type]
     say(f"wrote {path}")
 
 
@@ -243,7 +238,3 @@ def _write_page(page: Page, subject: Subject, replays: list[tuple[Scenario, Repl
         if scenario != own and len(replay.reserved) == len(subject.workload.row):  # what moves away has calls of its own
             curves.append(curve(subject, scenario, replay, f"{scenario.policy}: {scenario.conf or 'defaults'}"))
     page.write(subject.trace, report, simulated=tuple(curves))
-
-
-def _cannot_write(path: Path, error: OSError) -> MemdiagError:
-    return MemdiagError(f"{path}: cannot be written: {error.strerror or error}", "check the directory and its mode")

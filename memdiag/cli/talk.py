@@ -59,8 +59,8 @@ def busy(text: str) -> Iterator[None]:
             sys.stderr.flush()
 
 
-def look_of(stream: TextIO) -> Look:
-    """Returns width, colour and character set of the place that ``stream`` writes to.
+def look_of(stream: TextIO | None) -> Look:
+    """Returns width, colour and character set of the place that ``stream`` writes to; None: it was closed when Python began.
 
     ``NO_COLOR`` turns colour off, ``FORCE_COLOR`` turns it on where there is no terminal, ``COLUMNS`` sets the width.
     """
@@ -68,6 +68,8 @@ def look_of(stream: TextIO) -> Look:
 
     from memdiag.render.look import Look
 
+    if stream is None:
+        return Look()
     terminal = stream.isatty() and os.environ.get("TERM") != "dumb"
     color = not os.environ.get("NO_COLOR") and (terminal or bool(os.environ.get("FORCE_COLOR")))
     return Look(width=shutil.get_terminal_size((80, 24)).columns, color=color, unicode=_takes_unicode(stream))
@@ -99,6 +101,8 @@ def write_out(text: str) -> None:
     from memdiag.render.text import FALLBACK
 
     stream = sys.stdout
+    if stream is None:
+        raise MemdiagError("stdout is closed: the result cannot be written", "leave out >&-, or write to a file")
     text = redact_text(text) if is_on() else text
     try:
         stream.write(text.encode(stream.encoding or "ascii", FALLBACK).decode(stream.encoding or "ascii"))

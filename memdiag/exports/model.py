@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import BinaryIO, cast
 
 import numpy as np
 
+from memdiag import output_file
 from memdiag.errors import MemdiagError
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.table import Array
@@ -51,26 +51,18 @@ class Wanted:
 
 @contextlib.contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """Opens a file to write, compressed where its name ends in ``.gz``; it gets its name when all is written.
+    """Opens a file for writing, compressed if its name ends in ``.gz``; it gets its name when all of it is written.
 
     Raises:
-        MemdiagError: It cannot be written.
+        MemdiagError: The file cannot be written.
     """
-    part = path.with_name(path.name + f".part{os.getpid()}")
-    try:
-        try:
-            with part.open("wb") as raw:
-                if path.suffix.lower() == ".gz":
-                    # no name and no time inside: the same trace gives the same bytes
-                    with gzip.GzipFile(filename="", mode="wb", compresslevel=5, fileobj=raw, mtime=0) as packed:
-                        yield cast(BinaryIO, packed)
-                else:
-                    yield raw
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
-    except OSError as error:
-        raise MemdiagError(f"{path}: cannot be written: {error.strerror or error}", "check the directory, its mode and the space") from None
+    with output_file.whole_file(path) as raw:
+        if path.suffix.lower() == ".gz":
+            # no name and no time inside: the same trace gives the same bytes
+            with gzip.GzipFile(filename="", mode="wb", compresslevel=5, fileobj=raw, mtime=0) as packed:
+                yield cast(BinaryIO, packed)
+        else:
+            yield raw
 
 
 def nanoseconds(device: DeviceTrace) -> tuple[Array, int | None]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from pathlib import Path, PurePosixPath
 
@@ -17,6 +16,7 @@ from memdiag.errors import MemdiagError
 from memdiag.fleet.facts import VERSION
 from memdiag.fleet.files import File
 from memdiag.fleet.work import Result, Task
+from memdiag.output_file import write_whole
 
 FOLDER = "ranks"
 _WORD = re.compile(r"[^A-Za-z0-9.]+")
@@ -60,13 +60,7 @@ class Store:
         if "facts" not in result or not file.stamp:
             return
         path = self._path(file, task)
-        beside = path.with_name(f".{path.name}.{os.getpid()}.part")
-        try:
-            beside.write_text(json.dumps({"of": _key(file, task), "result": result}, separators=(",", ":"), allow_nan=False))
-            beside.replace(path)
-        except OSError as error:
-            beside.unlink(missing_ok=True)
-            raise MemdiagError(f"{path}: cannot be written: {error.strerror or error}", "is the disk full?") from None
+        write_whole(path, json.dumps({"of": _key(file, task), "result": result}, separators=(",", ":"), allow_nan=False))
 
     def _path(self, file: File, task: Task) -> Path:
         own = hashlib.sha256(json.dumps([file.url, task["action"]]).encode()).hexdigest()[:16]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from memdiag import __version__
 from memdiag.compare.model import Amount, Held, Place
 from memdiag.errors import MemdiagError
 from memdiag.gates.metrics import METRICS, Number, in_words
+from memdiag.output_file import write_whole
 
 SCHEMA_VERSION = 1
 MOST_SITES = 40
@@ -115,13 +115,7 @@ def write_baseline(path: Path, entries: Mapping[str, Entry]) -> None:
         "memdiag_version": __version__,
         "traces": {key: told_of(entries[key]) for key in sorted(entries)},
     }
-    beside = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        beside.write_text(json.dumps(told, indent=1, allow_nan=False) + "\n", encoding="utf-8", newline="\n")
-        beside.replace(path)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise MemdiagError(f"{path}: cannot be written: {error.strerror or error}", "check the directory and its mode") from None
+    write_whole(path, json.dumps(told, indent=1, allow_nan=False) + "\n")
 
 
 def told_of(entry: Entry) -> dict[str, Any]:

@@ -37,9 +37,12 @@ def lint(paths: Iterable[Path], codes: frozenset[str] | None = None, excluded: t
     Raises:
         MemdiagError: A path does not exist.
     """
-    files = list(dict.fromkeys(each for path in paths for each in source_files(path, excluded)))
+    files: dict[Path, bool] = {}  # and whether the file itself was named
+    for path in paths:
+        for each in source_files(path, excluded):
+            files[each] = files.get(each, False) or each == path
     wanted = frozenset(LINT_RULES) if codes is None else codes
-    work = [(path, wanted) for path in files]
+    work = [(path, wanted, is_named) for path, is_named in files.items()]
     if processes > 1 and len(files) > _FEW:
         with ProcessPoolExecutor(processes) as pool:
             results = list(pool.map(_check, work, chunksize=16))
@@ -47,7 +50,8 @@ def lint(paths: Iterable[Path], codes: frozenset[str] | None = None, excluded: t
         results = [_check(each) for each in work]
     findings = tuple(finding for found, _, _ in results for finding in found)
     notes = tuple(note for _, note, _ in results if note is not None)
-    return LintReport(len(files), findings, sum(ignored for _, _, ignored in results), notes)
+    unchecked = tuple(str(path) for path, (_, note, _) in zip(files, results, strict=True) if note is not None)
+    return LintReport(len(files), findings, sum(ignored for _, _, ignored in results), notes, unchecked)
 
 
 def source_files(path: Path, excluded: tuple[str, ...] = ()) -> Iterator[Path]:
@@ -76,9 +80,12 @@ def _matches(path: Path, excluded: tuple[str, ...]) -> bool:
     return any(fnmatch(str(path), pattern) or fnmatch(path.name, pattern) for pattern in excluded)
 
 
-def _check(work: tuple[Path, frozenset[str]]) -> tuple[list[Finding], Note | None, int]:
-    """Checks one file; a file that cannot be read or parsed gives a note, and stops nothing."""
-    path, codes = work
+def _check(work: tuple[Path, frozenset[str], bool]) -> tuple[list[Finding], Note | None, int]:
+    """Checks one file; a file that cannot be read or parsed gives a note, and stops nothing.
+
+    Of a directory, files without the word torch are not parsed: nothing in them can be found, and most files are such.
+    """
+    path, codes, is_named = work
     try:
         if path.stat().st_size > _LARGEST:
             return [], Note("MD940", f"{path}: larger than {_LARGEST >> 20} MiB, not read"), 0
@@ -87,6 +94,8 @@ def _check(work: tuple[Path, frozenset[str]]) -> tuple[list[Finding], Note | Non
     except (OSError, SyntaxError, UnicodeError) as error:
         return [], Note("MD940", f"{path}: cannot be read: {error}"), 0
     try:
+        if is_named:
+            ast.parse(text)
         found, silenced = check_text(text, str(path), codes)
     except (SyntaxError, ValueError) as error:
         line = f":{error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""

@@ -40,9 +40,17 @@ def render(report: LintReport, look: Look = PLAIN) -> str:
 
 
 def _verdict(page: LightPage, report: LintReport) -> None:
-    files = "1 file" if report.num_files == 1 else f"{format_count(report.num_files)} files"
-    if not report.findings:
-        page.grid("lw", [[("OK", "green"), (f"no habit found that costs memory or stalls the device: {files}", "bold")]], indent=0)
+    files, unchecked = plural(report.num_files, "file"), len(report.unchecked)
+    clean = "no habit found that costs memory or stalls the device"
+    if not report.num_files:
+        page.grid("lw", [[("NOT CHECKED", "yellow"), ("the given paths contain no Python file", "bold")]], indent=0)
+    elif not report.findings and unchecked == report.num_files:
+        page.grid("lw", [[("NOT CHECKED", "red"), (f"{files} could not be checked", "bold")]], indent=0)
+    elif not report.findings and unchecked:
+        said = f"{unchecked:,} of {files} could not be checked; in the others, {clean}"
+        page.grid("lw", [[("NOT CHECKED", "yellow"), (said, "bold")]], indent=0)
+    elif not report.findings:
+        page.grid("lw", [[("OK", "green"), (f"{clean}: {files}", "bold")]], indent=0)
     else:
         found = Counter(finding.severity for finding in report.findings)
         words = ", ".join(f"{format_count(found[name])} {name}" for name in ("critical", "warning", "info") if found[name])

@@ -10,7 +10,7 @@ _LEVELS = {"critical": "error", "warning": "warning", "info": "notice"}
 
 
 def render(report: LintReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers are called alike
-    """Returns a line for each place; nothing where nothing was found."""
+    """Returns a line for each place, and one for each file that was not checked."""
     lines = []
     for finding in report.findings:
         path, line = place_of(finding)
@@ -18,6 +18,10 @@ def render(report: LintReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - all
         said = f"{finding.title}. Fix: {fix.title}. But: {fix.caveat}"
         where = f"file={_property(path)},line={line},title={_property(finding.code)}"
         lines.append(f"::{_LEVELS[finding.severity]} {where}::{_message(said)}\n")
+    lines += [
+        f"::warning file={_property(path)},title={_property(note.code)}::{_message(note.text)}\n"
+        for path, note in zip(report.unchecked, report.notes, strict=True)
+    ]
     return "".join(lines)
 
 

@@ -15,6 +15,7 @@ def render(report: LintReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - all
         "schema_version": report.schema_version,
         "num_files": report.num_files,
         "num_ignored": report.num_ignored,
+        "num_unchecked": len(report.unchecked),
         "findings": [finding_dict(finding) for finding in report.findings],
         "notes": [{"code": note.code, "text": note.text} for note in report.notes],
     }

@@ -6,8 +6,10 @@
 
 from __future__ import annotations
 
+from codecs import getincrementaldecoder
 from os import PathLike
 from pathlib import Path
+from shlex import quote
 
 from memdiag.errors import RefusedFile
 from memdiag.redaction import is_on
@@ -15,6 +17,9 @@ from memdiag.registry import SOURCES, resolve
 from memdiag.sources.files import read_head
 from memdiag.sources.redacted import redacted
 from memdiag.trace.model import Trace
+
+_HINT = "give a torch.cuda.memory._dump_snapshot() pickle, a torch profiler trace with profile_memory=True, or an Ascend profiler csv"
+_TEXT_HINT = f"for the output of a program that ran out of memory: memdiag oom {{}}; for a trace, {_HINT}"
 
 
 def load(path: str | PathLike[str]) -> Trace:
@@ -34,7 +39,16 @@ def load(path: str | PathLike[str]) -> Trace:
         if source.sniff(head):
             trace: Trace = source.read(file)
             return redacted(trace) if is_on() else trace
-    raise RefusedFile(
-        f"{file} is not a memory trace in any format memdiag knows",
-        "give a torch.cuda.memory._dump_snapshot() pickle, a torch profiler trace with profile_memory=True, or an Ascend profiler csv",
-    )
+    hint = _TEXT_HINT.format(quote(str(file))) if _is_text(head) else _HINT
+    raise RefusedFile(f"{file} is not a memory trace in any format memdiag knows", hint)
+
+
+def _is_text(head: bytes) -> bool:
+    """Returns whether a file is text, as the output of a program is."""
+    if b"\0" in head:
+        return False
+    try:
+        getincrementaldecoder("utf-8")().decode(head)  # the last character may be cut
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -12,7 +12,9 @@ from memdiag.allocator.calibrate import calibrate, described_best
 from memdiag.allocator.comparing import Recorded
 from memdiag.allocator.from_trace import described
 from memdiag.allocator.replay import replay
+from memdiag.allocator.rules import LAST_VERIFIED
 from memdiag.allocator.workload import ALLOC, EMPTY_CACHE
+from memdiag.settings.model import parse_version
 from memdiag.sources import load
 from memdiag.trace import schema
 from memdiag.trace.build import build_trace
@@ -53,6 +55,11 @@ def test_real_snapshots_are_replayed_exactly(shared):
                 assert "trace and segments were not taken together" in found.first.cause
     assert inexact <= NOT_OF_ONE_PIECE
     assert compared > 100_000
+
+
+def test_the_newest_golden_is_the_newest_version_that_can_be_simulated(goldens):
+    found = [parse_version(path.name.split("-")[1]) for path in goldens.glob("cuda-*")]
+    assert max(found) == LAST_VERIFIED
 
 
 def test_one_difference_counts_once(goldens):

@@ -21,8 +21,10 @@ def asked(capsys):
     """Runs the command with --json and returns what it printed."""
 
     def ask(*arguments: str) -> dict:
-        assert main(["conf", "--json", *arguments]) == 0
-        return json.loads(capsys.readouterr().out)
+        status = main(["conf", "--json", *arguments])
+        report = json.loads(capsys.readouterr().out)
+        assert status == any(finding["severity"] == "critical" for finding in report["findings"])
+        return report
 
     return ask
 
@@ -260,10 +262,16 @@ def test_what_cannot_be_done_ends_with_2(arguments, capsys):
     assert shown.err.startswith("error: ")
 
 
-@pytest.mark.parametrize(("budget", "status"), [("critical", 1), ("MD657", 1), ("warning", 1), ("MD651", 0), ("md657,MD651", 1)])
+@pytest.mark.parametrize(("budget", "status"), [("critical", 0), ("MD656", 1), ("warning", 1), ("MD651", 0), ("md656,MD651", 1)])
 def test_fail_on(budget, status, capsys):
-    assert main(["conf", "expandable_segments:true", "--fail-on", budget]) == status
+    assert main(["conf", "PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync,max_split_size_mb:64", "--fail-on", budget]) == status
     capsys.readouterr()
+
+
+@pytest.mark.parametrize(("text", "status"), [("expandable_segments:True", 0), ("max_split_size_mb:1", 1), ("foo:1", 1)])
+def test_a_critical_finding_ends_with_1(text, status, capsys):
+    assert main(["conf", text]) == status
+    assert capsys.readouterr().out.startswith("CRITICAL" if status else "OK")
 
 
 def test_list(capsys):
@@ -297,7 +305,7 @@ def test_a_line_with_signs_of_the_shell_is_quoted(asked):
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_the_text_fits_and_ends_with_the_line_to_paste(monkeypatch, capsys, width):
     monkeypatch.setenv("COLUMNS", str(width))
-    assert main(["conf", "expandable_segments:true,max_split_size_mb:16,foo:1"]) == 0
+    assert main(["conf", "expandable_segments:true,max_split_size_mb:16,foo:1"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("CRITICAL")
     assert lines[-1] == "  export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
@@ -305,7 +313,7 @@ def test_the_text_fits_and_ends_with_the_line_to_paste(monkeypatch, capsys, widt
 
 
 def test_nothing_of_the_text_reaches_the_terminal_as_a_command(capsys):
-    assert main(["conf", "expandable_segments:\x1b[31mTrue\x07,x\u202ey:1"]) == 0
+    assert main(["conf", "expandable_segments:\x1b[31mTrue\x07,x\u202ey:1"]) == 1
     shown = capsys.readouterr().out
     assert "\x1b" not in shown
     assert "\x07" not in shown

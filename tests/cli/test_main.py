@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shlex
 import subprocess
 import sys
 
@@ -229,6 +230,18 @@ def test_help_is_shown_where_there_is_ascii_only(command, monkeypatch):
 def test_python_dash_m():
     done = subprocess.run([sys.executable, "-m", "memdiag", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("memdiag ")
+
+
+@pytest.mark.parametrize("command", ["analyze FILE", "analyze FILE --json", "oom 'CUDA out of memory.'", "conf --list", "devices"])
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-", "<&- >&-"])
+def test_a_closed_stdout_is_an_error_and_no_bug(goldens, command, closed):
+    file = goldens / "cuda-2.13.0-oom" / "snapshot.pickle"
+    line = f"{shlex.quote(sys.executable)} -m memdiag {command.replace('FILE', shlex.quote(str(file)))} {closed}"
+    done = subprocess.run(line, shell=True, capture_output=True, text=True, check=False)  # noqa: S602 - closing needs a shell
+    assert done.returncode == 2
+    if "2>&-" not in closed:
+        assert done.stderr.startswith("error: stdout is closed")
+        assert "internal" not in done.stderr
 
 
 def test_json_is_the_only_thing_on_stdout(monkeypatch, samples, capsys):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,33 @@ def test_what_is_refused(options, said, capsys, elsewhere):
     assert main(["plot", str(OOM), *options]) == 2
     assert said in capsys.readouterr().err
     assert list(elsewhere.iterdir()) == []
+
+
+def test_a_picture_that_cannot_be_drawn_leaves_the_others(elsewhere, capsys):
+    trace = GOLDENS / "cuda-2.13.0-no-trace" / "snapshot.pickle"  # no events, so no timeline
+    assert plotted(trace, "-k", "timeline,map", "-o", "out", "--json") == 2
+    shown = capsys.readouterr()
+    told = json.loads(shown.out)
+    assert [each["kind"] for each in told["pictures"]] == ["map"]
+    assert [each["kind"] for each in told["failed"]] == ["timeline"]
+    assert "error: --kind timeline: " in shown.err
+    assert "hint: " in shown.err
+    assert [path.name for path in (elsewhere / "out").iterdir()] == ["snapshot-map.png"]
+
+
+def test_an_error_while_writing_leaves_no_half_picture(elsewhere, capsys):
+    old = elsewhere / "m.png"
+    old.write_bytes(b"old")
+
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        assert plotted(OOM, "-k", "map", "-o", "m.png") == 2
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert "m.png: cannot be written: File too large" in capsys.readouterr().err
+    assert old.read_bytes() == b"old"
+    assert list(elsewhere.iterdir()) == [old]
 
 
 def test_the_trace_itself_is_not_overwritten(elsewhere, capsys):

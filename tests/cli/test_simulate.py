@@ -204,6 +204,8 @@ def test_several_devices(asked, goldens, refused, capsys):
         (["--conf", "max_split_size_mb:3"], ["max_split_size_mb:3", "20"]),
         (["--policy", "npu-expandable", "--conf", "max_split_size_mb:64"], ["npu", "exclude each other"]),
         (["--torch", "new"], ["--torch new", "2.6"]),
+        (["--torch", "9.9"], ["--torch 9.9: newer than any version", "from 2.0 to 2.15"]),
+        (["--torch", "1.13"], ["--torch 1.13: older than", "from 2.0 to 2.15"]),
         (["--capacity", "much"], ["not a size"]),
         (["--capacity", "0"], ["--capacity 0"]),
         (["--fraction", "1.5"], ["--fraction 1.5"]),

@@ -49,7 +49,38 @@ def test_fail_on_and_select(tree, capsys):
     assert main(["lint", str(tree), "--fail-on", "warning"]) == 1
     assert main(["lint", str(tree), "--fail-on", "MD804"]) == 0
     assert main(["lint", str(tree), "--select", "md804", "--fail-on", "warning"]) == 0
+    (tree / "fine.py").write_text("import torch\n")
     assert main(["lint", str(tree), "--exclude", "net.py", "--fail-on", "warning"]) == 0
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize("text", ["def f(:\n", "import torch\ndef f(:\n"])
+def test_a_file_with_a_syntax_error_is_not_ok(tmp_path, capsys, text):
+    """Named on the command line: exit status 2. In a directory: the verdict counts it, also beside files that are fine."""
+    bad, fine = tmp_path / "bad.py", tmp_path / "fine.py"
+    bad.write_text(text)
+    assert main(["lint", str(bad)]) == 2
+    shown = capsys.readouterr().out
+    assert shown.startswith("NOT CHECKED  1 file could not be checked")
+    assert "is not Python" in " ".join(shown.split())
+    fine.write_text("import torch\n")
+    assert main(["lint", str(fine), str(bad)]) == 2
+    assert " ".join(capsys.readouterr().out.split()).startswith("NOT CHECKED 1 of 2 files could not be checked; in the others, no habit")
+    assert main(["lint", str(bad), "--format", "github"]) == 2
+    assert "::warning file=" in capsys.readouterr().out
+
+
+def test_a_directory_without_python_is_not_ok(tmp_path, capsys):
+    assert main(["lint", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.startswith("NOT CHECKED  the given paths contain no Python file")
+
+
+def test_a_directory_with_one_bad_file_is_checked(tmp_path, capsys):
+    (tmp_path / "bad.py").write_text("import torch\nx.item(\n")
+    assert main(["lint", str(tmp_path), "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["num_unchecked"] == 1
+    (tmp_path / "fine.py").write_text("import torch\n")
+    assert main(["lint", str(tmp_path), "--json"]) == 0
     capsys.readouterr()
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from memdiag.oom.surroundings import marks_around
@@ -84,10 +82,10 @@ def test_what_is_suggested_is_not_set(text):
 
 
 @pytest.mark.parametrize("piece", ["c:\\", "alloc_conf=", "vllm/", "pytorch_cuda_alloc_conf='", "a" * 50])
-def test_long_lines_take_no_time(piece):
-    begin = time.process_time()
-    marks_around(piece * (200_000 // len(piece)))
-    assert time.process_time() - begin < 2
+def test_long_lines_are_read_to_the_end(piece):
+    """With work that grows as the square of the length, this test would not end."""
+    text = piece * (2_000_000 // len(piece)) + "\nPYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\n" + MESSAGE
+    assert "set:expandable_segments" in marks_around(text)
 
 
 FRAMES = {

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import re
-import time
 from dataclasses import replace
 
 import pytest
@@ -193,12 +192,10 @@ def test_every_rank(oom_samples):
     assert "and 1 more kind (--top 2)" in render(oom_samples.many(), top=1)
 
 
-def test_ten_thousand_ranks_take_a_moment(oom_samples):
+def test_ten_thousand_ranks(oom_samples):
     report = oom_samples.many(10_000)
-    begin = time.process_time()
     assert " 0-9999 " in render(report)
     assert len(render(report, every=True).splitlines()) > 10_000
-    assert time.process_time() - begin < 10
 
 
 def test_no_sizes(oom_samples):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import pickle
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -54,6 +55,28 @@ CASES = {
     "a database of something else": lambda _: b"SQLite format 3\x00" + bytes(84),
     "an archive of something else": lambda _: b"PK\x05\x06" + bytes(18),
 }
+
+
+def test_a_log_is_sent_to_the_command_that_reads_logs(tmp_path, capsys):
+    for name, content in (("train.log", b"step 1\nCUDA out of memory.\n"), ("a b.txt", "显存不足\n".encode() * 30_000)):
+        file = tmp_path / name
+        file.write_bytes(content)
+        assert main(["analyze", str(file)]) == 2
+        command = capsys.readouterr().err.split("memory: ")[1].split(";")[0]
+        assert main(shlex.split(command)[1:]) == 0
+        assert capsys.readouterr().err == ""
+    file.write_bytes(bytes(range(128, 256)))
+    assert main(["analyze", str(file)]) == 2
+    assert "memdiag oom" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("left", [0.2, 0.5, 0.9, 0.999])
+def test_a_cut_pickle_says_where_it_ends(tmp_path, capsys, left):
+    whole = pickle.dumps({"segments": [{"frames": ["x" * 70_000, "y" * 70_000]}], "device_traces": [[]]}, 4)
+    file = tmp_path / "trace.pkl"
+    file.write_bytes(whole[: int(len(whole) * left)])
+    assert main(["analyze", str(file)]) == 2
+    assert f"it ends after {file.stat().st_size:,} bytes" in capsys.readouterr().err
 
 
 def _base64(data):

@@ -203,7 +203,9 @@ def _refusal(buf: Array, name: str, status: int, pos: int) -> RefusedFile:
         what = f"{opcode} {target}" if target else opcode
         return RefusedFile(f"{name}: refused, the pickle asks to run code: {what} at byte {pos:,}", _HINT)
     if status == m.TRUNCATED:
-        return RefusedFile(f"{name}: the pickle is cut off at byte {pos:,}", "copy it again, or record again: the writer was stopped")
+        inside = f", inside a value that begins at byte {pos:,}" if pos < len(buf) else ""
+        what = f"{name}: the pickle is cut off: it ends after {len(buf):,} bytes{inside}"
+        return RefusedFile(what, "copy it again, or record again: the writer was stopped")
     if status == m.MEMO_BOMB:
         return RefusedFile(f"{name}: refused, a memo index at byte {pos:,} is larger than the file (a memory bomb)", _HINT)
     if status == m.TOO_DEEP:

@@ -1,0 +1,58 @@
+"""Writes output files whole: a file gets its name when all of it is on the disk, so that an error leaves the old file, or none.
+
+Devices and pipes (``/dev/null``, ``/dev/stdout``) are written directly, and so is a file whose directory takes no other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from memdiag.errors import MemdiagError
+
+_LONGEST = 100  # characters of the name that the unfinished file repeats
+
+
+@contextlib.contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """Opens a file for writing; the file appears under its name when the block ends without an error.
+
+    Raises:
+        MemdiagError: The file cannot be written.
+    """
+    try:
+        target = path.resolve()  # a link stays a link
+        if _takes_no_other(target):
+            with target.open("wb") as file:
+                yield file
+            return
+        part = target.with_name(f".{target.name[:_LONGEST]}.{os.getpid()}.part")
+        try:
+            with part.open("wb") as file:
+                yield file
+            if target.exists():
+                shutil.copymode(target, part)
+            part.replace(target)
+        finally:
+            part.unlink(missing_ok=True)
+    except OSError as error:
+        raise MemdiagError(f"{path}: cannot be written: {error.strerror or error}", "check the directory, its mode and the space") from None
+
+
+def write_whole(path: Path, content: bytes | str) -> None:
+    """Writes a file; text is written in UTF-8.
+
+    Raises:
+        MemdiagError: The file cannot be written.
+    """
+    with whole_file(path) as file:
+        file.write(content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content)
+
+
+def _takes_no_other(target: Path) -> bool:
+    """Returns whether a file has to be written in place."""
+    return target.exists() and (not target.is_file() or not os.access(target.parent, os.W_OK))
