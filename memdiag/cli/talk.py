@@ -76,8 +76,8 @@ def look_of(stream: TextIO | None) -> Look:
 
 
 def _takes_unicode(stream: TextIO) -> bool:
-    try:
-        "█▒…".encode(stream.encoding or "ascii")
+    try:  # what takes the place of stderr while memdiag view has the terminal has no encoding
+        "█▒…".encode(getattr(stream, "encoding", None) or "ascii")
     except (LookupError, UnicodeEncodeError):
         return False
     return True

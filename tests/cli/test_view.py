@@ -7,10 +7,12 @@ import pty
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from memdiag.cli.main import main
+from memdiag.cli.talk import say
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = "examples/gpt-train.pickle"
@@ -58,6 +60,14 @@ def in_terminal(arguments, *, answers=(), term="xterm-256color", **environment):
         child.kill()
         child.wait()
         os.close(inside)
+
+
+def test_a_stream_without_an_encoding_is_written_to(monkeypatch):
+    """As textual's is, which takes the place of stderr while the screen is up: compiling is announced then, too."""
+    lines = []
+    monkeypatch.setattr(sys, "stderr", SimpleNamespace(write=lines.append, flush=lambda: None, isatty=lambda: False))
+    say("compiling → about 20 s")
+    assert lines == ["compiling -> about 20 s\n"]
 
 
 def test_in_a_terminal_it_comes_up_and_ends_on_q():
