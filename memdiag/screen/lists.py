@@ -31,6 +31,7 @@ class Lists:
         self.text = ""
         self._order, self._backwards = "bytes", False
         self._map_order = MAP_ORDERS[0]
+        self._to_scale = True
         self._opened: set[int] = set()
         self._made: dict[int, tuple[object, Lines]] = {}
         self._unfolded: set[int] = set()
@@ -56,7 +57,8 @@ class Lists:
         if number == ABOUT:
             return self.about
         here = self._walk.here
-        key: tuple[object, ...] = (here.device.device, here.at, self.text, self._order, self._backwards, self._map_order, id(self._report))
+        shown = self._order, self._backwards, self._map_order, self._to_scale, self._walk.by
+        key: tuple[object, ...] = (here.device.device, here.at, self.text, *shown, id(self._report))
         if number == FINDINGS:
             key = (self.text, id(self._report), self._error)
         if number not in self._made or self._made[number][0] != key:
@@ -113,6 +115,11 @@ class Lists:
         self._order, self._backwards = column, self._order == column and not self._backwards
         return True
 
+    def next_scale(self) -> str:
+        """Draws segments to one scale, or each as wide as the list; returns words to show."""
+        self._to_scale = not self._to_scale
+        return "segments to one scale" if self._to_scale else "each segment as wide as the list"
+
     def invert(self) -> str:
         """Turns the tree about; returns words to show."""
         tree = self._tree()
@@ -147,13 +154,13 @@ class Lists:
 
     def _make(self, number: int, here: OneDevice) -> Lines:
         if number == TENSORS:
-            return TensorLines(here, here.at, self.text, self._order, self._backwards)
+            return TensorLines(here, here.at, self.text, self._order, self._backwards, self._walk.by)
         if number == FINDINGS:
             return FindingLines(self._report, self.text, self._error)
         if number == CALLS:
             self._weigh(here)
             return CallLines(here)
-        return MapLines(here, here.at, self._map_order, self._opened)
+        return MapLines(here, here.at, self._map_order, self._opened, self._walk.by, self._to_scale)
 
     def _weigh(self, here: OneDevice) -> None:
         """Gives the tree the tensors of the moment; the first time it is opened along the path of most bytes."""

@@ -172,6 +172,18 @@ class MainScreen(Parts, inherit_bindings=False):
             self.viewer.copy_line(line)
             self._say(f"copied, and printed at the end: {short(line, 200)}")
 
+    def action_by(self) -> None:
+        """Tells categories apart instead of lifetimes, or the other way about."""
+        if self._walk is not None:
+            self._moved(self._walk.next_by())
+
+    def action_scale(self) -> None:
+        """Draws segments to one scale, or each as wide as the list."""
+        if self._lists is not None:
+            said = self._lists.next_scale()
+            self._show_list(TITLES.index("Map"))
+            self._say(said)
+
     def action_order(self) -> None:
         """Orders the list by the next column."""
         self._ordered(self._lists is not None and self._lists.next_order(self._number))

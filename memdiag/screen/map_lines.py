@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from rich.text import Text
 
@@ -11,8 +12,8 @@ from memdiag import vocabulary
 from memdiag.analyzers.places import group_name
 from memdiag.screen.lines import DIM, FREE, HELD, STRONG, WAITING, Lines, cell, fitted
 from memdiag.screen.tensor_lines import stack_text
-from memdiag.screen.walk import OneDevice
-from memdiag.trace.schema import LIFETIMES
+from memdiag.screen.walk import By, OneDevice
+from memdiag.trace.schema import CATEGORIES, LIFETIMES
 from memdiag.units import format_bytes, format_count, plural
 from memdiag.views.heap import CAUSES
 from memdiag.views.segment_rows import FREE as NOT_USED
@@ -24,12 +25,21 @@ _STATES = {NOT_USED: ("·", FREE), PENDING: ("▒", WAITING)}
 
 @dataclass
 class MapLines(Lines):
-    """The rows. ``opened`` are the starts of segments that are open: it is kept from one moment to the next."""
+    """The rows.
+
+    Attributes:
+        order: One of ``views.segment_rows.ORDERS``.
+        opened: Starts of segments that are open: it is kept from one moment to the next.
+        by: What colours tell apart.
+        to_scale: One character stands for as many bytes in every segment; else each segment is as wide as the list.
+    """
 
     here: OneDevice
     at: int
     order: str = ORDERS[0]
     opened: set[int] = field(default_factory=set)
+    by: By = "category"
+    to_scale: bool = True
 
     def __post_init__(self) -> None:
         self.empty = "no memory is held from the driver at this moment" if self.here.device.has_addresses else NO_MAP
@@ -57,7 +67,7 @@ class MapLines(Lines):
         """Returns how many segments there are, what is free, and how it is ordered."""
         if self.rows is None:
             return ""
-        return f"{plural(len(self.rows), 'segment')} · by {self.order} · █ used, ▒ pending, · free; colours by lifetime"
+        return f"{plural(len(self.rows), 'segment')} · by {self.order} · colours by {self.by}"
 
     def toggle(self, number: int) -> bool:
         """Opens or closes the segment in a row; returns whether it is one."""
@@ -77,7 +87,10 @@ class MapLines(Lines):
         titles = [("  address", 17, False), ("size", 10, True), ("free", 10, True), *([("pool", 11, False)] if width >= 70 else [])]
         for title, room, right in titles:
             line.append_text(cell(title, room, STRONG, right=right)).append(" ")
-        return line.append_text(cell("from its first byte to its last", max(width - line.cell_len, 1), STRONG))
+        room = max(width - line.cell_len, 1)
+        each = -(-self._largest // room)
+        scale = f"each character {format_bytes(each)}" if self.to_scale else "not to scale"
+        return line.append_text(cell(scale, room, STRONG))
 
     def line(self, number: int, width: int) -> Text:
         """Returns a segment, or a block or free range in one."""
@@ -97,7 +110,9 @@ class MapLines(Lines):
         line.append_text(cell(format_bytes(segment.free), 10, right=True)).append(" ")
         if width >= 70:
             line.append_text(cell(self._pool(segment.group), 11, DIM)).append(" ")
-        return line.append_text(self._bar(number, max(width - line.cell_len, 4)))
+        room = max(width - line.cell_len, 4)
+        columns = max(round(segment.size / self._largest * room), 1) if self.to_scale else room
+        return line.append_text(self._bar(number, columns))
 
     def _pool(self, group: int) -> str:
         groups = self.here.device.groups
@@ -107,14 +122,19 @@ class MapLines(Lines):
         words = ("priv. " if private else "") + ("small" if groups.small[group] else "large")
         return words + (" *" if groups.stream[group] else "")
 
+    @cached_property
+    def _largest(self) -> int:
+        """Bytes of the largest segment."""
+        return int(self.rows.topology.segments["size"].max(initial=1)) if self.rows is not None else 1
+
     def _bar(self, number: int, width: int) -> Text:
         assert self.rows is not None  # noqa: S101 - as above
         line = Text(no_wrap=True, end="")
-        lifetimes = self.here.device.tensors.lifetime
+        classes, names = self.here.device.tensors[self.by], {"category": CATEGORIES, "lifetime": LIFETIMES}[self.by]
         for state, owner in zip(*self.rows.bar(number, width), strict=True):
             glyph, style = _STATES.get(state, ("█", HELD))
             if glyph == "█" and owner >= 0:
-                style = vocabulary.color("lifetime", LIFETIMES[lifetimes[owner]])
+                style = vocabulary.color(self.by, names[classes[owner]])
             line.append(glyph, style)
         return line
 

@@ -19,7 +19,7 @@ from memdiag.screen.lists import FINDINGS, TITLES, Lists
 from memdiag.screen.pieces import Drawn
 from memdiag.screen.question import Question
 from memdiag.screen.rows import Rows
-from memdiag.screen.status_lines import NUM_LINES, status
+from memdiag.screen.status_lines import FEWEST, NUM_LINES, WITH_BAR, status
 from memdiag.screen.walk import Walk
 from memdiag.units import plural
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _FOR_FACTS = 44  # columns of the first line for what there is to say beside the name of the file
 _SIDE_FROM, _SIDE = 110, 0.55  # columns from which on a finding stands beside the list, and its share of them
 _LEAST_CURVE, _MOST_CURVE = 5, 18
+_TOTALS_FROM, _BAR_FROM = 16, 30  # rows of the terminal
 
 
 class Parts(Screen[None], inherit_bindings=False):
@@ -95,6 +96,8 @@ class Parts(Screen[None], inherit_bindings=False):
         height = min(max(event.size.height // 3, _LEAST_CURVE), _MOST_CURVE)
         self.query_one("#curve").styles.height = height
         self._fit_card()
+        rows = WITH_BAR if event.size.height >= _BAR_FROM else NUM_LINES if event.size.height >= _TOTALS_FROM else FEWEST
+        self.query_one("#status").styles.height = rows
         if self._lists is not None:
             self._lists.about.set_width(event.size.width - 1)
             self._show_list(self._number)
@@ -159,10 +162,10 @@ class Parts(Screen[None], inherit_bindings=False):
         here = self._walk.here
         return here.curve.draw(here.window, here.at, width, height, color=not self.app.no_color)
 
-    def _status(self, width: int, _: int) -> list[Text]:
+    def _status(self, width: int, height: int) -> list[Text]:
         if self._walk is None:
             return []
-        lines = status(self._walk, width)
+        lines = status(self._walk, width, height, color=not self.app.no_color)
         if self._said:
             lines[-1] = Text(joined([self._said], width), style="reverse")
         return lines

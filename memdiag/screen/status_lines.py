@@ -1,23 +1,42 @@
-"""The three lines below the timeline: what happened at the moment, the bytes then, and what of them is free and why."""
+"""The lines below the timeline: the event, the bytes after it, the causes of free memory, and the totals of tensors."""
 
 from __future__ import annotations
 
 from rich.text import Text
 
+from memdiag import vocabulary
+from memdiag.screen import total_lines
 from memdiag.screen.lines import DIM, STRONG, joined, short
 from memdiag.screen.walk import Walk
 from memdiag.units import format_bytes, format_count, format_us
 from memdiag.views.at_cursor import Moment
 
-NUM_LINES = 3
+FEWEST, NUM_LINES, WITH_BAR = 3, 4, 5
 _NAMES = 40  # characters
+_SAID = {"active": "pending"}  # only this part of the curve ``active`` is in sight, the part above ``allocated``
 
 
-def status(walk: Walk, width: int) -> list[Text]:
-    """Returns the lines, each at most ``width`` columns."""
-    moment = walk.moment()
-    lines = [_what(walk, moment, width), _held(moment, width), _free(moment, width)]
-    return [Text(line, style=style, no_wrap=True, end="") for line, style in zip(lines, (STRONG, "", DIM), strict=True)]
+def status(walk: Walk, width: int, rows: int = NUM_LINES, *, color: bool = True) -> list[Text]:
+    """Returns ``rows`` lines, each at most ``width`` columns: with NUM_LINES there are totals, with WITH_BAR a bar to scale as well."""
+    moment, totals = walk.moment(), walk.totals()
+    lines = [
+        Text(_what(walk, moment, width), style=STRONG, no_wrap=True, end=""),
+        _colored(_held(moment, width), "curve", color=color),
+        _colored(_free(moment, width), "part", color=color),
+    ]
+    if rows >= WITH_BAR:
+        lines.append(total_lines.bar(totals, _free_bytes(moment), walk.by, width, color=color))
+    return lines if rows <= FEWEST else [*lines, total_lines.legend(totals, walk.by, width, color=color)]
+
+
+def _colored(line: str, kind: vocabulary.Kind, *, color: bool) -> Text:
+    """Returns a line in which every glyph of a legend has its colour."""
+    text = Text(line, no_wrap=True, end="", style="" if kind == "curve" else DIM)
+    for key, style in vocabulary.STYLES[kind].items():
+        at = line.find(f"{style.glyph} {_SAID.get(key, key)} ")
+        if at >= 0 and color:
+            text.stylize(f"not dim {style.color}", at, at + 1)
+    return text
 
 
 def _what(walk: Walk, moment: Moment, width: int) -> str:
@@ -41,21 +60,35 @@ def _what(walk: Walk, moment: Moment, width: int) -> str:
 
 def _held(moment: Moment, width: int) -> str:
     usage = moment.usage
-    parts = [f"{name} {_bytes(usage[name])}" for name in ("reserved", "allocated")]
+    parts = [f"{_glyph('curve', name)} {name} {_bytes(usage[name])}" for name in ("reserved", "allocated")]
     if min(usage["active"], usage["allocated"]) >= 0:
-        parts.append(f"pending {format_bytes(usage['active'] - usage['allocated'])}")
+        parts.append(f"{_glyph('curve', 'active')} pending {format_bytes(usage['active'] - usage['allocated'])}")
     parts.append(f"requested {_bytes(usage['requested'])}")
     return joined(parts, width, "  ")
 
 
 def _free(moment: Moment, width: int) -> str:
+    free = _free_bytes(moment)
+    if not free:
+        return joined(["what is free is not known from this file"], width)
+    whole = moment.usage["reserved"] - moment.usage["active"]
+    if len(free) == 1:
+        return joined([f"free {format_bytes(whole)}"], width)
+    causes = ", ".join(f"{_glyph('part', name)} {name} {format_bytes(size)}" for name, size in free.items())
+    return joined([f"free {format_bytes(whole)}: {causes}"], width)
+
+
+def _free_bytes(moment: Moment) -> dict[str, int]:
+    """Returns free bytes by cause; all of them as ``cache`` where causes are unknown; none where it is unknown how many are free."""
     usage = moment.usage
     if min(usage["reserved"], usage["active"]) < 0:
-        return joined(["what is free is not known from this file"], width)
-    parts = [f"free {format_bytes(usage['reserved'] - usage['active'])}"]
-    if min(usage[name] for name in ("cache", "stranded", "foreign")) >= 0:
-        parts[0] += ": " + ", ".join(f"{name} {format_bytes(usage[name])}" for name in ("cache", "stranded", "foreign"))
-    return joined(parts, width)
+        return {}
+    parts = {name: usage[name] for name in ("cache", "stranded", "foreign")}
+    return parts if min(parts.values()) >= 0 else {"cache": usage["reserved"] - usage["active"]}
+
+
+def _glyph(kind: vocabulary.Kind, name: str) -> str:
+    return vocabulary.STYLES[kind][name].glyph
 
 
 def _bytes(value: int) -> str:

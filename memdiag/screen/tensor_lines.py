@@ -9,7 +9,7 @@ from rich.text import Text
 from memdiag import vocabulary
 from memdiag.analyzers.places import group_name
 from memdiag.screen.lines import DIM, STRONG, Lines, cell, fitted, short
-from memdiag.screen.walk import OneDevice
+from memdiag.screen.walk import By, OneDevice
 from memdiag.trace.schema import CATEGORIES, LIFETIMES, PHASES
 from memdiag.units import format_bytes, format_count, format_us, plural
 from memdiag.views.at_cursor import since_us
@@ -34,6 +34,7 @@ class TensorLines(Lines):
     text: str = ""
     order: str = "bytes"
     backwards: bool = False
+    by: By = "category"
 
     def __post_init__(self) -> None:
         self.live = self.here.live.at(self.at, self.text, self.order, backwards=self.backwards)
@@ -97,14 +98,18 @@ class TensorLines(Lines):
         if name == "requested":
             return cell(format_bytes(int(tensors.requested_bytes[row])), room, DIM, right=True)
         if name == "category":
-            return cell(_brief(CATEGORIES[tensors.category[row]]), room)
+            return self._class("category", CATEGORIES[tensors.category[row]], room)
         if name == "lifetime":
-            return cell(_brief(LIFETIMES[tensors.lifetime[row]]), room, DIM)
+            return self._class("lifetime", LIFETIMES[tensors.lifetime[row]], room)
         if name == "age":
             return cell(self._age(row), room, DIM, right=True)
         if name == "name":
             return fitted(live.name(row) or live.place(row) or _NO_STACK, room)
         return fitted(live.place(row) or _NO_STACK, room, DIM)
+
+    def _class(self, kind: By, name: str, room: int) -> Text:
+        """A category or lifetime, in its colour where colours tell those apart."""
+        return cell(brief(name), room, vocabulary.color(kind, name) if kind == self.by else DIM)
 
     def _age(self, row: int) -> str:
         device = self.here.device
@@ -153,7 +158,8 @@ def stack_text(here: OneDevice, stack: int) -> Text:
     return text
 
 
-def _brief(name: str) -> str:
+def brief(name: str) -> str:
+    """Returns the name of a category or lifetime in at most 13 characters."""
     return _BRIEF.get(name, name.replace("_", " "))
 
 

@@ -11,7 +11,7 @@ from memdiag.screen.curve_lines import Curve
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.table import Array
 from memdiag.units import format_count, plural
-from memdiag.views.at_cursor import Moment, Places, beyond, moment
+from memdiag.views.at_cursor import Moment, Places, beyond, moment, totals
 from memdiag.views.call_tree import CallTree
 from memdiag.views.live_rows import LiveRows
 from memdiag.views.window import Window, highest_in
@@ -22,6 +22,7 @@ _WORDS: dict[Kind, tuple[str, str]] = {
     "retries": ("retry", "retries"),
     "steps": ("training step", "training steps"),
 }
+By = Literal["category", "lifetime"]
 ZOOM = 2.0
 PAN = 0.25
 
@@ -51,6 +52,9 @@ class OneDevice:
 class Walk:
     """Moves through a trace. What moves returns words to show, "" if there is nothing to say.
 
+    Attributes:
+        by: What totals and colours tell apart.
+
     Args:
         trace: The trace.
         at: Where to begin: "peak", "oom" (the last out-of-memory event) or an event (-1: before the first).
@@ -62,6 +66,8 @@ class Walk:
 
     def __init__(self, trace: Trace, at: str | int = "peak", device: int | None = None) -> None:
         self.trace = trace
+        self.by: By = "category"
+        self._totals: tuple[object, list[tuple[str, int]]] = (None, [])
         self._devices = [OneDevice(trace, each) for each in trace.devices]
         if not self._devices:
             raise MemdiagError(f"{trace.path}: there is no device in it", "memdiag analyze says what the file holds")
@@ -86,6 +92,18 @@ class Walk:
     def moment(self) -> Moment:
         """Returns what there is to say of the moment."""
         return moment(self.trace, self.here.device, self.at)
+
+    def totals(self) -> list[tuple[str, int]]:
+        """Returns the bytes in memory at the moment, by category or lifetime, the largest first."""
+        key = self.here.device.device, self.at, self.by
+        if self._totals[0] != key:
+            self._totals = key, totals(self.here.device, self.at, self.by)
+        return self._totals[1]
+
+    def next_by(self) -> str:
+        """Tells categories apart instead of lifetimes, or the other way about. The totals show which."""
+        self.by = "lifetime" if self.by == "category" else "category"
+        return ""
 
     def go(self, at: int) -> str:
         """Goes to an event; beside the trace it goes to its end."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 
@@ -109,6 +110,15 @@ def there(device: DeviceTrace, at: int) -> Array:
     """Returns the tensors (rows) that sit in memory after event ``at``, those waiting for a stream included: together, the active bytes."""
     rows = device.live(at, pending=True)
     return rows[device.tensors.group[rows] >= 0] if device.has_addresses else rows
+
+
+def totals(device: DeviceTrace, at: int, by: Literal["category", "lifetime"]) -> list[tuple[str, int]]:
+    """Returns the bytes of the blocks in memory after event ``at`` by ``category`` or ``lifetime``, the largest first."""
+    rows = there(device, at)
+    names = {"category": schema.CATEGORIES, "lifetime": schema.LIFETIMES}[by]
+    sums = np.bincount(device.tensors[by][rows], device.tensors.block_bytes[rows], len(names))  # exact below 2**53
+    found = [(name, int(size)) for name, size in zip(names, sums.tolist(), strict=True) if size]
+    return sorted(found, key=lambda item: -item[1])
 
 
 def since_us(device: DeviceTrace, at: int) -> int | None:

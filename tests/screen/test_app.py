@@ -198,6 +198,26 @@ def test_rows_open():
     run(viewer(), play)
 
 
+def test_totals_and_colours_follow_their_key_and_segments_their_scale():
+    async def play(pilot):
+        def totals():
+            return next(line for line in screen_text(pilot.app) if line.rstrip().endswith(" more"))
+
+        assert "optim. state" in totals()
+        assert "persistent" not in totals()
+        await pilot.press("t")
+        assert "fwd to bwd" in totals() or "persistent" in totals()
+        await pilot.press("4", "w")
+        assert "not to scale" in "\n".join(screen_text(pilot.app))
+        await pilot.press("w")
+        assert "each character" in "\n".join(screen_text(pilot.app))
+        await pilot.resize_terminal(*LARGE)
+        await pilot.pause()
+        assert pilot.app.screen.query_one("#status").size.height == 5
+
+    run(viewer(), play)
+
+
 def test_the_line_of_a_finding_is_copied():
     app = viewer(OOM, at="oom")
 
