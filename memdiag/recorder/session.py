@@ -15,11 +15,13 @@ from . import private
 from .backends.cpu import Cpu
 from .backends.cuda import Cuda
 from .backends.npu import Npu
+from .device_memory import DeviceMemory
 from .files import Place, cannot_write, write_json, write_pickle
 from .guard import contained
 from .interrupts import again_soon, held, is_in_profile_function, uncollected
 from .marks import MARK, NOWHERE, OUTSIDE, PHASE, Marks, Position
 from .naming import Naming
+from .optimizers import optimizers
 from .phantom_facts import phantom_device, without_computing
 from .placing import Placing
 from .training import Training
@@ -83,6 +85,8 @@ class Session:
         self._written: dict[str, Any] = {}
         self._steps_at_oom = -1
         self._dump_seconds = 0.0
+        self._memory = DeviceMemory()
+        self._optimizers: list[dict[str, Any]] = []
         self._on = False
         self._waiting = 0
         self._attempts = 0  # to write after a signal that came at an awkward moment
@@ -129,6 +133,8 @@ class Session:
         if not backend.is_active:
             return
         self._on = True
+        if _asks_driver(backend):
+            atexit.register(self._last_memory)
         if self._main is None or self._main.name == "cpu":
             self._main = backend
             self.training.placing = None
@@ -143,7 +149,18 @@ class Session:
             backend.follow(lambda: self.write("ended by the program"))
 
     def _position(self) -> Position:
-        return self._main.position() if self._main is not None else NOWHERE
+        if self._main is None:
+            return NOWHERE
+        position: Position = self._main.position()
+        if position[1] > 0 and _asks_driver(self._main):
+            self._memory.used(self._main, position[0], self.training.steps)
+        return position
+
+    @contained
+    def _last_memory(self) -> None:
+        """Takes the last samples of device memory while the device can still be asked: called before the backend shuts it down."""
+        if self._on and os.getpid() == self._pid and _asks_driver(self._main):
+            self._memory.ended(self._main, self.training.steps)
 
     @contained
     def end(self) -> None:
@@ -179,6 +196,8 @@ class Session:
 
     def _stepped(self, steps: int) -> None:
         config = self.config
+        if self._on and _asks_driver(self._main):
+            self._memory.stepped(self._main, steps)
         if not self._on and steps == config.first_step:
             for backend in self.backends:
                 self._start(backend)
@@ -205,6 +224,9 @@ class Session:
             "backend": backend.name, "device": device, "requested_bytes": wanted, "total_bytes": total, "free_bytes": free,
             "step": self.training.steps, "time": time.time(),
         })  # fmt: skip
+        self._memory.failed(backend, device, total, free, self.training.steps)
+        if not self.training.steps and not self._optimizers:
+            self._optimizers = optimizers(backend.name) or []
         if self._on:
             self._steps_at_oom = self.training.steps
             self.write("oom")
@@ -316,6 +338,9 @@ class Session:
             "phantom": bool(os.environ.get("MEMDIAG_PHANTOM")),
             "phantom_device": phantom_device(),
             "ooms": list(self._ooms),
+            "memory": list(self._memory.samples),
+            "optimizers": list(self._optimizers),
+            "error": _last_error(),
             **facts,
             **self.marks.content(),
         }
@@ -338,6 +363,16 @@ class Session:
 
     def _rank(self) -> int | None:
         return _number("RANK")
+
+
+def _asks_driver(backend: Any) -> bool:
+    """Whether a backend has a driver that knows how much memory its devices have left."""
+    return hasattr(backend, "driver_memory")
+
+
+def _last_error() -> str:
+    """Returns the name of the exception that ended the program; "": none did, or the program still runs."""
+    return getattr(getattr(sys, "last_type", None), "__name__", "")
 
 
 def _number(variable: str) -> int | None:

@@ -11,6 +11,7 @@ from memdiag.findings import Note
 from memdiag.recorder.columns import Unpacker
 from memdiag.sources.notes import NOTES
 from memdiag.sources.phantom_notes import phantom_notes
+from memdiag.sources.run_facts import ended_in
 from memdiag.trace import schema
 from memdiag.trace.raw import RawDevice
 from memdiag.trace.recorded import Recorded
@@ -51,7 +52,7 @@ def recorded_in(own: Mapping[str, Any]) -> Recorded | None:
     if len(marks["value"]) and (marks["value"].max() > _MOST_VALUE or marks["value"].min() < -_MOST_VALUE):
         raise ValueError("a mark has an absurd value")
     short, counts = tuple(name[:_MOST_NAME] for name in names), _counts(own.get("counts"))
-    return Recorded(short, marks, modules, tensors, counts, *_rank(own.get("rank"), own.get("world")))
+    return Recorded(short, marks, modules, tensors, counts, *_rank(own.get("rank"), own.get("world")), ended_in(own))
 
 
 def environment_in(own: Mapping[str, Any]) -> dict[str, str]:

@@ -21,6 +21,7 @@ from memdiag.sources.pickles import Tape, read_tape
 from memdiag.sources.pickles import machine as m
 from memdiag.sources.pickles.kernels import fill_pairs, flatten, integers, total_items
 from memdiag.sources.recorded import environment_in, notes_in, recorded_in
+from memdiag.sources.run_facts import card_in
 from memdiag.sources.snapshot_dialect import backend_of, layout_of, version_of, without_cache, without_workspace
 from memdiag.sources.snapshot_frames import FrameReader
 from memdiag.trace import schema
@@ -326,6 +327,7 @@ class _Reader:
                 segments=segments.take(mine).replace(stack=final(segments.stack[mine])) if self.has_segments else None,
                 blocks=owned.replace(segment=row_of[owned.segment], stack=final(owned.stack)) if self.has_segments else None,
                 capacity_bytes=capacity if type(capacity) is int and 0 < capacity <= _MOST_BYTES else None,
+                card=card_in(self.own, device),
             )  # fmt: skip
             raw, outside = without_workspace(raw) if self._own_text("backend") != "cpu" else (without_cache(raw), 0)
             if outside:

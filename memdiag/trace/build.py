@@ -130,7 +130,7 @@ def _build_device(raw: RawDevice, layout: Layout) -> DeviceTrace:
         regions=regions, groups=Table(schema.GROUPS, {k: np.array(v) for k, v in groups.columns().items()}),
         segments=raw.segments if raw.segments is not None else Table.empty(schema.SEGMENTS), blocks=final,
         has_addresses=has_segments, start=start, anomalies={k: v for k, v in anomalies.items() if v},
-        capacity_bytes=raw.capacity_bytes, has_final_state=raw.segments is not None,
+        capacity_bytes=raw.capacity_bytes, card=raw.card, has_final_state=raw.segments is not None,
     )  # fmt: skip
     return replace(device, num_uncertain_blocks=num_before_a_gap(device, guessed)) if len(guessed) else device
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from memdiag.findings import Note
 from memdiag.trace import schema
+from memdiag.trace.card import Card
 from memdiag.trace.layout import Layout
 from memdiag.trace.stacks import Stacks
 from memdiag.trace.table import Array, Table
@@ -48,7 +49,8 @@ class DeviceTrace:
         has_addresses: Whether places in memory are known; without them there are no regions and no fragmentation.
         start: Bytes before the first event: reserved, allocated, active, requested; -1 where unknown.
         anomalies: What did not fit together, by kind, with counts ("double_free": 3).
-        capacity_bytes: Bytes of the device; None: unknown.
+        capacity_bytes: Bytes of the device, all of it (the card); None: unknown.
+        card: What of it lay outside the allocator, and which share the process may use, as far as recorded.
         has_final_state: The file lists segments of its own (``segments``, ``blocks``).
         num_uncertain_blocks: Blocks from before the trace of which the file does not tell whether they are up to 1 MiB larger than the
             rounded request (what is left of a free block after such a request is not split off if it is no more than that).
@@ -67,6 +69,7 @@ class DeviceTrace:
     start: Mapping[str, int]
     anomalies: Mapping[str, int] = field(default_factory=dict)
     capacity_bytes: int | None = None
+    card: Card = field(default_factory=Card)
     has_final_state: bool = False
     num_uncertain_blocks: int = 0
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from memdiag.trace import schema
+from memdiag.trace.card import Card
 from memdiag.trace.table import Array, Table
 
 
@@ -28,6 +29,7 @@ class RawDevice:
             in place of what events add up to. -1: unknown at that event.
         category: int8 per event (of an alloc), index into ``schema.CATEGORIES``; None: the file does not say.
         capacity_bytes: Bytes of the device; None: unknown.
+        card: What else the file says of it.
     """
 
     device: int
@@ -44,6 +46,7 @@ class RawDevice:
     curves: Mapping[str, Array] = field(default_factory=dict)
     category: Array | None = None
     capacity_bytes: int | None = None
+    card: Card = field(default_factory=Card)
 
 
 def events_from_lifetimes(alloc_time: Array, free_time: Array, size: Array) -> dict[str, Array]:

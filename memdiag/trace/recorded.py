@@ -26,6 +26,42 @@ _NS = 1000
 
 
 @dataclass(frozen=True)
+class Optimizer:
+    """An optimizer that existed when a run failed in its first step.
+
+    Attributes:
+        name: Its class.
+        parameter_bytes: Of its parameters on the device.
+        num_states: Parameters that had a state by then.
+        settings: Those of "amsgrad", "momentum" and "centered" that are on: each adds to the state.
+    """
+
+    name: str
+    parameter_bytes: int
+    num_states: int
+    settings: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """When and why a recording was written.
+
+    Attributes:
+        reason: "exit", "oom", "window", "every", "demand", "signal" or "ended by the program"; "": unknown.
+        error: Class of the exception that ended the program; "": none did, or it is unknown.
+        is_windowed: Only some steps were to be recorded.
+        optimizers: Those that existed at a failure in the first step.
+        phantom_device: The simulated device that it ran on; "": a real one, or unknown.
+    """
+
+    reason: str = ""
+    error: str = ""
+    is_windowed: bool = False
+    optimizers: tuple[Optimizer, ...] = ()
+    phantom_device: str = ""
+
+
+@dataclass(frozen=True)
 class Recorded:
     """Marks of one process.
 
@@ -37,6 +73,7 @@ class Recorded:
             and value of ``first``.
         counts: Blocks handed out and given back on each device when the file was written.
         rank, world: Of the process, as its launcher said; None: it had none.
+        ended: When and why it was written.
     """
 
     names: tuple[str, ...]
@@ -46,6 +83,7 @@ class Recorded:
     counts: Mapping[int, tuple[int, int]]
     rank: int | None = None
     world: int | None = None
+    ended: Ended = Ended()
 
     def place(self, device: DeviceTrace, columns: Mapping[str, Array]) -> Array:
         """Returns, for each row, the first event after it (int64); num_events: it is after the last; -1: it cannot be placed."""

@@ -40,8 +40,12 @@ class Cuda:
             torch.cuda._lazy_call(contained(lambda: started(self)))
 
     @property
+    def _home(self) -> Any:
+        return self._torch.cuda
+
+    @property
     def _memory(self) -> Any:
-        return self._torch.cuda.memory
+        return self._home.memory
 
     def start(self, max_events: int) -> None:
         """Starts the history."""
@@ -132,14 +136,29 @@ class Cuda:
         """Returns how many events a snapshot has."""
         return sum(len(trace) for trace in content.get("device_traces") or ())
 
+    def can_ask_driver(self) -> bool:
+        """Returns whether the driver may be asked now: not while the program captures a graph."""
+        is_capturing = getattr(self._home, "is_current_stream_capturing", None)
+        return self.is_active and not (is_capturing is not None and is_capturing())
+
+    def driver_memory(self, device: int) -> tuple[int, int]:
+        """Returns free and total bytes of a device, as its driver says."""
+        free, total = self._home.mem_get_info(device)
+        return int(free), int(total)
+
+    def reserved(self, device: int) -> int:
+        """Returns the bytes that the allocator holds of a device."""
+        stats = self._memory.memory_stats_as_nested_dict(device)
+        return int(stats.get("reserved_bytes", {}).get("all", {}).get("current", 0))
+
     def facts(self) -> dict[str, Any]:
         """Returns capacity and counters of each device in use."""
-        cuda, capacity, counts = self._torch.cuda, {}, {}
-        for device in range(cuda.device_count()):
+        home, capacity, counts = self._home, {}, {}
+        for device in range(home.device_count()):
             stats = self._memory.memory_stats_as_nested_dict(device)
             if not stats or not stats.get("allocation", {}).get("all", {}).get("allocated"):
                 continue
-            capacity[device] = int(cuda.get_device_properties(device).total_memory)
+            capacity[device] = int(home.get_device_properties(device).total_memory)
             allocation = stats["allocation"]["all"]
             counts[device] = {
                 "allocs": allocation["allocated"],

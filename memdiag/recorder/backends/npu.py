@@ -34,8 +34,8 @@ class Npu(Cuda):
         torch.npu._lazy_call(contained(lambda: started(self)))
 
     @property
-    def _memory(self) -> Any:
-        return self._torch.npu.memory
+    def _home(self) -> Any:
+        return self._torch.npu
 
     def _can_record(self) -> bool:
         # A pluggable allocator without a statistics function kills the process when asked for statistics or a snapshot.
@@ -68,23 +68,6 @@ class Npu(Cuda):
 
     def _device(self) -> int:
         return int(self._torch.npu.current_device())
-
-    def facts(self) -> dict[str, Any]:
-        """Returns capacity and counters of each device in use."""
-        npu, capacity, counts = self._torch.npu, {}, {}
-        for device in range(npu.device_count()):
-            stats = self._memory.memory_stats_as_nested_dict(device)
-            allocation = stats.get("allocation", {}).get("all", {})
-            if not allocation.get("allocated"):
-                continue
-            capacity[device] = int(npu.get_device_properties(device).total_memory)
-            counts[device] = {
-                "allocs": allocation["allocated"],
-                "frees": allocation["freed"],
-                "retries": stats.get("num_alloc_retries", -1),
-                "ooms": stats.get("num_ooms", -1),
-            }
-        return {"capacity_bytes": capacity, "counts": counts, "fraction": None, "settings": self._settings()}
 
     def _settings(self) -> dict[str, str]:
         names = ("PYTORCH_NPU_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "TASK_QUEUE_ENABLE", "MULTI_STREAM_MEMORY_REUSE", "HCCL_BUFFSIZE")

@@ -1,0 +1,33 @@
+"""Which optimizers a program has when it runs out of memory before its first step: their state is not made yet, and will be needed."""
+
+from __future__ import annotations
+
+import gc
+from importlib import import_module
+from typing import Any
+
+from .guard import contained
+
+_MOST = 64
+
+
+@contained
+def optimizers(device_type: str) -> list[dict[str, Any]]:
+    """Returns the optimizers that exist: class, bytes of their parameters on such devices, and what decides how much state they make."""
+    base = import_module("torch.optim.optimizer").Optimizer
+    found = [each for each in gc.get_objects() if issubclass(type(each), base)]
+    return [_told(optimizer, device_type) for optimizer in found[:_MOST]]
+
+
+def _told(optimizer: Any, device_type: str) -> dict[str, Any]:
+    groups = getattr(optimizer, "param_groups", None) or []
+    tensors = [getattr(tensor, "_local_tensor", tensor) for group in groups for tensor in group["params"]]
+    return {
+        "class": type(optimizer).__name__,
+        "parameter_bytes": sum(int(each.numel()) * int(each.element_size()) for each in tensors if each.device.type == device_type),
+        "num_parameters": len(tensors),
+        "num_states": len(getattr(optimizer, "state", ())),
+        "amsgrad": any(bool(group.get("amsgrad")) for group in groups),
+        "momentum": any(bool(group.get("momentum")) for group in groups),
+        "centered": any(bool(group.get("centered")) for group in groups),
+    }

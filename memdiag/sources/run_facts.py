@@ -1,0 +1,69 @@
+"""Reads what memdiag's recorder says of the run beside its marks: the card, why the file was written, optimizers that had no state yet.
+
+A file from a stranger may hold anything: what is no such fact is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from memdiag.trace.card import Card, MemorySample
+from memdiag.trace.recorded import Ended, Optimizer
+
+_MOST_BYTES = 1 << 50
+_MOST_SAMPLES = 256
+_MOST_STEPS = 1 << 31
+_MOST_OPTIMIZERS = 64
+_MOST_LETTERS = 80
+_REASONS = frozenset({"exit", "oom", "window", "every", "demand", "signal", "ended by the program"})
+_WHEN = frozenset({"start", "step", "oom", "end"})
+_SETTINGS = ("amsgrad", "momentum", "centered")
+
+
+def card_in(own: Mapping[str, Any], device: int) -> Card:
+    """Returns what the recorder says of the card of a device."""
+    given = own.get("memory")
+    rows = given[:_MOST_SAMPLES] if isinstance(given, list) else []
+    samples = (_sample(row) for row in rows if isinstance(row, dict) and row.get("device") == device)
+    fraction = own.get("fraction")
+    is_share = isinstance(fraction, float) and 0 < fraction <= 1
+    return Card(tuple(sample for sample in samples if sample is not None), float(fraction) if is_share else None)  # type: ignore[arg-type]
+
+
+def _sample(row: Mapping[str, Any]) -> MemorySample | None:
+    when, step = row.get("when"), _count(row.get("step"), _MOST_STEPS)
+    total, free, reserved = (_count(row.get(f"{name}_bytes"), _MOST_BYTES) for name in ("total", "free", "reserved"))
+    if when not in _WHEN or step is None or total is None or free is None or reserved is None or not free <= total or not total:
+        return None
+    return MemorySample(str(when), step, total, free, reserved)
+
+
+def ended_in(own: Mapping[str, Any]) -> Ended:
+    """Returns when and why the file was written."""
+    reason, window = own.get("reason"), own.get("window")
+    is_windowed = isinstance(window, list | tuple) and any(window)
+    rows = own.get("optimizers")
+    rows = rows[:_MOST_OPTIMIZERS] if isinstance(rows, list) else []
+    device = own.get("phantom_device")
+    return Ended(
+        reason if isinstance(reason, str) and reason in _REASONS else "", _text(own.get("error")), is_windowed,
+        tuple(found for row in rows if isinstance(row, dict) and (found := _optimizer(row)) is not None),
+        _text(device.get("device")) if isinstance(device, dict) else "",
+    )  # fmt: skip
+
+
+def _optimizer(row: Mapping[str, Any]) -> Optimizer | None:
+    name, size = _text(row.get("class")), _count(row.get("parameter_bytes"), _MOST_BYTES)
+    states = _count(row.get("num_states"), _MOST_STEPS)
+    if not name or size is None or states is None:
+        return None
+    return Optimizer(name, size, states, frozenset(key for key in _SETTINGS if row.get(key) is True))
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) and value.isprintable() and len(value) <= _MOST_LETTERS else ""
+
+
+def _count(value: Any, most: int) -> int | None:
+    return value if type(value) is int and 0 <= value <= most else None
