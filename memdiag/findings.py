@@ -12,6 +12,18 @@ from typing import Literal
 
 SCHEMA_VERSION = 1
 
+# On what it rests that a simulated run fits, or does not; from the weakest to the strongest.
+REPLAY = "replay"  # it does not fit: a recorded request fails in the replay
+PAST_FAILURE = "past_failure"  # unknown: the recorded run failed at an allocation that is served here
+RECORDED_PART = "recorded_part"  # nothing fails as far as the recording goes
+WHOLE_RUN = "whole_run"  # nor to the program's own end
+
+
+def weakest_basis(bases: list[str]) -> str:
+    """Returns the basis on which something that holds for several recordings rests."""
+    return min(bases, key=(REPLAY, PAST_FAILURE, RECORDED_PART, WHOLE_RUN).index)
+
+
 Severity = Literal["critical", "warning", "info"]
 SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "info")
 Basis = Literal["measured", "simulated", "estimated"]
@@ -153,6 +165,33 @@ class Timeline:
 
 
 @dataclass(frozen=True, slots=True)
+class CardReport:
+    """The card of a recording, and the room that the allocator had on it.
+
+    Attributes:
+        capacity_bytes: All memory of the card; None: unknown.
+        room_bytes: What the allocator could hold of it; None: unknown, and nothing was refused.
+        outside_bytes: What lay outside the allocator (context, buffers of NCCL or HCCL, other processes) at most; None: unknown.
+        outside_basis: "recorded" (the driver was asked), "refused" (refused requests show it), "given" (by the user); "": unknown, and
+            none is assumed.
+        at_start_bytes, at_peak_bytes, at_end_bytes: Outside the allocator when the device was first seen in use, when the allocator held
+            most, and at the end; None: not recorded.
+        fraction: The share of the card that the process may use; None: unknown.
+        notes: What had to be assumed.
+    """
+
+    capacity_bytes: int | None = None
+    room_bytes: int | None = None
+    outside_bytes: int | None = None
+    outside_basis: str = ""
+    at_start_bytes: int | None = None
+    at_peak_bytes: int | None = None
+    at_end_bytes: int | None = None
+    fraction: float | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceReport:
     """What is said of one device, apart from findings."""
 
@@ -169,6 +208,7 @@ class DeviceReport:
     at_label: str = "peak"
     moment: Usage | None = None  # bytes at the event that fragmentation is split at
     by_module: tuple[Module, ...] | None = None
+    card: CardReport | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,9 +285,10 @@ class Verdict:
         code: The finding that it is from; "": none.
         peak_bytes: Reserved peak that the prediction is compared with; None: nothing was predicted.
         predicted_peak_bytes: Reserved peak with the remedy; None: nothing was predicted.
-        fits: Whether every recorded request succeeds with the remedy; None: unknown.
+        fits: Whether the run fits with the remedy; None: unknown, or the recorded run failed and the remedy gets past that.
         prediction: What the remedy gives, in words.
         calibration: How exactly the recorded settings reproduce the recording, or why there is no prediction.
+        fits_basis: On what ``fits`` rests (REPLAY, PAST_FAILURE, RECORDED_PART, WHOLE_RUN); None: nothing was predicted.
     """
 
     severity: Severity | Literal["ok"]
@@ -263,6 +304,7 @@ class Verdict:
     fits: bool | None = None
     prediction: str = ""
     calibration: str = ""
+    fits_basis: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,16 @@
 """How much memory the allocator could have: what the file says, else what its failures prove.
 
-A recording has neither the fraction that a process may use nor what others hold of the device. But a request that the driver refused says
-that there was less than it wanted, each range that was obtained says that there was that much, and an out-of-memory entry says how much
-was left. Where nothing was refused, there is no limit that anybody met.
+Two sizes must not be confused. The card is all memory of the device, as its driver says. The room is what the allocator could hold of it:
+the rest lay outside, for the context, buffers of NCCL or HCCL, and other processes.
+
+memdiag's own recordings say what lay outside (``trace.card``). Others do not, nor which fraction the process may use. But a request that
+the driver refused says that there was less than it wanted, each range that was obtained says that there was that much, and an
+out-of-memory entry says how much was left. Where nothing was refused, there is no limit that anybody met.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,12 +31,15 @@ class Limits:
     """The room that the allocator had.
 
     Attributes:
-        capacity_bytes: Bytes of the device; None: nothing tells, and nothing was refused.
-        is_known: The file says so; False: inferred from what was refused.
+        capacity_bytes: Bytes of the card; where ``is_known`` is False the room, inferred from what was refused; None: nothing tells.
+        is_known: The file says how large the card is.
         steps: What others held of it, from which event on (rows: event, bytes; int64).
         num_refused: Requests that the driver refused at first.
         limit_bytes: What the process itself may hold, as far as what it was refused, or collected, shows; None: nothing does.
         limit_range: Bytes between which that lies, the second excluded.
+        outside_basis: What says how much lay outside the allocator: "recorded" (the driver was asked), "refused" (requests that the
+            driver refused show it), "given" (by the user); "": nothing does, and none is assumed.
+        share: The fraction of the card that the process may use, as recorded; None: unknown, or not set.
     """
 
     capacity_bytes: int | None
@@ -42,6 +48,15 @@ class Limits:
     num_refused: int = 0
     limit_bytes: int | None = None
     limit_range: tuple[int, int] = (0, 0)
+    outside_basis: str = ""
+    share: float | None = None
+
+    @property
+    def outside_bytes(self) -> int | None:
+        """The most bytes of the card outside the allocator; None: unknown."""
+        if not self.outside_basis:
+            return None
+        return int(self.steps[:, 1].max()) if len(self.steps) else 0
 
     @property
     def fraction(self) -> float | None:
@@ -58,6 +73,30 @@ class Limits:
 
 def limits_of(device: DeviceTrace, failures: Failures) -> Limits:
     """Returns what the recording proves. Between two failures that contradict each other, others took or gave back memory."""
+    return _with_card(_proved(device, failures), device)
+
+
+def _with_card(limits: Limits, device: DeviceTrace) -> Limits:
+    """Returns limits with what the recorder asked of the driver, where failures do not show it."""
+    card, capacity = device.card, device.capacity_bytes
+    if capacity is None:
+        return limits
+    held = max(int(device.usage.reserved.max(initial=0)), device.start["reserved"])
+    limit = int((card.fraction or 1) * capacity)
+    if held <= limit < capacity:
+        limits = replace(limits, limit_bytes=limit, limit_range=(limit, limit + 1), share=card.fraction)
+    outside = card.outside_bytes
+    if len(limits.steps):
+        return replace(limits, outside_basis="refused" if outside is None else "recorded")
+    if outside is None:
+        return limits
+    outside = max(min(outside, capacity - held), 0)  # not all of it at the moment of the reserved peak, or that would not have been
+    steps = np.array([(0, outside)], np.int64) if outside else _NO_STEPS
+    return replace(limits, steps=steps, outside_basis="recorded")
+
+
+def _proved(device: DeviceTrace, failures: Failures) -> Limits:
+    """Returns what failures prove."""
     known = device.capacity_bytes
     found = _own_limit(device, failures)
     if found is not None and (known is None or found[0] < known):
@@ -113,6 +152,8 @@ def _own_limit(device: DeviceTrace, failures: Failures) -> tuple[int, tuple[int,
 def _pieces(device: DeviceTrace, failures: Failures) -> list[tuple[int, int]]:
     """Returns from which event on there was room for how many bytes: the fewest changes that explain every success and failure."""
     events, reserved = device.events, device.usage.reserved
+    outside = device.card.outside_bytes
+    asked = -1 if outside is None or device.capacity_bytes is None else device.capacity_bytes - outside  # what the driver says there was
     opened = np.flatnonzero(np.isin(events.action, (schema.SEGMENT_ALLOC, schema.SEGMENT_MAP)))
     hidden = failures.hidden_after
     needs = (-(-failures.mapped // SMALL_SEGMENT) * SMALL_SEGMENT).tolist()  # as the device would have given it
@@ -139,10 +180,25 @@ def _pieces(device: DeviceTrace, failures: Failures) -> list[tuple[int, int]]:
         ):
             low, high, said = max(low, at_least), min(high, below), max(said, exact)
             continue
-        pieces.append((begin + 1, said if said >= 0 else low if high < 1 << 62 else -1))
+        pieces.append((begin + 1, _room(said, low, high, asked)))
         begin, low, high, said = at - 1, max(at_least, 0), below, exact
-    pieces.append((begin + 1, said if said >= 0 else low if high < 1 << 62 else -1))
+    pieces.append((begin + 1, _room(said, low, high, asked)))
     # A stretch in which nothing was refused: as in its neighbour, but at least what it held.
     rooms = [room for _, room in pieces]
     bound = [room if room >= 0 else max(rooms) for room in rooms]  # below 0 throughout: nothing was refused at all
     return [(start, room) for (start, _), room in zip(pieces, bound, strict=True)]
+
+
+def _room(said: int, at_least: int, below: int, asked: int) -> int:
+    """Returns the room in a stretch of a recording; -1: nothing was refused in it.
+
+    Args:
+        said: As a failed allocation says; -1: none does.
+        at_least, below: Between what was granted and what was refused.
+        asked: As the driver said when it was asked; -1: it was not.
+    """
+    if said >= 0:
+        return said
+    if below == 1 << 62:
+        return -1
+    return asked if at_least <= asked < below else at_least

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from memdiag.allocator.lifecycle.told import LifetimePools
 from memdiag.allocator.mempool_told import Mempools
 from memdiag.allocator.offload.told import Offloading
+from memdiag.allocator.outlook import Outlook
 from memdiag.allocator.planned.told import PlanTold
 from memdiag.allocator.stitch.told import Stitching
-from memdiag.findings import SCHEMA_VERSION, Finding, Fragmentation
+from memdiag.findings import SCHEMA_VERSION, CardReport, Finding, Fragmentation
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +84,18 @@ class Prediction:
     """One simulated run.
 
     Attributes:
-        policy, conf, torch_version, capacity_bytes: What was simulated; capacity None: unlimited.
+        policy, conf, torch_version, capacity_bytes: What was simulated; capacity (the whole card) None: unlimited.
+        room_bytes: What the allocator could hold of that card; None: unlimited.
         num_cycles: Calls in which memory was given back to the driver.
         num_undefined: Calls at and after which the real allocator stops at an assertion of its own.
-        fits: No request fails.
+        fits: Whether the run fits; None: unknown, since the recorded one failed at a request that is served here.
+        outlook: On what that rests, and what is estimated of the rest; None: not worked out.
         saved_bytes: Recorded reserved peak - this one; None: the recorded one is not known. Where the trace begins with tensors already
             there and the settings are others: that of the recorded settings from the same beginning - this one.
         error_bytes: By how much that may be off; None: unknown.
         is_recorded: These are the settings of the recording.
         mallocs_per_step: Ranges obtained from the driver per training step; None: no steps are known.
-        min_capacity_bytes: Smallest card on which it runs; None: not asked for, or none.
+        min_capacity_bytes: Smallest card on which it runs; None: not asked for, or none. ``min_room_bytes``: the allocator's room on it.
         lifetimes: What pools by lifetime came to; None: the policy has none.
         planned: How far a plan held; None: the policy makes none.
         stitching: What stitching came to; None: the policy does not stitch.
@@ -110,7 +113,7 @@ class Prediction:
     num_retries: int
     num_ooms: int
     first_oom: FirstOom | None
-    fits: bool
+    fits: bool | None
     device_allocs: int
     device_frees: int
     fragmentation: Fragmentation
@@ -126,6 +129,9 @@ class Prediction:
     planned: PlanTold | None = None
     offload: Offloading | None = None
     mempools: Mempools | None = None
+    outlook: Outlook | None = None
+    room_bytes: int | None = None
+    min_room_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,10 +156,11 @@ class PredictionReport:
     Attributes:
         path: The trace.
         device: Index of the device.
-        capacity_bytes: Bytes of the device, as the file says or as its failures prove; None: nothing tells.
-        is_capacity_known: The file says so.
+        capacity_bytes: Bytes of the card, as the file says; else the allocator's room, as its failures prove; None: nothing tells.
+        is_capacity_known: The file says how large the card is.
         with_min_capacity: The smallest card was asked for.
         advice: Whether pools by lifetime pay, where they were simulated.
+        card: What is known of the card beside its size.
     """
 
     path: str
@@ -167,4 +174,5 @@ class PredictionReport:
     with_min_capacity: bool = False
     phantom: bool = False
     advice: Finding | None = None
+    card: CardReport = field(default_factory=CardReport)
     schema_version: int = field(default=SCHEMA_VERSION)

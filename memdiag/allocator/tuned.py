@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from memdiag.allocator.outlook import Outlook
 from memdiag.allocator.prediction import CalibrationReport
-from memdiag.findings import SCHEMA_VERSION
+from memdiag.findings import PAST_FAILURE, RECORDED_PART, REPLAY, SCHEMA_VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +14,7 @@ class Score:
     """What a choice of settings does to all traces.
 
     Attributes:
-        num_failing: Traces in which a request fails.
+        num_failing: Traces in which a request fails; where none fails, a run may still go on past the end of its recording.
         num_ooms: Requests that fail, over all traces.
         peaks: Reserved peak of each trace, bytes.
         num_retries, device_allocs, device_frees: Over all traces.
@@ -44,6 +45,12 @@ class Score:
     def dominates(self, other: Score) -> bool:
         """Whether it is as good in everything and better in something."""
         return self.axes != other.axes and all(mine <= theirs for mine, theirs in zip(self.axes, other.axes, strict=True))
+
+    def fits(self, basis: str) -> tuple[bool | None, str]:
+        """Returns whether all runs fit (None: unknown) and on what that rests; ``basis``: of recordings in which no request fails."""
+        if self.num_failing:
+            return False, REPLAY
+        return (None if basis == PAST_FAILURE else True), basis
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +83,7 @@ class Recommended:
         tried: What it does.
         reasons: Why each of its settings is there.
         caveats: What to know before.
+        outlooks: Whether each trace's run fits with it, as far as that is known.
     """
 
     conf: str
@@ -83,6 +91,7 @@ class Recommended:
     tried: Tried
     reasons: tuple[Reason, ...]
     caveats: tuple[str, ...]
+    outlooks: tuple[Outlook, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +121,7 @@ class TuneReport:
         num_choices: Different settings looked at; num_cut_short: those given up after a part of the trace.
         seconds: How long the search took, calibration not included.
         is_complete: False: the time was over first.
+        basis: What "fits" rests on where no recorded request fails, the weakest of all traces (``memdiag.trace.reach``).
     """
 
     traces: tuple[TunedTrace, ...]
@@ -125,4 +135,5 @@ class TuneReport:
     seconds: float
     is_complete: bool
     phantom: bool = False
+    basis: str = RECORDED_PART
     schema_version: int = field(default=SCHEMA_VERSION)

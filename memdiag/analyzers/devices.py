@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from memdiag.analyzers.allocator_settings import AllocatorSettings
+from memdiag.analyzers.cards import told_of
 from memdiag.analyzers.churn import count_retries
 from memdiag.analyzers.context import Context, DeviceView
 from memdiag.analyzers.moments import fragmentation_at
@@ -44,6 +45,7 @@ def describe(view: DeviceView, context: Context) -> DeviceReport:
         at_label=str(context.at) if has_history(device) else "the snapshot",
         moment=_usage(device.usage_at(view.at)),
         by_module=by_module(view, rows, context.top) if known else None,
+        card=told_of(device),
     )
 
 

@@ -77,18 +77,23 @@ def predict_offload(
     Raises:
         MemdiagError: The trace does not tell what a plan needs.
     """
-    beginning = anew(subject)
+    beginning, outside = anew(subject).with_outside(0), subject.most_outside
+    if scenario.capacity_bytes is not None:  # plans are made for the allocator's room, as --max-device-memory is
+        scenario = replace(scenario, capacity_bytes=max(scenario.capacity_bytes - outside, 0))
     plan = make_plan(beginning, scenario, settings)
     moved = replace(scenario, capacity_bytes=plan.budget)
-    prediction, replay, simulated = predict(plan.subject, moved, with_min_capacity=with_min_capacity)
+    prediction, replay, simulated = predict(plan.subject, moved, with_min_capacity=with_min_capacity, with_rest=False)
     peak = subject.comparable_peak
     words: Offloading = told(
         subject.trace, subject.device, plan, settings, _hooked(beginning, scenario, plan),
         missing_bytes=_missing(plan, moved), fits_with_host_bytes=_host_needed(plan, beginning, scenario, settings),
     )  # fmt: skip
+    fits = prediction.fits if plan.fits else False
     told_of = replace(
-        prediction, policy="offload", conf=scenario.conf, offload=words, fits=plan.fits and prediction.fits, is_recorded=False,
+        prediction, policy="offload", conf=scenario.conf, offload=replace(words, fits=fits), fits=fits, is_recorded=False,
         saved_bytes=None if peak is None else peak - prediction.peak_reserved_bytes,
+        capacity_bytes=None if plan.budget is None else plan.budget + outside,
+        min_capacity_bytes=None if prediction.min_capacity_bytes is None else prediction.min_capacity_bytes + outside,
     )  # fmt: skip
     return plan.subject, (told_of, replay, simulated)
 

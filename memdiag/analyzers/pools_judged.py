@@ -21,10 +21,9 @@ from memdiag.analyzers.allocator_settings import NPU_EXCLUDED, AllocatorSettings
 from memdiag.analyzers.lifetime_pools import GAP, buffer_bytes, buffers, share, switch
 from memdiag.analyzers.simulation import Scenario, Subject
 from memdiag.errors import MemdiagError
-from memdiag.findings import Evidence, Finding, Fix, Saving
+from memdiag.findings import PAST_FAILURE, Evidence, Finding, Fix, Saving
 from memdiag.registry import POLICIES, resolve
 from memdiag.settings.conf import parse_conf
-from memdiag.trace import schema
 from memdiag.trace.table import Array
 from memdiag.units import format_bytes, plural
 
@@ -49,8 +48,8 @@ class Run:
         return not self.num_ooms
 
     def evidence(self, *, is_whole: bool) -> Evidence:
-        """Returns the run as a fact; ``is_whole``: the recording does not end in a failure."""
-        fate = "out of memory" if not self.fits else "fits" if is_whole else "fits, as far as it was recorded"
+        """Returns the run as a fact; ``is_whole``: no allocation failed when it was recorded."""
+        fate = "out of memory" if not self.fits else "no request fails" if is_whole else "gets past the failed allocation"
         return Evidence(f"reserved peak, {self.name}", self.peak_bytes, "bytes", fate)
 
 
@@ -92,13 +91,13 @@ def judged(
         return None
     error = subject.calibration.error_bytes or 0
     is_npu = subject.trace.backend == "npu"
-    pays, title = _verdict(runs, card.capacity_bytes, error)
+    is_whole = subject.reach.basis != PAST_FAILURE
+    pays, title = _verdict(runs, card.capacity_bytes, error, is_whole=is_whole)
     facts, fraction = _shared(subject, card, runs, communicators) if is_npu else ([], None)
     fixes: tuple[Fix | None, ...] = (switch(), share(fraction) if fraction is not None else None) if pays and is_npu else ()
     if not pays and runs.expandable is not None and runs.expandable.fits:
         fixes = (remedies.expandable_segments(AllocatorSettings.of(subject.trace)),)
     first = finding.evidence[:1] if finding is not None else ()
-    is_whole = not bool((subject.device.events.action == schema.OOM).any())
     bound = Evidence("most bytes live at a time: no allocator needs less", runs.bound_bytes, "bytes")
     return Finding(
         "MD114", title, "info", subject.device.device,
@@ -166,8 +165,8 @@ def _run(subject: Subject, scenario: Scenario, name: str) -> Run:
     return Run(name, int(found.reserved.max(initial=0)), int(found.ooms.max(initial=0)))
 
 
-def _verdict(runs: _Runs, capacity: int | None, error: int) -> tuple[bool, str]:
-    """Returns whether the pools pay, and the title that says so."""
+def _verdict(runs: _Runs, capacity: int | None, error: int, *, is_whole: bool = True) -> tuple[bool, str]:
+    """Returns whether the pools pay, and the title that says so; ``is_whole``: no allocation failed when it was recorded."""
     pools, fitting = runs.best, [run for run in runs.rivals if run.fits]
     best = min(fitting, key=lambda run: run.peak_bytes, default=None)
     here = f"on {format_bytes(capacity)}" if capacity is not None else "without a limit"
@@ -179,12 +178,11 @@ def _verdict(runs: _Runs, capacity: int | None, error: int) -> tuple[bool, str]:
             )
         return False, f"Pools by lifetime would not pay: they run out of memory {here} as well"
     if best is None:
-        return True, f"Pools by lifetime would pay: with them the run fits {here}, and with nothing else that was tried"
+        goes = "fits" if is_whole else "gets past the failed allocation"
+        return True, f"Pools by lifetime would pay: with them the run {goes} {here}, and with nothing else that was tried"
     if not pools.fits:
-        return (
-            False,
-            f"Pools by lifetime would not pay: they run out of memory {here}, {_named(best)} fit with {format_bytes(best.peak_bytes)}",
-        )
+        served = f"{_named(best)} {'fit' if is_whole else 'get past the failure'} with {format_bytes(best.peak_bytes)}"
+        return False, f"Pools by lifetime would not pay: they run out of memory {here}, {served}"
     gain = best.peak_bytes - pools.peak_bytes
     if gain > max(error, _WORTH, _WORTH_SHARE * best.peak_bytes):
         return (
@@ -224,7 +222,8 @@ def _shared(subject: Subject, card: Scenario, runs: _Runs, communicators: int | 
     adopted = resolve(POLICIES[policy]).adopted(parse_conf(card.conf))
     conf = ",".join(f"{key}:{value}" for key, value in adopted.items())
     held = _run(subject, replace(card, policy=policy, conf=conf, fraction=fraction), "")
-    fate = "the pools fit" if held.fits else "the pools run out of memory"
+    served = "the pools fit" if subject.reach.basis != PAST_FAILURE else "the pools get past the failed allocation"
+    fate = served if held.fits else "the pools run out of memory"
     why = f"{plural(kept // pair, 'communicator')}; with it {fate}" + ("" if outside else "; assumed, as in the feature's documentation")
     facts.append(Evidence(f"kept free by a memory fraction of {fraction:.2f}", kept, "bytes", why))
     return facts, fraction

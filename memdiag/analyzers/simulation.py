@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -24,14 +25,18 @@ from memdiag.allocator.rules import rules_for
 from memdiag.allocator.smallest import smallest_capacity
 from memdiag.allocator.workload import ALLOC, EXTERNAL, Workload
 from memdiag.analyzers.allocator_settings import AllocatorSettings
+from memdiag.analyzers.cards import card_of
 from memdiag.analyzers.churn import count_retries
 from memdiag.analyzers.context import DeviceView
+from memdiag.analyzers.continuation import Continuation, continuation_of
 from memdiag.analyzers.moments import fragmentation_at
 from memdiag.analyzers.names import name_of
+from memdiag.analyzers.outlook import outlook
 from memdiag.findings import Fragmentation
 from memdiag.registry import POLICIES, resolve
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
+from memdiag.trace.reach import Reach, reach_of
 from memdiag.units import format_bytes
 
 Replayer = Callable[..., Replay]
@@ -93,6 +98,41 @@ class Subject:
         """The recorded settings."""
         found = self.calibration
         return Scenario(found.policy, found.conf, found.torch_version, self.limits.capacity_bytes, self.limits.fraction)
+
+    @cached_property
+    def reach(self) -> Reach:
+        """How far the recording goes."""
+        return reach_of(self.trace, self.device)
+
+    @cached_property
+    def continuation(self) -> Continuation | None:
+        """What probably follows the request that failed; None: none failed, or nothing tells."""
+        return continuation_of(self.trace, self.device, self.workload)
+
+    def on_card(self, capacity: int) -> Scenario:
+        """Returns the recorded settings on a card of ``capacity`` bytes, with as much outside the allocator as was recorded.
+
+        The process may use the share of it that was recorded; a limit that only shows in what was refused stays the same in bytes.
+        """
+        limit = self.limits.limit_bytes
+        fraction = self.limits.share if self.limits.share is not None else None if limit is None else min(limit / capacity, 1.0)
+        return replace(self.recorded, capacity_bytes=capacity, fraction=fraction)
+
+    @property
+    def most_outside(self) -> int:
+        """The most bytes of the card that lie outside the allocator in a replay."""
+        work = self.workload
+        return int(work.size[work.op == EXTERNAL].max(initial=0))
+
+    def with_outside(self, outside: int) -> Subject:
+        """Returns it with so many bytes of the card outside the allocator, all the time."""
+        work = self.workload
+        kept = np.flatnonzero(work.op != EXTERNAL)
+        first = {"op": EXTERNAL, "tensor": -1, "size": outside, "stream": 0, "pool": -1, "row": -1} if outside else {}
+        columns: dict[str, Any] = {name: getattr(work, name)[kept] for name in ("op", "tensor", "size", "stream", "pool", "row")}
+        columns |= {name: np.concatenate((np.array([value], columns[name].dtype), columns[name])) for name, value in first.items()}
+        limits = replace(self.limits, steps=np.array([(0, outside)], np.int64), outside_basis="given")
+        return replace(self, workload=replace(work, **columns), limits=limits, hooks={})
 
     @property
     def is_foreign(self) -> bool:
@@ -156,9 +196,10 @@ class Subject:
         return as_trace(replay, self.workload, self.trace, self.device, kept_start=self.is_recorded(scenario))
 
 
-def predict(subject: Subject, scenario: Scenario, *, with_min_capacity: bool = False) -> tuple[Prediction, Replay, Simulated]:
-    """Returns what comes of ``scenario``, its replay, and that as a trace."""
-    workload = subject.workload
+def predict(
+    subject: Subject, scenario: Scenario, *, with_min_capacity: bool = False, with_rest: bool = True
+) -> tuple[Prediction, Replay, Simulated]:
+    """Returns what comes of ``scenario``, its replay, and that as a trace; ``with_rest``: what was not recorded is estimated."""
     replay = subject.replay(scenario, log=True)
     simulated = subject.as_trace(scenario, replay)
     kept = subject.is_recorded(scenario)
@@ -172,16 +213,17 @@ def predict(subject: Subject, scenario: Scenario, *, with_min_capacity: bool = F
     obtained = int(replay.device_allocs[-1]) if len(replay.device_allocs) else 0
     steps = _num_steps(subject.device)
     smallest = None
+    others = subject.most_outside
     if with_min_capacity:
-        others = int(workload.size[workload.op == EXTERNAL].max(initial=0))
         smallest = smallest_capacity(lambda size: subject.replay(replace(scenario, capacity_bytes=size), log=False), others)
+    ahead = outlook(subject, scenario, fails=bool(len(failed) or undefined), with_rest=with_rest)
     lifecycle = getattr(replay, "lifecycle", None)  # what the policies with more to tell tell; none of them is loaded for that
     prediction = Prediction(
         policy=scenario.policy, conf=scenario.conf, torch_version=scenario.torch_version, capacity_bytes=scenario.capacity_bytes,
         peak_reserved_bytes=peaks["reserved"], peak_allocated_bytes=peaks["allocated"], peak_requested_bytes=peaks["requested"],
         num_retries=int(replay.retries[-1]) if len(replay.retries) else 0, num_ooms=int(replay.ooms[-1]) if len(replay.ooms) else 0,
         first_oom=_first_oom(subject, scenario, replay, simulated, int(failed[0])) if len(failed) else None,
-        fits=not len(failed) and not undefined, device_allocs=obtained,
+        fits=ahead.fits, outlook=ahead, device_allocs=obtained,
         device_frees=int(replay.device_frees[-1]) if len(replay.device_frees) else 0,
         fragmentation=_fragmentation(simulated, fullest=hasattr(replay, "planned")),
         saved_bytes=None if base is None else base - peaks["reserved"],
@@ -192,6 +234,8 @@ def predict(subject: Subject, scenario: Scenario, *, with_min_capacity: bool = F
         stitching=getattr(replay, "stitching", None),
         planned=getattr(replay, "planned", None),
         mempools=getattr(replay, "mempools", None),
+        room_bytes=None if replay.capacity_bytes is None else _smaller(replay.capacity_bytes - others, replay.limit_bytes),
+        min_room_bytes=None if smallest is None else smallest - others,
     )  # fmt: skip
     return prediction, replay, simulated
 
@@ -203,7 +247,7 @@ def report_of(subject: Subject, results: tuple[Prediction, ...], *, with_min_cap
         path=subject.trace.path, device=subject.device.device, num_events=subject.device.num_events,
         calibration=calibration_report(subject, unlimited=unlimited), recorded=_recorded_run(subject), results=results,
         capacity_bytes=subject.limits.capacity_bytes, is_capacity_known=subject.limits.is_known, with_min_capacity=with_min_capacity,
-        phantom=subject.trace.phantom,
+        phantom=subject.trace.phantom, card=card_of(subject, [result.conf for result in results]),
     )  # fmt: skip
 
 
@@ -239,8 +283,6 @@ def _notes(subject: Subject, *, unlimited: bool) -> list[str]:
         notes.append(f"how much memory there was is not recorded: from what was refused, {room} for this process")
     elif limits.capacity_bytes is None and unlimited:
         notes.append("how much memory there was is not recorded, and nothing was refused: taken as unlimited (--capacity sets it)")
-    if len(limits.steps):
-        notes.append(f"others held up to {format_bytes(int(limits.steps[:, 1].max()))} of the device")
     if found.exact is None and subject.comparable_peak is not None:
         notes.append(
             f"what is saved is told against the recorded settings, simulated ({format_bytes(subject.comparable_peak)} at the peak)"
@@ -310,6 +352,10 @@ def _first_oom(subject: Subject, scenario: Scenario, replay: Replay, simulated: 
         allocated_bytes=int(replay.allocated[call]), room_bytes=room, missing_bytes=missing,
         largest_free_bytes=largest if largest >= 0 else None,
     )  # fmt: skip
+
+
+def _smaller(room: int, limit: int | None) -> int:
+    return room if limit is None else min(room, limit)
 
 
 def _room(workload: Workload, replay: Replay, call: int) -> int | None:

@@ -20,8 +20,10 @@ from memdiag.allocator.tune import Found, Progress, merit, search, without_balla
 from memdiag.allocator.tuned import Reason, Recommended, Score, Tried, TunedTrace, TuneReport
 from memdiag.allocator.workload import ALLOC, Workload
 from memdiag.analyzers.allocator_settings import AllocatorSettings
+from memdiag.analyzers.outlook import outlook
 from memdiag.analyzers.simulation import Scenario, Subject, calibration_report, recorded_peak
 from memdiag.errors import MemdiagError
+from memdiag.findings import PAST_FAILURE, weakest_basis
 from memdiag.registry import POLICIES, resolve
 from memdiag.settings.conf import parse_conf
 from memdiag.units import MIB, format_bytes, plural
@@ -57,12 +59,8 @@ class _Member:
 
     @classmethod
     def of(cls, subject: Subject, capacity: int | None) -> _Member:
-        own = subject.recorded
-        scenario = own
-        if capacity is not None:
-            limit = subject.limits.limit_bytes
-            scenario = replace(own, capacity_bytes=capacity, fraction=None if limit is None else min(limit / capacity, 1.0))
-        keys = parse_conf(own.conf)
+        scenario = subject.recorded if capacity is None else subject.on_card(capacity)
+        keys = parse_conf(scenario.conf)
         fixed = ",".join(f"{key}:{value}" for key, value in keys.items() if key not in GRID)
         recorded = {key: value for key, value in keys.items() if key in GRID and value != "False"}
         return cls(subject, AllocatorSettings.of(subject.trace), scenario, None, fixed, recorded)
@@ -178,10 +176,11 @@ def _report(
     def tried(choice: Choice, score: Score) -> Tried:
         return Tried(space.text(choice), score, before - score.peak)
 
+    basis = weakest_basis([member.subject.reach.basis for member in members])
     recommended, verdict = None, "nothing that was tried does better than the recorded settings"
     if found.scores:
         choice, score = without_ballast(space, found, baseline, evaluate)
-        worth, verdict = _verdict(baseline, choice, score, before, error)
+        worth, verdict = _verdict(baseline, choice, score, before, error, basis)
         if worth:
             recommended = _recommended(members, space, choice, score, tried(choice, score), evaluate)
     front = [tried(choice, score) for choice, score in found.front()[:_NUM_FRONT]]
@@ -189,7 +188,7 @@ def _report(
         traces=tuple(_trace(member, peak) for member, peak in zip(members, recorded_peaks, strict=True)),
         baseline=Tried(members[0].scenario.conf, baseline, before - baseline.peak), front=tuple(front), recommended=recommended,
         verdict=verdict, error_bytes=error, num_choices=len(found.scores) + found.num_cut_short, num_cut_short=found.num_cut_short,
-        seconds=seconds, is_complete=found.is_complete, phantom=any(member.subject.trace.phantom for member in members),
+        seconds=seconds, is_complete=found.is_complete, phantom=any(member.subject.trace.phantom for member in members), basis=basis,
     )  # fmt: skip
 
 
@@ -201,12 +200,14 @@ def _trace(member: _Member, peak: int | None) -> TunedTrace:
     )  # fmt: skip
 
 
-def _verdict(baseline: Score, choice: Choice, score: Score, before: int, error: int | None) -> tuple[bool, str]:
+def _verdict(baseline: Score, choice: Choice, score: Score, before: int, error: int | None, basis: str) -> tuple[bool, str]:
     """Returns whether a choice is worth setting, and why (not)."""
     off = error or 0
     if (score.num_failing, score.num_ooms) < (baseline.num_failing, baseline.num_ooms):
         if score.num_failing:
             return True, f"{plural(score.num_ooms, 'request')} would still fail, fewer than under the recorded settings"
+        if basis == PAST_FAILURE:
+            return True, "it gets past the failed allocation; the rest of the run is unknown"
         return True, "it fits, where the recorded settings run out of memory"
     saved = before - score.peak
     nothing = "nothing that was tried does better than the recorded settings"
@@ -248,4 +249,8 @@ def _recommended(
         caveats.append("the trace begins with tensors already there: what they would have needed is a guess")
     if len(members) == 1 and score.num_failing == 0:
         caveats.append("found on one trace: a run of other shapes or another length may want another line")
-    return Recommended(line.partition("=")[2], line, tried, tuple(reasons), tuple(caveats))
+    outlooks = tuple(
+        outlook(member.subject, replace(member.scenario, conf=space.text(choice, k)), fails=bool(score.num_failing))
+        for k, member in enumerate(members)
+    )
+    return Recommended(line.partition("=")[2], line, tried, tuple(reasons), tuple(caveats), outlooks)

@@ -11,6 +11,7 @@ from memdiag.analyzers.offered import best_of, is_relevant, is_solution
 from memdiag.findings import SEVERITIES, DeviceReport, Finding, Fix, Severity, Verdict, WhatIf
 from memdiag.text import Phrase, phrase
 from memdiag.trace.model import Trace
+from memdiag.trace.reach import reach_of
 from memdiag.units import format_bytes
 
 _REPLAYED = ("cuda", "npu")
@@ -39,6 +40,8 @@ def verdict(
     results = [result for result in what_if if result.device == device.device]
     chosen, result = _first(mine, results)
     loss = _loss_bytes(device)
+    own = next((each for each in trace.devices if each.device == device.device), None)
+    fits, basis = (None, None) if result is None or own is None else reach_of(trace, own).fits(fails=bool(result.num_ooms))
     return Verdict(
         severity or "ok",
         happened,
@@ -50,9 +53,10 @@ def verdict(
         code=chosen[0].code if chosen else "",
         peak_bytes=result.baseline_bytes if result else None,
         predicted_peak_bytes=result.peak_reserved_bytes if result else None,
-        fits=None if result is None else not result.num_ooms,
+        fits=fits,
         prediction=_prediction(chosen[0] if chosen else None, result, results),
         calibration=_calibration(trace, device.device, results, replay=replay),
+        fits_basis=basis,
     )
 
 

@@ -28,7 +28,7 @@ def plan(
     *,
     capacity: Annotated[
         str | None,
-        typer.Option("--capacity", metavar="SIZE", help="Bytes or 64GiB: a plan that fits is enough.", show_default=False),
+        typer.Option("--capacity", metavar="SIZE", help="All memory of the card: a plan that fits is enough.", show_default=False),
     ] = None,
     align: Annotated[
         str | None,
@@ -106,6 +106,7 @@ class _Given:
     before: int = 0
     after: int = 0
     recorded: int | None = None
+    outside: int | None = None
 
 
 def _read(path: Path, ends: str | None, device: int | None) -> _Given:
@@ -161,6 +162,7 @@ def _from_trace(path: Path, device: int | None) -> _Given:
         ends="half-open",
         align=OF_ALLOCATORS,
         device=chosen.device,
+        outside=chosen.card.outside_bytes,
         before=int((tensors.alloc_at < 0).sum()),
         after=int((tensors.free_completed_at >= chosen.num_events).sum()),
         recorded=reserved if reserved >= int(chosen.usage.requested.max(initial=0)) else None,  # some files contradict themselves
@@ -190,10 +192,9 @@ def _plan(
         from memdiag.allocator.plan.sections import load_of
 
         warm()
+    room = None if capacity is None else max(capacity - (given.outside or 0), 0)
     with Line() as line:
-        made = make_plan(
-            given.size, given.lower, given.upper, align, capacity, seconds, seed=seed, say=lambda text: line(f"planning: {text}")
-        )
+        made = make_plan(given.size, given.lower, given.upper, align, room, seconds, seed=seed, say=lambda text: line(f"planning: {text}"))
     if output is not None:
         _write(output, given, made)
     with busy("comparing it with simpler ways …"):
@@ -212,6 +213,7 @@ def _plan(
         seed=seed,
         seconds_allowed=seconds,
         capacity_bytes=capacity,
+        outside_bytes=given.outside,
         load_bytes=made.load_bytes,
         requested_bytes=load_of(given.size[exists], given.lower[exists], given.upper[exists]),
         height_bytes=made.height_bytes,

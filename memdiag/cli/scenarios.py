@@ -28,6 +28,7 @@ class Wanted:
         torch: Version, as "2.13".
         capacity: Bytes.
         fraction: Share of the card that the process may use.
+        outside: Bytes of the card outside the allocator.
         offload: What is idle is to be moved too, and the rest served by the recorded allocator.
     """
 
@@ -37,9 +38,13 @@ class Wanted:
     capacity: int | None
     fraction: float | None
     offload: bool = False
+    outside: int | None = None
 
     @classmethod
-    def read(cls, policies: list[str], confs: list[str] | None, torch: str | None, capacity: str | None, fraction: float | None) -> Wanted:
+    def read(
+        cls, policies: list[str], confs: list[str] | None, torch: str | None, capacity: str | None, fraction: float | None,
+        outside: str | None = None,
+    ) -> Wanted:  # fmt: skip
         """Reads the options as they were typed.
 
         Raises:
@@ -61,7 +66,10 @@ class Wanted:
         if fraction is not None and not 0 <= fraction <= 1:
             raise MemdiagError(f"--fraction {fraction}: not a share of the card", "give a number from 0 to 1, for example --fraction 0.94")
         texts = None if confs is None else tuple(_settings_of(text) for text in confs)
-        return cls(tuple(dict.fromkeys(names)), texts or None, torch, size, fraction, offload)
+        beside = parse_bytes(outside) if outside is not None else None
+        if beside is not None and size is not None and beside >= size:
+            raise MemdiagError(f"--outside {outside}: that leaves nothing of --capacity {capacity}", "for example --outside 512MiB")
+        return cls(tuple(dict.fromkeys(names)), texts or None, torch, size, fraction, offload, beside)
 
     @property
     def num(self) -> int:
@@ -82,23 +90,22 @@ class Wanted:
             for text in self.confs or ():
                 _check_conf(self._own(text, policy), policy, self.torch or _version_for(policy, self._version(trace, device)))
 
+    def on_card(self, subject: Subject) -> Subject:
+        """Returns a recording with as much of the card outside the allocator as was asked for."""
+        return subject if self.outside is None else subject.with_outside(self.outside)
+
     def scenarios(self, subject: Subject) -> list[Scenario]:
         """Returns what to simulate, policy by policy."""
         from memdiag.analyzers.simulation import Scenario
 
-        own = subject.recorded
-        capacity = self.capacity if self.capacity is not None else own.capacity_bytes
-        fraction = self.fraction
-        if fraction is None:
-            fraction = own.fraction
-            if self.capacity is not None and subject.limits.limit_bytes is not None:  # the process may hold what it could then
-                fraction = min(subject.limits.limit_bytes / self.capacity, 1.0)
+        own = subject.recorded if self.capacity is None else subject.on_card(self.capacity)
+        fraction = own.fraction if self.fraction is None else self.fraction
         found = []
         for policy in self.policies or (() if self.offload else (own.policy,)):
             version = self.torch or _version_for(policy, own.torch_version)
             for text in self.confs or (None,):
                 conf = _for_policy(own.conf, policy, version) if text is None else self._own(text, policy)
-                found.append(Scenario(policy, conf, version, capacity, fraction))
+                found.append(Scenario(policy, conf, version, own.capacity_bytes, fraction))
         return found
 
     def offload_scenario(self, subject: Subject) -> Scenario:

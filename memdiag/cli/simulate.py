@@ -48,7 +48,16 @@ def simulate(
     ] = None,
     capacity: Annotated[
         str | None,
-        typer.Option("--capacity", metavar="SIZE", help="Memory of the card, as 64GiB; left out: as recorded.", show_default=False),
+        typer.Option("--capacity", metavar="SIZE", help="All memory of the card, as 64GiB. Default: as recorded.", show_default=False),
+    ] = None,
+    outside: Annotated[
+        str | None,
+        typer.Option(
+            "--outside",
+            metavar="SIZE",
+            help="Memory of the card outside the allocator: context, NCCL or HCCL, other processes. Default: as recorded.",
+            show_default=False,
+        ),
     ] = None,
     fraction: Annotated[
         float | None,
@@ -118,7 +127,7 @@ def simulate(
     from memdiag.cli.page import read_page
     from memdiag.cli.scenarios import Wanted
 
-    wanted = Wanted.read(policy or [], conf, torch, capacity, fraction)
+    wanted = Wanted.read(policy or [], conf, torch, capacity, fraction, outside)
     moving = o.read_offload(
         offload_config, wanted.offload, max_device_memory=max_device_memory, offload_param=offload_param,
         offload_checkpoint=offload_checkpoint, auto_offload=auto_offload, offload_cpu_size=offload_cpu_size,
@@ -140,7 +149,7 @@ def simulate(
         from memdiag.analyzers.pools_judged import with_advice
         from memdiag.analyzers.simulation import Subject, predict, report_of
 
-        subject = Subject.of(recording, chosen)
+        subject = wanted.on_card(Subject.of(recording, chosen))
         scenarios = wanted.scenarios(subject)
         predicted = [predict(subject, scenario, with_min_capacity=min_capacity) for scenario in scenarios]
         if moving is not None:

@@ -6,12 +6,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from memdiag.cli.outcome import Failure, failure_of, outcome_of, words
 from memdiag.cli.talk import busy, say
 from memdiag.errors import MemdiagError
 from memdiag.units import format_bytes, plural
 
 if TYPE_CHECKING:
     from memdiag.allocator.calibrate import Calibration
+    from memdiag.allocator.outlook import Outlook
     from memdiag.allocator.result import Replay
     from memdiag.analyzers.simulation import Subject
     from memdiag.cli.after_run import Run
@@ -31,11 +33,13 @@ class Predicted:
         path: Its trace.
         subject: What was recorded, with how far a replay of the recorded settings is that.
         replay: The replay under the settings to try.
+        outlook: Whether the run fits with them, as far as that is known.
     """
 
     path: Path
     subject: Subject
     replay: Replay
+    outlook: Outlook
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,7 @@ class Compared:
         recorded, predicted, now: Peaks of reserved bytes over the common part; ``ooms_*`` failed requests in it.
         now_whole: Peak of reserved bytes of the whole new run.
         calibrated: The share of the recording that its replay reproduces, in words.
+        failed_before, failed_now: The last failed allocations; None: none failed.
     """
 
     name: str
@@ -78,6 +83,8 @@ class Compared:
     now_whole: int
     ooms_whole: int
     calibrated: str
+    failed_before: Failure | None = None
+    failed_now: Failure | None = None
 
     @property
     def error(self) -> int:
@@ -111,9 +118,16 @@ def predict(run: RecordedRun, conf: str | None) -> Prediction:
     with busy("predicting …"):
         subjects = [Subject.of(trace, max(trace.devices, key=lambda device: device.num_events)) for _, trace in loaded]
     chosen = _best(subjects) if conf is None else conf
-    replays = [subject.replay(replace(subject.recorded, conf=chosen), log=False) for subject in subjects]
-    ranks = [Predicted(path, subject, made) for path, subject, made in zip(run.traces, subjects, replays, strict=True)]
-    return Prediction(settings.variable, chosen, tuple(ranks))
+    ranks = tuple(_predicted(path, subject, chosen) for path, subject in zip(run.traces, subjects, strict=True))
+    return Prediction(settings.variable, chosen, ranks)
+
+
+def _predicted(path: Path, subject: Subject, conf: str) -> Predicted:
+    from memdiag.analyzers.outlook import is_failing, outlook
+
+    scenario = replace(subject.recorded, conf=conf)
+    made = subject.replay(scenario, log=False)
+    return Predicted(path, subject, made, outlook(subject, scenario, fails=is_failing(made)))
 
 
 def _best(subjects: list[Subject]) -> str:
@@ -130,6 +144,8 @@ def _best(subjects: list[Subject]) -> str:
 
 def say_prediction(run: RecordedRun, prediction: Prediction) -> None:
     """Says what will be run, and what is expected of it."""
+    from memdiag.render.outlook import estimate, past_failure
+
     phantom = (run.manifest.get("phantom") or {}).get("device")
     say(f"memdiag: running again: {run.shown}")
     say(f"  in         {run.manifest['cwd']}" + (f", on a phantom {phantom}" if phantom else ""))
@@ -138,8 +154,12 @@ def say_prediction(run: RecordedRun, prediction: Prediction) -> None:
         lead = f"{rank.path.name}: " if len(prediction.ranks) > 1 else ""
         usage = rank.subject.device.usage.reserved
         peak, failed = int(rank.replay.reserved.max(initial=0)), int(rank.replay.ooms.max(initial=0))
-        fails = "no request fails" if not failed else f"{plural(failed, 'request')} would fail"
+        ahead = rank.outlook
+        fails = f"{plural(failed, 'request')} would fail" if failed else "no request fails"
+        fails = past_failure(ahead) if ahead.fits is None else fails
         say(f"  predicted  {lead}peak {format_bytes(peak)} reserved instead of {format_bytes(int(usage.max(initial=0)))}; {fails}")
+        if ahead.rest is not None:
+            say(f"             {lead}{estimate(ahead.rest)}")
         say(f"             {lead}{calibrated(rank.subject.calibration)}")
 
 
@@ -191,6 +211,8 @@ def _compare(rank: Predicted, trace: Trace) -> Compared:
         now_whole=int(device.usage.reserved.max(initial=0)),
         ooms_whole=ooms(device, device.num_events),
         calibrated=calibrated(rank.subject.calibration),
+        failed_before=failure_of(rank.subject.trace, rank.subject.device),
+        failed_now=failure_of(trace, device),
     )
 
 
@@ -204,14 +226,19 @@ def say_comparison(compared: list[Compared], prediction: Prediction, done: Done)
     if not compared:
         say("memdiag: the new run left no trace to compare with")
         return
+    status = done.ended.exit_code
+    for each in compared:
+        lead = f"{each.name}: " if len(compared) > 1 else ""
+        say(f"memdiag: {lead}{words(each.failed_before, each.failed_now, each.now_whole, status)}")
     for each in compared:
         say(f"memdiag: predicted and actual{f', {each.name}' if len(compared) > 1 else ''}: {prediction.variable}={prediction.conf}")
         _say_one(each)
-    ended = "as before" if not done.ended.status else f"with status {done.ended.exit_code}"
-    say(f"  the run    ended {ended}; its files are in {done.folder.shown}")
+    say(f"  the run    ended with status {status}; its files are in {done.folder.shown}")
     content: dict[str, Any] = {
-        "schema_version": 1, "variable": prediction.variable, "conf": prediction.conf, "exit_status": done.ended.exit_code,
-        "ranks": [{**asdict(each), "error": each.error} for each in compared],
+        "schema_version": 1, "variable": prediction.variable, "conf": prediction.conf, "exit_status": status,
+        "ranks": [
+            {**asdict(each), "error": each.error, "outcome": outcome_of(each.failed_before, each.failed_now, status)} for each in compared
+        ],
     }  # fmt: skip
     write_json(str(Path(done.folder.path, RESULT)), content)
 

@@ -27,7 +27,16 @@ def tune(
     *,
     capacity: Annotated[
         str | None,
-        typer.Option("--capacity", metavar="SIZE", help="Memory of the card, as 64GiB; left out: as recorded.", show_default=False),
+        typer.Option("--capacity", metavar="SIZE", help="All memory of the card, as 64GiB. Default: as recorded.", show_default=False),
+    ] = None,
+    outside: Annotated[
+        str | None,
+        typer.Option(
+            "--outside",
+            metavar="SIZE",
+            help="Memory of the card outside the allocator: context, NCCL or HCCL, other processes. Default: as recorded.",
+            show_default=False,
+        ),
     ] = None,
     budget: Annotated[float, typer.Option("--budget-seconds", metavar="N", min=0.0, help="Time for the search.")] = _SECONDS,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts (docs/tune.md).")] = False,
@@ -51,6 +60,9 @@ def tune(
     if size is not None and size <= 0:
         raise MemdiagError(f"--capacity {capacity}: no device has so much memory", "for example --capacity 64GiB")
     subjects = [_subject(path) for path in _files(traces or [])]
+    if outside is not None:
+        room = parse_bytes(outside)
+        subjects = [subject.with_outside(room) for subject in subjects]
 
     from memdiag.analyzers.tuning import tune as search
     from memdiag.cli.progress import Line, bar

@@ -93,10 +93,7 @@ def replayed(trace: Trace, conf: str, capacity: int | None) -> dict[str, Any]:
     subject = subject_of(trace)
     if subject is None:
         raise MemdiagError(f"{trace.path} has no allocations to replay", "record the run from its beginning")
-    own = subject.recorded
-    if capacity is not None:
-        limit = subject.limits.limit_bytes
-        own = replace(own, capacity_bytes=capacity, fraction=None if limit is None else min(limit / capacity, 1.0))
+    own = subject.recorded if capacity is None else subject.on_card(capacity)
     return {
         "before": _outcome(subject, own),
         "after": _outcome(subject, replace(own, conf=conf)),

@@ -134,6 +134,8 @@ def checked_words(checked: Checked) -> list[str]:
         said.append(
             f"Ranks in which a request fails: {format_count(before)} under the recorded settings, {format_count(after)} under this{still}."
         )
+    if before > after:
+        said.append("Ranks that failed were recorded up to the failed allocation; the rest of their runs is unknown.")
     if checked.worse:
         said.append(f"Ranks that would need more than before: {format_ranges(checked.worse, 60)}.")
     if checked.not_replayed:

@@ -13,7 +13,7 @@ from numbers import Integral, Real
 from typing import Any
 
 from memdiag import __version__
-from memdiag.findings import DeviceReport, Finding, Peak, Report, Usage
+from memdiag.findings import CardReport, DeviceReport, Finding, Peak, Report, Usage
 from memdiag.render.card import verdict_of
 from memdiag.render.look import PLAIN, Look
 from memdiag.render.text import text_of
@@ -70,6 +70,22 @@ def _device(device: DeviceReport) -> dict[str, Any]:
         if sites is None
         else [{"bytes": s.bytes, "num_tensors": s.num_tensors, "stack": list(s.stack), "name": s.name, "names": s.names} for s in sites],
         "by_module": None if device.by_module is None else [asdict(module) for module in device.by_module],
+        "card": None if device.card is None else card_dict(device.card),
+    }
+
+
+def card_dict(card: CardReport) -> dict[str, Any]:
+    """Returns what is known of a card, in bytes, as every ``--json`` shows it."""
+    return {
+        "capacity_bytes": card.capacity_bytes,
+        "room_bytes": card.room_bytes,
+        "outside_bytes": card.outside_bytes,
+        "outside_basis": card.outside_basis or None,
+        "outside_at_start_bytes": card.at_start_bytes,
+        "outside_at_peak_bytes": card.at_peak_bytes,
+        "outside_at_end_bytes": card.at_end_bytes,
+        "memory_fraction": card.fraction,
+        "notes": list(card.notes),
     }
 
 

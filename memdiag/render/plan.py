@@ -38,7 +38,9 @@ def render(report: PlanReport, look: Look = PLAIN) -> str:
     if report.recorded_bytes is not None:
         rows.append(_row("held by the recorded allocator", report, report.recorded_bytes))
     if report.capacity_bytes is not None:
-        rows.append(_row("capacity", report, report.capacity_bytes))
+        rows.append(_row("card", report, report.capacity_bytes))
+        if report.outside_bytes:
+            rows.append(_row("room for the allocator on it", report, report.room_bytes))
     page.grid("lrr", rows, indent=2)
     page.gap()
     for line in _notes(report):
@@ -50,11 +52,11 @@ def _verdict(report: PlanReport) -> tuple[str, str, str]:
     num = plural(report.num_buffers, "buffer")
     height = format_bytes(report.height_bytes)
     if report.fits:
-        return "FITS", "green", f"{num} in {height}, of {format_bytes(report.capacity_bytes)}"
+        return "FITS", "green", f"{num} in {height}, of {format_bytes(report.room_bytes)}"
     if report.fits is None:
         return "PLANNED", "green", f"{num} in {height}, {report.ratio:.4f} times the most that is live at once"
-    missing = format_bytes(report.height_bytes - (report.capacity_bytes or 0))
-    if report.bound_bytes > (report.capacity_bytes or 0):
+    missing = format_bytes(report.height_bytes - (report.room_bytes or 0))
+    if report.bound_bytes > (report.room_bytes or 0):
         return "CANNOT FIT", "red", f"{num} need {format_bytes(report.bound_bytes)} at least, however they are placed"
     return "DOES NOT FIT", "red", f"{num} in {height}: {missing} too much; whether a better plan exists is not known"
 
@@ -70,6 +72,8 @@ def _notes(report: PlanReport) -> list[str]:
     where = f"{source}, device {report.device}" if report.device is not None else f"{source}, lifetimes {report.ends}"
     found = f"aligned to {format_bytes(report.align)}; found by {report.method} in {report.seconds:.1f} s"
     lines = [f"{where}; {found}; checked: no two live buffers share a byte."]
+    if report.capacity_bytes is not None and report.device is not None and report.outside_bytes is None:
+        lines.append("What lies outside the allocator is not recorded, and nothing is assumed for it.")
     if report.num_empty:
         lines.append(f"{plural(report.num_empty, 'buffer')} of no bytes or no life lie at 0.")
     apart = [(report.before, "from before the trace"), (report.after, "that outlive it")]

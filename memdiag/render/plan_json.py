@@ -38,5 +38,7 @@ def render(report: PlanReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - all
         "compared": {rival.name: rival.height_bytes for rival in report.rivals},
         "recorded_reserved_bytes": report.recorded_bytes,
         "output": report.output,
+        "room_bytes": report.room_bytes,
+        "outside_bytes": report.outside_bytes,
     }
     return json.dumps(as_json(shown), indent=2, allow_nan=False) + "\n"

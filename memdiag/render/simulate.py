@@ -8,6 +8,7 @@ from memdiag.allocator.prediction import CalibrationReport, FirstOom, Prediction
 from memdiag.findings import Fragmentation
 from memdiag.render.lightpage import Cell, LightPage, cells
 from memdiag.render.look import PLAIN, Look
+from memdiag.render.outlook import MEANINGS, fate, past_failure, sentences
 from memdiag.render.simulate_advice import advice
 from memdiag.render.simulate_lifetimes import lifetimes
 from memdiag.render.simulate_mempools import mempools
@@ -41,6 +42,7 @@ def render(report: PredictionReport, look: Look = PLAIN) -> str:
         if result.mempools is not None:
             mempools(page, name_of(number), result.mempools)
     _failures(page, report)
+    _unknown(page, report)
     if report.advice is not None:
         advice(page, report.advice)
     _words(page, report)
@@ -62,8 +64,12 @@ def _calibration(page: LightPage, report: PredictionReport) -> None:
         page.text(f"Probable cause: {first.cause}.", indent=2)
         if found.what_if_error_bytes is not None:
             page.text(f"Reserved bytes are off by {format_bytes(found.what_if_error_bytes)} at most: so may a prediction be.", indent=2)
-    for note in found.notes:
+    for note in (*found.notes, *(report.card.notes if report.with_min_capacity or _has_card(report) else ())):
         page.text(f"{note[0].upper()}{note[1:]}.", "dim", indent=2)
+
+
+def _has_card(report: PredictionReport) -> bool:
+    return any(result.capacity_bytes is not None for result in report.results)
 
 
 def _verdict(found: CalibrationReport) -> tuple[str, str, str]:
@@ -84,12 +90,12 @@ def _share(share: float) -> str:
 
 def _legend(page: LightPage, report: PredictionReport) -> None:
     page.gap()
-    card = _card(report.capacity_bytes, known=report.is_capacity_known)
+    card = _card(report)
     rows: list[Sequence[Cell]] = [
         (("recorded", "bold"), f"{_settings(report.recorded.policy, report.recorded.conf)}{card}"),
     ]
     for number, result in enumerate(report.results):
-        size = "no limit" if result.capacity_bytes is None else f"{format_bytes(result.capacity_bytes)} card"
+        size = _on(result.capacity_bytes, result.room_bytes)
         unit = "torch_npu" if result.policy.startswith("npu") else "torch"
         same = ": the recorded settings" if result.is_recorded and report.recorded.conf is not None else ""
         said = f"{_settings(result.policy, result.conf)}, {unit} {plain(result.torch_version)}, {size}{same}"
@@ -97,10 +103,20 @@ def _legend(page: LightPage, report: PredictionReport) -> None:
     page.grid("lw", rows)
 
 
-def _card(capacity: int | None, *, known: bool) -> str:
-    if capacity is None:
+def _card(report: PredictionReport) -> str:
+    if report.capacity_bytes is None:
         return ""
-    return f", {format_bytes(capacity)} card" if known else f", {format_bytes(capacity)} at most"
+    if not report.is_capacity_known:
+        return f", room for the allocator: {format_bytes(report.capacity_bytes)} at most"
+    return f", {_on(report.capacity_bytes, report.card.room_bytes)}"
+
+
+def _on(capacity: int | None, room: int | None) -> str:
+    """Names a card, and the room of the allocator on it where that is less."""
+    if capacity is None:
+        return "no limit"
+    said = f"{format_bytes(capacity)} card"
+    return said if room is None or room == capacity else f"{said} with {format_bytes(room)} of room for the allocator"
 
 
 def _settings(policy: str, conf: str | None) -> str:
@@ -156,8 +172,16 @@ def _rows(report: PredictionReport, first: int, count: int) -> list[list[Cell]]:
         add("driver mallocs", _count(recorded.device_allocs), lambda r: format_count(r.device_allocs))
     add("runs", _ran(recorded), _runs)
     if report.with_min_capacity:
-        add("smallest card", "", lambda r: _bytes(r.min_capacity_bytes))
+        add("smallest card", "", lambda r: _least(r, r.min_capacity_bytes), "bold")
+        if any(result.min_room_bytes != result.min_capacity_bytes for result in results):
+            add("  room on it", "", lambda r: _least(r, r.min_room_bytes))
     return rows
+
+
+def _least(result: Prediction, value: int | None) -> str:
+    """A size that is enough; at least that much where the rest of the run is unknown."""
+    is_part = result.outlook is not None and result.outlook.failed_at >= 0 and value is not None
+    return f"at least {_bytes(value)}" if is_part else _bytes(value)
 
 
 def _bytes(value: int | None) -> str:
@@ -197,9 +221,9 @@ def _ran(recorded: RecordedRun) -> str:
 
 
 def _runs(result: Prediction) -> str:
-    if result.num_ooms or result.first_oom is not None:
-        return "out of memory"
-    return "breaks" if result.num_undefined else "yes"
+    if result.num_undefined and not result.num_ooms and result.first_oom is None:
+        return "breaks"
+    return fate(result.fits, "" if result.outlook is None else result.outlook.basis)
 
 
 def _failures(page: LightPage, report: PredictionReport) -> None:
@@ -211,6 +235,16 @@ def _failures(page: LightPage, report: PredictionReport) -> None:
             page.gap()
             said = "the real allocator stops at an assertion of its own (it miscounts the ranges of private pools)"
             page.text(f"{name_of(number)}: from some call on {said}; nothing is predicted after that.", indent=2)
+
+
+def _unknown(page: LightPage, report: PredictionReport) -> None:
+    """What is known of runs that get past the allocation that failed when they were recorded."""
+    for number, result in enumerate(report.results):
+        if result.fits is None and result.outlook is not None:
+            page.gap()
+            page.text(f"{name_of(number)} {past_failure(result.outlook)}.", "bold", indent=2)
+            for sentence in sentences(result.outlook):
+                page.text(sentence, indent=2)
 
 
 def _failure(first: FirstOom, count: int) -> str:
@@ -236,4 +270,7 @@ def _words(page: LightPage, report: PredictionReport) -> None:
     page.gap()
     for name in shown:
         page.text(f"{name}: {meanings[name]}", "dim", indent=2)
+    for word in dict.fromkeys(_runs(result) for result in report.results):
+        if word in MEANINGS:
+            page.text(MEANINGS[word], "dim", indent=2)
     page.text("retries: requests for which all cached memory had to be given back first; each stops the device", "dim", indent=2)

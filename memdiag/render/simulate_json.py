@@ -7,8 +7,9 @@ from dataclasses import asdict
 from typing import Any
 
 from memdiag import __version__
+from memdiag.allocator.outlook import Outlook
 from memdiag.allocator.prediction import CalibrationReport, Prediction, PredictionReport
-from memdiag.render.json import as_json
+from memdiag.render.json import as_json, card_dict
 from memdiag.render.look import PLAIN, Look
 
 
@@ -27,6 +28,7 @@ def as_dict(report: PredictionReport) -> dict[str, Any]:
         "calibration": _calibration(report.calibration),
         "recorded": asdict(report.recorded),
         "results": [_result(result, with_min_capacity=report.with_min_capacity) for result in report.results],
+        "card": card_dict(report.card),
     }
     if report.advice is not None:
         shown["advice"] = asdict(report.advice)
@@ -43,6 +45,17 @@ def _calibration(found: CalibrationReport) -> dict[str, Any]:
         "first_divergence": None if first is None else asdict(first),
         "what_if_error_bytes": found.what_if_error_bytes,
         "notes": list(found.notes),
+    }
+
+
+def outlook_json(outlook: Outlook) -> dict[str, Any]:
+    """Returns what is known of a run past the allocation that failed when it was recorded."""
+    return {
+        "failed_at_event": outlook.failed_at,
+        "failed_bytes": outlook.failed_bytes,
+        "failed_step": outlook.failed_step if outlook.failed_step >= 0 else None,
+        "rest": None if outlook.rest is None else {**asdict(outlook.rest), "step": outlook.rest.step if outlook.rest.step >= 0 else None},
+        "rerun": outlook.rerun,
     }
 
 
@@ -66,7 +79,11 @@ def _result(result: Prediction, *, with_min_capacity: bool) -> dict[str, Any]:
         "num_release_cycles": result.num_cycles,
         "device_allocs_per_step": result.mallocs_per_step,
         "num_undefined": result.num_undefined,
+        "fits_basis": None if result.outlook is None else result.outlook.basis,
+        "room_bytes": result.room_bytes,
     }
+    if result.outlook is not None and result.fits is None:
+        shown["outlook"] = outlook_json(result.outlook)
     if result.lifetimes is not None:
         shown["lifetimes"] = {**asdict(result.lifetimes), "bases": dict(result.lifetimes.bases)}
     if result.offload is not None:
@@ -79,4 +96,5 @@ def _result(result: Prediction, *, with_min_capacity: bool) -> dict[str, Any]:
         shown["mempools"] = {**asdict(result.mempools), "bases": dict(result.mempools.bases)}
     if with_min_capacity:
         shown["min_capacity_bytes"] = result.min_capacity_bytes
+        shown["min_room_bytes"] = result.min_room_bytes
     return shown

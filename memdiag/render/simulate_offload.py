@@ -15,7 +15,10 @@ def offloading(page: LightPage, name: str, found: Offloading) -> None:
     """Adds the plan of the run called ``name`` to a page."""
     page.title(f"{name}: {found.strategy} offload")
     budget = "no limit" if found.budget_bytes is None else format_bytes(found.budget_bytes)
-    if found.fits:
+    if found.fits is None:
+        said = f"in {budget} up to the failed allocation; the rest of the run is unknown"
+        page.grid("lw", [[("PAST THE FAILURE", "yellow"), (said, "bold")]])
+    elif found.fits:
         page.grid("lw", [[("FITS", "green"), (f"in {budget}" if found.budget_bytes is not None else "there is no limit", "bold")]])
     else:
         lacking = f": {format_bytes(found.missing_bytes)} more device memory is needed" if found.missing_bytes else ""

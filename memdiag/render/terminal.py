@@ -86,6 +86,8 @@ def _usage(page: Page, device: DeviceReport) -> None:
         grid.add_row(label, *(Text(format_bytes(getattr(usage, f"{name}_bytes"))) for _, _, usage in columns))
     grid.add_row("reserved - allocated", *(Text(format_bytes(words.difference(usage))) for _, _, usage in columns))
     page.add(indented(grid))
+    if card := words.card(device):
+        page.text(f"{card}.", indent=2)
     if place := words.peak_place(device):
         page.text(f"The peak is in {place}.", indent=2)
     if not page.wide:

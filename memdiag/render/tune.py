@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from memdiag.allocator.tuned import Reason, Recommended, Tried, TuneReport
 from memdiag.render.lightpage import Cell, LightPage
 from memdiag.render.look import PLAIN, Look
+from memdiag.render.outlook import MEANINGS, fate, sentences
 from memdiag.render.simulate import name_of
 from memdiag.render.text import plain
 from memdiag.units import format_bytes, format_count, plural
@@ -25,6 +26,9 @@ def render(report: TuneReport, look: Look = PLAIN) -> str:
     else:
         page.grid("lw", [(("SET", "green"), (report.verdict, "bold"))], indent=0)
         page.paste(report.recommended.line, 2)
+        for outlook in report.recommended.outlooks:
+            for sentence in sentences(outlook):
+                page.text(sentence, indent=2)
         _reasons(page, report, report.recommended)
     page.gap()
     _front(page, report)
@@ -63,7 +67,7 @@ def _reason(reason: Reason, tried: Tried) -> str:
     parts = []
     more = reason.without_peak_bytes - tried.score.peak
     if not reason.without_fits and not tried.score.num_failing:
-        parts.append("it would not fit")
+        parts.append("a request would fail")
     elif more:
         parts.append(f"the peak would be {format_bytes(abs(more))} {'higher' if more > 0 else 'lower'}")
     if (retries := reason.without_retries - tried.score.num_retries) > 0:
@@ -76,12 +80,12 @@ def _reason(reason: Reason, tried: Tried) -> str:
 def _front(page: LightPage, report: TuneReport) -> None:
     page.text("What nothing else beats in memory, retries and driver calls at once:")
     rows: list[Sequence[Cell]] = [("", "peak reserved", "saved", "retries", "driver calls", "runs")]
-    rows.append(_row("recorded", report.baseline))
+    rows.append(_row("recorded", report.baseline, report.basis))
     names = []
     for number, tried in enumerate(report.front):
         is_best = report.recommended is not None and tried == report.recommended.tried
         names.append((name_of(number), "bold green" if is_best else "bold cyan"))
-        rows.append(_row(names[-1], tried))
+        rows.append(_row(names[-1], tried, report.basis))
     page.grid("lrrrrl", rows)
     page.gap()
     legend: list[Sequence[Cell]] = [("recorded", _settings(report.baseline))]
@@ -89,7 +93,7 @@ def _front(page: LightPage, report: TuneReport) -> None:
     page.grid("lw", legend)
 
 
-def _row(name: Cell, tried: Tried) -> Sequence[Cell]:
+def _row(name: Cell, tried: Tried, basis: str) -> Sequence[Cell]:
     score = tried.score
     return (
         name,
@@ -97,7 +101,7 @@ def _row(name: Cell, tried: Tried) -> Sequence[Cell]:
         _saved(tried.saved_bytes),
         format_count(score.num_retries),
         format_count(score.num_driver_calls),
-        "out of memory" if score.num_failing else "yes",
+        fate(*score.fits(basis)),
     )
 
 
@@ -118,4 +122,8 @@ def _words(page: LightPage, report: TuneReport) -> None:
     if not report.is_complete:
         tried += "; the time was over first (--budget-seconds gives more)"
     page.text(f"{tried}.", "dim")
+    fates = [fate(*tried.score.fits(report.basis)) for tried in (report.baseline, *report.front)]
+    for word in dict.fromkeys(fates):
+        if word in MEANINGS:
+            page.text(MEANINGS[word], "dim")
     page.text("retries: requests for which all cached memory had to be given back first; each stops the device", "dim")

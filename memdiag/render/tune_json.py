@@ -7,8 +7,10 @@ from typing import Any
 
 from memdiag import __version__
 from memdiag.allocator.tuned import Recommended, Tried, TunedTrace, TuneReport
+from memdiag.findings import PAST_FAILURE
 from memdiag.render.json import as_json
 from memdiag.render.look import PLAIN, Look
+from memdiag.render.simulate_json import outlook_json
 
 
 def render(report: TuneReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers are called alike
@@ -23,11 +25,11 @@ def as_dict(report: TuneReport) -> dict[str, Any]:
         "schema_version": report.schema_version,
         "memdiag_version": __version__,
         "traces": [_trace(trace) for trace in report.traces],
-        "baseline": _tried(report.baseline),
-        "recommended": None if best is None else _recommended(best),
+        "baseline": _tried(report.baseline, report.basis),
+        "recommended": None if best is None else _recommended(best, report.basis),
         "verdict": report.verdict,
         "error_bytes": report.error_bytes,
-        "front": [_tried(tried) for tried in report.front],
+        "front": [_tried(tried, report.basis) for tried in report.front],
         "search": {
             "num_settings": report.num_choices,
             "num_cut_short": report.num_cut_short,
@@ -58,11 +60,12 @@ def _trace(trace: TunedTrace) -> dict[str, Any]:
     }
 
 
-def _tried(tried: Tried) -> dict[str, Any]:
+def _tried(tried: Tried, basis: str) -> dict[str, Any]:
     score = tried.score
+    fits, rests_on = score.fits(basis)
     return {
         "conf": tried.conf,
-        "fits": not score.num_failing,
+        "fits": fits,
         "num_failing_traces": score.num_failing,
         "num_ooms": score.num_ooms,
         "peak_reserved_bytes": score.peak,
@@ -71,12 +74,13 @@ def _tried(tried: Tried) -> dict[str, Any]:
         "num_retries": score.num_retries,
         "device_allocs": score.device_allocs,
         "device_frees": score.device_frees,
+        "fits_basis": rests_on,
     }
 
 
-def _recommended(best: Recommended) -> dict[str, Any]:
+def _recommended(best: Recommended, basis: str) -> dict[str, Any]:
     return {
-        **_tried(best.tried),
+        **_tried(best.tried, basis),
         "conf": best.conf,
         "line": best.line,
         "why": [
@@ -86,10 +90,11 @@ def _recommended(best: Recommended) -> dict[str, Any]:
                     "peak_reserved_bytes": reason.without_peak_bytes,
                     "num_retries": reason.without_retries,
                     "num_driver_calls": reason.without_driver_calls,
-                    "fits": reason.without_fits,
+                    "fits": None if reason.without_fits and basis == PAST_FAILURE else reason.without_fits,
                 },
             }
             for reason in best.reasons
         ],
         "caveats": list(best.caveats),
+        "outlooks": [outlook_json(outlook) for outlook in best.outlooks if outlook.basis == PAST_FAILURE],
     }

@@ -58,4 +58,4 @@ def _saves(result: WhatIf) -> str:
 def _fate(result: WhatIf) -> str:
     if result.num_ooms:
         return f"{plural(result.num_ooms, 'request')} would fail"
-    return "what failed fits" if result.recorded_ooms else "fits"
+    return "gets past the failed allocation" if result.recorded_ooms else "no request fails"

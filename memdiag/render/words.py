@@ -144,6 +144,15 @@ def moments(device: DeviceReport) -> list[tuple[str, str, Usage]]:
     return [*places, (SNAPSHOT, "", device.end) if device.at_label == SNAPSHOT else ("end", "last event", device.end)]
 
 
+def card(device: DeviceReport) -> str:
+    """Returns how large the card is, and how much of it the allocator could hold; "" where the recording does not say both."""
+    found = device.card
+    if found is None or found.capacity_bytes is None or found.outside_bytes is None:
+        return ""
+    sizes = [f"{format_bytes(found.room_bytes)} of room for the allocator", f"{format_bytes(found.outside_bytes)} outside it"]
+    return f"The card has {format_bytes(found.capacity_bytes)}: {' and '.join(sizes)} (context, NCCL or HCCL, other processes)"
+
+
 def peak_place(device: DeviceReport) -> str:
     """Returns step and phase of the peak as words; "" if neither is known."""
     step = None if device.peak.step is None else f"step {format_count(device.peak.step)}"

@@ -20,16 +20,20 @@ def tuned(capsys):
     return run
 
 
-def test_a_run_that_failed_fits(tuned, goldens):
+def test_a_run_that_failed_gets_past_its_failure(tuned, goldens):
     found = tuned(goldens / "cuda-2.13.0-oom" / "snapshot.pickle")
     assert found["traces"][0]["calibration"]["exact_fraction"] == 1.0
     assert not found["baseline"]["fits"]
     best = found["recommended"]
-    assert best["fits"]
+    assert (best["fits"], best["fits_basis"], best["num_ooms"]) == (None, "past_failure", 0)
+    (outlook,) = best["outlooks"]
+    assert outlook["failed_bytes"] > 0
+    assert outlook["rerun"].startswith("memdiag record --phantom cuda:")
+    assert "it gets past the failed allocation; the rest of the run is unknown" in found["verdict"]
     assert best["line"].startswith("export PYTORCH_CUDA_ALLOC_CONF=")
     assert best["conf"] in best["line"]
     assert best["why"]
-    assert all(each["fits"] for each in found["front"])
+    assert all((each["fits"], each["num_ooms"]) == (None, 0) for each in found["front"])
     peaks = [each["peak_reserved_bytes"] for each in found["front"]]
     assert peaks == sorted(peaks)
 
@@ -58,7 +62,7 @@ def test_one_line_for_all_ranks(tuned, goldens, tmp_path):
     found = tuned(tmp_path)
     assert [trace["path"].rpartition("/")[2] for trace in found["traces"]] == ["rank0.pkl", "rank1.pkl"]
     assert all(len(each["peaks_reserved_bytes"]) == 2 for each in found["front"])
-    assert found["recommended"]["fits"]
+    assert (found["recommended"]["fits"], found["recommended"]["num_failing_traces"]) == (None, 0)  # one of the ranks failed
 
 
 def test_backends_are_not_mixed(goldens, capsys):
@@ -112,5 +116,5 @@ def test_reasons_are_told():
     report = TuneReport((trace, trace), best, (best,), recommended, "it pays", None, 3, 0, 0.1, is_complete=True)
     said = " ".join(render(report).split())
     more = "10.00 MiB higher, 2 retries more, 4 driver calls more"
-    for words in ("NOT CALIBRATED", more, "it would not fit", "mind this", "Peaks of the"):
+    for words in ("NOT CALIBRATED", more, "a request would fail", "mind this", "Peaks of the"):
         assert words in said

@@ -21,7 +21,7 @@ def test_keys_in_order(samples):
     assert list(shown) == ["schema_version", "memdiag_version", "verdict", "source", "devices", "settings", "findings", "what_if", "notes"]
     assert list(shown["verdict"]) == [
         *("severity", "happened", "device", "loss_bytes", "loss", "remedy", "command", "code", "peak_bytes", "predicted_peak_bytes"),
-        *("fits", "prediction", "calibration"),
+        *("fits", "prediction", "calibration", "fits_basis"),
     ]
     assert shown["schema_version"] == 1
     assert list(shown["source"]) == [
@@ -29,7 +29,8 @@ def test_keys_in_order(samples):
     ]
     device = shown["devices"][0]
     assert list(device) == [
-        *("device", "end", "peak", "peak_allocated", "fragmentation", "counts", "by_category", "by_lifetime", "top_sites", "by_module")
+        *("device", "end", "peak", "peak_allocated", "fragmentation", "counts", "by_category", "by_lifetime", "top_sites", "by_module"),
+        "card",
     ]
     assert list(device["end"]) == USAGE
     assert list(device["peak"]) == PEAK

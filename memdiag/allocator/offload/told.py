@@ -63,7 +63,8 @@ class Offloading:
     Attributes:
         strategy: "automatic" or "forced".
         budget_bytes: Of the device; None: no limit.
-        fits: The replay of what is left needs no more, and host and disk have room.
+        fits: The replay of what is left needs no more, and host and disk have room; None: so it is up to the allocation that failed when
+            it was recorded, and the rest is unknown.
         missing_bytes: Device memory that is lacking if it does not fit; with so much more, the replay goes through.
         fits_with_host_bytes: Host memory with which it would fit; None: it fits, or no amount helps.
         load_peak_bytes, load_left_bytes: Live bytes at most, before and with the moves.
@@ -85,7 +86,7 @@ class Offloading:
 
     strategy: str
     budget_bytes: int | None
-    fits: bool
+    fits: bool | None
     missing_bytes: int
     fits_with_host_bytes: int | None
     load_peak_bytes: int

@@ -30,7 +30,8 @@ class PlanReport:
         num_buffers: Rows; ``num_empty`` of them have no bytes or no life.
         before, after: Tensors that were there before the trace, and at its end.
         align, seed, seconds_allowed: As asked for.
-        capacity_bytes: As asked for; None: the lowest plan was wanted.
+        capacity_bytes: All memory of the card, as asked for; None: the lowest plan was wanted.
+        outside_bytes: What lay outside the allocator when it was recorded; None: unknown, and none is assumed.
         load_bytes, requested_bytes: The most bytes live at one moment, sizes rounded up to ``align`` and as they are.
         height_bytes, bound_bytes: Of the plan; what was proved to be needed.
         method, ended, seconds: As in ``Plan``.
@@ -61,6 +62,7 @@ class PlanReport:
     rivals: tuple[Rival, ...]
     recorded_bytes: int | None
     output: str | None
+    outside_bytes: int | None = None
     schema_version: int = 1
 
     @property
@@ -70,5 +72,10 @@ class PlanReport:
 
     @property
     def fits(self) -> bool | None:
-        """Whether it fits the capacity; None: none was given."""
-        return None if self.capacity_bytes is None else self.height_bytes <= self.capacity_bytes
+        """Whether the tensors fit the room on the card; None: no card was given."""
+        return None if self.room_bytes is None else self.height_bytes <= self.room_bytes
+
+    @property
+    def room_bytes(self) -> int | None:
+        """What an allocator could hold of the card; None: no card was given."""
+        return None if self.capacity_bytes is None else max(self.capacity_bytes - (self.outside_bytes or 0), 0)

@@ -1,0 +1,68 @@
+"""What is known of the card that a recording is of: its size, the room of the allocator on it, and what had to be assumed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from memdiag.allocator.from_trace import PLAIN_EVENTS
+from memdiag.findings import CardReport
+from memdiag.settings.conf import parse_conf
+from memdiag.units import format_bytes
+
+if TYPE_CHECKING:
+    from memdiag.analyzers.simulation import Subject
+    from memdiag.trace.model import DeviceTrace
+
+_GC = "garbage_collection_threshold"
+_BASIS = {"recorded": "as recorded", "refused": "as the requests that the driver refused show", "given": "as given"}
+
+
+def card_of(subject: Subject, confs: Iterable[str] = ()) -> CardReport:
+    """Returns what is known of the card of a recording; ``confs``: settings that are simulated."""
+    limits, card = subject.limits, subject.device.card
+    capacity = limits.capacity_bytes if limits.is_known else None
+    outside = limits.outside_bytes
+    rooms = [] if limits.capacity_bytes is None else [limits.capacity_bytes - (outside or 0)]
+    if limits.limit_bytes is not None:
+        rooms.append(limits.limit_bytes)
+    told = told_of(subject.device)
+    return CardReport(
+        capacity, min(rooms, default=None), outside, limits.outside_basis, told.at_start_bytes, told.at_peak_bytes, told.at_end_bytes,
+        card.fraction, tuple(_notes(subject, confs)),
+    )  # fmt: skip
+
+
+def told_of(device: DeviceTrace) -> CardReport:
+    """Returns what a file says of a card, before anything is inferred."""
+    card, capacity = device.card, device.capacity_bytes
+    outside = card.outside_bytes
+    by = {sample.when: sample.outside_bytes for sample in card.samples}
+    room = None if capacity is None or outside is None else capacity - outside
+    return CardReport(
+        capacity, room, outside, "recorded" if outside is not None else "", by.get("start"),
+        None if card.peak is None else card.peak.outside_bytes, by.get("end"), card.fraction,
+    )  # fmt: skip
+
+
+def _notes(subject: Subject, confs: Iterable[str]) -> list[str]:
+    """What is assumed of a card, in sentences without their full stops."""
+    if subject.trace.format == PLAIN_EVENTS:
+        return []
+    limits, notes = subject.limits, []
+    if limits.outside_bytes is not None:
+        size, basis = format_bytes(limits.outside_bytes), _BASIS[limits.outside_basis]
+        notes.append(
+            f"{size} of a card lie outside the allocator (context, NCCL or HCCL buffers, other processes), {basis}; "
+            "--capacity and the smallest card are whole cards"
+        )
+    else:
+        notes.append(
+            "what lies outside the allocator (context, NCCL or HCCL buffers, other processes) is not recorded, and nothing is assumed "
+            "for it: --capacity and the smallest card are then room for the allocator alone; --outside SIZE sets it"
+        )
+    if subject.device.card.fraction is None and limits.limit_bytes is None and any(_GC in parse_conf(conf) for conf in confs):
+        notes.append(
+            f"the memory fraction of the process is not recorded and taken as not set: {_GC} has no effect without one (--fraction sets it)"
+        )
+    return notes

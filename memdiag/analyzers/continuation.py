@@ -1,0 +1,207 @@
+"""What a program would probably have asked for after an allocation that failed.
+
+Two things can tell. An earlier complete step that asked for the same up to the failed request: what followed there follows here. Where
+the failure was in the first step: the state of the optimizer, which is made at the end of that step and is there in all later ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from memdiag.allocator import workload as w
+from memdiag.allocator.workload import Workload
+from memdiag.analyzers.aligned import aligned
+from memdiag.trace import schema
+from memdiag.trace.model import DeviceTrace, Trace
+from memdiag.trace.reach import reach_of
+from memdiag.trace.recorded import Optimizer
+from memdiag.trace.table import Array
+
+EARLIER_STEP, OPTIMIZER_STATE = "earlier_step", "optimizer_state"
+_MOST_STEPS_BACK = 8
+_ALIKE = 0.95  # of the requests of the step that failed so many must be in the earlier one
+_PARAMETER, _GRADIENT, _STATE = (schema.CATEGORIES.index(name) for name in ("parameter", "gradient", "optimizer_state"))
+_BACKWARD = schema.PHASES.index("backward")
+_OF_TENSORS = (w.FREE, w.FREE_REQUESTED, w.FREE_COMPLETED, w.RECORD_STREAM)
+_ENDS = (w.FREE, w.FREE_COMPLETED)
+# Tensors of the size of a parameter that each class of optimizer keeps for it.
+_STATES = {
+    "Adam": 2, "AdamW": 2, "NAdam": 2, "RAdam": 2, "Adamax": 2, "Adadelta": 2, "Rprop": 2, "SparseAdam": 2, "Lamb": 2, "Lion": 1, "ASGD": 1,
+    "Adagrad": 1, "RMSprop": 1, "SGD": 0,
+}  # fmt: skip
+_ASSUMED = "AdamW"
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """A recording up to its first failed request, and the requests that probably follow.
+
+    Attributes:
+        workload: All of these calls.
+        basis: EARLIER_STEP or OPTIMIZER_STATE.
+        failed_call: The call that failed when it was recorded.
+        step: The earlier step; -1: the basis is another.
+        optimizer: Class of the optimizer; "" with EARLIER_STEP.
+        is_optimizer_assumed: The recording does not say which optimizer it is.
+        state_bytes: Bytes of state that were not made yet.
+    """
+
+    workload: Workload
+    basis: str
+    failed_call: int
+    step: int = -1
+    optimizer: str = ""
+    is_optimizer_assumed: bool = False
+    state_bytes: int = 0
+
+
+def continuation_of(trace: Trace, device: DeviceTrace, workload: Workload) -> Continuation | None:
+    """Returns what follows the first failed request of a recording; None: none failed, or nothing tells."""
+    reach = reach_of(trace, device)
+    failed = np.flatnonzero((workload.op == w.ALLOC) & (workload.tensor >= len(device.tensors)) & (workload.row == reach.failed_at))
+    if reach.failed_at < 0 or not len(failed) or reach.step < 0:
+        return None
+    call = int(failed[0])
+    return _like_earlier_step(device, workload, trace.layout.round(workload.size), call, reach.step) or _with_state(
+        trace, device, workload, call, reach.step
+    )
+
+
+# ------------------------------------------------------------------------------------------------------- an earlier step
+
+
+@dataclass
+class _Calls:
+    """Calls that are added behind a recording's."""
+
+    workload: Workload
+    number: int  # of the next tensor
+    added: list[tuple[int, int, int]] = field(default_factory=list)  # call that it is like, op, tensor
+    freed: set[int] = field(default_factory=set)
+
+    def repeat(self, calls: range, mine: dict[int, int], before: dict[int, int], once: set[int]) -> None:
+        """Adds calls like those of an earlier step.
+
+        Args:
+            calls: Those calls.
+            mine: By tensor of the earlier step the tensor in its place in this step; grows.
+            before: By tensor of the step before that one the tensor in its place in the step before this one.
+            once: Tensors that are made once, and not in each step.
+        """
+        work = self.workload
+        for call in calls:
+            op, tensor = int(work.op[call]), int(work.tensor[call])
+            if op == w.ALLOC and tensor not in once:
+                mine[tensor] = self.number
+                self.added.append((call, op, self.number))
+                self.number += 1
+            elif op in _OF_TENSORS:
+                here = mine.get(tensor, before.get(tensor, -1))
+                if here >= 0 and here not in self.freed:
+                    self.added.append((call, op, here))
+                    if op in _ENDS:
+                        self.freed.add(here)
+            elif op == w.EMPTY_CACHE:
+                self.added.append((call, op, -1))
+
+    def after(self, call: int) -> Workload:
+        """Returns the recording's calls up to ``call`` and those added."""
+        work, like = self.workload, np.array([each[0] for each in self.added], np.int64)
+        columns: dict[str, Any] = {
+            name: np.concatenate((getattr(work, name)[: call + 1], getattr(work, name)[like])) for name in ("op", "size", "stream", "pool")
+        }
+        tensor = np.concatenate((work.tensor[: call + 1], np.array([each[2] for each in self.added], work.tensor.dtype)))
+        row = np.concatenate((work.row[: call + 1], np.full(len(like), work.row[call], work.row.dtype)))
+        return replace(work, **columns, tensor=tensor, row=row, num_tensors=self.number)
+
+
+def _like_earlier_step(device: DeviceTrace, workload: Workload, sizes: Array, failed: int, step: int) -> Continuation | None:
+    """Goes on as the last complete step did that had asked for the same up to here, but for a few requests."""
+    steps = np.where(workload.row >= 0, device.events.step[np.maximum(workload.row, 0)], -1)[: failed + 1]
+    asks = np.flatnonzero(workload.op[: failed + 1] == w.ALLOC)
+    of_step = {number: asks[steps[asks] == number] for number in range(max(step - _MOST_STEPS_BACK - 1, 0), step + 1)}
+    here = of_step[step]
+    first = int(steps[steps >= 0].min(initial=step))
+    for number in range(step - 1, max(step - _MOST_STEPS_BACK, first) - 1, -1):
+        before = of_step.get(number - 1, here[:0]) if number > first else here[:0]
+        once = _made_once(workload, sizes, failed, of_step[number], before)
+        there = of_step[number][~np.isin(workload.tensor[of_step[number]], list(once))]
+        theirs, ours = aligned(workload, sizes, there, here)
+        if not len(ours) or ours[-1] != failed or len(ours) < _ALIKE * len(here):
+            continue
+        mine = _tensors(workload, theirs, ours)
+        earlier = _tensors(workload, *aligned(workload, sizes, before, of_step[step - 1]))
+        calls = np.flatnonzero(steps == number)
+        added = _Calls(workload, workload.num_tensors, freed=_freed(workload, failed))
+        added.repeat(range(int(theirs[-1]) + 1, int(calls[-1]) + 1), mine, earlier, once)
+        if len(before):  # and one step more, which begins with what this one leaves
+            places = {old: mine[new] for old, new in _tensors(workload, *aligned(workload, sizes, before, there)).items() if new in mine}
+            added.repeat(range(int(calls[0]), int(calls[-1]) + 1), {}, places, once)
+        return Continuation(added.after(failed), EARLIER_STEP, failed, step=number)
+    return None
+
+
+def _tensors(workload: Workload, one: Array, other: Array) -> dict[int, int]:
+    """Returns, by tensor of one step, the tensor in its place in another."""
+    return dict(zip(workload.tensor[one].tolist(), workload.tensor[other].tolist(), strict=True))
+
+
+def _freed(workload: Workload, until: int) -> set[int]:
+    ends = np.isin(workload.op[: until + 1], _ENDS)
+    return set(workload.tensor[: until + 1][ends].tolist())
+
+
+def _made_once(workload: Workload, sizes: Array, failed: int, there: Array, before: Array) -> set[int]:
+    """Tensors of a step that are alive at the failure, unless the one in their place a step before was freed: that comes every step."""
+    freed = _freed(workload, failed)
+    alive = {tensor for tensor in workload.tensor[there].tolist() if tensor not in freed}
+    again = {new for old, new in _tensors(workload, *aligned(workload, sizes, before, there)).items() if old in freed}
+    return alive - again
+
+
+# --------------------------------------------------------------------------------------------------- the first step
+
+
+def _with_state(trace: Trace, device: DeviceTrace, workload: Workload, failed: int, step: int) -> Continuation | None:
+    """Adds the state that the optimizer will have made when the next step comes to this point."""
+    tensors, at = device.tensors, int(workload.row[failed])
+    steps = device.events.step[:at]
+    if step > int(steps[steps >= 0].min(initial=step)) or bool((tensors.category == _STATE).any()):
+        return None
+    live = device.live(at - 1)
+    parameters = live[tensors.category[live] == _PARAMETER]
+    known = trace.recorded.ended.optimizers if trace.recorded is not None else ()
+    if not len(parameters) or any(each.name not in _STATES for each in known):
+        return None
+    is_trained = bool((device.events.phase[:at] == _BACKWARD).any()) or bool((tensors.category[live] == _GRADIENT).any())
+    if not known and not is_trained:
+        return None
+    sizes = tensors.requested_bytes[parameters]
+    optimizers = known or (Optimizer(_ASSUMED, int(sizes.sum()), 0, frozenset()),)
+    missing = [each for optimizer in optimizers for each in _missing(optimizer, sizes)]
+    if not missing:
+        return None
+    stream, pool = int(workload.stream[failed]), int(workload.pool[failed])
+    count, last = len(missing), workload.num_tensors
+    more = {"op": w.ALLOC, "stream": stream, "pool": pool, "row": at}
+    columns: dict[str, Any] = {
+        name: np.concatenate((getattr(workload, name)[: failed + 1], np.full(count, value, getattr(workload, name).dtype)))
+        for name, value in more.items()
+    }
+    size = np.concatenate((workload.size[: failed + 1], np.array(missing, workload.size.dtype)))
+    tensor = np.concatenate((workload.tensor[: failed + 1], np.arange(last, last + count, dtype=workload.tensor.dtype)))
+    longer = replace(workload, **columns, size=size, tensor=tensor, num_tensors=last + count)
+    names = ", ".join(dict.fromkeys(optimizer.name for optimizer in optimizers))
+    return Continuation(
+        longer, OPTIMIZER_STATE, failed, optimizer=names, is_optimizer_assumed=not known, state_bytes=int(sum(missing))
+    )  # fmt: skip
+
+
+def _missing(optimizer: Optimizer, sizes: Array) -> list[int]:
+    """Returns the sizes of the state that an optimizer has not made yet: of as many parameters as are its own."""
+    mine = sizes[: int(np.searchsorted(np.cumsum(sizes), optimizer.parameter_bytes)) + 1]
+    sizes_left: list[int] = mine[optimizer.num_states :].tolist()
+    return sizes_left * (_STATES[optimizer.name] + len(optimizer.settings))

@@ -1,0 +1,70 @@
+"""Whether a simulated run may be said to fit, and what can be estimated of a run that was recorded up to a failed allocation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from memdiag.allocator.outlook import Outlook, Rest
+from memdiag.allocator.result import OUT_OF_MEMORY, UNDEFINED, Replay
+from memdiag.analyzers.continuation import EARLIER_STEP
+from memdiag.errors import MemdiagError
+from memdiag.findings import PAST_FAILURE
+from memdiag.registry import POLICIES, resolve
+from memdiag.units import GIB
+
+if TYPE_CHECKING:
+    from memdiag.analyzers.simulation import Scenario, Subject
+
+
+def outlook(subject: Subject, scenario: Scenario, *, fails: bool, with_rest: bool = True) -> Outlook:
+    """Returns whether ``scenario`` fits, and on what that rests.
+
+    Args:
+        subject: The recording.
+        scenario: What is simulated.
+        fails: A recorded request fails in its replay.
+        with_rest: Estimate what follows an allocation that failed when it was recorded.
+    """
+    reach = subject.reach
+    fits, basis = reach.fits(fails=fails)
+    if basis != PAST_FAILURE:
+        return Outlook(fits, basis)
+    rest = _rest(subject, scenario) if with_rest else None
+    return Outlook(fits, basis, reach.failed_at, reach.requested_bytes, reach.step, rest, rerun(subject))
+
+
+def _rest(subject: Subject, scenario: Scenario) -> Rest | None:
+    """Replays a scenario with the requests that probably follow; None: nothing tells of them, or the policy needs more than requests."""
+    follows = subject.continuation
+    if follows is None or hasattr(resolve(POLICIES[scenario.policy]), "marks"):
+        return None
+    try:
+        replay = subject.replayer(
+            follows.workload, scenario.policy, conf=scenario.conf, torch_version=scenario.torch_version, capacity=scenario.capacity_bytes,
+            fraction=scenario.fraction, log=False, keep_start=subject.is_recorded(scenario),
+        )  # fmt: skip
+    except MemdiagError:
+        return None
+    failing = is_failing(replay, follows.failed_call)
+    return Rest(
+        basis=follows.basis, peak_reserved_bytes=int(replay.reserved.max(initial=0)),
+        peak_allocated_bytes=int(replay.allocated.max(initial=0)),
+        fits=False if failing else True if follows.basis == EARLIER_STEP else None, step=follows.step, optimizer=follows.optimizer,
+        is_optimizer_assumed=follows.is_optimizer_assumed, state_bytes=follows.state_bytes,
+    )  # fmt: skip
+
+
+def is_failing(replay: Replay, since: int = 0) -> bool:
+    """Returns whether a request fails in a replay, from call ``since`` on."""
+    return bool(np.isin(replay.status[since:], (OUT_OF_MEMORY, UNDEFINED)).any())
+
+
+def rerun(subject: Subject) -> str:
+    """Returns the command that would record the whole run, on a simulated device with more memory."""
+    recorded, capacity = subject.trace.recorded, subject.limits.capacity_bytes
+    name = recorded.ended.phantom_device if recorded is not None else ""
+    device = name or ("npu:910b-64g" if subject.trace.backend == "npu" else "cuda:h100-80g")
+    size = -(-2 * (capacity or subject.device.most_held_bytes) // GIB)
+    return f"memdiag record --phantom {device},total={size}GiB -- COMMAND"
