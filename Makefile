@@ -1,5 +1,6 @@
-# make demo and make test are each enough on a fresh machine with Python 3.11 to 3.14: they make .venv and install what they need, and beside
-# it .venv-npu, which sees all of .venv and torch_npu as well: where torch_npu is installed, a plain `import torch` wants an NPU.
+# make demo and make test are each enough on a fresh machine with Python 3.11 to 3.14. They make .venv and install what they need. Where that
+# is a build of torch for the CPU, they make .venv-npu as well, which sees all of .venv and torch_npu: where torch_npu is installed, a plain
+# `import torch` wants an NPU.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -22,14 +23,15 @@ TORCH ?= torch==2.13.0
 FITS := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 15))
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 python; do \
 	if $$p -c '$(FITS)' >/dev/null 2>&1; then echo $$p; break; fi; done)
-PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input
+INSTALL = $(BIN)/python tools/install.py
 
+.NOTPARALLEL:
 .PHONY: help demo test lint types contracts docs check bench fuzz test-cuda gpu-check readme study clean distclean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1|/' | column -t -s '|'
 
-demo: .venv/.core .venv-npu/.torch_npu ## a training runs out of memory on an NPU that is not there: why, and what would have fitted
+demo: .venv/.core .venv-npu/.torch_npu ## a training runs out of memory on a simulated device: why, and what would have fitted
 	@examples/demo.sh $(BIN)/python $(NPU) $(OUT)
 
 test: .venv/.dev .venv-npu/.torch_npu ## run the tests (ARGS='-k name' for some of them)
@@ -58,7 +60,7 @@ bench: .venv/.core ## time memdiag on a big snapshot: SNAPSHOT=big.pickle [BENCH
 fuzz: .venv/.dev ## fuzz every reader for a few seconds (FUZZ_SECONDS=10 each)
 	@$(BIN)/python tests/fuzz/run.py --seconds $(FUZZ_SECONDS)
 
-test-cuda: .venv/.dev $(CUDA_VENV)/.torch ## the tests of phantom CUDA devices, with a CUDA build of torch in .venv-cuda (5 GB; no GPU needed)
+test-cuda: .venv/.dev $(CUDA_VENV)/.torch ## the tests of phantom CUDA devices, with torch and the whole toolkit in .venv-cuda (5 GB; no GPU needed)
 	@MEMDIAG_TEST_CUDA_PYTHON=$(CUDA_PYTHON) $(BIN)/python -m pytest tests/phantom $(ARGS)
 
 gpu-check: .venv/.core ## with a GPU: the same scripts on the card and on its phantom, sizes and peaks compared
@@ -89,12 +91,7 @@ distclean: clean ## the same, and .venv, .venv-npu and .venv-cuda
 	@rm -rf .venv .venv-npu $(CUDA_VENV)
 
 # ------------------------------------------------------------------------------------------------------------ installation
-# A stamp says what .venv holds. One retry: registries and networks hiccup.
-
-define install
-	echo "installing $(1) into .venv" >&2
-	$(PIP) --editable '$(1)' || { echo "that failed: once more in 5 seconds" >&2; sleep 5; $(PIP) --editable '$(1)'; }
-endef
+# A stamp says what .venv holds.
 
 .venv/bin/python:
 	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 to 3.14 found" >&2; echo "hint: install one, or make PYTHON=/path/to/python" >&2; exit 2; }
@@ -102,34 +99,22 @@ endef
 		echo "hint: on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 2; }
 
 .venv/.core: pyproject.toml | .venv/bin/python
-	@$(call install,.)
+	@$(INSTALL) packages '.'
 	@touch $@
 
 .venv/.dev: pyproject.toml | .venv/bin/python
-	@$(call install,.[dev])
+	@$(INSTALL) packages '.[dev]'
 	@touch $@ .venv/.core
 
 .venv/.docs: pyproject.toml | .venv/bin/python
-	@$(call install,.[docs])
+	@$(INSTALL) packages '.[docs]'
 	@touch $@ .venv/.core
 
-.venv/.torch: | .venv/bin/python
-	@if [ -n "$(TORCH)" ] && ! $(BIN)/python -c 'import torch' 2>/dev/null; then \
-		echo "installing $(TORCH) into .venv" >&2; $(PIP) '$(TORCH)' || { sleep 5; $(PIP) '$(TORCH)'; }; fi
+.venv/.torch: | .venv/.core
+	@if [ -n "$(TORCH)" ]; then $(INSTALL) torch '$(TORCH)'; fi
 	@touch $@
 
-# torch_npu of torch's own version, and nothing else that is not in .venv. Where it cannot be installed the folder says why, has no Python in
-# it, and the next make tries again.
+# torch_npu of torch's own version, and nothing else that is not in .venv. Where it cannot be installed, or torch is a build for CUDA, the
+# folder says why, has no Python in it, and the next make tries again.
 .venv-npu/.torch_npu: .venv/.torch
-	@rm -rf .venv-npu; mkdir .venv-npu; \
-	version=$$($(BIN)/python -c 'from importlib.metadata import version; print(version("torch").partition("+")[0])' 2>/dev/null || true); \
-	if [ -z "$$version" ]; then echo "torch is not installed in .venv" > .venv-npu/why; exit; fi; \
-	echo "installing torch_npu==$$version into .venv-npu" >&2; \
-	$(BIN)/python -m venv --without-pip .venv-npu; \
-	site=$$(cd .venv-npu && echo lib/python3*/site-packages); \
-	echo "../../../../.venv/$$site" > ".venv-npu/$$site/venv.pth"; \
-	install() { $(BIN)/python -m pip --python $(NPU) install --quiet --disable-pip-version-check --no-input --no-deps \
-		"torch_npu==$$version" pyyaml 2> .venv-npu/said; }; \
-	if install || { sleep 5; install; }; then touch $@; else \
-		rm -rf .venv-npu/bin; sed -n '/^ERROR/{s/^ERROR: //;p;q;}' .venv-npu/said > .venv-npu/why; \
-		echo "note: torch_npu cannot be installed: $$(cat .venv-npu/why)" >&2; fi
+	@$(INSTALL) torch_npu .venv-npu

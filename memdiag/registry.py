@@ -147,6 +147,7 @@ COMPARE_RENDERERS: dict[str, str] = {
     "terminal": "memdiag.render.compare:render",
     "json": "memdiag.render.compare_json:render",
     "md": "memdiag.render.compare_markdown:render",
+    "html": "memdiag.render.compare_html:render",
 }
 
 # What ``memdiag check`` judged.
@@ -168,6 +169,7 @@ FLEET_RENDERERS: dict[str, str] = {
     "terminal": "memdiag.render.fleet:render",
     "json": "memdiag.render.fleet_json:render",
     "md": "memdiag.render.fleet_markdown:render",
+    "html": "memdiag.render.fleet_html:render",
 }
 
 

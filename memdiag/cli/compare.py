@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -43,9 +43,12 @@ def compare(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts (docs/compare.md).")] = False,
     as_md: Annotated[bool, typer.Option("--md", help="Print markdown, to paste into an issue.")] = False,
+    as_html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write a page for a browser there.", show_default=False)
+    ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write there; .json and .md choose the form.", show_default=False),
+        typer.Option("--output", "-o", metavar="FILE", help="Write there; .json, .md and .html choose the form.", show_default=False),
     ] = None,
 ) -> None:
     """Compare two or more traces: what grew, where, and why.
@@ -62,11 +65,11 @@ def compare(
 
     if at not in {"peak", "allocated", "end"}:
         raise MemdiagError(f"--at {at}: no such moment", "one of peak, allocated, end")
-    form = form_of(as_json=as_json, as_md=as_md, output=output)
+    form = form_of(as_json=as_json, as_md=as_md, output=output, with_html=True)
     if not traces:
         typer.echo(_USAGE, err=True, nl=False)
         raise typer.Exit(COULD_NOT)
-    chosen = _chosen(traces, device, rank, output)
+    chosen = _chosen(traces, device, rank, {"--output": output, "--html": as_html})
 
     from memdiag.cli.talk import busy
 
@@ -79,9 +82,12 @@ def compare(
 
     render = resolve(COMPARE_RENDERERS[form])
     emit(lambda look: render(comparison, look), output)
+    if as_html is not None:
+        page = resolve(COMPARE_RENDERERS["html"])
+        emit(lambda look: page(comparison, look), as_html)
 
 
-def _chosen(given: Sequence[Path], device: int | None, rank: int | None, output: Path | None) -> list[Chosen]:
+def _chosen(given: Sequence[Path], device: int | None, rank: int | None, written: Mapping[str, Path | None]) -> list[Chosen]:
     """Reads the traces and chooses the device of each.
 
     Raises:
@@ -95,9 +101,9 @@ def _chosen(given: Sequence[Path], device: int | None, rank: int | None, output:
     paths = ranks if len(ranks) > 1 else one_each(given, rank)
     if len(paths) > _MOST:
         raise MemdiagError(f"{len(paths)} traces are more than fit beside each other ({_MOST})", "memdiag fleet takes any number")
-    for path in paths:
-        if output is not None and is_same(output, path):
-            raise MemdiagError(f"--output {output}: this is one of the traces", "name another file")
+    for option, file in written.items():
+        if file is not None and any(is_same(file, path) for path in paths):
+            raise MemdiagError(f"{option} {file}: this is one of the traces", "name another file")
     read = _read(paths)
     if len(read) == 1:
         return _devices(paths[0], read[0], device)

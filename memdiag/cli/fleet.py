@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -40,9 +41,13 @@ def fleet(
             "--output",
             "-o",
             metavar="DIR",
-            help="Keep results there, so that a second run goes on where this one ended; fleet.json and fleet.md are written there too.",
+            help="Keep results there, so that a second run goes on where this one ended; fleet.json, fleet.md and fleet.html are written "
+            "there too.",
             show_default=False,
         ),
+    ] = None,
+    as_html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write a page for a browser there.", show_default=False)
     ] = None,
     heatmap: Annotated[
         Path | None,
@@ -105,7 +110,9 @@ def fleet(
     render = resolve(FLEET_RENDERERS[form])
     emit(lambda look: render(report, look, top), None)
     if output is not None:
-        _write(report, output, top)
+        _write(report, {form: output / f"fleet.{form}" for form in ("json", "md", "html")}, top)
+    if as_html is not None:
+        _write(report, {"html": as_html}, top)
     if heatmap is not None:
         _draw(report, heatmap)
     if not report.ranks:
@@ -154,14 +161,16 @@ def _report(
 
 def _read(files: list[File], engine: Engine, store: Store | None) -> tuple[list[dict[str, Any]], int]:
     """Reads all files; says on Ctrl-C what is kept."""
+    from memdiag.cli.loading import announce_compiling
     from memdiag.cli.progress import Line, bar
     from memdiag.cli.talk import say
     from memdiag.fleet.run import read_all
     from memdiag.trace import compiled
+    from memdiag.trace.heap import walk
 
     done = 0
-    if compiled.is_cold():
-        say("building the compiled parts of memdiag: once, about 20 seconds")
+    announce_compiling()
+    if compiled.is_cold(walk):
         read_all(files[:1], engine, store)  # once, not in every process
 
     with Line() as line:
@@ -194,14 +203,14 @@ def _with_setting(
         )  # fmt: skip
 
 
-def _write(report: FleetReport, folder: Path, top: int) -> None:
-    """Writes the report into the folder of results, as JSON and markdown."""
+def _write(report: FleetReport, files: Mapping[str, Path], top: int) -> None:
+    """Writes the report into files, one for each form."""
     from memdiag.cli.emit import emit
     from memdiag.registry import FLEET_RENDERERS, resolve
 
-    for form in ("json", "md"):
+    for form, file in files.items():
         render = resolve(FLEET_RENDERERS[form])
-        emit(lambda look, render=render: render(report, look, top), folder / f"fleet.{form}")  # type: ignore[misc]
+        emit(lambda look, render=render: render(report, look, top), file)  # type: ignore[misc]
 
 
 def _draw(report: FleetReport, file: Path) -> None:

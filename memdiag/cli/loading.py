@@ -1,14 +1,20 @@
-"""Reads a trace for a command: says what takes long while it does, and that the first trace of an installation takes longer."""
+"""Reads a trace for a command, and shows on stderr what takes long: loading memdiag, reading, and compiling in the first run."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memdiag.cli.talk import busy, say
+from memdiag.cli.progress import Line, bar
+from memdiag.cli.talk import busy, say, wipe_line
 
 if TYPE_CHECKING:
+    from memdiag.trace.compiling import Compilation
     from memdiag.trace.model import Trace
+
+_WORTH_SAYING = 2.0  # seconds of compiling
+_stop_announcing: list[Callable[[], None]] = []
 
 
 def read_trace(path: Path, lead: str = "") -> Trace:
@@ -19,10 +25,43 @@ def read_trace(path: Path, lead: str = "") -> Trace:
     """
     with busy(f"{lead}loading memdiag …"):
         from memdiag.sources import load
-        from memdiag.trace import compiled
 
-    is_cold = getattr(compiled, "is_cold", None)
-    if is_cold is not None and is_cold():
-        say("building the compiled parts of memdiag: once, about 20 seconds")
+    announce_compiling(lead)
     with busy(f"{lead}reading {path} …"):
         return load(path)
+
+
+def announce_compiling(lead: str = "") -> None:
+    """From now on says how long compiling will take, and on a terminal how far it has come."""
+    if _stop_announcing:
+        _stop_announcing.pop()()
+    from memdiag.trace import compiling
+
+    line = Line()
+
+    def tell(now: Compilation) -> None:
+        if now.has_grown and now.seconds_left >= _WORTH_SAYING:
+            wipe_line()
+            say(f"{lead}compiling the code to {now.purpose}: about {_rounded(now.seconds_left)} s, {_how_often()}")
+        elif now.share < 1:
+            line(f"{lead}compiling {bar(now.share)} about {_rounded(now.seconds_left)} s left")
+        else:
+            line.__exit__()
+
+    _stop_announcing.append(compiling.watch(tell))
+
+
+def _rounded(seconds: float) -> int:
+    return round(seconds) if seconds < 10 else round(seconds / 5) * 5  # more digits would promise too much
+
+
+def _how_often() -> str:
+    from memdiag.trace import compiled
+
+    folder = compiled.folder_of(compiled.KEPT[-1])
+    if folder is None:
+        return "in every run, since neither memdiag's folder nor a cache folder is writable"
+    temporary = compiled.temporary_folder()
+    if temporary is not None and folder.is_relative_to(temporary):
+        return f"kept in {temporary}, since neither memdiag's folder nor the user's cache is writable"
+    return "once per installation"

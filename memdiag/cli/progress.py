@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from typing import Self
+
+from memdiag.cli.talk import is_terminal, wipe_line
 
 _WAIT = 0.5  # seconds before anything is shown: what is quicker needs no line
 _PAUSE = 0.1  # seconds between two looks
@@ -16,7 +17,7 @@ class Line:
     """Call it with a text; as a context manager it wipes its line at the end."""
 
     def __init__(self) -> None:
-        self._on = sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self._on = is_terminal()
         self._next = time.monotonic() + _WAIT
         self._shown = False
 
@@ -27,8 +28,7 @@ class Line:
     def __exit__(self, *_: object) -> None:
         """Wipes the line."""
         if self._shown:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
+            wipe_line()
 
     @property
     def is_due(self) -> bool:

@@ -42,7 +42,7 @@ def busy(text: str) -> Iterator[None]:
 
     A plain line and not a spinner: the work holds the interpreter, so that nothing would turn.
     """
-    shown = sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    shown = is_terminal()
     if shown:
         import shutil
 
@@ -55,8 +55,19 @@ def busy(text: str) -> Iterator[None]:
         yield
     finally:
         if shown:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
+            wipe_line()
+
+
+def wipe_line() -> None:
+    """Clears the line of ``busy`` on a terminal."""
+    if is_terminal():
+        sys.stderr.write("\r\x1b[K")
+        sys.stderr.flush()
+
+
+def is_terminal() -> bool:
+    """Returns whether stderr is a terminal on which a line can be cleared."""
+    return sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def look_of(stream: TextIO | None) -> Look:

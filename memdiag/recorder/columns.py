@@ -29,7 +29,7 @@ def pack_bytes(data: bytes) -> str:
 
 
 class Unpacker:
-    """Unpacks the columns of one file; all of them together stay within what a file of that size can honestly hold."""
+    """Unpacks the columns of one file. The limit on their size, together, follows from the size of their text."""
 
     def __init__(self, columns: Iterable[object]) -> None:
         self._left = _FLOOR + _RATIO * sum(len(column) for column in columns if isinstance(column, str))

@@ -26,6 +26,23 @@ class HeatRow(NamedTuple):
     said: str
 
 
+class ValueRow(NamedTuple):
+    """The same with bytes for each column; None: none there."""
+
+    name: str
+    values: list[int | None]
+    said: str
+
+
+class Heat(NamedTuple):
+    """A heat map: names of its columns, its rows, and the ends of its scale in bytes."""
+
+    columns: list[str]
+    rows: list[ValueRow]
+    low: int
+    high: int
+
+
 def state(report: FleetReport) -> tuple[str, str]:
     """Returns the label of the verdict and its colour."""
     if not report.ranks:
@@ -86,26 +103,35 @@ def where(row: Rank) -> str:
     return ", ".join(word for word in words if word)
 
 
-def heat_rows(report: FleetReport, heat: HeatMap, most_rows: int, most_columns: int) -> tuple[list[HeatRow], int, int]:
-    """Returns the heat map in at most so many rows and columns, each the highest of what it stands for, and the ends of the scale."""
+def heat_values(report: FleetReport, heat: HeatMap, most_rows: int, most_columns: int) -> Heat:
+    """Returns the heat map in at most so many rows and columns, each the highest of what it stands for."""
     values = [value for row in heat.rows for value in row if value is not None]
     if not values:
-        return [], 0, 0
+        return Heat([], [], 0, 0)
     high = max(values)
     low = min(*values, round(high * (1 - NO_FLAT)))
     by_rank = {row.rank: row for row in report.ranks}
     odd = {rank for each in report.odd if each.delta_bytes > 0 for rank in each.ranks}
+    columns = _parts(len(heat.columns), most_columns)
     rows = []
     for begin, end in _parts(len(heat.ranks), most_rows):
         members = heat.ranks[begin:end]
         highest = [_highest(row[column] for row in heat.rows[begin:end]) for column in range(len(heat.columns))]
-        cells = [_highest(highest[first:last]) for first, last in _parts(len(highest), most_columns)]
+        cells = [_highest(highest[first:last]) for first, last in columns]
         failed = [rank for rank in members if by_rank[rank].ran_out]
         apart = [rank for rank in members if rank in odd and rank not in failed]
         said = [f"{format_ranges(failed, 14)} ran out" if len(members) > 1 else "ran out"] if failed else []
         said += [f"{format_ranges(apart, 14)} odd" if len(members) > 1 else "odd"] if apart else []
-        rows.append(HeatRow(format_ranges(members, 12), "".join(_shade(value, low, high) for value in cells), ", ".join(said)))
-    return rows, low, high
+        rows.append(ValueRow(format_ranges(members, 12), cells, ", ".join(said)))
+    names = [heat.columns[first] if last - first == 1 else f"{heat.columns[first]} to {heat.columns[last - 1]}" for first, last in columns]
+    return Heat(names, rows, low, high)
+
+
+def heat_rows(report: FleetReport, heat: HeatMap, most_rows: int, most_columns: int) -> tuple[list[HeatRow], int, int]:
+    """Returns the same with a character for each value, and the ends of the scale."""
+    drawn = heat_values(report, heat, most_rows, most_columns)
+    shades = ["".join(_shade(value, drawn.low, drawn.high) for value in row.values) for row in drawn.rows]
+    return [HeatRow(row.name, text, row.said) for row, text in zip(drawn.rows, shades, strict=True)], drawn.low, drawn.high
 
 
 def _parts(count: int, most: int) -> list[tuple[int, int]]:

@@ -1,20 +1,25 @@
 """The one door to numba: loops over millions of events run compiled, or, where numba is missing, as the plain Python they are.
 
-Compiled code is kept on disk (beside the module, else in numba's user cache), so that only the very first run has to wait for
-the compiler. numba itself compiles anew when the file of a function changes, and not when that of a function it calls does; so the name
-that a function is kept under says what it and all below it are made of.
+Compiled code is kept on disk, so only the first run of an installation waits for the compiler (compiling.py estimates how long). It is kept
+beside the module, or else in numba's cache of the user, or else in a temporary folder. numba compiles a function again when its own file
+changes, but not when the file of a function that it calls changes. So the name under which a function is kept is a digest of its code and
+of all code below it.
 """
 
 from __future__ import annotations
 
 import os
+import stat
+import tempfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+KEPT: list[Any] = []  # the functions of njit and lean whose modules were imported so far
 
 numba: Any
 try:
@@ -49,15 +54,47 @@ def _compile(function: F, *, is_kept: bool, **options: bool) -> F:
     options |= {"nogil": True, "boundscheck": os.environ.get("NUMBA_BOUNDSCHECK") == "1"}
     if is_kept:
         function.__qualname__ = f"{function.__qualname__}_{stamp(function)}"
-        try:
-            kept: F = numba.njit(cache=True, **options)(function)
-        except RuntimeError:  # there is no folder that it could be kept in
-            pass
-        else:
+        kept: F | None = _cached(function, options)
+        if kept is not None:
             _hasten(kept, counts=options.get("_nrt", True))
+            KEPT.append(kept)
             return kept
     compiled: F = numba.njit(**options)(function)
+    if is_kept:
+        KEPT.append(compiled)
     return compiled
+
+
+def _cached(function: F, options: dict[str, bool]) -> F | None:
+    """The function, cached in the first folder that can be written; None: there is no such folder."""
+    try:
+        kept: F = numba.njit(cache=True, **options)(function)
+    except RuntimeError:  # neither the package's folder nor numba's cache of the user can be written
+        folder = temporary_folder()
+        if folder is None:
+            return None
+        before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, str(folder)
+        try:
+            kept = numba.njit(cache=True, **options)(function)
+        except RuntimeError:
+            return None
+        finally:
+            numba.config.CACHE_DIR = before
+    return kept
+
+
+def temporary_folder() -> Path | None:
+    """Returns this user's own folder for temporary files, made now if need be; None: there is none that is safe to load code from."""
+    if not hasattr(os, "getuid"):  # Windows: its folder of temporary files belongs to the user
+        return Path(tempfile.gettempdir()) / "memdiag"
+    try:
+        folder = Path(tempfile.gettempdir()) / f"memdiag-{os.getuid()}"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+    except OSError:
+        return None
+    is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
+    return folder if is_own else None
 
 
 def _hasten(compiled: Any, *, counts: bool) -> None:
@@ -84,43 +121,60 @@ def _hasten(compiled: Any, *, counts: bool) -> None:
     cache.load_overload = load_overload
 
 
-def is_cold(compiled: Any = None) -> bool:
-    """Returns whether there is a wait for the compiler before ``compiled`` can run; without it, before the next trace (about 20 s)."""
+def folder_of(compiled: Any) -> Path | None:
+    """Returns where the code of a function of ``njit`` or ``lean`` is kept; None: nowhere."""
+    path = compiled.stats.cache_path
+    return Path(path) if path else None
+
+
+def is_cold(compiled: Any) -> bool:
+    """Returns whether a function of ``njit`` or ``lean`` has to be compiled before it can run."""
     if numba is None or numba.config.DISABLE_JIT:
         return False
-    if compiled is not None:
-        kept = compiled.stats.cache_path
-        return not compiled.signatures and (kept is None or not any(Path(kept).glob(f"*.{compiled.py_func.__qualname__}-*.nbi")))
-    here = Path(__file__).parent / "__pycache__"
-    if numba.config.CACHE_DIR:
-        return not any(Path(numba.config.CACHE_DIR).rglob("heap.walk*.nbi"))
-    return os.access(here.parent, os.W_OK) and not any(here.glob("heap.walk*.nbi"))
+    folder = folder_of(compiled)
+    return not compiled.signatures and (folder is None or not any(folder.glob(f"*.{compiled.py_func.__qualname__}-*.nbi")))
 
 
 def stamp(function: Any) -> str:
     """Returns a short name for what ``function`` is made of: its code, the constants it uses, and the same of what it calls."""
     words: list[str] = []
-    _tell(function, words, set())
+    for each in called_by(function):
+        for code in _codes(each.__code__):
+            constants = [value for value in code.co_consts if not isinstance(value, CodeType)]
+            words.append(repr((code.co_code, constants, code.co_names, code.co_varnames)))
+            words += [f"{name}={value!r}" for name, value in _used(each, code).items() if isinstance(value, int | float | tuple)]
     return f"{zlib.crc32(' '.join(words).encode()):08x}"
 
 
-def _tell(function: Any, words: list[str], seen: set[CodeType]) -> None:
-    if function.__code__ in seen:
-        return
-    seen.add(function.__code__)
-    for code in _codes(function.__code__):
-        constants = [value for value in code.co_consts if not isinstance(value, CodeType)]
-        words.append(repr((code.co_code, constants, code.co_names, code.co_varnames)))
-        used = {name: function.__globals__[name] for name in code.co_names if name in function.__globals__}
-        for module in [value for value in used.values() if isinstance(value, ModuleType) and value.__name__.startswith("memdiag.")]:
-            used |= {name: vars(module)[name] for name in code.co_names if name in vars(module)}
-        for name, value in used.items():
-            value = getattr(value, "py_func", value)
-            if isinstance(value, FunctionType):
-                _tell(value, words, seen)
-            elif isinstance(value, int | float | tuple):
-                words.append(f"{name}={value!r}")
+def called_by(function: Any) -> list[FunctionType]:
+    """Returns ``function`` and all functions of this package that it calls, directly or not, each once."""
+    found: dict[CodeType, FunctionType] = {}
+    waiting = [function]
+    while waiting:
+        each = waiting.pop()
+        each = getattr(each, "py_func", each)
+        if not isinstance(each, FunctionType) or each.__code__ in found:
+            continue
+        found[each.__code__] = each
+        waiting += [value for code in _codes(each.__code__) for value in _used(each, code).values()]
+    return list(found.values())
 
 
-def _codes(code: CodeType) -> list[CodeType]:
-    return [code, *(inner for value in code.co_consts if isinstance(value, CodeType) for inner in _codes(value))]
+def _used(function: FunctionType, code: CodeType) -> dict[str, Any]:
+    """The globals that a part of a function names, and the members that it may name of modules of this package."""
+    used = {name: function.__globals__[name] for name in code.co_names if name in function.__globals__}
+    for module in [value for value in used.values() if isinstance(value, ModuleType) and value.__name__.startswith("memdiag.")]:
+        used |= {name: vars(module)[name] for name in code.co_names if name in vars(module)}
+    return used
+
+
+def num_instructions(function: FunctionType) -> int:
+    """Returns the length of a function's bytecode, without the functions that it calls; compiling takes time in proportion."""
+    return sum(len(code.co_code) // 2 for code in _codes(function.__code__))
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for value in code.co_consts:
+        if isinstance(value, CodeType):
+            yield from _codes(value)

@@ -21,8 +21,9 @@ from memdiag.trace import schema
 from memdiag.trace.layout import SMALL_SEGMENT
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.table import Array
-from memdiag.views import flame, heap, timeline
+from memdiag.views import bands, flame, heap, timeline
 from memdiag.views.columns import pack
+from memdiag.views.log_rows import event_log
 from memdiag.views.stacks import Symbols
 
 MOST_POINTS = 40_000  # of the curves
@@ -58,7 +59,7 @@ class Picture:
         """The lists that codes stand for."""
         return {
             "categories": list(schema.CATEGORIES), "lifetimes": list(schema.LIFETIMES), "phases": list(schema.PHASES),
-            "causes": list(heap.CAUSES),
+            "causes": list(heap.CAUSES), "actions": list(schema.ACTIONS),
         }  # fmt: skip
 
 
@@ -75,7 +76,9 @@ def build_picture(trace: Trace, report: Report, *, at: str | int = "peak", simul
 
 def _device(view: DeviceView, context: Context, symbols: Symbols) -> dict[str, Any]:
     device, trace = view.device, view.trace
-    at = _instants(device, view.at)
+    most = min(bands.MOST_BANDS, MOST_TENSORS // 20)
+    stacked = [each for each in (bands.of_run(device, most), bands.of_worst_step(device, most)) if each is not None]
+    at = _instants(device, view.at, np.unique(np.concatenate([each.rows for each in stacked])))
     rows = _there(device, at)
     base = _base(device)
     stacks = flame.by_stack(device, view.at)
@@ -94,17 +97,22 @@ def _device(view: DeviceView, context: Context, symbols: Symbols) -> dict[str, A
         "ooms": [{"event": event, "size": int(device.events.size[event]), "instant": _row(at, event)} for event in ooms.tolist()],
         "groups": [_group(device, row) for row in range(len(device.groups))],
         "tensors": _tensors(device, rows, base, symbols),
+        "bands": [_bands(each, rows) for each in stacked], "envelope": pack(bands.step_envelope(device)),
+        "log": pack(event_log(device, rows, symbols)),
         "regions": _regions(device, at, base),
         "pins": _pins(view, context, trace, rows),
         "flame": _flame(stacks, symbols),
     }  # fmt: skip
 
 
-def _instants(device: DeviceTrace, chosen: int) -> Array:
-    """As many instants as leave room for their tensors."""
+def _instants(device: DeviceTrace, chosen: int, large: Array) -> Array:
+    """As many instants as leave room for their tensors; each of the ``large`` tensors (rows) is there at one of them at least."""
+    born, gone = device.tensors.alloc_at[large], device.tensors.free_completed_at[large]
     most = MOST_INSTANTS
     while True:
         at = timeline.instants(device, most, (chosen,))
+        missing = np.searchsorted(at, born) == np.searchsorted(at, gone)
+        at = np.union1d(at, bands.stabbing(born[missing], gone[missing]))
         if most < 20 or len(_there(device, at)) <= MOST_TENSORS:
             return at
         most = most * 2 // 3
@@ -175,6 +183,14 @@ def _stacked(device: DeviceTrace, at: Array) -> list[dict[str, Any] | None]:
     return [pack({"bytes": row})["bytes"] if row.any() else None for row in table]
 
 
+def _bands(found: bands.Bands, rows: Array) -> dict[str, Any]:
+    """Returns one selection of tensors, by their place in ``rows``."""
+    return {
+        "first": found.first, "end": found.end, "step": found.step, "num_others": found.num_others,
+        "tensor": pack({"row": np.searchsorted(rows, found.rows)}), "rest": pack({"event": found.at, "bytes": found.rest_bytes}),
+    }  # fmt: skip
+
+
 def _group(device: DeviceTrace, row: int) -> dict[str, Any]:
     groups = device.groups
     major, minor, stream = int(groups.pool_major[row]), int(groups.pool_minor[row]), int(groups.stream[row])
@@ -197,10 +213,15 @@ def _tensors(device: DeviceTrace, rows: Array, base: int, symbols: Symbols) -> d
     return pack({
         "addr": tensors.addr - base if device.has_addresses else None, "block": tensors.block_bytes, "requested": tensors.requested_bytes,
         "alloc_at": tensors.alloc_at, "free_requested_at": tensors.free_requested_at, "free_completed_at": tensors.free_completed_at,
-        "group": tensors.group, "stack": symbols.stack(tensors.stack), "category": tensors.category, "lifetime": tensors.lifetime,
+        "group": tensors.group, "stack": symbols.stack(tensors.stack), "free_stack": _known(symbols.stack(tensors.free_stack)),
+        "category": tensors.category, "lifetime": tensors.lifetime,
         "name": symbols.name(tensors.name), "module": symbols.module(tensors.name, tensors.category), "phase_alloc": tensors.phase_alloc,
         "step_alloc": tensors.step_alloc,
     })  # fmt: skip
+
+
+def _known(codes: Array) -> Array | None:
+    return codes if (codes >= 0).any() else None
 
 
 def _regions(device: DeviceTrace, at: Array, base: int) -> dict[str, Any]:

@@ -150,3 +150,15 @@ def test_no_line_is_wider_than_the_terminal(said, cuda, npu, monkeypatch, width)
     monkeypatch.setenv("COLUMNS", str(width))
     for traces in ((cuda, npu), (cuda, npu, cuda, npu, cuda)):
         assert max(map(len, said(*traces).splitlines())) <= width
+
+
+def test_a_page_beside_the_text_or_instead_of_it(said, refused, cuda, npu, tmp_path):
+    page, other = tmp_path / "page.html", tmp_path / "other.html"
+    told = said(cuda, npu, "--html", page)
+    assert "By place in the code" in told
+    assert said(cuda, npu, "-o", other) == ""
+    assert page.read_text() == other.read_text()
+    assert page.read_text().startswith("<!DOCTYPE html>")
+    copy = tmp_path / "copy.pickle"
+    copy.write_bytes(cuda.read_bytes())
+    assert "--html" in refused(cuda, copy, "--html", copy)

@@ -72,10 +72,11 @@ def test_a_run_with_a_broken_rank(fleet, run_of):
 def test_what_is_kept_is_not_read_again(fleet, run_of, tmp_path, monkeypatch):
     folder, out = run_of("cuda-2.13.0-recorded", "cuda-2.13.0-oom"), tmp_path / "out"
     first = fleet(folder, "--json", "-o", out, "--fail-on", "oom", code=1)
-    assert {path.name for path in out.iterdir()} == {"ranks", "fleet.json", "fleet.md"}
+    assert {path.name for path in out.iterdir()} == {"ranks", "fleet.json", "fleet.md", "fleet.html"}
     assert len(list((out / "ranks").iterdir())) == 2
     assert json.loads((out / "fleet.json").read_text()) == json.loads(first.out)
     assert "OUT OF MEMORY" in (out / "fleet.md").read_text()
+    assert "OUT OF MEMORY" in (out / "fleet.html").read_text()
     monkeypatch.setattr(Inline, "map", lambda *_: pytest.fail("a file was read again"))
     assert fleet(folder, "--json", "-o", out).out == first.out
 
@@ -160,7 +161,7 @@ def test_redacted(goldens, tmp_path):
     written = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
     for text in (done.stdout, done.stderr, *(str(path.relative_to(tmp_path)) + path.read_text() for path in written)):
         assert "jdoe-secret" not in text
-    assert len(written) == 3
+    assert len(written) == 4
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Ctrl-C is sent in another way there")

@@ -14,11 +14,12 @@ import pytest
 from memdiag.cli.rerun import again, find_run
 from memdiag.errors import MemdiagError
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from pythons import NO_NPU, npu_python
+
 ROOT = Path(__file__).parents[2]
 MEMDIAG = [sys.executable, "-c", "import sys; from memdiag.cli.main import main; sys.exit(main())"]
-NPU = os.environ.get("MEMDIAG_TEST_NPU_PYTHON", "")
-if not NPU and (ROOT / ".venv-npu" / "bin" / "python").exists():
-    NPU = str(ROOT / ".venv-npu" / "bin" / "python")
+NPU = npu_python()
 
 # Between every two large tensors one stays: what is freed lies in pieces.
 FRAGMENTS = """
@@ -87,9 +88,7 @@ def test_a_trace_without_a_run(tmp_path):
         find_run(tmp_path / "trace.pkl")
 
 
-@pytest.mark.skipif(
-    not NPU, reason="needs a Python with torch_npu: make test installs it in .venv-npu, or name one in MEMDIAG_TEST_NPU_PYTHON"
-)
+@pytest.mark.skipif(not NPU, reason=NO_NPU)
 def test_the_prediction_comes_true(tmp_path):
     """On a device that is not there it does so to the byte, and a run that died goes on."""
     (tmp_path / "fragments.py").write_text(FRAGMENTS)

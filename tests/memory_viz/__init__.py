@@ -1,4 +1,4 @@
-"""Runs PyTorch's own viewer, MemoryViz.js, on snapshots, and counts what it draws. Where the files here are from: README.md."""
+"""Runs PyTorch's viewer, MemoryViz.js, on snapshots and counts the elements that it draws. README.md has the origin of the files."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _GO_TO = f"""(number => {{
 
 @dataclass(frozen=True)
 class Drawn:
-    """What the viewer shows of one device in one view.
+    """One device in one view of the viewer.
 
     Attributes:
         polygons: Number of bands in the main plot: tensors, or segments, and one for those too small to be drawn.
@@ -129,7 +129,7 @@ class MemoryViz:
 
 @dataclass(frozen=True)
 class Expected:
-    """What the viewer should draw of one device, worked out from the file.
+    """The elements that the viewer should draw for one device, counted in the file.
 
     Attributes:
         tensors: Number of lifetimes of blocks: in the entries, and those that are in segments only.
@@ -145,7 +145,7 @@ class Expected:
 
 
 def expected(path: Path) -> dict[int, Expected]:
-    """Returns what the viewer should draw of each device that has entries or segments."""
+    """Returns the expected elements of each device that has entries or segments."""
     content = pickle.loads(path.read_bytes())
     found = {}
     for device, trace in enumerate(content["device_traces"]):
@@ -186,7 +186,7 @@ def _completed_at_once(trace: list[dict[str, Any]]) -> int:
 
 
 def check(viewer: MemoryViz, path: Path) -> dict[int, Expected]:
-    """Opens a file, goes through all views of all its devices, and compares what is drawn with what the file holds.
+    """Opens a file, goes through all views of all its devices, and compares the drawn elements with the file.
 
     Returns:
         What was expected, and found, of each device.

@@ -2,7 +2,9 @@
 
 import os
 import subprocess
+import sys
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -12,8 +14,11 @@ from memdiag.phantom.installed import installed_for
 from memdiag.phantom.launch import same_addresses_from_now_on
 from memdiag.phantom.profiles import choose
 
-PYTHON = os.environ.get("MEMDIAG_TEST_CUDA_PYTHON", "")
-needs_torch = pytest.mark.skipif(not PYTHON, reason="MEMDIAG_TEST_CUDA_PYTHON names no Python with a CUDA build of torch")
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from pythons import NO_CUDA, cuda_python
+
+PYTHON = cuda_python()
+needs_torch = pytest.mark.skipif(not PYTHON, reason=NO_CUDA)
 
 
 @cache

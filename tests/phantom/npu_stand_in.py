@@ -1,11 +1,9 @@
-"""What the tests of the phantom NPU share: a Python with torch_npu, and programs that run in it on the device.
-
-The Python is that of .venv-npu, which make test makes, or the one that MEMDIAG_TEST_NPU_PYTHON names.
-"""
+"""What the tests of the phantom NPU share: a Python with torch_npu, and programs that run in it on the device."""
 
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,11 +11,13 @@ import pytest
 from memdiag.phantom import launch
 from memdiag.phantom.profiles import choose
 
-_MADE = Path(__file__).parents[2] / ".venv-npu" / "bin" / "python"
-PYTHON = os.environ.get("MEMDIAG_TEST_NPU_PYTHON") or (str(_MADE) if _MADE.exists() else "")
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from pythons import NO_NPU, npu_python
+
+PYTHON = npu_python()
 PROGRAMS = Path(__file__).with_name("programs")
 
-needs_npu = pytest.mark.skipif(not PYTHON, reason="there is no Python with torch_npu: neither .venv-npu nor MEMDIAG_TEST_NPU_PYTHON")
+needs_npu = pytest.mark.skipif(not PYTHON, reason=NO_NPU)
 
 
 def on_phantom(device, *words, cwd=None, **more):

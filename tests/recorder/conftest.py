@@ -5,7 +5,8 @@ torch is no dependency of memdiag, so it is in another Python, or in none. Tests
 * cpu: the Python of the tests if it has torch, else the one that MEMDIAG_TEST_TORCH_PYTHON names;
 * cuda, npu: the command that MEMDIAG_TEST_CUDA_PYTHON or MEMDIAG_TEST_NPU_PYTHON names: a Python on a machine with the device, or a
   script that starts one on a stand-in for the runtime (set FAKE_CUDA_BLAS=1 as well, so that matrix products do nothing there);
-* npu, where none is named: the Python of .venv-npu, which make test makes, on memdiag's own phantom NPU.
+* cuda, npu, where none is named: on memdiag's own phantom device, the Python of the tests if it has a CUDA build of torch, or that of
+  .venv-npu, which make test makes for a CPU build.
 """
 
 from __future__ import annotations
@@ -33,9 +34,12 @@ from memdiag.recorder.launch import environment_for
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from pythons import own_cuda_python, own_npu_python
+
 PROGRAMS = Path(__file__).parent / "programs"
 DEVICES = ("cpu", "cuda", "npu")
-PHANTOM_NPU = Path(__file__).parents[2] / ".venv-npu" / "bin" / "python"
+PHANTOMS = {"cuda": (own_cuda_python(), "cuda:h100-80g"), "npu": (own_npu_python(), "npu:910b-64g")}
 _LEFT_OUT = ("MEMDIAG", "PYTHON", "RANK", "WORLD_SIZE", "LOCAL_", "TORCHELASTIC")
 
 
@@ -43,8 +47,8 @@ def python_with_torch(device: str = "cpu") -> list[str]:
     """Returns the command of a Python that can use a device with torch; empty: there is none."""
     name = {"cpu": "MEMDIAG_TEST_TORCH_PYTHON"}.get(device, f"MEMDIAG_TEST_{device.upper()}_PYTHON")
     named = shlex.split(os.environ.get(name, ""))
-    if not named and device == "npu" and PHANTOM_NPU.exists():
-        return [str(PHANTOM_NPU)]
+    if not named and device in PHANTOMS:
+        return [python for python in PHANTOMS[device][:1] if python]
     if not named and device == "cpu" and importlib.util.find_spec("torch") is not None:
         return [sys.executable]
     return named
@@ -108,8 +112,8 @@ class Recorder:
         out = place / "truth.json"
         base = {name: value for name, value in os.environ.items() if not name.startswith(_LEFT_OUT)}
         base.update({"PYTHONDONTWRITEBYTECODE": "1", **(env or {})})
-        if self.python == [str(PHANTOM_NPU)]:
-            base = phantom.environment_for(profiles.choose("npu:910b-64g"), self.python, base)
+        if self.device in PHANTOMS and not os.environ.get(f"MEMDIAG_TEST_{self.device.upper()}_PYTHON"):
+            base = phantom.environment_for(profiles.choose(PHANTOMS[self.device][1]), self.python, base)
         config = Config(**{"folder": str(place / "run"), "backends": (self.device,), **(settings or {})})
         command = [str(PROGRAMS / words[0]) if words[0].endswith(".py") else words[0], *words[1:]]
         done = subprocess.run(

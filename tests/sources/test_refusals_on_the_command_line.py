@@ -86,7 +86,7 @@ def _base64(data):
 
 
 def check(code, out, err):
-    lines = [line for line in err.splitlines() if not line.startswith("building the compiled parts")]
+    lines = [line for line in err.splitlines() if not line.startswith("compiling the code")]
     assert code == 2
     assert out == ""
     assert len(lines) == 2, err

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from types import FunctionType
 
+import pytest
+
+from memdiag.trace import compiled
 from memdiag.trace.compiled import is_cold, stamp
 
 
@@ -51,3 +58,51 @@ def test_what_has_run_is_not_cold() -> None:
     work = Workload(nothing, nothing, nothing, nothing, nothing, nothing, 0, 0, np.zeros(1, np.uint64))
     assert len(replay(work, "caching").status) == 0
     assert not is_cold(run)
+
+
+LOOP = """
+from memdiag.trace import compiled
+
+@compiled.njit
+def total(n):
+    found = 0
+    for i in range(n):
+        found += i
+    return found
+
+print(compiled.is_cold(total), total(10), compiled.folder_of(total), sum(total.stats.cache_hits.values()))
+"""
+
+
+def test_where_no_folder_is_writable_code_is_kept_in_a_temporary_one(tmp_path: Path) -> None:
+    (tmp_path / "loop.py").write_text(LOOP)
+    (tmp_path / "__pycache__").touch()  # a file: no folder of this name can be made
+    (tmp_path / "tmp").mkdir()
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
+    environment |= {"HOME": "/dev/null", "XDG_CACHE_HOME": "/dev/null", "TMPDIR": str(tmp_path / "tmp"), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+
+    def run() -> list[str]:
+        done = subprocess.run(
+            [sys.executable, "-c", "import loop"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.split()
+
+    first, second = run(), run()
+    assert first[:2] == ["True", "45"]
+    assert first[2].startswith(str(tmp_path / "tmp" / f"memdiag-{os.getuid()}"))
+    assert second == ["False", "45", first[2], "1"]
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o770, None])
+def test_code_is_not_loaded_from_a_folder_that_others_can_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int | None) -> None:
+    monkeypatch.setattr(compiled.tempfile, "gettempdir", lambda: str(tmp_path))
+    folder = tmp_path / f"memdiag-{os.getuid()}"
+    if mode is None:
+        (tmp_path / "of_somebody").mkdir(mode=0o700)
+        folder.symlink_to(tmp_path / "of_somebody")
+    else:
+        folder.mkdir()
+        folder.chmod(mode)
+    assert compiled.temporary_folder() is None

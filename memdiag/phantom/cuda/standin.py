@@ -34,6 +34,7 @@ _ADDED = re.compile(r"-[0-9a-f]{8}(?=\.so)")  # what auditwheel adds to a librar
 # Libraries whose version PyTorch compares with the one it was built for; where it names none, that of torch 2.13.
 _VERSIONS = {"cudnn": (9, 20, 0), "nccl": (2, 29, 7), "cublas": (13, 1, 1)}
 
+PLACEHOLDERS = "memdiag-placeholders.txt"  # beside the libraries of torch: names those that are the stand-in's
 SUPPORTED = (12, 13)
 VALUES = ("zeros", "ones", "random", "finite")  # what results of kernels can read as, see core/made_up.h
 MADE_UP = (  # what is so only of results that --compute small did not compute
@@ -89,7 +90,18 @@ class Torch:
 
     def toolkit(self, soname: str) -> list[Path]:
         """Where the real library may be: in the wheels beside the package, or in its own folder."""
-        return [*self.folder.parent.glob(f"nvidia/*/lib/{soname}"), *self.folder.glob(f"lib/{soname}")] if soname else []
+        if not soname:
+            return []
+        own = [] if soname in self.placeholders else self.folder.glob(f"lib/{soname}")
+        return [*self.folder.parent.glob(f"nvidia/*/lib/{soname}"), *own]
+
+    @property
+    def placeholders(self) -> frozenset[str]:
+        """The libraries in its own folder that are the stand-in's, see placeholders.py."""
+        try:
+            return frozenset((self.folder / "lib" / PLACEHOLDERS).read_text(encoding="utf-8").split())
+        except OSError:
+            return frozenset()
 
     def version_of(self, library: str) -> tuple[int, int, int]:
         """The version of one of the toolkit's libraries: of the wheel that is installed, else of the one that this torch is made for."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
@@ -15,8 +14,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 from plugged import MALLOC, NOT_AT_ALL, Calls, Run, compare, compiled, run_alone, run_on_npu
 from random_programs import Program, program
 
-_MADE = Path(__file__).parents[3] / ".venv-npu" / "bin" / "python"
-PYTHON = os.environ.get("MEMDIAG_TEST_NPU_PYTHON") or (str(_MADE) if _MADE.exists() else "")
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from pythons import NO_NPU, npu_python
+
+PYTHON = npu_python()
 NUM_CALLS = 400
 
 
@@ -54,7 +55,7 @@ def test_random_programs_go_alike(alone: Path, tmp_path: Path) -> None:
     assert levels == set(range(1, NOT_AT_ALL + 1))  # each has been seen
 
 
-@pytest.mark.skipif(not PYTHON, reason="there is no Python with torch_npu: neither .venv-npu nor MEMDIAG_TEST_NPU_PYTHON")
+@pytest.mark.skipif(not PYTHON, reason=NO_NPU)
 def test_plugged_into_torch_npu_they_go_alike(tmp_path: Path) -> None:
     library = _compiled(tmp_path, alone=False)
     programs = [(seed, chosen) for seed in range(30) if (chosen := program(seed, NUM_CALLS)).total == 1 << 30]

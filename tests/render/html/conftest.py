@@ -10,6 +10,12 @@ from typing import Any
 
 import pytest
 
+import memdiag
+from memdiag.render.html import render
+from memdiag.views.picture import build_picture
+from memdiag.views.policies import simulated_curves
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "gpt-train.pickle"
 PATIENCE = 90_000  # ms to wait for a state; a busy machine is slow, and no test may fail for that
 
 
@@ -63,3 +69,44 @@ def tab(chromium: Any) -> Iterator[Shown]:
     )
     yield shown
     context.close()
+
+
+@pytest.fixture(scope="module")
+def trace():
+    return memdiag.load(EXAMPLE)
+
+
+@pytest.fixture(scope="module")
+def report(trace):
+    return memdiag.analyze(trace)
+
+
+@pytest.fixture(scope="module")
+def drawn(trace, report):
+    return build_picture(trace, report, simulated=simulated_curves(trace, report))
+
+
+@pytest.fixture(scope="module")
+def opened(drawn, tab, tmp_path_factory):
+    """The page of the example, loaded once."""
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_text(render(drawn), encoding="utf-8")
+    tab.open(path)
+    assert tab.requests == [path.as_uri()]
+    return tab
+
+
+@pytest.fixture
+def shown(opened):
+    """The page as it was when it opened, and nothing wrong with it afterwards."""
+    opened.page.keyboard.press("Escape")
+    if opened.state()["lang"] != "en":
+        opened.page.locator("#lang").click()
+    if opened.state()["dark"]:
+        opened.page.locator("#theme").click()
+    opened.page.evaluate("document.activeElement.blur()")
+    opened.page.keyboard.press("p")
+    opened.until("state().instant === state().peak_instant && !state().query")
+    yield opened
+    assert opened.wrong == []
+    assert len(opened.requests) == 1

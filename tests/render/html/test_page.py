@@ -13,12 +13,10 @@ import memdiag
 from memdiag.render.html import render
 from memdiag.views.columns import pack
 from memdiag.views.picture import build_picture
-from memdiag.views.policies import simulated_curves
 
 ROOT = Path(__file__).parents[3]
-EXAMPLE = ROOT / "examples" / "gpt-train.pickle"
 GOLDENS = ROOT / "tests" / "goldens"
-SECTIONS = ["summary", "timeline", "map", "tree", "flame", "tensors", "findings", "policies", "settings"]
+SECTIONS = ["summary", "timeline", "bands", "map", "tree", "flame", "tensors", "findings", "policies", "settings"]
 HOSTILE = [
     "<script>window.hurt = 1</script>",
     '"><img src=x onerror="window.hurt = 1">',
@@ -32,47 +30,6 @@ HOSTILE = [
     "'\"`&lt;&#60;",
     "",
 ]
-
-
-@pytest.fixture(scope="module")
-def trace():
-    return memdiag.load(EXAMPLE)
-
-
-@pytest.fixture(scope="module")
-def report(trace):
-    return memdiag.analyze(trace)
-
-
-@pytest.fixture(scope="module")
-def drawn(trace, report):
-    return build_picture(trace, report, simulated=simulated_curves(trace, report))
-
-
-@pytest.fixture(scope="module")
-def opened(drawn, tab, tmp_path_factory):
-    """The page of the example, loaded once."""
-    path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(render(drawn), encoding="utf-8")
-    tab.open(path)
-    assert tab.requests == [path.as_uri()]
-    return tab
-
-
-@pytest.fixture
-def shown(opened):
-    """The page as it was when it opened, and nothing wrong with it afterwards."""
-    opened.page.keyboard.press("Escape")
-    if opened.state()["lang"] != "en":
-        opened.page.locator("#lang").click()
-    if opened.state()["dark"]:
-        opened.page.locator("#theme").click()
-    opened.page.evaluate("document.activeElement.blur()")
-    opened.page.keyboard.press("p")
-    opened.until("state().instant === state().peak_instant && !state().query")
-    yield opened
-    assert opened.wrong == []
-    assert len(opened.requests) == 1
 
 
 def at_peak(trace):
@@ -217,7 +174,7 @@ def test_keys_for_instants_sections_and_help(shown):
     assert page.locator("#help").is_visible()
     page.keyboard.press("Escape")
     assert not page.locator("#help").is_visible()
-    page.keyboard.press("7")
+    page.keyboard.press("8")
     shown.until("state().drawn.includes('findings')")
     page.keyboard.press("/")
     assert page.evaluate("document.activeElement.id") == "search"
@@ -254,7 +211,11 @@ def test_both_languages(shown):
     assert page.locator("#map-h").inner_text() == "地址图"
     assert page.locator("#headline .original").inner_text().startswith("英文原文 Peak")  # what Python words is told to be English
     text = page.locator("main").inner_text()
-    assert not [word for word in text.split() if word.startswith(("word.", "why.", "tile.", "panel.", "nav.", "at.", "flame.", "map."))]
+    assert not [
+        word
+        for word in text.split()
+        if word.startswith(("word.", "why.", "tile.", "panel.", "nav.", "at.", "flame.", "map.", "bands.", "log.", "action."))
+    ]
     page.locator("#lang").click()
     shown.until("state().lang === 'en'")
     assert page.locator("#map-h").inner_text() == "Address map"
@@ -294,8 +255,8 @@ def page_of(picture, tab, tmp_path):
     path = tmp_path / "page.html"
     path.write_text(render(picture), encoding="utf-8")
     tab.open(path)
-    for key in "123456789":
-        tab.page.keyboard.press(key)
+    for section in SECTIONS:
+        tab.show(section)
     tab.until(f"{SECTIONS}.every((section) => state().drawn.includes(section))")
     assert tab.wrong == []
     assert len(tab.requests) == 1

@@ -46,7 +46,7 @@ uint64_t environment_bytes(const char* name, uint64_t fallback) {
 }
 
 Config::Config()
-    : num_devices(static_cast<int>(environment_bytes("MEMDIAG_PHANTOM_DEVICES", 1))),
+    : num_devices(static_cast<int>(environment_bytes("MEMDIAG_PHANTOM_DEVICES", 0))),
       total_bytes(environment_bytes("MEMDIAG_PHANTOM_TOTAL_BYTES", 80ull << 30)),
       context_bytes(environment_bytes("MEMDIAG_PHANTOM_CONTEXT_BYTES", 0)),
       name(text("MEMDIAG_PHANTOM_NAME", "phantom CUDA device")),
@@ -65,7 +65,7 @@ Config::Config()
       addresses(phantom::addresses(text("MEMDIAG_PHANTOM_ADDRESSES", "up"))),
       events(0),
       is_talkative(getenv("MEMDIAG_PHANTOM_TRACE") != nullptr) {
-  if (num_devices < 1) num_devices = 1;
+  if (num_devices < 0) num_devices = 0;
   sscanf(text("MEMDIAG_PHANTOM_CAPABILITY", "9.0").c_str(), "%d.%d", &major, &minor);
   std::string when = text("MEMDIAG_PHANTOM_EVENTS", "now");
   events = when == "now" ? 0 : when == "manual" ? -1 : strtoll(when.c_str(), nullptr, 10);

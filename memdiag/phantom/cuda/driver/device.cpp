@@ -42,7 +42,7 @@ int attribute_of(void* to, int which, uint64_t address) {
 
 }  // namespace
 
-API int cuInit(unsigned) { return kSuccess; }
+API int cuInit(unsigned) { return config().num_devices ? kSuccess : kNoDevice; }
 API int cuDriverGetVersion(int* version) {
   *version = PHANTOM_CUDA_VERSION;
   return kSuccess;

@@ -11,7 +11,7 @@ using namespace phantom;
 
 API int cudaGetDeviceCount(int* count) {
   *count = config().num_devices;
-  return kSuccess;
+  return *count ? kSuccess : remember(kNoDevice);
 }
 API int cudaGetDevice(int* device) {
   *device = current_device();

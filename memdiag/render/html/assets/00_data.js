@@ -5,7 +5,7 @@ const M = {};
   "use strict";
 
   // Columns of the tables of a device; everything else of it is plain JSON.
-  const TABLES = ["curve", "instants", "phase_spans", "steps", "tensors", "regions", "flame"];
+  const TABLES = ["curve", "instants", "phase_spans", "steps", "tensors", "regions", "flame", "envelope", "log"];
 
   /** Returns {n, column: typed array or null}; "d" columns hold differences, "s" is their unit. */
   M.table = (packed) => {
@@ -44,6 +44,7 @@ const M = {};
     holder.remove(); // megabytes that nobody needs again
     for (const device of data.devices) {
       for (const name of TABLES) device[name] = M.table(device[name]);
+      for (const bands of device.bands || []) for (const name of ["tensor", "rest"]) bands[name] = M.table(bands[name]);
       device.categories_at = (device.categories_at || []).map(unpack);
     }
     for (const curve of data.simulated || []) curve.event = M.table(curve.event);

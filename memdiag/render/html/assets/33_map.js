@@ -5,7 +5,7 @@
 
   const HIGH = 470; // pixels of the map on the page
   let view = null;
-  let colour = "lifetimes";
+  let colour = "";
   let zoom = 1;
   let hover = -1;
   let chosen = -1;
@@ -54,10 +54,12 @@
   });
 
   function build(fresh) {
-    if (fresh) zoom = 1;
+    if (fresh) [zoom, colour] = [1, ""];
     hover = -1;
-    tools();
     const layout = M.layout();
+    // Where most lifetimes are unknown, what a tensor is tells more.
+    colour ||= M.knownColouring(M.live().rows, ["lifetimes", "categories"]);
+    tools();
     const none = !layout || !layout.segments.length;
     document.querySelector("#map .map-split").hidden = none;
     M.$("map-legend").hidden = none;
@@ -99,7 +101,7 @@
       chosen: -1,
       label: (head) => M.t("map.group", { name: M.groupName(head.group), count: M.count(head.count), bytes: M.bytes(head.bytes) }),
       address: labelOf(layout, laid.perLine),
-      colours: (row) => tensorColour(row),
+      colours: M.tensorColours(colour),
     };
   }
 
@@ -128,10 +130,6 @@
       group.pool === "default pool" ? M.t("group.default-pool") : M.t("group.pool", { number: group.pool.replace(/^pool /, "") });
     const stream = group.stream === 0 ? M.t("group.default-stream") : M.t("group.stream", { number: `0x${group.stream.toString(16)}` });
     return M.plain(M.t("group.label", { pool, size: M.t(group.small ? "group.small" : "group.large"), stream }), 120);
-  };
-  const tensorColour = (row) => {
-    const [table, code] = colour === "lifetimes" ? [M.colours.lifetime, M.lifetimeOf(row)] : [M.colours.category, M.categoryOf(row)];
-    return table[M.data[colour][code]] ?? "#888";
   };
 
   function repaint() {
@@ -213,20 +211,13 @@
     if (!M.device().has_addresses) return M.fill(M.$("map-tools"));
     M.fill(
       M.$("map-tools"),
-      M.choice(
-        M.t("map.colour-by"),
-        [
-          ["lifetimes", M.t("map.by-lifetime")],
-          ["categories", M.t("map.by-category")],
-        ],
-        colour,
-        (value) => {
-          colour = value;
-          tools();
-          legend();
-          repaint();
-        },
-      ),
+      M.colouring(colour, (value) => {
+        colour = value;
+        view.colours = M.tensorColours(colour);
+        tools();
+        legend();
+        repaint();
+      }),
       M.button("+", () => setZoom(2), { "aria-label": M.t("zoom.in"), title: M.t("zoom.in") }),
       M.button("−", () => setZoom(0.5), { "aria-label": M.t("zoom.out"), title: M.t("zoom.out"), disabled: zoom <= 1 }),
       M.button(M.t("zoom.all"), () => setZoom(0), { disabled: zoom <= 1 }),
@@ -234,13 +225,9 @@
   }
 
   function legend() {
-    const table = colour === "lifetimes" ? M.colours.lifetime : M.colours.category;
+    const { key, name, colour: of } = M.colourKeys(colour);
     const bytes = new Map();
-    const column = M.device().tensors[colour === "lifetimes" ? "lifetime" : "category"];
-    for (const row of M.live().rows) {
-      const code = column ? column[row] : 0;
-      bytes.set(code, (bytes.get(code) ?? 0) + M.device().tensors.block[row]);
-    }
+    for (const row of M.live().rows) bytes.set(key(row), (bytes.get(key(row)) ?? 0) + M.device().tensors.block[row]);
     const keys = [...bytes].sort((a, b) => b[1] - a[1]);
     const { sums: total } = M.layout();
     M.fill(
@@ -249,8 +236,8 @@
         M.el(
           "span",
           { class: "key" },
-          M.el("i", { class: "dot", style: { background: table[M.data[colour][code]] ?? "#888" } }),
-          M.word(colour, code),
+          M.el("i", { class: "dot", style: { background: of(code) } }),
+          name(code),
           M.el("span", { class: "soft", text: M.bytes(sum) }),
         ),
       ),

@@ -58,6 +58,7 @@
         [M.t("panel.module"), M.plain(M.moduleName(row), 600)],
         [M.t("panel.age"), age(row)],
         [M.t("panel.freed"), dies(row)],
+        [M.t("panel.freed-by"), tensors.free_stack && tensors.free_stack[row] >= 0 ? M.plain(M.place(tensors.free_stack[row]), 120) : ""],
         [M.t("panel.made-in"), [step, phase].filter(Boolean).join(", ")],
         [M.t("panel.pool"), group >= 0 ? M.groupName(group) : ""],
         [M.t("panel.address"), tensors.addr && M.device().has_addresses ? M.address(tensors.addr[row]) : ""],

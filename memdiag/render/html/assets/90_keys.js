@@ -2,7 +2,7 @@
 (() => {
   "use strict";
 
-  const SECTIONS = ["summary", "timeline", "map", "tree", "flame", "tensors", "findings", "policies", "settings"];
+  const SECTIONS = ["summary", "timeline", "bands", "map", "tree", "flame", "tensors", "findings", "policies", "settings"];
   M.SECTIONS = SECTIONS;
 
   const HELP = [
@@ -25,6 +25,14 @@
         ["Home End", "help.ends"],
         ["p", "help.peak"],
         ["+ − 0", "help.zoom"],
+      ],
+    ],
+    [
+      "help.bands",
+      [
+        ["↑ ↓", "help.band"],
+        ["+ − 0", "help.zoom"],
+        [(M) => M.t("help.ctrl-wheel"), "help.wheel"],
       ],
     ],
     [

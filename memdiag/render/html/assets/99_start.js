@@ -94,6 +94,8 @@
         found: M.found(),
         sums: M.sums(),
         map: M.map(),
+        bands: M.bands(),
+        log: M.log(),
         flame: M.flame(),
         tree: M.tree(),
         timeline: zoom,
@@ -117,6 +119,8 @@
     const most = ({ instants, peak_instant: row }) => (instants.reserved ?? instants.allocated)?.[row] ?? 0;
     M.pickDevice(M.data.devices.reduce((best, device, i, all) => (most(device) > most(all[best]) ? i : best), 0));
     M.part("sections", ["search", "instant", "device"], M.showFound); // the head of the page is always on the screen
+    M.startBands();
+    M.startLog();
     M.startMap();
     M.startFlame();
     M.startKeys();
@@ -131,7 +135,7 @@
     window.matchMedia("print").addEventListener("change", (event) => (event.matches ? toPaper() : fromPaper()));
     M.watch();
     Object.defineProperty(window, "memdiag", {
-      value: Object.freeze({ state, mapPoint: (range) => M.mapPoint(range), instantPoint: (row) => M.instantPoint(row) }),
+      value: Object.freeze({ state, mapPoint: (range) => M.mapPoint(range), bandPoint: (row) => M.bandPoint(row), instantPoint: (row) => M.instantPoint(row) }),
     });
     return undefined;
   }

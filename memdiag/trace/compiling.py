@@ -1,0 +1,96 @@
+"""Watches numba compile this package's functions, and estimates how long that will take.
+
+The first run of an installation compiles for half a minute and more. numba reports each function that it begins and ends, also those that a
+function calls. Compiling takes time in proportion to their bytecode, so the share that is done and the speed so far give the rest.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any
+
+from memdiag.trace import compiled
+
+SECONDS_PER_INSTRUCTION = 1.4e-3  # of a processor of 2023, until the speed of this one has been measured
+_KIND = "numba:compile"
+_ENOUGH = 400  # instructions after which the speed is known
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """How far compiling has come.
+
+    Attributes:
+        share: The part that is done, from 0 to 1.
+        seconds_left: The estimated rest.
+        has_grown: More has to be compiled than was known before.
+        purpose: What the functions are for.
+    """
+
+    share: float
+    seconds_left: float
+    has_grown: bool
+    purpose: str
+
+
+def watch(tell: Callable[[Compilation], None]) -> Callable[[], None]:
+    """Calls ``tell`` whenever a function of this package begins or ends to be compiled; returns a function that stops this."""
+    if compiled.numba is None:
+        return lambda: None
+    event, seen = compiled.numba.core.event, _Watch(tell)
+    listener = type("Listener", (event.Listener,), {"on_start": seen.on_start, "on_end": seen.on_end})()
+    event.register(_KIND, listener)
+    return lambda: event.unregister(_KIND, listener)
+
+
+class _Watch:
+    def __init__(self, tell: Callable[[Compilation], None]) -> None:
+        self._tell = tell
+        self._waiting: dict[CodeType, int] = {}  # instructions of the functions that have to be compiled
+        self._total = self._done = self._depth = 0
+        self._seconds = 0.0  # of compiling that has ended
+        self._began = 0.0
+        self._purpose = ""
+
+    def on_start(self, event: Any) -> None:
+        """A function begins, perhaps one that another calls."""
+        self._depth += 1
+        if self._depth > 1:
+            return
+        self._began = time.monotonic()
+        function = event.data["dispatcher"].py_func
+        before = self._total
+        if function.__code__ not in self._waiting:
+            self._purpose = _purpose(function)
+            self._add(function)
+            for kept in compiled.KEPT:
+                if _purpose(kept.py_func) == self._purpose and compiled.is_cold(kept):
+                    self._add(kept)
+        self._report(has_grown=self._total > before)
+
+    def on_end(self, event: Any) -> None:
+        """A function ends."""
+        self._depth -= 1
+        self._done += self._waiting.pop(event.data["dispatcher"].py_func.__code__, 0)
+        if not self._depth:
+            self._seconds += time.monotonic() - self._began
+        self._report(has_grown=False)
+
+    def _add(self, function: Any) -> None:
+        for each in compiled.called_by(function):
+            if each.__code__ not in self._waiting:
+                self._waiting[each.__code__] = compiled.num_instructions(each)
+                self._total += self._waiting[each.__code__]
+
+    def _report(self, *, has_grown: bool) -> None:
+        seconds = self._seconds + (time.monotonic() - self._began if self._depth else 0.0)
+        pace = seconds / self._done if self._done >= _ENOUGH else SECONDS_PER_INSTRUCTION
+        share = self._done / self._total if self._total else 1.0
+        self._tell(Compilation(share, pace * (self._total - self._done), has_grown, self._purpose))
+
+
+def _purpose(function: Any) -> str:
+    return "replay traces" if function.__module__.startswith("memdiag.allocator.") else "read traces"

@@ -1,0 +1,40 @@
+"""Which Pythons the tests can train with: those named in the environment, else those that `make test` makes.
+
+* MEMDIAG_TEST_CUDA_PYTHON: a Python with a CUDA build of torch. Default: the one that runs the tests, if its torch is such a build.
+* MEMDIAG_TEST_NPU_PYTHON: a Python with torch_npu. Default: that of .venv-npu, which exists if torch is a build for the CPU.
+"""
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+from memdiag.phantom.cuda.standin import Torch
+
+_NPU = Path(__file__).parents[1] / ".venv-npu" / "bin" / "python"
+
+
+def own_cuda_python() -> str:
+    """Returns the Python that runs the tests if it has a CUDA build of torch, else ""."""
+    spec = importlib.util.find_spec("torch")
+    is_cuda = spec is not None and Torch(Path(spec.submodule_search_locations[0]), "").cuda != (0, 0)
+    return sys.executable if is_cuda else ""
+
+
+def own_npu_python() -> str:
+    """Returns the Python of .venv-npu, or ""."""
+    return str(_NPU) if _NPU.exists() else ""
+
+
+def cuda_python() -> str:
+    """Returns a Python with a CUDA build of torch, or ""."""
+    return os.environ.get("MEMDIAG_TEST_CUDA_PYTHON") or own_cuda_python()
+
+
+def npu_python() -> str:
+    """Returns a Python with torch_npu, or ""."""
+    return os.environ.get("MEMDIAG_TEST_NPU_PYTHON") or own_npu_python()
+
+
+NO_CUDA = "there is no Python with a CUDA build of torch: neither the one that runs the tests nor MEMDIAG_TEST_CUDA_PYTHON"
+NO_NPU = "there is no Python with torch_npu: neither .venv-npu nor MEMDIAG_TEST_NPU_PYTHON"

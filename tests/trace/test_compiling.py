@@ -1,0 +1,110 @@
+"""The estimate of how long compiling takes: from the bytecode that is left, at the pace so far."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from memdiag.cli import loading
+from memdiag.trace import compiled, compiling
+
+SCOPE: dict = {"__name__": "memdiag.trace.some"}
+exec("def leaf(x): return x + 1\n" + "def caller(x): return leaf(x) * 2\n" + "def other(x): return x - 1\n", SCOPE)  # noqa: S102
+SIZES = {name: compiled.num_instructions(SCOPE[name]) for name in ("leaf", "caller", "other")}
+
+
+class Cold:
+    """A kept function that was not compiled yet."""
+
+    def __init__(self, name):
+        self.py_func = SCOPE[name]
+        self.signatures = []
+        self.stats = SimpleNamespace(cache_path=None)
+
+
+@pytest.fixture
+def told(monkeypatch):
+    """The reports of a watch, and functions that begin and end a compilation under a clock of the test."""
+    reports, clock = [], SimpleNamespace(now=100.0)
+    monkeypatch.setattr(compiling.time, "monotonic", lambda: clock.now)
+    monkeypatch.setattr(compiling, "_ENOUGH", 1)
+    monkeypatch.setattr(compiled, "KEPT", [Cold("caller"), Cold("other")])
+    watch = compiling._Watch(reports.append)
+
+    def event(name):
+        return SimpleNamespace(data={"dispatcher": Cold(name)})
+
+    return SimpleNamespace(
+        reports=reports, clock=clock, begin=lambda name: watch.on_start(event(name)), end=lambda name: watch.on_end(event(name))
+    )
+
+
+def test_all_cold_functions_are_announced_at_once(told):
+    told.begin("caller")
+    assert [report.has_grown for report in told.reports] == [True]
+    assert told.reports[0].share == 0
+    assert told.reports[0].seconds_left == pytest.approx(sum(SIZES.values()) * compiling.SECONDS_PER_INSTRUCTION)
+    told.begin("leaf")  # which caller calls
+    told.end("leaf")
+    told.end("caller")
+    told.begin("other")
+    assert not any(report.has_grown for report in told.reports[1:])
+    told.end("other")
+    assert told.reports[-1].share == 1
+
+
+def test_the_rest_is_estimated_at_the_pace_so_far(told):
+    told.begin("caller")
+    told.clock.now += 7.0
+    told.begin("leaf")
+    told.end("leaf")
+    left = SIZES["caller"] + SIZES["other"]
+    assert told.reports[-1].seconds_left == pytest.approx(7.0 / SIZES["leaf"] * left)
+    told.end("caller")
+    told.clock.now += 1000  # not spent in the compiler
+    told.begin("other")
+    assert told.reports[-1].seconds_left == pytest.approx(7.0 / (SIZES["leaf"] + SIZES["caller"]) * SIZES["other"])
+
+
+def test_a_function_that_is_compiled_for_other_types_is_announced_again(told):
+    for _ in range(2):
+        told.begin("other")
+        told.end("other")
+    assert [report.has_grown for report in told.reports] == [True, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("folder", "said"),
+    [
+        ("/env/memdiag/trace/__pycache__", "once per installation"),
+        ("{temporary}/trace", "kept in {temporary}, since neither memdiag's folder nor the user's cache is writable"),
+        (None, "in every run, since neither memdiag's folder nor a cache folder is writable"),
+    ],
+)
+def test_the_command_says_how_long_and_how_often(monkeypatch, capsys, folder, said):
+    temporary = str(compiled.temporary_folder())
+    kept = Cold("caller")
+    kept.stats.cache_path = folder and folder.format(temporary=temporary)
+    tells = []
+    monkeypatch.setattr(compiled, "KEPT", [kept])
+    monkeypatch.setattr(compiling, "watch", lambda tell: tells.append(tell) or (lambda: None))
+    loading.announce_compiling()
+    tells[0](compiling.Compilation(0.0, 1.2, has_grown=True, purpose="read traces"))  # not worth a line
+    tells[0](compiling.Compilation(0.1, 38.6, has_grown=True, purpose="read traces"))
+    tells[0](compiling.Compilation(0.5, 19.0, has_grown=False, purpose="read traces"))
+    assert capsys.readouterr().err == f"compiling the code to read traces: about 40 s, {said.format(temporary=temporary)}\n"
+
+
+def test_numba_reports_what_it_compiles():
+    """The events that the estimate builds on exist in the numba that is installed."""
+    if compiled.numba is None:
+        pytest.skip("needs numba")
+    reports = []
+    stop = compiling.watch(reports.append)
+    try:
+        assert compiled.njit_part(lambda x: x + 1)(1) == 2
+    finally:
+        stop()
+    assert [report.has_grown for report in reports] == [True, False]
+    assert reports[-1].share < 1 or reports[-1].seconds_left == 0
