@@ -22,7 +22,7 @@ _PLACING = (
     "page_size", "segment_size_mb", "multi_stream_lazy_reclaim", "expandable_segments_reserve",
 )  # fmt: skip
 _EXCLUDED = ("max_split_size_mb", "garbage_collection_threshold")  # by torch_npu's expandable segments
-_OLDEST = (2, 0)
+_OLDEST = {"cuda": (2, 0), "npu": (2, 1)}  # that write a snapshot with a history
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,15 @@ def recorded_settings(trace: Trace, device: DeviceTrace) -> RecordedSettings:
     return RecordedSettings(policy, backend, conf, versions, known, bool(text) or bool(said))
 
 
+def possible_versions(trace: Trace, device: DeviceTrace) -> tuple[str, ...]:
+    """Returns every version that may have written the file: all that have snapshots, where the file does not tell."""
+    settings = recorded_settings(trace, device)
+    if settings.is_version_known or trace.torch_version:
+        return settings.versions
+    oldest, last = _OLDEST[settings.backend], newest(settings.backend)
+    return tuple(f"{oldest[0]}.{minor}" for minor in range(last[1], oldest[1] - 1, -1))
+
+
 @dataclass(frozen=True)
 class Shares:
     """Settings that are shares of the device's memory.
@@ -104,7 +113,7 @@ def _versions(said: str | None, backend: str) -> tuple[tuple[str, ...], bool]:
     if not (said or "").endswith("?"):
         return (f"{found[0][0]}.{found[0][1]}",), True
     last = max(newest(backend), found[0]) if "later" in (said or "") else found[-1]
-    first = max(found[0], _OLDEST)
+    first = max(found[0], _OLDEST["cuda"])
     if first[0] != last[0]:
         return (f"{first[0]}.{first[1]}",), False
     # the newest: of a range of versions that write the same file most people use the last

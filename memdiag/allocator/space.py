@@ -85,6 +85,9 @@ class Space:
         if any(needed not in choice for key, needed in _NEEDS.items() if key in choice):
             return None
         try:
+            for version in self.possible:
+                for k in range(len(self.versions)):
+                    Conf.parse(self.text(choice, k), self.backend, version)
             return tuple(Conf.parse(self.text(choice, k), self.backend, version) for k, version in enumerate(self.versions))
         except MemdiagError:
             return None

@@ -185,17 +185,20 @@ def _good_values(found: Found, baseline: Score) -> list[tuple[str, str]]:
     return list(values)
 
 
-def without_ballast(space: Space, found: Found, baseline: Score, evaluate: Evaluate) -> tuple[Choice, Score]:
-    """Returns the best choice without the keys that do no good, and its score; what it tries for that is found as well."""
-    choice, score = found.ranked(baseline)[0]
-    for key in list(choice):
-        shorter = {other: value for other, value in choice.items() if other != key}
-        numbers = space.numbers(shorter)
-        if numbers is None:
-            continue
-        tried = found.scores.get(numbers) or evaluate(shorter, False)
-        found.scores[numbers] = tried
-        found.choices.setdefault(numbers, shorter)
-        if merit(tried, baseline, shorter) <= merit(score, baseline, choice):
-            choice, score = shorter, tried
-    return choice, score
+def recommendable(space: Space, found: Found, baseline: Score, evaluate: Evaluate) -> list[tuple[Choice, Score]]:
+    """Returns the choices that no other dominates, the best first. The best one has no key that does no good."""
+    front = _ranked_front(found, baseline)
+    while True:
+        for key in front[0][0]:
+            shorter = {other: value for other, value in front[0][0].items() if other != key}
+            numbers = space.numbers(shorter)
+            if numbers is not None and numbers not in found.scores:
+                found.scores[numbers] = evaluate(shorter, False)
+                found.choices[numbers] = shorter
+        before, front = front, _ranked_front(found, baseline)
+        if before[0] == front[0]:
+            return front
+
+
+def _ranked_front(found: Found, baseline: Score) -> list[tuple[Choice, Score]]:
+    return sorted(found.front(), key=lambda each: (*merit(each[1], baseline, each[0]), each[1].num_driver_calls, str(each[0])))

@@ -113,7 +113,8 @@ class TuneReport:
     """The whole of it.
 
     Attributes:
-        baseline: The recorded settings, simulated.
+        recorded: What was recorded; the baseline where the traces do not tell.
+        baseline: The recorded settings, replayed from an empty cache, as all others are.
         front: What nothing else beats in everything, the smallest peak first.
         recommended: None where nothing is worth setting.
         verdict: Why, in a sentence.
@@ -125,6 +126,7 @@ class TuneReport:
     """
 
     traces: tuple[TunedTrace, ...]
+    recorded: Score
     baseline: Tried
     front: tuple[Tried, ...]
     recommended: Recommended | None

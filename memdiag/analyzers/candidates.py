@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from memdiag.allocator.recorded_settings import recorded_settings
+from memdiag.allocator.recorded_settings import possible_versions
 from memdiag.allocator.space import GRID
 from memdiag.analyzers import remedies
 from memdiag.analyzers.allocator_settings import AllocatorSettings
@@ -24,7 +24,7 @@ _DIVISIONS = 8
 
 def candidates(trace: Trace, device: DeviceTrace, settings: AllocatorSettings) -> Iterator[Fix]:
     """Yields the settings to replay on a device, the most likely to help first."""
-    versions = recorded_settings(trace, device).versions
+    versions = possible_versions(trace, device)
     likely = [remedies.expandable_segments(settings), remedies.smaller_pages(settings), remedies.default_placement(settings, tuple(GRID))]
     if device.num_events <= MANY_EVENTS:
         likely += [remedies.split_limit(settings, limit) for limit in _SPLIT_LIMITS_MB]

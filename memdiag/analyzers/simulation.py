@@ -245,7 +245,7 @@ def report_of(subject: Subject, results: tuple[Prediction, ...], *, with_min_cap
     unlimited = any(result.capacity_bytes is None for result in results)
     return PredictionReport(
         path=subject.trace.path, device=subject.device.device, num_events=subject.device.num_events,
-        calibration=calibration_report(subject, unlimited=unlimited), recorded=_recorded_run(subject), results=results,
+        calibration=calibration_report(subject, unlimited=unlimited), recorded=recorded_run(subject), results=results,
         capacity_bytes=subject.limits.capacity_bytes, is_capacity_known=subject.limits.is_known, with_min_capacity=with_min_capacity,
         phantom=subject.trace.phantom, card=card_of(subject, [result.conf for result in results]),
     )  # fmt: skip
@@ -368,7 +368,8 @@ def _room(workload: Workload, replay: Replay, call: int) -> int | None:
     return min(rooms) if rooms else None
 
 
-def _recorded_run(subject: Subject) -> RecordedRun:
+def recorded_run(subject: Subject) -> RecordedRun:
+    """Returns what the recording itself says of its peaks, retries, failures and driver calls."""
     trace, device = subject.trace, subject.device
     at = device.peak("reserved") if device.num_events else -1
     known = device.has_addresses and bool(device.num_events)

@@ -13,24 +13,26 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from memdiag.allocator.from_trace import PLAIN_EVENTS
-from memdiag.allocator.recorded_settings import recorded_settings
+from memdiag.allocator.recorded_settings import possible_versions
 from memdiag.allocator.result import OUT_OF_MEMORY, UNDEFINED, Replay
 from memdiag.allocator.space import GC, GRID, Choice, Space
-from memdiag.allocator.tune import Found, Progress, merit, search, without_ballast
+from memdiag.allocator.tune import Found, Progress, merit, recommendable, search
 from memdiag.allocator.tuned import Reason, Recommended, Score, Tried, TunedTrace, TuneReport
 from memdiag.allocator.workload import ALLOC, Workload
 from memdiag.analyzers.allocator_settings import AllocatorSettings
+from memdiag.analyzers.offered import RELEVANT_SHARE
 from memdiag.analyzers.outlook import outlook
-from memdiag.analyzers.simulation import Scenario, Subject, calibration_report, recorded_peak
+from memdiag.analyzers.simulation import Scenario, Subject, calibration_report, recorded_peak, recorded_run
 from memdiag.errors import MemdiagError
 from memdiag.findings import PAST_FAILURE, weakest_basis
 from memdiag.registry import POLICIES, resolve
 from memdiag.settings.conf import parse_conf
+from memdiag.trace import schema
 from memdiag.units import MIB, format_bytes, plural
 
 _PART_AT_MOST = 0.35  # of the calls: else the first part is hardly cheaper than the whole
 _NUM_FRONT = 12
-_LEAST_GAIN, _LEAST_SHARE = 2 * MIB, 0.002  # a device page, and of the peak: less is nothing
+_LEAST_GAIN = 2 * MIB  # a device page: less is nothing
 CAVEATS: dict[str, str] = {
     "expandable_segments": "expandable_segments must be set before the first allocation; some versions fail with CUDA IPC, CUDA graphs or "
     "MemPools of their own, and on NPU driver and CANN must support virtual memory",
@@ -95,7 +97,7 @@ class _Member:
     def possible_versions(self) -> tuple[str, ...]:
         """Versions that it may have been recorded with."""
         subject = self.subject
-        return () if subject.trace.format == PLAIN_EVENTS else recorded_settings(subject.trace, subject.device).versions
+        return () if subject.trace.format == PLAIN_EVENTS else possible_versions(subject.trace, subject.device)
 
     @property
     def begins_late(self) -> bool:
@@ -120,7 +122,13 @@ def _score(members: list[_Member], scenarios: list[Scenario], *, is_part: bool) 
 
 
 def tune(
-    subjects: list[Subject], *, capacity: int | None = None, seconds: float = 60.0, most: int = 400, progress: Progress | None = None
+    subjects: list[Subject],
+    *,
+    capacity: int | None = None,
+    seconds: float = 60.0,
+    most: int = 400,
+    least_share: float = RELEVANT_SHARE,
+    progress: Progress | None = None,
 ) -> TuneReport:
     """Searches one line of settings for all of ``subjects``.
 
@@ -129,16 +137,22 @@ def tune(
         capacity: Bytes of the card; None: as recorded.
         seconds: Time for the search.
         most: How many choices to look at.
+        least_share: Of the reserved peak; a smaller saving is not recommended.
         progress: Called with choices tried, of so many.
 
     Raises:
-        MemdiagError: The recordings are of several backends.
+        MemdiagError: The recordings are of several backends, or of one whose allocator has no settings.
     """
     begin = time.monotonic()
     for subject in subjects:
         if not (subject.workload.op == ALLOC).any():
             raise MemdiagError(
                 f"{subject.trace.path} has no allocations to replay", "record the run from its beginning: memdiag record -- python train.py"
+            )
+        if subject.is_foreign:
+            raise MemdiagError(
+                f"{subject.trace.path} was recorded on {subject.trace.backend}, whose allocator has no settings to tune",
+                "record on a CUDA or NPU device, or on a simulated one: memdiag record --phantom npu:910b-64g -- python train.py",
             )
     backends = {resolve(POLICIES[subject.recorded.policy]).BACKEND for subject in subjects}
     if len(backends) > 1:
@@ -161,11 +175,17 @@ def tune(
         space, members[0].recorded, baseline, evaluate if is_cheap else lambda choice, part: Score(0, 0, (), 0, 0, 0) if part
         else evaluate(choice, False), most=most, seconds=seconds, progress=progress,
     )  # fmt: skip
-    return _report(members, space, found, baseline, evaluate, time.monotonic() - begin)
+    return _report(members, space, found, baseline, evaluate, time.monotonic() - begin, least_share)
 
 
 def _report(
-    members: list[_Member], space: Space, found: Found, baseline: Score, evaluate: Callable[[Choice, bool], Score], seconds: float
+    members: list[_Member],
+    space: Space,
+    found: Found,
+    baseline: Score,
+    evaluate: Callable[[Choice, bool], Score],
+    seconds: float,
+    least_share: float,
 ) -> TuneReport:
     recorded_peaks = [recorded_peak(member.subject.device, "reserved") for member in members]
     known = [peak for peak in (member.subject.comparable_peak for member in members) if peak is not None]
@@ -179,16 +199,36 @@ def _report(
     basis = weakest_basis([member.subject.reach.basis for member in members])
     recommended, verdict = None, "nothing that was tried does better than the recorded settings"
     if found.scores:
-        choice, score = without_ballast(space, found, baseline, evaluate)
-        worth, verdict = _verdict(baseline, choice, score, before, error, basis)
+        choices = recommendable(space, found, baseline, evaluate)
+        judged = [(choice, score, *_verdict(baseline, choice, score, before, error, basis, least_share)) for choice, score in choices]
+        choice, score, worth, verdict = next((each for each in judged if each[2]), judged[0])
         if worth:
             recommended = _recommended(members, space, choice, score, tried(choice, score), evaluate)
-    front = [tried(choice, score) for choice, score in found.front()[:_NUM_FRONT]]
+    front = [tried(choice, score) for choice, score in found.front()]
+    best = [each for each in front if recommended is not None and each == recommended.tried]
+    front = sorted([*best, *[each for each in front if each not in best][: _NUM_FRONT - len(best)]], key=lambda each: each.score.axes)
     return TuneReport(
         traces=tuple(_trace(member, peak) for member, peak in zip(members, recorded_peaks, strict=True)),
+        recorded=_recorded(members, baseline),
         baseline=Tried(members[0].scenario.conf, baseline, before - baseline.peak), front=tuple(front), recommended=recommended,
         verdict=verdict, error_bytes=error, num_choices=len(found.scores) + found.num_cut_short, num_cut_short=found.num_cut_short,
         seconds=seconds, is_complete=found.is_complete, phantom=any(member.subject.trace.phantom for member in members), basis=basis,
+    )  # fmt: skip
+
+
+def _recorded(members: list[_Member], baseline: Score) -> Score:
+    """Returns what was recorded, where the traces tell; else what the recorded settings do."""
+    devices = [member.subject.device for member in members]
+    peaks = [recorded_peak(device, "reserved") for device in devices]
+    known = tuple(peak for peak in peaks if peak is not None)
+    if len(known) < len(devices) or not all(device.has_addresses for device in devices):
+        return baseline
+    runs = [recorded_run(member.subject) for member in members]
+    counts = np.sum([np.bincount(device.events.action, minlength=len(schema.ACTIONS)) for device in devices], axis=0)
+    ooms = [run.num_ooms or 0 for run in runs]
+    return Score(
+        sum(map(bool, ooms)), sum(ooms), known, sum(run.num_retries or 0 for run in runs),
+        int(counts[schema.SEGMENT_ALLOC] + counts[schema.SEGMENT_MAP]), int(counts[schema.SEGMENT_FREE] + counts[schema.SEGMENT_UNMAP]),
     )  # fmt: skip
 
 
@@ -200,7 +240,9 @@ def _trace(member: _Member, peak: int | None) -> TunedTrace:
     )  # fmt: skip
 
 
-def _verdict(baseline: Score, choice: Choice, score: Score, before: int, error: int | None, basis: str) -> tuple[bool, str]:
+def _verdict(
+    baseline: Score, choice: Choice, score: Score, before: int, error: int | None, basis: str, least_share: float
+) -> tuple[bool, str]:
     """Returns whether a choice is worth setting, and why (not)."""
     off = error or 0
     if (score.num_failing, score.num_ooms) < (baseline.num_failing, baseline.num_ooms):
@@ -214,7 +256,7 @@ def _verdict(baseline: Score, choice: Choice, score: Score, before: int, error: 
     if merit(score, baseline, choice) >= merit(baseline, baseline, {}):
         return False, nothing
     gains = []
-    if saved > max(off, _LEAST_GAIN, _LEAST_SHARE * before):
+    if saved > max(off, _LEAST_GAIN) and saved >= least_share * before:
         gains.append(f"the reserved peak falls by {format_bytes(saved)}" + (f", give or take {format_bytes(off)}" if off else ""))
     if score.num_retries < baseline.num_retries and saved >= -off:
         fewer = plural(baseline.num_retries - score.num_retries, "retry", "retries")
@@ -222,7 +264,10 @@ def _verdict(baseline: Score, choice: Choice, score: Score, before: int, error: 
     if gains:
         return True, "; ".join(gains)
     if 0 < saved <= off:
-        return False, f"the most that was found to gain, {format_bytes(saved)}, is within the error of the model, {format_bytes(off)}"
+        return False, f"the best setting found saves {format_bytes(saved)}, which is within the error of the model, {format_bytes(off)}"
+    if saved > _LEAST_GAIN:
+        share = f"{saved / before:.1%} of the reserved peak"
+        return False, f"the best setting found saves {format_bytes(saved)}, {share} (--min-saving 0 recommends it anyway)"
     return False, nothing
 
 

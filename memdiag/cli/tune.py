@@ -12,7 +12,7 @@ from memdiag.errors import MemdiagError
 if TYPE_CHECKING:
     from memdiag.analyzers.simulation import Subject
 
-_SECONDS = 60.0
+_SECONDS, _MIN_SAVING = 60.0, 2.0
 
 
 def tune(
@@ -39,6 +39,9 @@ def tune(
         ),
     ] = None,
     budget: Annotated[float, typer.Option("--budget-seconds", metavar="N", min=0.0, help="Time for the search.")] = _SECONDS,
+    min_saving: Annotated[
+        float, typer.Option("--min-saving", metavar="PERCENT", min=0.0, max=100.0, help="Least saving to recommend, of the reserved peak.")
+    ] = _MIN_SAVING,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts (docs/tune.md).")] = False,
     output: Annotated[
         Path | None,
@@ -69,7 +72,7 @@ def tune(
 
     with Line() as line:
         told = lambda done, most: line(f"{bar(done / most)} {done} settings of at most {most}")  # noqa: E731 - as short as what it says
-        report = search(subjects, capacity=size, seconds=budget, progress=told)
+        report = search(subjects, capacity=size, seconds=budget, least_share=min_saving / 100, progress=told)
 
     from memdiag.registry import TUNE_RENDERERS, resolve
 

@@ -14,6 +14,10 @@ from memdiag.units import format_bytes, format_count, plural
 
 LONGEST = 200  # characters of settings
 _NOTHING = "-"
+_REPLAYED = (
+    "replayed: the recorded settings, without the memory that was cached before the recording began. Savings are measured from this row, "
+    "since every other row begins without that memory too."
+)
 
 
 def render(report: TuneReport, look: Look = PLAIN) -> str:
@@ -80,7 +84,10 @@ def _reason(reason: Reason, tried: Tried) -> str:
 def _front(page: LightPage, report: TuneReport) -> None:
     page.text("What nothing else beats in memory, retries and driver calls at once:")
     rows: list[Sequence[Cell]] = [("", "peak reserved", "saved", "retries", "driver calls", "runs")]
-    rows.append(_row("recorded", report.baseline, report.basis))
+    rows.append(_row("recorded", Tried(report.baseline.conf, report.recorded, None), report.basis))
+    is_cached = report.recorded.peak != report.baseline.score.peak
+    if is_cached:
+        rows.append(_row("replayed", report.baseline, report.basis))
     names = []
     for number, tried in enumerate(report.front):
         is_best = report.recommended is not None and tried == report.recommended.tried
@@ -91,6 +98,9 @@ def _front(page: LightPage, report: TuneReport) -> None:
     legend: list[Sequence[Cell]] = [("recorded", _settings(report.baseline))]
     legend += [(name, _settings(tried)) for name, tried in zip(names, report.front, strict=True)]
     page.grid("lw", legend)
+    if is_cached:
+        page.gap()
+        page.text(_REPLAYED, indent=2)
 
 
 def _row(name: Cell, tried: Tried, basis: str) -> Sequence[Cell]:

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from memdiag import __version__
-from memdiag.allocator.tuned import Recommended, Tried, TunedTrace, TuneReport
+from memdiag.allocator.tuned import Recommended, Score, Tried, TunedTrace, TuneReport
 from memdiag.findings import PAST_FAILURE
 from memdiag.render.json import as_json
 from memdiag.render.look import PLAIN, Look
@@ -25,6 +25,7 @@ def as_dict(report: TuneReport) -> dict[str, Any]:
         "schema_version": report.schema_version,
         "memdiag_version": __version__,
         "traces": [_trace(trace) for trace in report.traces],
+        "recorded": _score(report.recorded),
         "baseline": _tried(report.baseline, report.basis),
         "recommended": None if best is None else _recommended(best, report.basis),
         "verdict": report.verdict,
@@ -57,6 +58,17 @@ def _trace(trace: TunedTrace) -> dict[str, Any]:
         "recorded_peak_reserved_bytes": trace.recorded_peak_bytes,
         "capacity_bytes": trace.capacity_bytes,
         "num_calls": trace.num_calls,
+    }
+
+
+def _score(score: Score) -> dict[str, Any]:
+    return {
+        "peak_reserved_bytes": score.peak,
+        "peaks_reserved_bytes": list(score.peaks),
+        "num_ooms": score.num_ooms,
+        "num_retries": score.num_retries,
+        "device_allocs": score.device_allocs,
+        "device_frees": score.device_frees,
     }
 
 

@@ -7,7 +7,7 @@ from rows import Call
 
 from memdiag.allocator.replay import replay
 from memdiag.allocator.space import GRID, Space
-from memdiag.allocator.tune import merit, search, without_ballast
+from memdiag.allocator.tune import merit, recommendable, search
 from memdiag.allocator.tuned import Score
 
 
@@ -54,6 +54,13 @@ def test_choices_that_are_refused_or_mean_nothing(choice):
     assert space().numbers(choice) is None
 
 
+def test_a_choice_that_a_possible_version_refuses_is_none():
+    later = Space("cuda", ("2.13",), ("",), True, ("2.5",))
+    assert later.numbers({"max_split_size_mb": "64"}) is not None
+    for key, value in (("large_segment_size_mb", "64"), ("max_non_split_rounding_mb", "64")):
+        assert later.numbers({"max_split_size_mb": "64", key: value}) is None
+
+
 def test_choices_of_equal_numbers_are_one():
     assert space().numbers({"large_segment_size_mb": "20"}) == space().numbers({})
     assert space().numbers({"expandable_segments": "True"}) != space().numbers({})
@@ -82,7 +89,8 @@ def test_it_finds_what_a_growing_program_needs():
         return scored(work, "caching", have.text(choice), None, 40 if is_part else None)
 
     found = search(have, {}, baseline, evaluate, most=150)
-    choice, score = without_ballast(have, found, baseline, evaluate)
+    choice, score = recommendable(have, found, baseline, evaluate)[0]
+    assert (choice, score) in found.front()
     assert choice["expandable_segments"] == "True"
     assert score.peak < baseline.peak / 2
     front = found.front()

@@ -1,6 +1,7 @@
 """``memdiag tune`` on recordings: calibrated first, one line for all ranks, nothing within the error, nothing that the version lacks."""
 
 import json
+import re
 import shutil
 
 import pytest
@@ -95,11 +96,67 @@ def test_a_text_report(goldens, capsys):
         assert words in said
 
 
+def test_what_is_recommended_is_in_the_table_and_nothing_there_dominates_it(tuned, goldens):
+    axes = ("num_failing_traces", "num_ooms", "peak_reserved_bytes", "num_retries")
+    for name in ("cuda-2.13.0-oom", "cuda-2.13.0-train", "cuda-2.13.0-roundup", "npu-2.13.0-train"):
+        found = tuned(goldens / name / "snapshot.pickle", "--min-saving", "0", "--budget-seconds", "5")
+        best = found["recommended"]
+        if best is None:
+            continue
+        rows = [(*(each[axis] for axis in axes), each["device_allocs"] + each["device_frees"]) for each in found["front"]]
+        mine = (*(best[axis] for axis in axes), best["device_allocs"] + best["device_frees"])
+        assert mine in rows, name
+        assert not [row for row in rows if row != mine and all(a <= b for a, b in zip(row, mine, strict=True))], name
+
+
+def test_a_file_that_does_not_tell_its_version_gets_keys_of_every_version_only(tuned, goldens):
+    found = tuned(goldens / "npu-2.13.0-train" / "snapshot.pickle", "--min-saving", "0", "--budget-seconds", "5")
+    for each in found["front"]:
+        assert not re.findall("large_segment_size_mb|segment_size_mb|max_non_split|roundup_power2|lazy_reclaim", each["conf"])
+
+
+def test_a_small_saving_is_recommended_only_if_asked_for(tuned, goldens):
+    file = goldens / "cuda-2.13.0-train" / "snapshot.pickle"
+    best = tuned(file, "--min-saving", "0")["recommended"]
+    share = 100 * best["saved_bytes"] / (best["peak_reserved_bytes"] + best["saved_bytes"])
+    found = tuned(file, "--min-saving", f"{share + 20:.1f}")
+    assert found["recommended"] is None
+    assert "--min-saving 0" in found["verdict"]
+
+
+def test_the_cpu_has_no_settings_to_tune(goldens, capsys):
+    assert main(["tune", str(next((goldens / "cpu-2.13.0-recorded").glob("*.p*kl*")))]) == 2
+    assert "no settings to tune" in capsys.readouterr().err
+
+
+def test_the_recorded_row_is_what_was_recorded(tuned, goldens, shared):
+    found = tuned(goldens / "cuda-2.13.0-train" / "snapshot.pickle", "--budget-seconds", "5")
+    assert found["recorded"]["peak_reserved_bytes"] == found["traces"][0]["recorded_peak_reserved_bytes"]
+    file = shared / "data" / "snapshots" / "kkaitlyn111__cs336-a2-systems__memory_2.7b_forward.pickle"
+    if file.exists():
+        found = tuned(file, "--budget-seconds", "5")
+        assert found["recorded"]["peak_reserved_bytes"] == found["traces"][0]["recorded_peak_reserved_bytes"] == 51_849_986_048
+        assert found["baseline"]["peak_reserved_bytes"] < found["recorded"]["peak_reserved_bytes"]
+
+
+def test_the_recorded_and_the_replayed_row_are_told_apart():
+    calibration = CalibrationReport(1, 1, 1.0, None, 0)
+    trace = TunedTrace("a.pkl", 0, "2.13", calibration, "", 48 << 30, None, 10)
+    tried = Tried("", Score(0, 0, (32 << 30,), 0, 5, 0), 0)
+    report = TuneReport((trace,), Score(0, 0, (48 << 30,), 1, 9, 2), tried, (tried,), None, "nothing", 0, 3, 0, 0.1, is_complete=True)
+    said = " ".join(render(report).split())
+    assert "recorded 48.00 GiB - 1 11" in said
+    assert "replayed 32.00 GiB 0 B 0 5" in said
+    assert "without the memory that was cached before" in said
+
+
 def test_keeping_is_an_answer():
     calibration = CalibrationReport(100, 90, 0.9, None, 5 << 20)
     trace = TunedTrace("a.pkl", 0, "2.13", calibration, "", 100 << 20, None, 10)
     tried = Tried("", Score(0, 0, (100 << 20,), 0, 5, 0), 0)
-    report = TuneReport((trace,), tried, (tried,), None, "nothing that was tried does better", 5 << 20, 3, 0, 0.1, is_complete=False)
+    report = TuneReport(
+        (trace,), tried.score, tried, (tried,), None, "nothing that was tried does better", 5 << 20, 3, 0, 0.1, is_complete=False
+    )
     said = render(report)
     assert "KEEP" in said
     assert "off by 5.00 MiB at most" in said
@@ -113,7 +170,7 @@ def test_reasons_are_told():
     best = Tried("x:1,y:2", score, 50 << 20)
     reasons = (Reason("x:1", 60 << 20, 2, 9, True), Reason("y:2", 60 << 20, 0, 5, False))
     recommended = Recommended("x:1,y:2", "export V=x:1,y:2", best, reasons, ("mind this",))
-    report = TuneReport((trace, trace), best, (best,), recommended, "it pays", None, 3, 0, 0.1, is_complete=True)
+    report = TuneReport((trace, trace), score, best, (best,), recommended, "it pays", None, 3, 0, 0.1, is_complete=True)
     said = " ".join(render(report).split())
     more = "10.00 MiB higher, 2 retries more, 4 driver calls more"
     for words in ("NOT CALIBRATED", more, "a request would fail", "mind this", "Peaks of the"):
