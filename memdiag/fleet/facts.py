@@ -85,6 +85,7 @@ def _of_device(trace: Trace, device: DeviceTrace, said: DeviceReport) -> dict[st
     return {
         "device": device.device,
         "capacity_bytes": device.capacity_bytes,
+        "outside_bytes": device.card.outside_bytes,
         "peak_reserved_bytes": reserved.reserved_bytes if known else said.end.reserved_bytes,
         "peak_allocated_bytes": allocated.allocated_bytes if known else said.end.allocated_bytes,
         "has_history": known,

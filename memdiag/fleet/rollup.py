@@ -72,7 +72,7 @@ def _rank(number: int, name: str, group: int, facts: Facts, capacity: int | None
     size = capacity if capacity is not None else facts.get("capacity_bytes")
     failed = facts.get("failed")
     reserved = facts.get("peak_reserved_bytes")
-    headroom = None if size is None or reserved is None else size - reserved
+    headroom = None if size is None or reserved is None else size - (facts.get("outside_bytes") or 0) - reserved
     if failed and capacity is None:
         free = failed.get("device_free_bytes")
         held = failed.get("reserved_bytes")

@@ -23,7 +23,8 @@ _TABLE = Path(__file__).with_name("profiles.toml")
 _BYTES = ("total", "context", "shared_memory_optin")
 _VERSION = re.compile(r"[0-9]+(\.[0-9A-Za-z]+)*")
 _COMMON = {
-    "capacity": "memory for PyTorch, for example 60GiB",
+    "room": "memory for PyTorch's allocator, for example 60GiB",
+    "capacity": "the same as room",
     "total": "memory of the device",
     "context": "memory that the runtime takes before PyTorch",
     "devices": "how many devices a process sees",
@@ -124,7 +125,9 @@ def choose(text: str) -> Profile:
         if option:
             profile = _changed(profile, option)
     if profile.capacity_bytes <= 0:
-        raise MemdiagError(f"--phantom {text}: no memory is left for PyTorch", "capacity= is what PyTorch can get, total= all there is")
+        raise MemdiagError(
+            f"--phantom {text}: no memory is left for PyTorch", "capacity= (or room=) is what PyTorch can get, total= all there is"
+        )
     return profile
 
 
@@ -152,7 +155,7 @@ def _changed(profile: Profile, option: str) -> Profile:
             f"--phantom …,{option}: nothing that can be set", hint + "; ".join(f"{name}= {meaning}" for name, meaning in options.items())
         )
     changed = replace(profile, changed=(*profile.changed, f"{key}={value}"))
-    if key == "capacity":
+    if key in {"room", "capacity"}:
         return replace(changed, total_bytes=parse_bytes(value) + profile.context_bytes)
     if key == "total":
         return replace(changed, total_bytes=parse_bytes(value))
