@@ -86,9 +86,8 @@ def test_the_largest_step_has_its_own_bands(shown, trace):
 def test_the_log_goes_to_its_event(shown, trace):
     shown.show("bands")
     shown.until("state().log.at >= 0")
-    line = shown.page.locator("#log-rows .log-row.alloc").first
-    event = int(line.get_attribute("data-event"))
-    line.click()
+    event = int(shown.page.locator("#log-rows .log-row.alloc").first.get_attribute("data-event"))
+    shown.page.locator(f'#log-rows .log-row[data-event="{event}"]').click()
     shown.until("state().tensor >= 0")
     born = shown.page.evaluate("M.device().tensors.alloc_at[M.chosen.tensor]")
     assert born == event

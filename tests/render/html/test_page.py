@@ -17,6 +17,17 @@ from memdiag.views.picture import build_picture
 ROOT = Path(__file__).parents[3]
 GOLDENS = ROOT / "tests" / "goldens"
 SECTIONS = ["summary", "timeline", "bands", "map", "tree", "flame", "tensors", "findings", "policies", "settings"]
+# Of the pixels of a canvas: which share has any colour, and which is nearly black.
+LIGHTNESS = """(place) => {
+    const canvas = document.querySelector(place);
+    const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+    let [painted, dark] = [0, 0];
+    for (let i = 0; i < data.length; i += 4) {
+        painted += data[i + 3] > 0;
+        dark += data[i + 3] > 200 && data[i] < 40 && data[i + 1] < 50 && data[i + 2] < 60;
+    }
+    return { painted: painted / (data.length / 4), dark: dark / (data.length / 4) };
+}"""
 HOSTILE = [
     "<script>window.hurt = 1</script>",
     '"><img src=x onerror="window.hurt = 1">',
@@ -240,6 +251,14 @@ def test_on_paper_everything_is_drawn_in_light_colours(shown):
     page.emulate_media(media="print")
     shown.until(f"!state().dark && {SECTIONS}.every((section) => state().drawn.includes(section))")
     assert not page.locator("#timeline-tools").is_visible()
+    assert not page.locator("#log").is_visible()
+    wide = page.evaluate("document.querySelector('main').clientWidth")
+    for place in ("#timeline-chart canvas", "#bands-canvas", "#map-canvas", "#flame-chart canvas", "#tree-chart canvas"):
+        box = page.locator(place).first.bounding_box()
+        assert 0.8 * wide < box["width"] <= wide, f"{place} is neither cut nor small"
+        pixels = page.evaluate(LIGHTNESS, place)
+        assert pixels["painted"] > 0.05, f"{place} was painted before the printer asked for it"
+        assert pixels["dark"] < 0.1, f"{place} is drawn for white paper"
     page.emulate_media(media="screen")
     shown.until("state().dark")
 

@@ -14,7 +14,7 @@
 
   /** Makes a part: draw(reasons) is called when one of the reasons it needs has come up and its section is near the screen. */
   M.part = (id, needs, draw) => {
-    parts.push({ id, needs: new Set(["first", "lang", "theme", ...needs]), draw, why: new Set(["first"]), near: false, drawn: false });
+    parts.push({ id, needs: new Set(["first", "lang", "theme", "paper", ...needs]), draw, why: new Set(["first"]), near: false, drawn: false });
   };
 
   /** Tells all parts that something changed: "device", "instant", "tensor", "search", "lang", "theme". */
@@ -121,6 +121,18 @@
     }
     return chart;
   };
+
+  /** Gives every chart the width of its place, and paints it now: paper does not wait for the next frame. */
+  M.settleCharts = () => {
+    for (const chart of charts.values()) {
+      chart.resize();
+      chart.getZr().refreshImmediately();
+    }
+  };
+  M.printing = () => document.documentElement.classList.contains("printing");
+
+  /** Calls draw in the next frame; at once where the page is being printed. */
+  M.soon = (draw) => (M.printing() ? draw() : requestAnimationFrame(draw));
 
   /** Returns the tooltip settings that all charts share; formatters return elements, never text that is read as HTML. */
   M.tooltip = (more) => ({

@@ -31,7 +31,7 @@
 
   M.part("bands", ["device", "instant", "search", "tensor"], (why) => {
     if (why.has("device")) [set, range, colour] = [-1, null, ""];
-    if (why.has("device") || why.has("lang") || why.has("theme") || why.has("first") || why.has("search") || !view) return build();
+    if (why.has("device") || why.has("lang") || why.has("theme") || why.has("first") || why.has("search") || why.has("paper") || !view) return build();
     overlay();
     under();
   });
@@ -102,7 +102,7 @@
   function overlay() {
     if (queued || !view) return;
     queued = true;
-    requestAnimationFrame(() => {
+    M.soon(() => {
       queued = false;
       if (!view?.picture) return;
       const ink = canvas().getContext("2d");

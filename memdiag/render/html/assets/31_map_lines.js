@@ -8,15 +8,16 @@
   M.PITCH = 22; // and from one to the next
   M.HEAD = 30; // the heading of a pool and stream
   const APART = 3; // pixels between segments
+  const SLACK = 36; // pixels at the end of a line for those gaps: a line then holds as many bytes as it says
+  const MOST_REQUEST = 6; // lines that the request takes at most
   const THIN = 2; // a segment is at least this wide
 
   /**
    * Returns {lines, pieces, height, perLine}. lines: {y, head: group or null, first, end} over pieces: {segment, from, to, x, width},
-   * where from and to
-   * are addresses, and x is in pixels.
+   * where from and to are addresses, and x is in pixels. Above all others stands the request, if there is one: lines {y, request: pixels}.
    */
-  M.mapLines = (layout, groups, width, perLine) => {
-    const scale = width / perLine;
+  M.mapLines = (layout, groups, width, perLine, request = 0) => {
+    const scale = (width - SLACK) / perLine;
     const order = layout.segments.map((_, i) => i);
     order.sort((a, b) => layout.segments[a].group - layout.segments[b].group || layout.segments[a].start - layout.segments[b].start);
     const lines = [];
@@ -25,6 +26,16 @@
     let group = null;
     let line = null;
     let x = 0;
+    if (request > 0) {
+      lines.push({ y, head: { request: true }, first: 0, end: 0 });
+      y += M.HEAD;
+      const full = Math.ceil(request / perLine);
+      for (let i = 0; i < Math.min(full, MOST_REQUEST); i++) {
+        const part = Math.min(request - i * perLine, perLine);
+        lines.push({ y, head: null, first: 0, end: 0, request: Math.max(part * scale, THIN), cut: full > MOST_REQUEST && i === MOST_REQUEST - 1 });
+        y += M.PITCH;
+      }
+    }
     const newLine = () => {
       if (line) line.end = pieces.length;
       line = { y, head: null, first: pieces.length, end: pieces.length };
@@ -50,7 +61,7 @@
       let from = segment.start;
       if (x > 0 && x + left * scale > width + 0.5) newLine();
       while (left > 0) {
-        const room = Math.max((width - x) / scale, 1);
+        const room = x > 0 ? Math.max((width - x) / scale, 1) : perLine;
         const part = left <= room * 1.000001 ? left : room;
         const wide = Math.max(part * scale, THIN);
         pieces.push({ segment: i, from, to: from + part, x, width: wide, begins: from === segment.start, ends: part === left });
@@ -66,16 +77,29 @@
     return { lines, pieces, height: y + 6, perLine };
   };
 
-  /** Returns the bytes to a line with which the whole map is about as high as asked for. */
-  M.fitLine = (layout, width, height) => {
+  /** Returns the bytes of a line, a power of two, with which the whole map is about as high as asked for. */
+  M.fitLine = (layout, width, height, request) => {
     const total = layout.sums.reserved;
     const largest = layout.segments.reduce((most, segment) => Math.max(most, segment.size), 1);
-    let perLine = Math.max(total / 48, Math.min(largest, total / 12), 4096);
-    for (let round = 0; round < 40 && perLine < total; round++) {
-      if (M.mapLines(layout, [], width, perLine).height <= height) break;
-      perLine *= 1.2;
+    const powerOf = (bytes) => 2 ** Math.ceil(Math.log2(Math.max(bytes, 4096)));
+    let perLine = powerOf(Math.max(total / 48, Math.min(largest, total / 16)));
+    while (perLine < total && M.mapLines(layout, [], width, perLine, request).height > height) perLine *= 2;
+    return Math.min(perLine, powerOf(total));
+  };
+
+  /** Returns the longest stretch of free memory in a pool and stream, {segment, from, to}; null: there is none. */
+  M.largestHole = (layout, group) => {
+    let best = null;
+    let hole = null;
+    for (let range = 0; range < layout.tensor.length; range++) {
+      const segment = layout.segment[range];
+      if (layout.tensor[range] >= 0 || layout.segments[segment].group !== group) continue;
+      const [from, to] = [layout.start[range], layout.start[range] + layout.size[range]];
+      if (hole && hole.segment === segment && hole.to === from) hole.to = to;
+      else hole = { segment, from, to };
+      if (!best || hole.to - hole.from > best.to - best.from) best = hole;
     }
-    return Math.min(perLine, Math.max(total, 4096));
+    return best;
   };
 
   /** Returns the index of the range of the layout at an address of a segment. */

@@ -60,6 +60,7 @@
       line: M.css("--line-strong"),
       card: M.css("--card"),
       accent: M.css("--accent"),
+      critical: M.css("--critical"),
     };
     const hatch = ["cache", "stranded", "foreign"].map((cause) => hatching(ink, cause, ratio));
     const marks = [];
@@ -70,7 +71,12 @@
       if (line.head) {
         ink.font = "600 12px system-ui, sans-serif";
         ink.fillStyle = theme.muted;
+        ink.fillStyle = line.head.request && view.request.failed ? theme.critical : theme.muted;
         ink.fillText(view.label(line.head), 0, y + 20);
+        continue;
+      }
+      if (line.request) {
+        paintRequest(ink, view, line, y, theme);
         continue;
       }
       for (let p = line.first; p < line.end; p++) paintPiece(ink, view, view.pieces[p], y, hatch, theme, marks);
@@ -84,6 +90,18 @@
     }
     for (const [kind, x, y, wide] of marks) paintMark(ink, kind, x, y, wide, theme);
   };
+
+  // The request at the scale of the map: what it would take of a line.
+  function paintRequest(ink, view, line, y, theme) {
+    const colour = view.request.failed ? theme.critical : theme.ink;
+    ink.strokeStyle = ink.fillStyle = colour;
+    ink.globalAlpha = 0.18;
+    ink.fillRect(view.left, y, line.request, M.LINE);
+    ink.globalAlpha = 1;
+    ink.lineWidth = 2;
+    ink.strokeRect(view.left + 1, y + 1, Math.max(line.request - 2, 1), M.LINE - 2);
+    if (line.cut) ink.fillText("…", view.left + line.request + 4, y + 11);
+  }
 
   function paintPiece(ink, view, piece, y, hatch, theme, marks) {
     const { layout, hits, pins } = view;
@@ -119,6 +137,11 @@
       if (hits && row >= 0 && hits[row]) marks.push(["hit", x, y, wide]);
       if (r === view.hover) marks.push(["hover", x, y, wide]);
       if (r === view.chosen) marks.push(["chosen", x, y, wide]);
+    }
+    const { hole } = view;
+    if (hole && hole.segment === piece.segment && hole.from < piece.to && hole.to > piece.from) {
+      const [from, to] = [Math.max(hole.from, piece.from), Math.min(hole.to, piece.to)];
+      marks.push(["hole", x0 + (from - piece.from) * scale, y, (to - from) * scale]);
     }
     ink.strokeStyle = theme.line;
     ink.lineWidth = 1;
@@ -158,8 +181,10 @@
       return;
     }
     const grow = kind === "hit" ? 0 : 1.5;
-    ink.lineWidth = kind === "chosen" ? 3 : kind === "hover" ? 2 : 1.5;
-    ink.strokeStyle = kind === "hit" ? theme.accent : theme.ink;
+    ink.lineWidth = { chosen: 3, hole: 2.5, hover: 2 }[kind] ?? 1.5;
+    ink.strokeStyle = kind === "hit" || kind === "hole" ? theme.accent : theme.ink;
+    if (kind === "hole") ink.setLineDash([6, 3]);
     ink.strokeRect(x - grow, y - grow, Math.max(wide, 1) + 2 * grow, M.LINE + 2 * grow);
+    ink.setLineDash([]);
   }
 })();

@@ -18,6 +18,9 @@
     shown: Boolean(view),
     zoom,
     colour,
+    perLine: view ? view.perLine : 0,
+    request: view ? view.request : null,
+    hole: view && view.hole ? view.hole.to - view.hole.from : 0,
     segments: view ? view.layout.segments.length : 0,
     ranges: view ? view.layout.tensor.length : 0,
     blocks: view ? view.layout.tensor.reduce((sum, row) => sum + (row >= 0 ? 1 : 0), 0) : 0,
@@ -77,13 +80,13 @@
   }
 
   function place(layout) {
-    const wide = scroller().clientWidth - 12;
+    const wide = scroller().clientWidth - (M.printing() ? 0 : 12);
     const left = wide > 560 ? 104 : 2;
     const width = Math.max(wide - left - 4, 50);
-    const fit = M.fitLine(layout, width, HIGH);
-    const groups = [];
-    const laid = M.mapLines(layout, groups, width, fit / zoom);
-    const height = Math.min(HIGH, Math.max(laid.height, 60));
+    const request = requestNow();
+    const fit = M.fitLine(layout, width, HIGH, request.bytes);
+    const laid = M.mapLines(layout, [], width, M.printing() ? fit : fit / zoom, request.bytes); // on paper: all of it
+    const height = M.printing() ? Math.min(laid.height, 900) : Math.min(HIGH, Math.max(laid.height, 60));
     scroller().style.height = `${height}px`;
     M.$("map-spacer").style.height = `${laid.height}px`;
     const device = M.device();
@@ -99,10 +102,28 @@
       hits: null,
       hover: -1,
       chosen: -1,
-      label: (head) => M.t("map.group", { name: M.groupName(head.group), count: M.count(head.count), bytes: M.bytes(head.bytes) }),
+      request,
+      hole: request.bytes > 0 ? M.largestHole(layout, request.group) : null,
+      label: (head) => head.request ? requestWords() : M.t("map.group", { name: M.groupName(head.group), count: M.count(head.count), bytes: M.bytes(head.bytes) }),
       address: labelOf(layout, laid.perLine),
       colours: M.tensorColours(colour),
     };
+  }
+
+  /** Returns the request that the free memory of the instant is seen from: {bytes, group, failed}; bytes 0: none is known. */
+  function requestNow() {
+    const { instants, ooms } = M.device();
+    const row = M.row();
+    const failed = (ooms || []).some((oom) => oom.instant === row);
+    const bytes = instants.reference_size ? Math.max(instants.reference_size[row], 0) : 0;
+    return { bytes, group: instants.reference_group ? instants.reference_group[row] : -1, failed };
+  }
+
+  function requestWords() {
+    const { request, hole } = view;
+    const largest = hole ? hole.to - hole.from : 0;
+    const words = M.t(request.failed ? "map.failed-request" : "map.request", { request: M.bytes(request.bytes), largest: M.bytes(largest) });
+    return largest < request.bytes ? `${words}, ${M.t("map.missing", { bytes: M.bytes(request.bytes - largest) })}` : words;
   }
 
   // What stands beside a line: the address where it begins a segment, else how far into its segment it begins. Segments may lie
@@ -135,7 +156,7 @@
   function repaint() {
     if (paintQueued || !view) return;
     paintQueued = true;
-    requestAnimationFrame(() => {
+    M.soon(() => {
       paintQueued = false;
       if (!view) return;
       Object.assign(view, { scroll: scroller().scrollTop, hits: M.hits(), hover, chosen });
@@ -194,7 +215,7 @@
     if (!view) return;
     const box = scroller();
     const anchor = x >= 0 ? rangeAtPoint(x, y) : chosen >= 0 ? chosen : rangeAtPoint(view.left + 2, view.height / 2);
-    const most = Math.max(1, view.layout.sums.reserved / 65536);
+    const most = 2 ** Math.floor(Math.log2(Math.max(1, view.layout.sums.reserved / 65536)));
     zoom = factor ? Math.max(1, Math.min(most, zoom * factor)) : 1;
     place(view.layout);
     box.scrollTop = 0;
@@ -203,6 +224,7 @@
       if (point) box.scrollTop = point.y - (y >= 0 ? y : view.height / 2);
     }
     tools();
+    legend();
     repaint();
   }
   M.zoomMap = setZoom;
@@ -255,6 +277,16 @@
       M.live().pending.includes(1)
         ? M.el("span", { class: "key", title: M.t("why.pending") }, M.el("i", { class: "dot pending" }), M.t("word.pending"))
         : null,
+      view.hole
+        ? M.el(
+            "span",
+            { class: "key", title: M.t("map.hole-why") },
+            M.el("i", { class: "hatch hole" }),
+            M.t("map.hole"),
+            M.el("span", { class: "soft", text: M.bytes(view.hole.to - view.hole.from) }),
+          )
+        : null,
+      M.el("span", { class: "key", id: "map-per-line" }, M.el("i", { class: "line-mark" }), M.t("map.per-line", { bytes: M.short(view.perLine) })),
       (M.device().pins || []).length
         ? M.el("span", { class: "key", title: M.t("map.pin-why") }, M.el("i", { class: "pin", text: "▼" }), M.t("map.pin"))
         : null,
@@ -336,7 +368,7 @@
       (event) => {
         if (!event.ctrlKey) return; // plain scrolling stays scrolling
         event.preventDefault();
-        setZoom(event.deltaY < 0 ? 1.5 : 1 / 1.5, event.offsetX, event.offsetY);
+        setZoom(event.deltaY < 0 ? 2 : 0.5, event.offsetX, event.offsetY);
       },
       { passive: false },
     );

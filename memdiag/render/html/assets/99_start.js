@@ -66,12 +66,16 @@
     before = M.chosen.theme;
     document.documentElement.classList.add("printing");
     setTheme("light");
+    M.tell("paper");
+    M.settleCharts(); // parts measure their places, which are narrower now
     M.drawAll();
+    M.settleCharts();
   }
   function fromPaper() {
     if (before === null) return;
     document.documentElement.classList.remove("printing");
     setTheme(before);
+    M.settleCharts();
     before = null;
   }
 
