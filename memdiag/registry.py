@@ -35,6 +35,7 @@ ANALYZERS: dict[str, str] = {
     "communication": "memdiag.analyzers.communication",
     "scattered": "memdiag.analyzers.scattered",
     "intermediates": "memdiag.analyzers.intermediates",
+    "kept_chains": "memdiag.analyzers.kept_chains",
     "buckets": "memdiag.analyzers.buckets",
     "gathered": "memdiag.analyzers.gathered",
     "leftovers": "memdiag.analyzers.leftovers",

@@ -56,7 +56,7 @@ def find_chains(view: DeviceView) -> Chains:
     order = np.flatnonzero(tensors.alloc_at >= 0)
     order = order[np.argsort(tensors.alloc_at[order], kind="stable")]
     size = tensors.requested_bytes[order]
-    module = np.append(_modules(view, np.unique(tensors.stack[order[size >= FLOOR // 2]])), -1)[tensors.stack[order]]
+    module = np.append(modules_of(view, np.unique(tensors.stack[order[size >= FLOOR // 2]])), -1)[tensors.stack[order]]
     # Tensors of another size between them (a mask, a scalar) do not end a run: of each module, those of one size follow each other.
     mine = np.flatnonzero((module >= 0) & (size >= FLOOR // 2))
     order, module, size, position = order[mine], module[mine], size[mine], mine
@@ -84,7 +84,7 @@ def find_chains(view: DeviceView) -> Chains:
     return Chains([runs[i] for i in worth], tensors.stack[rows[first[worth]]], most[worth], np.array(at, np.int64))
 
 
-def _modules(view: DeviceView, wanted: Array) -> Array:
+def modules_of(view: DeviceView, wanted: Array) -> Array:
     """Returns, per stack, a number for its innermost ``forward`` and the frames that called it; -1: it has none, or is not wanted.
 
     The line at which ``forward`` itself stands is left out: the links of a chain are on lines of their own.

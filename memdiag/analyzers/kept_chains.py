@@ -1,0 +1,102 @@
+"""Element-wise operators that autograd keeps intermediates of: unfused norms, bias-dropout-add, rotary embeddings written out.
+
+In a trace that is a run of allocations of one number of elements in one call of a ``forward``, of which several live until backward. One
+fused operator keeps its input, its result and a few statistics. So of each run all could go but the result, and often one tensor more: the
+input, which the chain need not have kept. The size may change with the type: a mask has one byte for each element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from memdiag.analyzers.context import Context, DeviceView
+from memdiag.analyzers.intermediates import modules_of
+from memdiag.analyzers.places import moment_name
+from memdiag.analyzers.sites import by_place, when_fullest
+from memdiag.findings import Evidence, Finding, Fix, Saving
+from memdiag.text import phrase
+from memdiag.trace.model import Trace
+from memdiag.trace.schema import LIFETIMES, PHASES
+from memdiag.trace.table import Array
+from memdiag.units import MIB, format_bytes
+
+CODES: dict[str, str] = {"MD130": "element-wise operators keep intermediates for backward"}
+
+MIN_MADE, MIN_KEPT = 3, 2  # tensors of a run, and of those that backward needs
+SMALLEST = MIB
+FLOOR = 64 * MIB
+SHARE, WARNING_SHARE = 0.05, 0.1  # of what is allocated
+NUM_PLACES = 3
+_RATIOS = (1, 2, 4)  # of the bytes of two types: float32 and bfloat16, bfloat16 and bool, float32 and bool
+_FORWARD, _SAVED = PHASES.index("forward"), LIFETIMES.index("forward_to_backward")
+
+
+def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
+    """Yields finding MD130 of every device."""
+    for view in context.views(trace):
+        yield from _kept(when_fullest(view, context))
+
+
+def find_runs(view: DeviceView) -> list[Array]:
+    """Returns the kept tensors (rows of Tensors, in order of birth) of each run that keeps enough."""
+    tensors = view.device.tensors
+    order = np.flatnonzero((tensors.alloc_at >= 0) & (tensors.phase_alloc == _FORWARD) & (tensors.requested_bytes >= SMALLEST))
+    order = order[np.argsort(tensors.alloc_at[order], kind="stable")]
+    module = np.append(modules_of(view, np.unique(tensors.stack[order])), -1)[tensors.stack[order]]
+    size = tensors.requested_bytes[order]
+    low, high = np.minimum(size[1:], size[:-1]), np.maximum(size[1:], size[:-1])
+    alike = np.any([high == ratio * low for ratio in _RATIOS], axis=0) if len(order) else np.zeros(0, bool)
+    same = (np.diff(module) == 0) & (module[1:] >= 0) & alike
+    run = np.cumsum(np.concatenate(([0], ~same)))[: len(order)]
+    is_saved = tensors.lifetime[order] == _SAVED
+    enough = (np.bincount(run) >= MIN_MADE) & (np.bincount(run, weights=is_saved) >= MIN_KEPT) if len(order) else np.zeros(0, bool)
+    rows = order[is_saved & enough[run]]
+    number = run[is_saved & enough[run]]
+    return np.split(rows, np.flatnonzero(np.diff(number)) + 1) if len(rows) else []
+
+
+def _kept(view: DeviceView) -> Iterator[Finding]:
+    """MD130."""
+    device, tensors = view.device, view.device.tensors
+    live = np.zeros(len(tensors), bool)
+    live[view.live] = True
+    runs = [rows[live[rows]] for rows in find_runs(view)]
+    runs = [rows for rows in runs if len(rows) >= MIN_KEPT]
+    allocated = int(device.usage_at(view.at)["allocated"])
+    kept = sum(int(tensors.block_bytes[rows].sum()) for rows in runs)
+    # What a run makes last is its result, which the next operator keeps. The input of a fused operator is as large.
+    results = sum(int(tensors.block_bytes[rows[-1]]) for rows in runs)
+    most_less, less = kept - results, max(kept - 2 * results, 0)
+    if less < max(FLOOR, SHARE * allocated):
+        return
+    places = by_place(view, np.concatenate(runs))
+    most = max(runs, key=lambda rows: int(tensors.block_bytes[rows].sum()))
+    yield Finding(
+        "MD130",
+        phrase("kept_chains.title", bytes=format_bytes(kept)),
+        "warning" if less >= WARNING_SHARE * allocated else "info",
+        device.device,
+        (
+            Evidence(phrase("kept_chains.kept"), kept, "bytes", moment_name(device, view.at)),
+            Evidence(phrase("kept_chains.share"), round(kept / max(allocated, 1), 3), "ratio"),
+            Evidence(phrase("kept_chains.less"), most_less, "bytes"),
+            Evidence(phrase("kept_chains.largest", count=len(most)), int(tensors.block_bytes[most].sum()), "bytes"),
+            Evidence(phrase("kept_chains.runs"), len(runs), "chains"),
+            *(Evidence(phrase("kept_chains.site"), place.bytes, "bytes", place.label) for place in places[:NUM_PLACES]),
+        ),
+        (_fused(view.trace.backend), _compiled()),
+        saving=Saving(0, less, most_less, "estimated"),
+        weight_bytes=less,
+    )
+
+
+def _fused(backend: str | None) -> Fix:
+    line = "torch_npu.npu_rms_norm(x, weight, eps)[0]" if backend == "npu" else "torch.nn.functional.rms_norm(x, (dim,), weight, eps)"
+    return Fix(phrase("kept_chains.fix.fused"), "code", line, phrase("kept_chains.fix.fused.when"), phrase("kept_chains.fix.fused.caveat"))
+
+
+def _compiled() -> Fix:
+    when, caveat = phrase("kept_chains.fix.compile.when"), phrase("kept_chains.fix.compile.caveat")
+    return Fix(phrase("kept_chains.fix.compile"), "code", "module.compile()", when, caveat)

@@ -1,0 +1,73 @@
+"""What autograd keeps of element-wise chains: runs of one number of elements in one forward, less what a fused operator would keep."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from memdiag.analyzers import kept_chains
+from memdiag.analyzers.context import Context
+from memdiag.trace.schema import LIFETIMES, PHASES
+
+MIB = 1 << 20
+NORM = ((64, True), (64, False), (32, True), (32, True))  # MiB, and whether backward needs it: x.float(), its square, x.to(…), the result
+
+
+def layers(heap, chain=NORM, count=6, where="norm"):
+    """In each layer a chain in one forward, then a matrix product in a module of its own. All that is kept is freed at the end."""
+    heap.segment(0, 8000 * MIB)
+    at, kept = 0, []
+    for _ in range(count):
+        for (size, keep), outer in [*((each, where) for each in chain), ((100, True), "linear")]:
+            heap.alloc(at, size * MIB, where=["forward", outer])
+            if keep:
+                kept.append((at, size * MIB))
+            else:
+                heap.free(at, size * MIB)
+            at += size
+    for address, size in kept:
+        heap.free(address, size)
+    trace = heap.trace()
+    (device,) = trace.devices
+    tensors = device.tensors
+    is_saved = np.isin(tensors.alloc_at, [event for event, entry in enumerate(heap.entries) if (entry[1] // MIB, entry[2]) in kept])
+    lifetime = np.where(is_saved, LIFETIMES.index("forward_to_backward"), LIFETIMES.index("temporary"))
+    tensors = tensors.replace(lifetime=lifetime, phase_alloc=np.full(len(tensors), PHASES.index("forward")))
+    return replace(trace, devices=(replace(device, tensors=tensors),))
+
+
+def found(trace):
+    return list(kept_chains.analyze(trace, Context()))
+
+
+def test_what_unfused_norms_keep_is_counted_less_input_and_result_of_a_fused_one(heap):
+    (finding,) = found(layers(heap))
+    assert (finding.code, finding.severity) == ("MD130", "warning")
+    assert finding.evidence[0].value == 6 * 128 * MIB
+    assert (finding.saving.low_bytes, finding.saving.expected_bytes, finding.saving.high_bytes) == (0, 6 * 64 * MIB, 6 * 96 * MIB)
+    assert "rms_norm" in finding.fixes[0].change
+
+
+def test_on_an_npu_the_operator_of_torch_npu_is_named(heap):
+    (finding,) = found(replace(layers(heap), backend="npu"))
+    assert "torch_npu.npu_rms_norm" in finding.fixes[0].change
+
+
+@pytest.mark.parametrize(
+    "chain",
+    [
+        ((64, True), (64, True)),  # two tensors: no chain
+        ((64, True), (64, False), (64, False)),  # backward needs one of them
+        ((64, True), (37, True), (64, True)),  # not of one number of elements
+        ((4, True), (4, True), (4, True)),  # next to nothing
+    ],
+)
+def test_other_runs_are_left_alone(heap, chain):
+    assert found(layers(heap, chain)) == []
+
+
+def test_masks_of_one_byte_an_element_belong_to_the_chain(heap):
+    (finding,) = found(layers(heap, ((64, True), (32, True), (64, False), (64, True))))
+    assert finding.evidence[0].value == 6 * 160 * MIB
