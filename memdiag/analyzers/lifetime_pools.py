@@ -86,6 +86,6 @@ def share(fraction: float) -> Fix:
         "With these pools: leave HCCL its part of the device",
         "code",
         f"torch_npu.npu.set_per_process_memory_fraction({fraction:.2f})",
-        "before the first tensor on the device",
+        "after set_device() and before the first tensor on the device: in Megatron and MindSpeed, at the top of pretrain()",
         "HCCL cannot make PyTorch give back what it has cached: it fails with an out-of-memory error of its own",
     )

@@ -216,5 +216,5 @@ def _mindspeed() -> Fix:
         "--memory-fragmentation",
         "MindSpeed 1.0.RC2 to core_r0.9, legacy (not mcore) models; MEMORY_FRAGMENTATION=1 in AscendSpeed and 1.0.RC1; gone since mid 2025",
         "excludes expandable segments, and takes memory that HCCL needs: leave it some with "
-        "torch_npu.npu.set_per_process_memory_fraction(0.94)",
+        "torch_npu.npu.set_per_process_memory_fraction(0.94), called after set_device() and before the first tensor on the device",
     )

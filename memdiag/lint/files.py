@@ -20,6 +20,7 @@ from memdiag.lint.report import LintReport
 from memdiag.registry import LINT_RULES, resolve
 
 _NOT_SOURCE = frozenset({"__pycache__", "node_modules", "build", "dist", "site-packages"})
+_NPU = re.compile(r"\b(torch_npu|mindspeed)\b|torch\.npu\b")  # code for Ascend: its settings have other names
 _IGNORE = re.compile(r"#.*?\bmemdiag:\s*ignore(?:\[([^\]]*)\])?", re.IGNORECASE)
 _LARGEST = 10 << 20  # a file of Python of more than this was written by a program
 _FEW = 200  # files: below, starting more processes takes longer than the work
@@ -126,6 +127,7 @@ def check_text(text: str, path: str, codes: frozenset[str] = frozenset(LINT_RULE
     ignored = _ignored(text)
     lines = text.splitlines()
     found: dict[tuple[int, int, str], Finding] = {}
+    on_npu = _NPU.search(text) is not None
     silenced = 0
     for hit, rule in hits:
         line, column = getattr(hit.node, "lineno", 1), getattr(hit.node, "col_offset", 0)
@@ -133,12 +135,12 @@ def check_text(text: str, path: str, codes: frozenset[str] = frozenset(LINT_RULE
         if any(rule.CODE in ignored.get(each, ()) or "" in ignored.get(each, ()) for each in range(line, last + 1)):
             silenced += 1
             continue
-        found[line, column, rule.CODE] = _finding(hit, rule, path, line, lines)
+        found[line, column, rule.CODE] = _finding(hit, rule, path, line, lines, on_npu=on_npu)
     return [found[key] for key in sorted(found)], silenced
 
 
-def _finding(hit: Hit, rule: object, path: str, line: int, lines: list[str]) -> Finding:
-    fix = rule.FIX  # type: ignore[attr-defined]
+def _finding(hit: Hit, rule: object, path: str, line: int, lines: list[str], *, on_npu: bool) -> Finding:
+    fix = (on_npu and getattr(rule, "FIX_NPU", None)) or rule.FIX  # type: ignore[attr-defined]
     shown = lines[line - 1].strip() if line <= len(lines) else ""
     return Finding(
         rule.CODE,  # type: ignore[attr-defined]

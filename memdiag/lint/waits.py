@@ -6,11 +6,12 @@ import ast
 import re
 from collections.abc import Iterator
 
-from memdiag.lint.module import DEVICES, Module, is_constant, keyword
+from memdiag.lint.module import DEVICES, Module, is_constant, keyword, last_name
 
 _METHODS = ("item", "tolist", "cpu")  # numpy() works on the host only: it is cpu() before it that waits
 _SYNCHRONIZE = frozenset(f"{device}.synchronize" for device in DEVICES)
 _HOST_NAMES = re.compile(r"(^|_)(np|numpy|cpu|host|arr|array|df|list|shapes?|tokenizer|processor)(_|$)")
+_MODELS = re.compile(r"(^|_)(model|models|module|net|network|encoder|decoder|self)$")
 _MAKERS = (
     "tensor",
     "arange",
@@ -36,11 +37,29 @@ def waits(module: Module) -> Iterator[tuple[ast.Call, str]]:
         name = module.dotted(call.func)
         if name in _SYNCHRONIZE:
             yield call, f"{name}()"
-        elif isinstance(call.func, ast.Attribute) and call.func.attr in _METHODS and not call.args and not call.keywords:
+        elif isinstance(call.func, ast.Attribute) and (_is_wait(call, call.func.attr) or _to_host(module, call)):
             source = call.func.value
             in_error = any(isinstance(each, ast.Raise) for each in module.above(call))  # the text of an error: nothing goes on after it
             if not in_error and not _of_host(module, source):
-                yield call, f"{_short(source)}.{call.func.attr}()"
+                yield call, f"{_short(source)}.{call.func.attr}({', '.join(ast.unparse(each) for each in call.args)})"
+
+
+def _is_wait(call: ast.Call, method: str) -> bool:
+    return method in _METHODS and not call.args and not call.keywords
+
+
+def _to_host(module: Module, call: ast.Call) -> bool:
+    """Returns whether a call is ``x.to("cpu")`` and waits for the copy; a whole model that moves is another matter."""
+    assert isinstance(call.func, ast.Attribute)  # noqa: S101 - the caller has seen to it; for the type checker
+    if call.func.attr != "to" or is_constant(keyword(call, "non_blocking"), True) or _MODELS.search(last_name(call.func.value)):
+        return False
+    return any(_is_cpu(module, node) for node in (*call.args[:1], keyword(call, "device")) if node is not None)
+
+
+def _is_cpu(module: Module, node: ast.expr) -> bool:
+    if isinstance(node, ast.Call) and module.dotted(node.func) == "torch.device" and node.args:
+        node = node.args[0]
+    return is_constant(node, "cpu")
 
 
 def _of_host(module: Module, source: ast.expr) -> bool:

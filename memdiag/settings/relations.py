@@ -174,7 +174,8 @@ def _collection(values: Mapping[str, Value], scene: Scene, *, expandable: bool) 
             "it is a share of the limit, and without one nothing is ever collected",
             (key,),
             {},
-            f"Set a limit below 1: {how}" + (", or per_process_memory_fraction:0.95 here" if newer else ""),
+            f"Set a limit below 1, before the first tensor on the device: {how}"
+            + (", or per_process_memory_fraction:0.95 here" if newer else ""),
         )
 
 

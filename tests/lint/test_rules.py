@@ -169,3 +169,61 @@ def test_a_comment_silences_its_line(comment, left):
 
 def test_code_that_does_not_use_torch_is_not_looked_at():
     assert codes("def forward(x):\n    return x.item()\n") == []
+
+
+STEP = """
+import torch
+import torch.distributed as dist
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+    def forward(self, x, y):
+        {line}
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("return self.weight[mask]", ["MD802"]),
+        ("return self.weight[y]", ["MD802"]),
+        ("return self.embed.weight[y > 0]", ["MD802"]),
+        ("return self.weight[0]", []),
+        ("return self.weight[:, :4]", []),
+        ("return [self.weight[i] for i in range(3)]", []),
+        ("return self.weight[expert]", []),  # a whole matrix
+        ("self.weight[y] = 0", []),
+        ("sizes = y.to('cpu')", ["MD806"]),
+        ("sizes = y.to(torch.device('cpu'))", ["MD806"]),
+        ("sizes = y.to(device='cpu', non_blocking=True)", []),
+        ("y = y.to(x.device)", []),
+        ("self.encoder.to('cpu')", []),  # a module that moves
+        ("dist.all_reduce(x)\nz = torch.relu(y)\nreturn x + z", ["MD803"]),
+        ("dist.all_reduce(x)\nz = torch.relu(x)\nreturn z", []),
+        ("dist.all_reduce(x)\nreturn x", []),
+        ("dist.all_reduce(x)\nn = dist.get_world_size()\nreturn x / n", []),
+        ("handle = dist.all_reduce(x, async_op=True)\nz = torch.relu(y)\nhandle.wait()\nreturn x + z", []),
+    ],
+)
+def test_habits_in_the_network_are_found(line, expected):
+    assert codes(STEP, line=line) == expected
+
+
+def test_a_running_sum_in_a_function_outside_of_modules_is_found():
+    assert codes("import torch\ndef scan(x):\n    return torch.cumsum(x, dim=-1)\n") == ["MD809"]
+    assert codes("import torch\ndef scan(x):\n    return x.cumsum(dim=-1)\n") == ["MD809"]
+    assert codes("import torch\ndef scan(mask):\n    return torch.cumsum(mask, dim=-1)\n") == []
+    assert codes("import torch\ndef table(frame):\n    return frame.cumsum(0)\n") == []
+
+
+@pytest.mark.parametrize(("size", "expected"), [(1, ["MD810"]), (5, ["MD810"]), (25, []), (400, ["MD810"])])
+def test_buckets_that_are_tiny_or_very_large_are_found(size, expected):
+    call = f"torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True, bucket_cap_mb={size})"
+    assert codes(f"import torch\ndef wrap(model):\n    return {call}\n") == expected
+
+
+def test_code_for_ascend_is_told_of_its_own_variable():
+    text = "import torch\n{more}\ndef send(x, stream):\n    x.record_stream(stream)\n"
+    for more, variable in (("import torch_npu", "MULTI_STREAM_MEMORY_REUSE"), ("", "TORCH_NCCL_AVOID_RECORD_STREAMS")):
+        (finding,), _ = check_text(text.format(more=more), "send.py")
+        assert variable in finding.fixes[0].title

@@ -11,7 +11,7 @@ from memdiag.lint.module import Hit, Module, is_constant, keyword
 CODE = "MD803"
 TITLE = "an asynchronous collective is waited for at once: nothing runs beside it"
 SEVERITY: Severity = "info"
-WORDS = ("async_op", "all_reduce", "broadcast")
+WORDS = ("async_op", "all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all")
 FIX = Fix(
     "start the collective early and wait where its result is needed; let go of the handle then",
     "code",
@@ -25,6 +25,7 @@ _NAMES = tuple(
         "all_to_all", "all_to_all_single", "_all_gather_base", "_reduce_scatter_base",
     )
 )  # fmt: skip
+_HOST_CALLS = frozenset({"get_rank", "get_world_size", "is_initialized", "device", "zeros", "empty", "ones", "tensor", "append", "log"})
 _ONE_BY_ONE = ("torch.distributed.all_reduce", "torch.distributed.broadcast")
 
 
@@ -39,6 +40,14 @@ def check(module: Module) -> Iterator[Hit]:
                 yield Hit(call, "the handle of an asynchronous collective is dropped: nothing waits for its result")
             elif isinstance(parent, ast.Assign) and _waits(_next(module, parent), parent.targets[0]):
                 yield Hit(call)
+            continue
+        independent = _independent_work(module, call)
+        if independent is not None:
+            yield Hit(
+                call,
+                f"a collective is waited for although line {independent.lineno} does not need its result: it could run beside that work",
+                f"handle = {_asynchronous(call)}   # then the work that does not need it, then handle.wait()",
+            )
     for call in module.called(*_ONE_BY_ONE):
         if call.args and _is_gradient(call.args[0]) and _over_parameters(module, call):
             yield Hit(
@@ -46,6 +55,44 @@ def check(module: Module) -> Iterator[Hit]:
                 "one collective for each parameter's gradient: many small ones, each with its own start",
                 "flatten the gradients into buckets, or use DistributedDataParallel",
             )
+
+
+def _independent_work(module: Module, call: ast.Call) -> ast.stmt | None:
+    """Returns the statement after a synchronous collective of a training step, if it computes without the collective's tensors."""
+    statement = module.parents.get(call)
+    if not isinstance(statement, ast.Expr) or keyword(call, "async_op") is not None or not call.args:
+        return None
+    if module.in_step(call) is None and module.in_forward(call) is None:
+        return None
+    following = _next(module, statement)
+    if not isinstance(following, ast.Assign | ast.AugAssign) or not _computes(module, following.value):
+        return None
+    used = {node.id for argument in call.args for node in ast.walk(argument) if isinstance(node, ast.Name)} - {"self"}
+    attributes = {ast.unparse(argument) for argument in call.args if isinstance(argument, ast.Attribute)}
+    read = {node.id for node in ast.walk(following) if isinstance(node, ast.Name)}
+    mentioned = {ast.unparse(node) for node in ast.walk(following) if isinstance(node, ast.Attribute)}
+    return None if used & read or attributes & mentioned or not (used or attributes) else following
+
+
+def _computes(module: Module, value: ast.expr) -> bool:
+    """Returns whether an expression is work for the device: a product, or a call of a module or of torch that is no collective."""
+    for node in ast.walk(value):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
+            return True
+        if isinstance(node, ast.Call) and _is_device_work(module, node):
+            return True
+    return False
+
+
+def _is_device_work(module: Module, call: ast.Call) -> bool:
+    name = module.dotted(call.func)
+    if name.startswith("torch.distributed") or name.rpartition(".")[2] in _HOST_CALLS:
+        return False
+    return name.startswith(("torch.", "self.", "model", "module")) or name in {"model", "net"}
+
+
+def _asynchronous(call: ast.Call) -> str:
+    return ast.unparse(call)[:-1] + ", async_op=True)"
 
 
 def _next(module: Module, statement: ast.stmt) -> ast.stmt | None:

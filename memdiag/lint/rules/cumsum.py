@@ -10,7 +10,7 @@ from memdiag.findings import Fix, Severity
 from memdiag.lint.module import Hit, Module, keyword
 
 CODE = "MD809"
-TITLE = "a running sum in the network: on accelerators with matrix units a product with a triangular matrix may be faster"
+TITLE = "a running sum: on accelerators with matrix units a product with a triangular matrix may be faster"
 SEVERITY: Severity = "info"
 WORDS = ("cumsum",)
 FIX = Fix(
@@ -31,12 +31,26 @@ def check(module: Module) -> Iterator[Hit]:
         source = call.args[0] if module.dotted(call.func) == "torch.cumsum" and call.args else call.func.value
         statement = module.statement(call)
         target = ast.unparse(statement.targets[0]) if isinstance(statement, ast.Assign) else ""
-        if module.dotted(call.func).startswith(("numpy", "np.")) or module.in_forward(call) is None or keyword(call, "dtype") is not None:
+        if module.dotted(call.func).startswith(("numpy", "np.")) or keyword(call, "dtype") is not None:
+            continue
+        if module.in_forward(call) is None and not _is_function_of_tensors(module, call, source):
             continue
         if _is_constant_tensor(module, source):
             continue
         if not _WHOLE.search(f"{ast.unparse(source)} {target}".lower()):
             yield Hit(call)
+
+
+def _is_function_of_tensors(module: Module, call: ast.Call, source: ast.expr) -> bool:
+    """Returns whether a function outside of modules sums up one of its own tensors: ``torch.cumsum(x, -1)`` or ``x.cumsum(dim=-1)``."""
+    function = module.function(call)
+    if function is None or isinstance(module.parents.get(function), ast.ClassDef):
+        return False
+    if module.dotted(call.func) != "torch.cumsum" and keyword(call, "dim") is None:  # pandas and numpy have cumsum too
+        return False
+    arguments = function.args
+    own = {each.arg for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
+    return any(isinstance(node, ast.Name) and (node.id in own or module.given(node)) for node in ast.walk(source))
 
 
 def _is_constant_tensor(module: Module, source: ast.expr) -> bool:

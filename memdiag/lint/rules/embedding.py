@@ -12,7 +12,7 @@ from memdiag.lint.module import Hit, Module, is_constant, keyword, last_name
 CODE = "MD802"
 TITLE = "rows of a weight are taken by a general operator: the index is expanded, and temporaries with it"
 SEVERITY: Severity = "info"
-WORDS = ("index_select", "one_hot")
+WORDS = ("index_select", "one_hot", "weight[", "embeddings[", "embedding[", "_table[", "wte[", "wpe[")
 FIX = Fix(
     "use the dedicated operator, torch.nn.functional.embedding(ids, weight)",
     "code",
@@ -38,11 +38,42 @@ def check(module: Module) -> Iterator[Hit]:
         if is_constant(dim, 0) and isinstance(source, ast.Attribute) and _WEIGHT.search(source.attr) and not matrices:
             yield Hit(call, fix=f"torch.nn.functional.embedding(ids, {ast.unparse(source)})")
     for node in ast.walk(module.tree):
+        if isinstance(node, ast.Subscript) and _takes_rows(module, node):
+            yield _of_subscript(node)
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult) and _is_one_hot(module, node.left):
             yield Hit(node, "a one-hot matrix is multiplied by a weight: the matrix has as many columns as there are rows to choose from")
     for call in module.called("torch.matmul", "torch.mm"):
         if call.args and _is_one_hot(module, call.args[0]):
             yield Hit(call, "a one-hot matrix is multiplied by a weight: the matrix has as many columns as there are rows to choose from")
+
+
+def _takes_rows(module: Module, node: ast.Subscript) -> bool:
+    """Returns whether a tensor of ids or a mask takes rows of a weight in the network: ``self.weight[ids]``, not ``weight[0]``."""
+    if not isinstance(node.ctx, ast.Load) or not isinstance(node.value, ast.Attribute) or not _WEIGHT.search(node.value.attr):
+        return False
+    index = node.slice
+    if not isinstance(index, ast.Name | ast.Attribute | ast.Call | ast.Compare) or _MATRICES.search(last_name(index)):
+        return False
+    return not _is_number(module, index) and module.in_forward(node) is not None
+
+
+def _is_number(module: Module, index: ast.expr) -> bool:
+    """Returns whether an index is one number: a loop counts it, or it is given a constant."""
+    if not isinstance(index, ast.Name):
+        return False
+    targets = [each.target for each in module.above(index) if isinstance(each, ast.For | ast.AsyncFor)]
+    targets += [part.target for each in module.above(index) for part in getattr(each, "generators", ())]
+    counted = {name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)}
+    given = module.given(index)
+    return index.id in counted or (bool(given) and all(isinstance(value, ast.Constant | ast.Slice) for value in given))
+
+
+def _of_subscript(node: ast.Subscript) -> Hit:
+    weight, index = ast.unparse(node.value), ast.unparse(node.slice)
+    if isinstance(node.slice, ast.Compare) or "mask" in last_name(node.slice):
+        said = "a mask takes rows of a weight: the host waits until the device has counted them, and the result is another size each time"
+        return Hit(node, said, f"torch.nn.functional.embedding(ids, {weight})   # ids: the rows that {index} marks, made by the loader")
+    return Hit(node, fix=f"torch.nn.functional.embedding({index}, {weight})")
 
 
 def _is_one_hot(module: Module, node: ast.expr) -> bool:

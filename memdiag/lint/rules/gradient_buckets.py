@@ -20,7 +20,7 @@ FIX = Fix(
     caveat="detach_() of a gradient fails then, and optimizers that replace .grad lose the saving",
 )
 _NAMES = ("torch.nn.parallel.DistributedDataParallel", "torch.nn.parallel.distributed.DistributedDataParallel")
-_LARGE_MB = 200
+_LARGE_MB, _TINY_MB, _DEFAULT_MB = 200, 5, 25
 
 
 def check(module: Module) -> Iterator[Hit]:
@@ -31,4 +31,7 @@ def check(module: Module) -> Iterator[Hit]:
             yield Hit(call)
         if isinstance(size, ast.Constant) and isinstance(size.value, int | float) and size.value >= _LARGE_MB:
             said = f"buckets of {size.value:,} MB: each is filled whole before its gradients travel, and lives as long as training does"
-            yield Hit(size, said, "bucket_cap_mb=25", minor=True)
+            yield Hit(size, said, f"bucket_cap_mb={_DEFAULT_MB}", minor=True)
+        elif isinstance(size, ast.Constant) and isinstance(size.value, int | float) and 0 < size.value <= _TINY_MB:
+            said = f"buckets of {size.value:,} MB: many small all-reduces, each with its own start; the default is {_DEFAULT_MB} MB"
+            yield Hit(size, said, f"bucket_cap_mb={_DEFAULT_MB}", minor=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from memdiag.findings import Fix, Severity
 from memdiag.lint.module import Hit, Module
@@ -16,6 +17,11 @@ FIX = Fix(
     "code",
     applicability="buffers of communication and of offloading",
     caveat="without either, a block may be reused while the other stream still reads it",
+)
+
+FIX_NPU = replace(
+    FIX,
+    title="keep a reference and drop it after stream.wait_event() or wait_stream(); for collectives set MULTI_STREAM_MEMORY_REUSE=1 or 3",
 )
 
 

@@ -12,7 +12,7 @@ from memdiag.lint.waits import waits
 CODE = "MD806"
 TITLE = "a value is taken to the host in the middle of the network: the host waits, and the device idles after it"
 SEVERITY: Severity = "warning"
-WORDS = (".item(", ".tolist(", ".cpu(", "synchronize(")
+WORDS = (".item(", ".tolist(", ".cpu(", ".to(", "synchronize(")
 FIX = Fix(
     "keep it on the device: torch.where and masks instead of branches, lengths computed by the loader and handed over",
     "code",

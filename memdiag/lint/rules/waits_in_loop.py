@@ -11,7 +11,7 @@ from memdiag.lint.waits import waits
 CODE = "MD807"
 TITLE = "the host waits for the device in every step: the queue of launches runs dry"
 SEVERITY: Severity = "warning"
-WORDS = (".item(", ".tolist(", ".cpu(", "synchronize(")
+WORDS = (".item(", ".tolist(", ".cpu(", ".to(", "synchronize(")
 FIX = Fix(
     "add up on the device (total += loss.detach()) and read every hundred steps; let streams and events wait for each other instead",
     "code",

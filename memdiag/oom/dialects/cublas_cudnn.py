@@ -91,7 +91,7 @@ _ROOM = Fix(
     "Leave room beside PyTorch's pool",
     "code",
     "torch.cuda.set_per_process_memory_fraction(0.95)",
-    "PyTorch",
+    "PyTorch, after set_device() and before the first tensor on the device",
     "The pool gets smaller by as much.",
 )
 _BATCH = Fix(

@@ -43,7 +43,7 @@ _ROOM = Fix(
     "Leave room beside the pool",
     "code",
     "torch_npu.npu.set_per_process_memory_fraction(0.92)",
-    "torch_npu; vLLM: a lower --gpu-memory-utilization",
+    "torch_npu, after set_device() and before the first tensor on the device; vLLM: a lower --gpu-memory-utilization",
     "PyTorch cannot give back what it has cached when HCCL asks: the pool must stay smaller from the start.",
 )
 
