@@ -55,3 +55,9 @@ def test_the_library_is_unmodified_and_has_its_licence():
     assert "Apache ECharts" in (vendor / "NOTICE").read_text(encoding="utf-8")
     library = (vendor / "echarts.min.js").read_text(encoding="utf-8")
     assert "</script" not in library.lower()  # it stands inside an element of the page
+
+
+def test_dark_colours_are_for_screens_only():
+    style = (ASSETS / "00_base.css").read_text(encoding="utf-8")
+    assert "@media screen and (prefers-color-scheme: dark)" in style
+    assert "@media (prefers-color-scheme" not in style
