@@ -209,7 +209,7 @@ def _mixed(here: Look) -> Iterator[Finding]:
 
 
 def _mindspeed() -> Fix:
-    """Returns the switch that gives long-lived and short-lived tensors pools of their own (its history: docs/findings/MD113.md)."""
+    """Returns the switch that gives long-lived and short-lived tensors pools of their own (its history: memdiag explain MD113)."""
     return Fix(
         "Or give long-lived tensors a pool of their own",
         "flag",

@@ -220,7 +220,7 @@ def _tell_steered(trace: Trace) -> None:
     for note in found:
         say(f"  note       it ended with an error, on a device that is not there: {note.text}")
     if any(note.code == "MD927" for note in found):
-        say("             --values ones (or finite, random) makes up others, --compute small computes small tensors; see docs/phantom.md")
+        say("             --values ones (or finite, random) makes up others, --compute small computes small ones: memdiag explain phantom")
 
 
 def _report(trace: Trace) -> Report:

@@ -23,11 +23,11 @@ def analyze(
         typer.Argument(metavar="TRACE", help="A trace file or run directory; left out: the newest run here.", show_default=False),
     ] = None,
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts (docs/json.md).")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts (memdiag explain json).")] = False,
     as_md: Annotated[bool, typer.Option("--md", help="Print markdown, to paste into an issue.")] = False,
     as_html: Annotated[
         Path | None,
-        typer.Option("--html", metavar="FILE", help="Write a page to explore with the mouse there (docs/report.md).", show_default=False),
+        typer.Option("--html", metavar="FILE", help="Write a page to explore with the mouse (memdiag explain report).", show_default=False),
     ] = None,
     output: Annotated[
         Path | None,
@@ -51,7 +51,7 @@ def analyze(
     """Explain what filled the memory in a trace, and what would help.
 
     TRACE is a PyTorch or torch_npu memory snapshot, a profiler trace with memory events, an Ascend profiler or msmemscope file,
-    or one of the other forms in docs/sources.md. Nothing in it is executed.
+    or one of the other forms in memdiag explain sources. Nothing in it is executed.
 
     Exit code: 0 done, 1 a --fail-on was hit, 2 it could not be done.
     """

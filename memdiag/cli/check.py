@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from memdiag.gates.check import Subject
     from memdiag.gates.model import CheckReport
 
-_HINT = "for example --budget peak_reserved=60GiB, or --baseline base.json; metrics: docs/check.md"
+_HINT = "for example --budget peak_reserved=60GiB, or --baseline base.json; metrics: memdiag explain check"
 
 
 def check(
@@ -42,7 +42,7 @@ def check(
     device: Annotated[
         int | None, typer.Option("--device", metavar="N", min=0, help="Only this device; left out: all that are used.", show_default=False)
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts (docs/check.md).")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts (memdiag explain check).")] = False,
     junit: Annotated[
         Path | None, typer.Option("--junit", metavar="FILE.xml", help="Write JUnit XML there as well.", show_default=False)
     ] = None,

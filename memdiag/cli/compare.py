@@ -41,7 +41,7 @@ def compare(
     rank: Annotated[
         int | None, typer.Option("--rank", metavar="N", min=0, help="This rank of each run; left out: the first.", show_default=False)
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts (docs/compare.md).")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts (memdiag explain compare).")] = False,
     as_md: Annotated[bool, typer.Option("--md", help="Print markdown, to paste into an issue.")] = False,
     as_html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="Write a page for a browser there.", show_default=False)

@@ -55,7 +55,7 @@ def conf(
             show_default=False,
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts (docs/settings.md).")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts (memdiag explain settings).")] = False,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Write there; .json chooses the form.", show_default=False),

@@ -41,7 +41,7 @@ def export(
         str | None,
         typer.Option("--min-size", metavar="SIZE", help="Of perfetto: leave out smaller tensors, as 1MiB.", show_default=False),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print which files were written as JSON (docs/export.md).")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print which files were written as JSON (memdiag explain export).")] = False,
 ) -> None:
     """Write a trace in another tool's format.
 

@@ -33,7 +33,7 @@ def fleet(
         ),
     ] = None,
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts (docs/fleet.md).")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts (memdiag explain fleet).")] = False,
     as_md: Annotated[bool, typer.Option("--md", help="Print markdown, to paste into an issue.")] = False,
     output: Annotated[
         Path | None,

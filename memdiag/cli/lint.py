@@ -32,7 +32,7 @@ def lint(
         list[str] | None,
         typer.Option("--exclude", metavar="PATTERN", help="Leave out files and directories; may be repeated.", show_default=False),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts (docs/lint.md).")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts (memdiag explain lint).")] = False,
     form: Annotated[
         str | None,
         typer.Option("--format", metavar="github|sarif|json", help="Annotations of a pull request, SARIF, or JSON.", show_default=False),

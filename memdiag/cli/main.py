@@ -24,7 +24,7 @@ _REDACT, _LANG = "--redact", "--lang"
 # In the order that help shows them. Each is a module here, with a function of its name.
 COMMANDS = (
     "analyze", "oom", "view", "plot", "export", "compare", "check", "fleet", "simulate", "tune", "plan", "conf", "lint", "record",
-    "doctor", "try", "devices",
+    "doctor", "try", "devices", "explain",
 )  # fmt: skip
 _IN_PYTHON = {"try": "try_run"}  # a word of the language
 
@@ -69,7 +69,7 @@ def options(
     redact: Annotated[
         bool,
         typer.Option(
-            "--redact", help="Leave paths, user names, command lines and environment out of all that is written (docs/redact.md)."
+            "--redact", help="Leave paths, user names, command lines and environment out of all that is written (memdiag explain redact)."
         ),
     ] = False,
     _lang: Annotated[  # read by main(), wherever it stands

@@ -9,7 +9,7 @@ import typer
 if TYPE_CHECKING:
     from memdiag.allocator.offload.settings import OffloadSettings
 
-_PANEL = "With --policy offload (docs/offload.md)"
+_PANEL = "With --policy offload (memdiag explain offload)"
 
 
 def _option(name: str, metavar: str, said: str) -> Any:

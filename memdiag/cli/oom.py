@@ -23,7 +23,7 @@ def oom(
         typer.Argument(metavar="FILE|TEXT", help="Logs, folders of logs, - for a pipe, or the message itself.", show_default=False),
     ] = None,
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts (docs/oom-json.md).")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts (memdiag explain oom-json).")] = False,
     as_md: Annotated[bool, typer.Option("--md", help="Print markdown, to paste into an issue.")] = False,
     output: Annotated[
         Path | None,

@@ -53,7 +53,7 @@ def plan(
         Path | None,
         typer.Option("--output", "-o", metavar="FILE.csv", help="Write id,lower,upper,size,offset there.", show_default=False),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts (docs/plan.md).")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts (memdiag explain plan).")] = False,
 ) -> None:
     """Place tensors whose lifetimes are known in as little memory as can be found: what an allocator that knew the future could do.
 

@@ -71,7 +71,7 @@ def plot(
     capacity: Annotated[
         str | None, typer.Option("--capacity", metavar="SIZE", help="Of policies: memory of the card, as 64GiB.", show_default=False)
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print which pictures were written as JSON (docs/plot.md).")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print which pictures were written as JSON (memdiag explain plot).")] = False,
 ) -> None:
     """Draw a trace as a picture for a paper, a slide or an issue: PNG, SVG or PDF.
 

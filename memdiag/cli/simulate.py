@@ -97,7 +97,7 @@ def simulate(
     step_seconds: o.StepSeconds = None,
     allow_exposed: o.Exposed = None,
     min_capacity: Annotated[bool, typer.Option("--min-capacity", help="Find the smallest card on which it runs.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts (docs/simulate.md).")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts (memdiag explain simulate).")] = False,
     rows: Annotated[
         Path | None,
         typer.Option("--rows", metavar="FILE.npz", help="Write what stands after each event of the trace there.", show_default=False),

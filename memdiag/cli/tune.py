@@ -42,7 +42,7 @@ def tune(
     min_saving: Annotated[
         float, typer.Option("--min-saving", metavar="PERCENT", min=0.0, max=100.0, help="Least saving to recommend, of the reserved peak.")
     ] = _MIN_SAVING,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts (docs/tune.md).")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts (memdiag explain tune).")] = False,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Write the result there; .json chooses the form.", show_default=False),

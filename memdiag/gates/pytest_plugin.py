@@ -47,7 +47,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds the options."""
     group = parser.getgroup("memdiag", "memory of tests that are marked with @pytest.mark.memdiag")
     group.addoption("--memdiag-dir", metavar="DIR", default="memdiag-tests", help="keep traces of tests that fail there (memdiag-tests)")
-    group.addoption("--memdiag-baseline", metavar="FILE", help="hold marked tests against this file as well (docs/check.md)")
+    group.addoption("--memdiag-baseline", metavar="FILE", help="hold marked tests against this file as well (memdiag explain check)")
     group.addoption("--memdiag-update", action="store_true", help="write the baseline anew for the tests that run")
     group.addoption("--memdiag-tolerance", action="append", metavar="2%|NAME=VALUE", help="what may be more than in the baseline (1%%)")
     group.addoption(

@@ -79,7 +79,7 @@ def _values(base: Mapping[str, str], profile: Profile) -> str:
     if values not in known:
         where = "" if len(known) > 1 else f" on {profile.full_name}"
         raise MemdiagError(
-            f"--values {values}: results of kernels cannot read as that{where}", f"one of {', '.join(known)}; see docs/phantom.md"
+            f"--values {values}: results of kernels cannot read as that{where}", f"one of {', '.join(known)}; see memdiag explain phantom"
         )
     return values
 

@@ -144,7 +144,7 @@ def _start(command: Sequence[str], environment: Mapping[str, str], prepare: Call
             if name.endswith(".py"):
                 hint = f"put python before it: memdiag record -- python {name}"
             raise MemdiagError(f"{name}: command not found", hint, NOT_FOUND) from None
-        hint = "is it executable? chmod +x, or put its interpreter before it" if error.errno == errno.EACCES else "see docs/record.md"
+        hint = "is it executable? chmod +x, or put its interpreter before it" if error.errno == errno.EACCES else "memdiag explain record"
         raise MemdiagError(f"{name}: cannot be run: {error.strerror or error}", hint, NOT_RUNNABLE) from None
 
 

@@ -65,4 +65,4 @@ def _habit(page: LightPage, finding: Finding, count: int) -> None:
     page.grid("lw", [[(plain(finding.code), _STYLES[finding.severity]), (f"{plural(count, 'place')}: {fix.title}", "bold")]])
     page.grid("lw", [[("for", "dim"), fix.applicability]], indent=9)
     page.grid("lw", [[("but", "dim"), fix.caveat]], indent=9)
-    page.text(f"docs/findings/{finding.code}.md · silence a line with  # memdiag: ignore[{finding.code}]", "dim", indent=9)
+    page.text(f"memdiag explain {finding.code} · silence a line with  # memdiag: ignore[{finding.code}]", "dim", indent=9)

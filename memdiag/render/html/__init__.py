@@ -13,7 +13,7 @@ import zlib
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from memdiag import vocabulary
+from memdiag import manual, vocabulary
 from memdiag.render import card, what_if, words
 from memdiag.render.json import as_dict, as_json
 from memdiag.render.text import plain
@@ -59,6 +59,7 @@ def data_of(picture: Picture, lang: str) -> dict[str, Any]:
         "frames": picture.frames,
         "strings": picture.strings,
         "modules": picture.modules,
+        "pages": _pages(report),
         **picture.fixed,
     }
     # The numbers were made for JSON already, and are many: they are not looked at again.
@@ -81,6 +82,12 @@ def _spoken(lang: Language, report: Report) -> dict[str, Any]:
             "settings": [[plain(key), plain(value, 400)] for key, value in report.settings.items()],
             "notes": [[plain(note.code), plain(note.text)] for note in report.notes],
         }
+
+
+def _pages(report: Report) -> dict[str, list[list[str]]]:
+    """Returns the explanation of each finding on the page, by code, as kind and text of its parts."""
+    pages = {finding.code: manual.find(finding.code) for finding in report.findings}
+    return {code: [[block.kind, block.text] for block in manual.blocks(page.text)] for code, page in pages.items() if page is not None}
 
 
 def _remedies(report: Report) -> list[dict[str, int]]:

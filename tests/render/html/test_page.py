@@ -80,6 +80,17 @@ def test_another_remedy_leads_to_its_finding(shown):
     assert shown.page.evaluate(f"document.querySelector('{number}').getBoundingClientRect().top") < 900
 
 
+def test_a_finding_is_explained_inside_the_page(shown, report):
+    """Every finding on the page brings the page of the documentation that explains it."""
+    shown.show("findings")
+    explained = shown.page.locator("#findings-list details.explanation")
+    assert explained.count() == len(report.findings)
+    assert not explained.first.locator("h4").first.is_visible()
+    explained.first.locator("summary").click()
+    assert explained.first.locator("h4").first.inner_text() == "What it means"
+    assert shown.requests[1:] == []
+
+
 def test_a_click_on_the_peak_shows_a_map_that_adds_up(shown, trace):
     device, event, there = at_peak(trace)
     shown.show("timeline")

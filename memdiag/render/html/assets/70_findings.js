@@ -63,7 +63,33 @@
               finding.fixes.map(fix),
             )
           : null,
+        explanation(finding.code),
       ),
+    );
+  }
+
+  /** The page of the finding in the documentation, which the file brings along. */
+  function explanation(code) {
+    const blocks = M.data.pages[code];
+    if (!blocks) return null;
+    return M.el(
+      "details",
+      { class: "explanation" },
+      M.el("summary", { text: M.t("findings.explain", { code: M.plain(code) }) }),
+      M.el("div", { lang: "en" }, blocks.map(block)),
+    );
+  }
+
+  const TAGS = { heading: "h4", paragraph: "p", item: "p", code: "pre", table: "pre" };
+
+  function block([kind, text]) {
+    const own = { class: kind === "item" ? "item" : "" };
+    if (kind === "code" || kind === "table") return M.el("pre", { ...own, text: M.plain(text, 8000) });
+    const parts = M.plain(text, 8000).replaceAll("**", "").split("`");
+    return M.el(
+      TAGS[kind] ?? "p",
+      own,
+      parts.map((part, index) => (part ? M.el(index % 2 ? "code" : "span", { text: part }) : null)),
     );
   }
 

@@ -1,0 +1,31 @@
+"""``memdiag explain``: the page of a finding, or any other page of the documentation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def explain(
+    names: Annotated[list[str] | None, typer.Argument(metavar="CODE|PAGE", help="For example MD201, or conf.", show_default=False)] = None,
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write there.", show_default=False)] = None,
+) -> None:
+    """Explain a finding: what it means, why it matters, how to fix it, and when not to.
+
+    Without a code, list all findings and the other pages of the documentation.
+
+    Exit code: 0 done, 2 there is no such page.
+    """
+    from memdiag import manual
+    from memdiag.cli.emit import emit, form_of
+    from memdiag.render import explain as pages
+
+    found = [manual.page(name) for name in names or manual.names()]
+    if form_of(as_json=as_json, as_md=False, output=output) == "json":
+        emit(lambda _look: pages.as_json(found), output)
+    else:
+        emit(lambda look: (pages.render if names else pages.render_list)(found, look), output)

@@ -1,0 +1,145 @@
+"""The documentation as installed: the pages of ``docs`` by name, those of findings by code.
+
+The wheel contains them as ``memdiag/docs``. In a checkout they are read from the repository.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from textwrap import dedent
+
+from memdiag.errors import MemdiagError
+
+_HERE = Path(__file__).parent
+_PLACES = (_HERE / "docs", _HERE.parent / "docs")
+_FINDINGS = "findings"
+_INDEX = "README"
+_LINK = re.compile(r"!?\[([^\]]*)\]\([^)\s]*\)")
+_ITEM = re.compile(r"(?:[-*]|\d+\.) ")
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page.
+
+    Attributes:
+        name: ``MD201`` for a finding, ``conf`` for docs/conf.md.
+        title: The heading, without markup and without the code.
+        text: Markdown.
+    """
+
+    name: str
+    title: str
+    text: str
+
+    @property
+    def is_finding(self) -> bool:
+        """Whether the page explains a finding or a note."""
+        return self.name.startswith("MD")
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A part of a page, with links replaced by their text.
+
+    Attributes:
+        kind: "heading", "paragraph", "item" (of a list), "code" or "table".
+        text: Its text; code and tables keep their lines.
+    """
+
+    kind: str
+    text: str
+
+
+@cache
+def names() -> tuple[str, ...]:
+    """Returns the names of all pages: codes of findings first.
+
+    Raises:
+        MemdiagError: This installation has no pages.
+    """
+    folder = next((place for place in _PLACES if (place / _FINDINGS).is_dir()), None)
+    if folder is None:
+        raise MemdiagError("the documentation is not part of this installation", "install memdiag from its wheel or run it from a checkout")
+    codes = sorted(path.stem for path in (folder / _FINDINGS).glob("MD*.md"))
+    return (*codes, *sorted(path.stem for path in folder.glob("*.md") if path.stem != _INDEX))
+
+
+def page(name: str) -> Page:
+    """Returns a page; case does not matter, and the digits of a code are enough.
+
+    Raises:
+        MemdiagError: There is no such page.
+    """
+    known = {each.lower(): each for each in names()}
+    wanted = name.strip().lower().removesuffix(".md")
+    found = known.get(wanted) or known.get(f"md{wanted}")
+    if found is None:
+        close = get_close_matches(wanted, known, 3, 0.5)
+        meant = f"did you mean {' or '.join(known[each] for each in close)}? " if close else ""
+        raise MemdiagError(f"{name}: there is no such page", f"{meant}memdiag explain lists all of them")
+    place = Path(_FINDINGS) if found.startswith("MD") else Path()
+    folder = next(each for each in _PLACES if (each / _FINDINGS).is_dir())
+    text = (folder / place / f"{found}.md").read_text(encoding="utf-8")
+    head = _unlinked(text.splitlines()[0].removeprefix("# "))
+    return Page(found, head.removeprefix(f"{found}: "), text)
+
+
+def find(name: str) -> Page | None:
+    """Returns a page; None if there is none, or if this installation has no pages."""
+    try:
+        return page(name)
+    except MemdiagError:
+        return None
+
+
+def blocks(text: str) -> tuple[Block, ...]:
+    """Returns the parts of a page after its title, in order."""
+    found: list[Block] = []
+    lines: list[str] = []
+    kind, is_fenced, after_gap = "paragraph", False, True
+
+    def end() -> None:
+        if lines:
+            text = dedent("\n".join(lines)) if kind in {"code", "table"} else _unlinked(" ".join(line.strip() for line in lines))
+            found.append(Block(kind, text.rstrip()))
+            lines.clear()
+
+    for line in text.splitlines()[1:]:
+        begins = "" if is_fenced else _begins(line, after_gap=after_gap)
+        if line.lstrip().startswith("```"):
+            end()
+            is_fenced, kind = not is_fenced, "paragraph" if is_fenced else "code"
+        elif begins == "heading":
+            end()
+            found.append(Block(begins, _unlinked(line.lstrip("# "))))
+        elif not is_fenced and not line.strip():
+            end()
+            kind = "paragraph"
+        else:
+            if (begins and begins != kind) or begins == "item":
+                end()
+                kind = begins
+            lines.append(_unlinked(line) if kind == "table" else line)
+        after_gap = not line.strip()
+    end()
+    return tuple(Block(block.kind, re.sub(r"\n[|:\- ]+(?=\n|$)", "", block.text)) if block.kind == "table" else block for block in found)
+
+
+def _begins(line: str, *, after_gap: bool) -> str:
+    """Returns the kind of block that a line begins; "" if it may continue one."""
+    if line.startswith("#"):
+        return "heading"
+    if line.startswith("|"):
+        return "table"
+    if after_gap and line.startswith("    "):
+        return "code"
+    return "item" if _ITEM.match(line.lstrip()) and not line.startswith("    ") else ""
+
+
+def _unlinked(text: str) -> str:
+    return _LINK.sub(r"\1", text)
