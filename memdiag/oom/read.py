@@ -30,6 +30,7 @@ from memdiag.registry import resolve
 MOST_MESSAGES = 20_000
 LONGEST_TEXT = 8_000
 LINES_AROUND = 40  # of any speaker: an engine's name is often in what another process says
+LINES_OF_TRACEBACK = 240  # before those: the outer frames of a long traceback
 LONGEST_LINE = 2_000
 LINES_BESIDE = 8  # of a line with a word and an anchor: only who speaks there is listened to in a long log
 _RETRIES = 12  # of a message without numbers, for what the lines around it tell
@@ -190,7 +191,9 @@ def _marks_around(window: Window, order: int) -> frozenset[str]:
 
     first = max(order - LINES_AROUND, 0)
     lines = [line[:LONGEST_LINE] for _number, line in window.lines[first : order + LINES_AROUND + 1]]
-    return marks_around("\n".join(lines), "\n".join(lines[: order - first + 1]))
+    earlier = [*window.earlier, *(line for _number, line in window.lines[:first])][-LINES_OF_TRACEBACK:]
+    before = [*(line[:LONGEST_LINE] for line in earlier), *lines[: order - first + 1]]
+    return marks_around("\n".join(lines), "\n".join(before), "\n".join(lines[order - first :]))
 
 
 def _account(found: Found) -> tuple[LedgerEntry, ...]:

@@ -15,12 +15,13 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+
+from memdiag.oom.pieces import LONGEST_LINE, line_indices, pieces, starts
 
 LINES_BEFORE = 24
 LINES_AFTER = 80
+LINES_EARLIER = 240  # before a window, for the outer frames of a traceback
 LINES_OF_WINDOW = 1500
-LONGEST_LINE = 4096
 _SMALL = 1 << 14
 _REACH = 80  # characters around a word in which its anchor must be
 _MOST_REMEMBERED = 1 << 15
@@ -54,6 +55,7 @@ class Window:
         first: Messages that begin before the line of this index belong to the window before.
         end: Messages that begin at the line of this index or later belong to the next window, which has that line as well.
         hits: Indices of the lines for which it was cut out, without those that just speak of memory; None: anything may be a message.
+        earlier: Lines before these, for the outer frames of a traceback; no message is looked for in them.
         read: Indices of the lines that are part of a message: the reader's answer.
     """
 
@@ -61,6 +63,7 @@ class Window:
     first: int
     end: int
     hits: frozenset[int] | None = None
+    earlier: list[str] = field(default_factory=list)
     read: set[int] = field(default_factory=set)
 
 
@@ -174,6 +177,7 @@ class _Region:
     missing: int  # lines still to come behind the last hit
     hits: dict[int, bytes] = field(default_factory=dict)  # by number, the lines that are why, without digits and blanks
     is_whole: bool = False  # all there is
+    earlier: list[bytes] = field(default_factory=list)
 
 
 class _Scanner:
@@ -196,7 +200,7 @@ class _Scanner:
     def whole(self, text: bytes) -> Iterator[Window]:
         """Yields everything as windows, without a search."""
         self.num_bytes = len(text)
-        lines = _pieces(text, 1)
+        lines = pieces(text, 1)
         self.num_lines = lines[-1][0] if lines else 0
         if lines:
             self._region = _Region(lines, 0, 0, is_whole=True)
@@ -234,12 +238,12 @@ class _Scanner:
         if not self._open_line:
             shapes.pop()
         hits = self._hits(shapes)
-        lines = _pieces(block, first_number) if hits or in_full or self._region is not None else []
+        lines = pieces(block, first_number) if hits or in_full or self._region is not None else []
         wanted = set(hits)
         if hits and len(lines) != len(shapes):
-            wanted = _line_indices(lines, _starts(shapes, hits), _DROPPED_IN_WORDS)
+            wanted = line_indices(lines, starts(shapes, hits), _DROPPED_IN_WORDS)
         if in_full:
-            wanted |= _line_indices(lines, self.gate.anchored(_plain(block)), _DROPPED_IN_LINE)
+            wanted |= line_indices(lines, self.gate.anchored(_plain(block)), _DROPPED_IN_LINE)
         if wanted or self._region is not None:
             said = {first_number + index: shapes[index] for index in hits}
             yield from self._collect(lines, sorted(wanted), said)
@@ -340,7 +344,7 @@ class _Scanner:
             if self._region is None:
                 begin = max(done, index - LINES_BEFORE)
                 earlier = self._earlier(LINES_BEFORE - index) if begin == 0 and index < LINES_BEFORE and not done else []
-                self._region = _Region([*earlier, *lines[begin : index + 1]], 0, LINES_AFTER)
+                self._region = _Region([*earlier, *lines[begin : index + 1]], 0, LINES_AFTER, earlier=self._long_before(lines, begin))
                 done = index + 1
             else:
                 self._region.lines += lines[done : index + 1]
@@ -354,7 +358,14 @@ class _Scanner:
     def _earlier(self, count: int) -> list[tuple[int, bytes]]:
         """Returns the last lines of the block before."""
         block, number = self._last_block
-        return _pieces(block, number)[self._taken :][-count:]
+        return pieces(block, number)[self._taken :][-count:]
+
+    def _long_before(self, lines: list[tuple[int, bytes]], begin: int) -> list[bytes]:
+        """Returns the lines before the one at ``begin``, those of the block before among them."""
+        own = lines[max(begin - LINES_EARLIER, 0) : begin]
+        missing = LINES_EARLIER - len(own)
+        others = pieces(*self._last_block)[-missing:] if missing else []
+        return [line for _number, line in (*others, *own)]
 
     def _cut(self, *, last: bool) -> Iterator[Window]:
         """Yields what of the region is complete; with ``last`` all of it, and the region is done."""
@@ -364,37 +375,14 @@ class _Scanner:
             taken = region.lines if whole else region.lines[: LINES_OF_WINDOW + LINES_AFTER]
             end = len(taken) if whole else LINES_OF_WINDOW
             hits = None if region.is_whole else frozenset(index for index, (number, _) in enumerate(taken) if number in region.hits)
-            window = Window([(number, line.decode("utf-8", "replace")) for number, line in taken], region.first, end, hits)
+            earlier = [line.decode("utf-8", "replace") for line in region.earlier]
+            window = Window([(number, line.decode("utf-8", "replace")) for number, line in taken], region.first, end, hits, earlier)
             yield window
             self._learn(window, region.hits)
             if whole:
                 self._region = None
                 return
-            region.lines = region.lines[LINES_OF_WINDOW - LINES_BEFORE :]
+            kept = LINES_OF_WINDOW - LINES_BEFORE
+            region.earlier = [line for _number, line in region.lines[max(kept - LINES_EARLIER, 0) : kept]]
+            region.lines = region.lines[kept:]
             region.first = LINES_BEFORE
-
-
-def _starts(shapes: Sequence[bytes], hits: dict[int, int]) -> list[int]:
-    """Returns where in the text that lines make together the places in them are."""
-    starts = [0, *accumulate(map(len, shapes))]
-    return [starts[index] + place for index, place in hits.items()]
-
-
-def _line_indices(lines: Sequence[tuple[int, bytes]], places: Sequence[int], dropped: bytes) -> set[int]:
-    """Returns in which lines the places of a text are, which is made of the lines without newlines and what is dropped."""
-    ends = list(accumulate(len(line.translate(None, dropped)) for _number, line in lines))
-    return {min(bisect_right(ends, max(place, 0)), len(lines) - 1) for place in places}
-
-
-def _pieces(block: bytes, number: int) -> list[tuple[int, bytes]]:
-    """Returns the lines of a block with their numbers; a long one in pieces."""
-    lines = block.split(b"\n")
-    if not lines[-1]:
-        lines.pop()
-    if max(map(len, lines), default=0) <= LONGEST_LINE:
-        return list(enumerate(lines, number))
-    return [
-        (place, line[start : start + LONGEST_LINE])
-        for place, line in enumerate(lines, number)
-        for start in range(0, len(line) or 1, LONGEST_LINE)
-    ]

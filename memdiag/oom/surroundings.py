@@ -2,11 +2,11 @@
 
 ``marks_around`` gives facts for the advice, as further ``Found.marks``:
 
-* ``engine:…`` (vllm, sglang, comfyui, webui, diffusers; transformers for text generation): a program that serves or generates, for which
-  advice on training is wrong;
-* ``stage:load`` (weights are loaded or moved), ``stage:capture`` (graphs are captured): where in the life of an engine it failed; of any
-  other program what the innermost frames tell, ``stage:checkpoint`` (a file is read straight onto the device) and ``stage:optimizer``
-  (the first step makes the optimizer's state) among them;
+* ``engine:…`` and ``program:…``: a program that serves or generates, for which advice on training is wrong, or one that trains
+  (``programs``); ``sharing:…``: DeepSpeed or FSDP beside it;
+* ``stage:…``: where in its life it failed, by the traceback before the message or, without one, behind it (``stages``);
+* ``operation:attention``, ``operation:logits``, ``operation:vae``: what the innermost frames compute;
+* ``uses:mc2``: kernels of Ascend that communicate, whose buffers are HCCL's and must not be made smaller;
 * ``os:windows``: paths of Windows, so lines to paste are those of its command prompt;
 * ``set:expandable_segments``, ``set:max_split_size_mb``: settings of the allocator that are printed as set.
 """
@@ -16,6 +16,8 @@ from __future__ import annotations
 import re
 
 from memdiag.oom.model import Cause, Judgement
+from memdiag.oom.programs import ENGINES, FUSED_COMMUNICATION, REINFORCED, SERVING, SHARING, TRAINERS, first_of
+from memdiag.oom.stages import engine_stage, frames_after, frames_before, operation_of, stage_of
 
 # Words, the cause, runners-up, and what to say.
 _CONTEXT: tuple[tuple[str, Cause, tuple[Cause, ...], str], ...] = (
@@ -34,36 +36,9 @@ _CONTEXT: tuple[tuple[str, Cause, tuple[Cause, ...], str], ...] = (
 )  # fmt: skip
 
 
-# Words in small letters, the first that occurs counts: an engine's log names the libraries it is built on as well.
-_ENGINES = (
-    ("sglang", ("sglang", "mem-fraction-static", "mem_fraction_static")),
-    ("vllm", ("vllm/", "vllm\\", "(vllm", "vllm serve", "vllm.", "(enginecore", "gpu_memory_utilization", "gpu-memory-utilization")),
-    ("comfyui", ("comfyui", "comfy/", "comfy\\")),
-    ("webui", ("stable-diffusion-webui", "stable_diffusion_webui", "webui-user")),
-    ("diffusers", ("/diffusers/", "\\diffusers\\", "diffusionpipeline")),
-    ("transformers", ("transformers/generation/", "transformers\\generation\\", "model.generate(")),
-)
-_SERVING = frozenset({"vllm", "sglang"})
+# A training that calls an engine, or a script of its own beside libraries that also generate.
 _TRAINING = (".backward(", "optimizer.step(", "update_actor", "update_policy", "training_step", "trainer.train(")
-_TRAINERS = ("train.py", "trainer.py", "/trainer/")
-_STAGES = (
-    ("capture", ("capture_model", "capture cuda graph", "graph_capture", "capture_begin", "cuda_graph_runner", "cudagraph")),
-    ("load", ("load_model", "model_loader", "load_weights", "initialize_model", "from_pretrained")),
-)
-# What the frames of a traceback say, in small letters; what stands furthest in counts.
-_FRAMES = (
-    (
-        "load",
-        (
-            "set_module_tensor_to_device", "_load_pretrained_model", "_load_state_dict_into", "load_checkpoint_in_model", "dispatch_model(",
-            "loading checkpoint shards", "caching_allocator_warmup", "in convert", "_apply(convert)", "t.cuda(device)",
-        ),
-    ),
-    ("checkpoint", ("_cuda_deserialize", "restore_location", "persistent_load")),
-    ("optimizer", ("in _init_group", 'state["exp_avg', "state['exp_avg", 'state["momentum_buffer', "state['momentum_buffer")),
-    ("", ("in forward", "in backward", ".backward(", "in _call_impl", "in _wrapped_call_impl")),
-)  # fmt: skip
-_TRACEBACK = "traceback (most recent call last)"
+_SCRIPTS = ("train.py", "trainer.py", "/trainer/")
 _DRIVE = re.compile(r"(?<![a-z])[a-z]:[\\/]{1,2}(?:users|windows|program|[\w.-]{1,40}[\\/])")
 _SET = re.compile(r"pytorch_(?:cuda_|hip_|npu_)?alloc_conf['\"\])]*\s{0,2}[=:]\s{0,2}['\"]?([a-z0-9_:.,\[\]>-]{4,300})")
 _SETTINGS = (
@@ -73,37 +48,51 @@ _SETTINGS = (
 _SUGGESTED = re.compile(r"setting|\btry\b|consider|recommend|suggest")  # before it: what is suggested is not what is set
 
 
-def marks_around(context: str, before: str = "") -> frozenset[str]:
+def marks_around(context: str, before: str = "", after: str = "") -> frozenset[str]:
     """Returns facts from the lines around a message, with whatever loggers and launchers put before them.
 
     Args:
         context: The lines around it.
         before: Those up to it, which end in the frames of its traceback, if it has one.
+        after: Those behind it, which may begin with the traceback.
     """
-    text = context.lower()
+    text, own = context.lower(), frames_before(before.lower())
+    behind = frames_after(after.lower())
+    known = stage_of(own)
+    frames = own if known is not None or not behind else behind
+    everything = f"{text}\n{own}" if own not in text else text
+    engine, trainer = _programs(everything)
     marks = set()
-    engine = next((name for name, words in _ENGINES if any(word in text for word in words)), "")
-    if engine and not any(word in text for word in (_TRAINING if engine in _SERVING else (*_TRAINING, *_TRAINERS))):
+    if engine:
         marks.add(f"engine:{engine}")
-        stage = next((name for name, words in _STAGES if any(word in text for word in words)), "")
+        stage = engine_stage(frames, text)
     else:
-        stage = _innermost(before.lower())
+        stage = (known if known is not None else stage_of(behind)) or ""
+        marks |= {f"program:{trainer}"} if trainer else set()
+        sharing = first_of(SHARING, everything)
+        marks |= {f"sharing:{sharing}"} if sharing else set()
     marks |= {f"stage:{stage}"} if stage else set()
+    operation = operation_of(frames)
+    marks |= {f"operation:{operation}"} if operation else set()
+    if FUSED_COMMUNICATION.search(everything):
+        marks.add("uses:mc2")
     if ":\\" in text and _DRIVE.search(text):
         marks.add("os:windows")
     if "alloc_conf" in text:
         for match in _SET.finditer(text):
-            before = text[max(match.start() - 160, 0) : match.start()]
-            if not _SUGGESTED.search(before) and "toavoid" not in "".join(text[match.end() : match.end() + 80].split()):
+            preceding = text[max(match.start() - 160, 0) : match.start()]
+            if not _SUGGESTED.search(preceding) and "toavoid" not in "".join(text[match.end() : match.end() + 80].split()):
                 marks |= {f"set:{key}" for key, value in _SETTINGS if value.search(match[1])}
     return frozenset(marks)
 
 
-def _innermost(text: str) -> str:
-    """Returns the stage that the frames in ``text`` tell of, "" where they do not, or tell of a step of the model itself."""
-    frames = text[text.rfind(_TRACEBACK) + 1 :]
-    _place, stage = max((max(frames.rfind(word) for word in words), stage) for stage, words in _FRAMES)
-    return stage if _place >= 0 else ""
+def _programs(text: str) -> tuple[str, str]:
+    """Returns the engine that serves here and the program that trains here: one of them, or none."""
+    engine, trainer = first_of(ENGINES, text), first_of(TRAINERS, text)
+    trains = trainer in REINFORCED or any(word in text for word in _TRAINING)
+    if engine not in SERVING:
+        trains = trains or bool(trainer) or any(word in text for word in _SCRIPTS)
+    return ("", trainer) if trains or not engine else (engine, "")
 
 
 def without_numbers(context: str) -> Judgement:

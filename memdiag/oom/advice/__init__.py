@@ -15,7 +15,9 @@ from memdiag.oom.advice.case import Case
 from memdiag.oom.advice.device import capacity, fragmentation
 from memdiag.oom.advice.elsewhere import limit, other_process, workspace_or_comm
 from memdiag.oom.advice.rest import hint, host, unknown
+from memdiag.oom.advice.serving import serving
 from memdiag.oom.advice.systems import for_windows, present
+from memdiag.oom.advice.training import training
 from memdiag.oom.arithmetic import numbers_of
 from memdiag.oom.dialects.host_memory import PAGE_FILE
 from memdiag.oom.model import Cause, Found, Judgement
@@ -39,6 +41,9 @@ _MAKERS = {
     "host": host,
     "unknown": unknown,
 }
+
+# Messages of the driver or a library, without a word of the program that was running.
+_BARE_DIALECTS = frozenset({"cuda_bare", "torch_cuda_mallocasync", "cublas_cudnn", "cuda_driver"})
 
 # What a line turns on, and which of these refuse or undo each other, on which backends ("" for all).
 _FEATURES = {
@@ -76,7 +81,7 @@ def advise(found: Found, judgement: Judgement) -> tuple[Finding, ...]:
     if wrong is not None:
         findings.append(wrong)
     main = findings[0]
-    findings[0] = replace(main, severity="warning" if found.is_warning else main.severity, fixes=_ranked(found, main))
+    findings[0] = replace(main, severity="warning" if found.is_warning else main.severity, fixes=_ranked(case, main))
     if case.windows:
         if judgement.verdict == "host" and PAGE_FILE not in findings[0].fixes:
             findings[0] = replace(findings[0], fixes=(*findings[0].fixes[:1], PAGE_FILE, *findings[0].fixes[1:]))
@@ -110,17 +115,31 @@ def _second(case: Case) -> Cause | None:
     return None
 
 
-def _ranked(found: Found, main: Finding) -> tuple[Fix, ...]:
+def _ranked(case: Case, main: Finding) -> tuple[Fix, ...]:
     """Puts a dialect's fixes before the general ones, without those that say the same with another value.
 
-    A dialect that judges by itself and has several fixes knows its system: general ones would only water them down.
+    A dialect that judges by itself and has several fixes knows its system: general ones would only water them down. The driver's bare
+    error names no system, so there the settings of the program that runs come first.
     """
+    found = case.found
     own = found.fixes
+    lead = _of_program(case)
+    if lead:
+        return (lead, *(fix for fix in (*own, *main.fixes) if not exclude(found.backend, lead.change, fix.change)))
     if found.judgement is not None and len(own) > 1 and main.code != "MD707":
         return own
     seen = {fix.change for fix in own if fix.change}
     others = (fix for fix in main.fixes if not fix.change or fix.change not in seen)
     return (*own, *(fix for fix in others if not any(exclude(found.backend, fix.change, line) for line in seen)))
+
+
+def _of_program(case: Case) -> Fix | None:
+    """Returns the first setting of the program that runs, where a dialect knows the driver's word only."""
+    if case.judgement.verdict not in {"unknown", "limit", "capacity", "workspace_or_comm"} or case.found.dialect not in _BARE_DIALECTS:
+        return None
+    if case.judgement.confidence == "high" or case.stage == "checkpoint":
+        return None
+    return next(iter(serving(case)), None) or training(case)
 
 
 def _said(fix: Fix) -> tuple[str, str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from memdiag.findings import Evidence
 from memdiag.oom.arithmetic import Numbers, segment_behind
 from memdiag.oom.model import Found, Judgement
+from memdiag.oom.programs import REINFORCED
 
 # Frameworks whose tensors PyTorch's allocators serve.
 _ON_TORCH = frozenset({"pytorch", "torch_npu", "vllm", "sglang", "deepspeed", "nccl", "hccl", "hpu"})
@@ -46,12 +47,28 @@ class Case:
     @property
     def engine(self) -> str:
         """The program that serves or generates here ("vllm", "diffusers", …), "" for any other."""
-        return self._mark("engine") or (self.found.framework if self.found.framework in {"vllm", "sglang"} else "")
+        own = self.found.framework if self.found.framework in {"vllm", "sglang"} and self.program not in REINFORCED else ""
+        return self._mark("engine") or own
+
+    @property
+    def program(self) -> str:
+        """The program that trains here ("trainer", "megatron", …), "" if that is open."""
+        return self._mark("program")
+
+    @property
+    def sharing(self) -> str:
+        """What divides the training among devices: "deepspeed", "fsdp" or ""."""
+        return self._mark("sharing")
 
     @property
     def stage(self) -> str:
-        """Where it failed, as far as the lines around tell: "load", "checkpoint", "optimizer", of an engine also "capture", or ""."""
+        """Where it failed, as far as the lines around tell (``memdiag.oom.stages``), or ""."""
         return self._mark("stage")
+
+    @property
+    def operation(self) -> str:
+        """What the innermost frames compute: "attention", "logits", "vae" or ""."""
+        return self._mark("operation")
 
     @property
     def on_apple(self) -> bool:

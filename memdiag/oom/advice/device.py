@@ -9,6 +9,7 @@ from memdiag.oom.advice.case import Case
 from memdiag.oom.advice.graphs import less_graphs
 from memdiag.oom.advice.serving import serving
 from memdiag.oom.advice.systems import expandable, max_split, newer, present, recording, snapshot, system
+from memdiag.oom.advice.training import training
 from memdiag.oom.arithmetic import Numbers
 from memdiag.units import GIB, MIB, format_bytes
 
@@ -19,7 +20,7 @@ _WAITING = 256 * MIB
 _CONTEXT = (128 * MIB, GIB)  # what a process takes on a card that it does not work on
 _WHOLE_PROGRAMS = frozenset({"xla_tpu"})  # their "requested" is all that a compiled program needs, not one request
 
-_KEPT = frozenset({"load", "checkpoint", "optimizer"})  # stages at which what stays for the whole run is made
+_KEPT = frozenset({"load", "checkpoint", "optimizer", "shard"})  # stages at which what stays for the whole run is made
 
 _POOLS_CAVEAT = (
     "needs expandable_segments:False, without adaptive recomputation, smart swap and fused rotary embedding; it takes new memory rather "
@@ -225,13 +226,66 @@ def of_stage(case: Case) -> list[Fix]:
             Fix("Spread the weights over all devices", "code", 'model = AutoModelForCausalLM.from_pretrained(name, device_map="auto")',
                 "Transformers with accelerate, inference; training: FSDP, or DeepSpeed ZeRO 3", ""),
         ]  # fmt: skip
-    if case.stage == "optimizer":
+    if case.stage == "optimizer" and case.backend in {"cuda", "hip"}:
         return [Fix(
             "Keep the optimizer's state in 8 bits: the traceback ends where the first step makes it", "code",
             "optimizer = bitsandbytes.optim.AdamW8bit(model.parameters())",
             "bitsandbytes; Adam keeps two more numbers for each parameter", "Adafactor and SGD keep less as well",
-        )] if case.backend in {"cuda", "hip"} else []  # fmt: skip
-    return []
+        )]  # fmt: skip
+    if case.stage == "optimizer":
+        return [Fix(
+            "Divide the optimizer's state among devices: the traceback ends where it is made", "code",
+            "optimizer = torch.distributed.optim.ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, lr=lr)",
+            "several devices; Adam keeps two more numbers for each parameter", "",
+        )]  # fmt: skip
+    fix = _OF_STAGE.get(case.stage)
+    return [fix] if fix else []
+
+
+_OF_STAGE = {
+    "evaluation": Fix(
+        "Evaluate without gradients, with a smaller batch: the traceback ends in an evaluation", "code", "with torch.inference_mode():",
+        "evaluation, validation, tests", "outputs that are kept belong on the CPU: outputs.append(output.cpu())",
+    ),
+    "gather": Fix(
+        "Move outputs to the host as they come: the evaluation collects them on the device", "code",
+        "outputs.append(output.detach().cpu())", "evaluation, validation, tests", "",
+    ),
+    "generation": Fix(
+        "Generate for fewer prompts at a time, and shorter answers", "code", "model.generate(**inputs, max_new_tokens=128)",
+        "keys and values are kept for every token of every prompt", "",
+    ),
+    "shard": Fix(
+        "Make the model on the CPU or without memory, and divide it from there", "code", 'with torch.device("meta"):',
+        "FSDP2: fully_shard(model), then model.to_empty(device=…); DeepSpeed: with deepspeed.zero.Init():", "load the weights afterwards",
+    ),
+    "update": Fix(
+        "Update the parameters without temporary copies: the traceback ends in the optimizer's step", "code",
+        "optimizer = torch.optim.AdamW(model.parameters(), fused=True)", "torch >= 2.0; foreach=False where there is no fused one",
+        "foreach=False: steps get slower",
+    ),
+}  # fmt: skip
+
+
+def _one_tensor(case: Case, *, alone: bool) -> Fix:
+    """Returns what to do about one request that is as large as half of the device: by what the innermost frames compute."""
+    caveat = "no setting and no other program's end can make room for it" if alone else ""
+    if case.on_torch and case.operation == "attention":
+        return Fix(
+            "Compute attention without the matrix of all weights: one tensor of that kind asked", "code",
+            "torch.nn.functional.scaled_dot_product_attention(q, k, v)", 'Transformers: attn_implementation="sdpa"; it grows with the '
+            "square of the length otherwise", caveat,
+        )  # fmt: skip
+    if case.on_torch and case.operation == "logits":
+        return Fix(
+            "Compute the loss in pieces: logits take tokens x vocabulary, several times over", "code",
+            "model = AutoLigerKernelForCausalLM.from_pretrained(name)", "Transformers with liger-kernel (Trainer: use_liger_kernel=True)",
+            caveat,
+        )  # fmt: skip
+    return Fix(
+        "Look at the line that asked: make this one tensor smaller, in chunks or not at all", "code", "",
+        "logits of a long sequence, attention weights, a batch that was joined by mistake", caveat,
+    )  # fmt: skip
 
 
 def _contexts(case: Case) -> Fix | None:
@@ -258,23 +312,23 @@ def _less(case: Case, *, alone: bool) -> tuple[Fix, ...]:
         first = engine[0]
         known = ". ".join(text for text in (first.caveat, _little_to_win(case)) if text)
         return present(replace(first, caveat=known), *engine[1:], *(less_graphs(case) if numbers.pool else ()), snapshot(case))
-    if alone or (numbers.total and (numbers.requested or 0) > numbers.total // 2):
+    large = alone or bool(numbers.total and (numbers.requested or 0) > numbers.total // 2)
+    if large and case.stage not in _KEPT:
+        fixes.append(_one_tensor(case, alone=alone))
+    lead = training(case)
+    if lead and not case.stage:
+        lead = replace(lead, caveat=". ".join(text for text in (_little_to_win(case), lead.caveat) if text))
+    fixes += [None if alone else _contexts(case), lead, *of_stage(case)]
+    if not lead or case.stage:
+        batch = "where it fails later as well: weights and optimizer state do not depend on it" if case.stage in _KEPT else ""
         fixes.append(Fix(
-            "Look at the line that asked: make this one tensor smaller, in chunks or not at all", "code",
-            "torch.nn.functional.scaled_dot_product_attention(q, k, v)" if case.on_torch else "",
-            "attention weights (the line shown), logits of a long sequence, a batch that was joined by mistake",
-            "no setting and no other program's end can make room for it" if alone else "",
+            "Use a smaller batch; in training, collect gradients over several", "code", "",
+            batch or "training and inference; the first thing to try", _little_to_win(case),
         ))  # fmt: skip
-    fixes += [None if alone else _contexts(case), *of_stage(case)]
-    batch = "where it fails later as well: weights and optimizer state do not depend on it" if case.stage in _KEPT else ""
-    fixes.append(Fix(
-        "Use a smaller batch; in training, collect gradients over several", "code", "",
-        batch or "training and inference; the first thing to try", _little_to_win(case),
-    ))  # fmt: skip
     if numbers.pool and numbers.share(numbers.pool) >= _POOL_MATTERS:
         fixes += less_graphs(case)[:2]
     if case.on_torch:
-        if case.backend == "npu":
+        if case.backend == "npu" and case.program != "megatron":
             fixes.append(Fix("Recompute activations instead of keeping them", "flag",
                              "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1",
                              "MindSpeed and Megatron training", "steps take up to a third longer"))  # fmt: skip

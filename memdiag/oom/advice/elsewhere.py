@@ -8,6 +8,7 @@ from memdiag.oom.advice.device import hccl_room
 from memdiag.oom.advice.graphs import less_graphs
 from memdiag.oom.advice.serving import serving
 from memdiag.oom.advice.systems import has_settings, present, setting, snapshot, system
+from memdiag.oom.advice.training import training
 from memdiag.oom.arithmetic import ROUNDING
 from memdiag.units import GIB, MIB, format_bytes
 
@@ -178,7 +179,7 @@ def _raise_limit(case: Case, needed: int | None, high: int | None) -> tuple[Fix,
         less = Fix("Use a smaller batch, a smaller model or a narrower number format", "code", "", "MPS",
                    "the memory is that of the whole computer, which is probably full at this limit")  # fmt: skip
         return (
-            *(serving(case) or (less,)),
+            *(serving(case) or (training(case) or less,)),
             Fix("Close other programs that use the GPU", "code", names.processes, "MPS", ""),
             Fix("Let PyTorch use more of the memory that all programs share", "env", "export PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0", "MPS",
                 f"0.0 lifts the limit, which is {_MPS_RATIO} times what the system recommends unless it was changed: it may begin to "
@@ -232,6 +233,8 @@ def _new_share(case: Case, needed: int | None, high: int | None) -> str:
 
 
 def _less_beside(case: Case) -> list[Fix]:
+    if case.backend == "npu" and "uses:mc2" in case.found.marks:
+        return []  # their kernels work in HCCL's buffers
     if case.backend == "npu":
         return [
             Fix("Halve the buffers of HCCL", "env", "export HCCL_BUFFSIZE=100",

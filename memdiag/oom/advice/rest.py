@@ -5,7 +5,9 @@ from __future__ import annotations
 from memdiag.findings import Evidence, Finding, Fix
 from memdiag.oom.advice.case import Case
 from memdiag.oom.advice.device import of_stage
+from memdiag.oom.advice.serving import serving
 from memdiag.oom.advice.systems import present, snapshot, system
+from memdiag.oom.advice.training import training
 from memdiag.units import format_bytes
 
 _HINTS = ("max_split_size_mb", "expandable_segments")
@@ -70,6 +72,8 @@ def unknown(case: Case) -> Finding:
             Evidence("allocated", numbers.allocated, "bytes"), Evidence("reserved but unallocated", numbers.slack, "bytes")
         ),
         present(
+            *serving(case),
+            training(case),
             *of_stage(case),
             snapshot(case),
             Fix("Look at the device at the moment of the failure", "code", tools, "", contained)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from memdiag.findings import Fix
 from memdiag.oom.advice.case import Case
+from memdiag.oom.dialects import tensorrt_llm
 
 _ACCURACY = "it costs a little accuracy"
 _SHARED = "the devices talk to each other in every layer"
@@ -32,6 +33,12 @@ def _vllm(case: Case) -> tuple[Fix, ...]:
     if case.stage == "load":
         host = Fix("Keep a part of the weights on the host", "flag", "--cpu-offload-gb 8", "vLLM", "they are copied at every step: slow")
         return (spread, bits, host)
+    if case.stage == "profile":
+        tokens = Fix(
+            "Try fewer requests and tokens at once: it failed in the trial of the largest batch, before the cache was made", "flag",
+            "--max-num-seqs 64 --max-num-batched-tokens 2048", "vLLM; for images and video also --limit-mm-per-prompt", "less throughput",
+        )  # fmt: skip
+        return (tokens, spread, bits, eager)
     if case.stage == "capture":
         sizes = Fix(
             "Capture graphs of fewer sizes", "flag", "--compilation-config '{\"cudagraph_capture_sizes\": [1, 2, 4, 8]}'", "vLLM >= 0.8",
@@ -56,32 +63,61 @@ def _sglang(case: Case) -> tuple[Fix, ...]:
     return (beside, graphs, without, spread) if case.stage == "capture" else (beside, chunk, graphs, spread, bits)
 
 
-def _diffusers(_case: Case) -> tuple[Fix, ...]:
-    return (
+def _lmdeploy(case: Case) -> tuple[Fix, ...]:
+    beside = Fix(
+        "Give the cache of keys and values a smaller part of what is free", "flag", "--cache-max-entry-count 0.5",
+        "LMDeploy (default 0.8); TurbomindEngineConfig(cache_max_entry_count=0.5)", "fewer tokens fit the cache",
+    )  # fmt: skip
+    prefill = Fix("Prefill fewer tokens at once", "flag", "--max-prefill-token-num 4096", "LMDeploy", "slower prefill of long prompts")
+    spread = Fix("Spread the weights over more devices", "flag", "--tp 2", "LMDeploy, several devices", _SHARED)
+    bits = Fix("Use weights of 4 bits", "flag", "--model-format awq", "LMDeploy, with a model that was quantised by AWQ", _ACCURACY)
+    return (spread, bits) if case.stage == "load" else (beside, prefill, spread, bits)
+
+
+def _tgi(case: Case) -> tuple[Fix, ...]:
+    spread = Fix("Spread the weights over more devices", "flag", "--num-shard 2", "Text Generation Inference, several devices", _SHARED)
+    bits = Fix("Load the weights in 4 bits", "flag", "--quantize bitsandbytes-nf4", "Text Generation Inference", _ACCURACY)
+    prefill = Fix(
+        "Prefill fewer tokens at once", "flag", "--max-batch-prefill-tokens 2048", "Text Generation Inference", "long prompts are refused"
+    )
+    beside = Fix("Leave more of the device free", "flag", "--cuda-memory-fraction 0.85", "Text Generation Inference", "fewer tokens fit")
+    return (spread, bits) if case.stage == "load" else (prefill, beside, spread, bits)
+
+
+def _tensorrt_llm(case: Case) -> tuple[Fix, ...]:
+    first = (tensorrt_llm.SPREAD, tensorrt_llm.BITS) if case.stage == "load" else (tensorrt_llm.TOKENS, tensorrt_llm.CACHE)
+    return (*first, *(fix for fix in (tensorrt_llm.SPREAD, tensorrt_llm.BITS) if fix not in first))
+
+
+def _diffusers(case: Case) -> tuple[Fix, ...]:
+    fixes = (
         Fix("Keep only the model that works on the device", "code", "pipe.enable_model_cpu_offload()", "Diffusers, instead of pipe.to(…)",
             "slower; enable_sequential_cpu_offload() takes least, and longest"),
         Fix("Decode the image in tiles", "code", "pipe.vae.enable_tiling()", "Diffusers, where it fails in the VAE", "seams, rarely"),
         Fix("Load the weights in 16 bits", "code", "torch_dtype=torch.bfloat16", "Diffusers: an argument of from_pretrained", ""),
         Fix("Make smaller images, or fewer at a time", "code", "", "every pipeline", "attention grows with the square of the pixels"),
     )  # fmt: skip
+    return (fixes[1], fixes[0], *fixes[2:]) if case.operation == "vae" else fixes
 
 
-def _comfyui(_case: Case) -> tuple[Fix, ...]:
-    return (
+def _comfyui(case: Case) -> tuple[Fix, ...]:
+    fixes = (
         Fix("Keep less on the device between steps", "flag", "--lowvram", "ComfyUI: python main.py --lowvram", "slower; then --novram"),
         Fix("Decode in tiles: the node VAE Decode (Tiled)", "code", "", "ComfyUI, where it fails in the VAE", "seams, rarely"),
         Fix("Use weights of 8 bits, or a GGUF model", "flag", "--fp8_e4m3fn-unet", "ComfyUI", _ACCURACY),
         Fix("Make smaller images, or fewer at a time", "code", "", "every workflow", "attention grows with the square of the pixels"),
     )  # fmt: skip
+    return (fixes[1], fixes[0], *fixes[2:]) if case.operation == "vae" else fixes
 
 
-def _webui(_case: Case) -> tuple[Fix, ...]:
-    return (
+def _webui(case: Case) -> tuple[Fix, ...]:
+    fixes = (
         Fix("Keep less on the device between steps", "flag", "--medvram", "Stable Diffusion web UI: COMMANDLINE_ARGS in webui-user",
             "slower; then --lowvram"),
         Fix("Use attention that needs less memory", "flag", "--opt-sdp-attention", "Stable Diffusion web UI with PyTorch 2", ""),
         Fix("Make smaller images, or fewer at a time", "code", "", "every model", "attention grows with the square of the pixels"),
     )  # fmt: skip
+    return (fixes[1], fixes[0], *fixes[2:]) if case.operation == "attention" else fixes
 
 
 def _transformers(_case: Case) -> tuple[Fix, ...]:
@@ -98,6 +134,7 @@ def _transformers(_case: Case) -> tuple[Fix, ...]:
 
 _OF = {
     "vllm": _vllm, "sglang": _sglang, "diffusers": _diffusers, "comfyui": _comfyui, "webui": _webui, "transformers": _transformers,
+    "lmdeploy": _lmdeploy, "tgi": _tgi, "tensorrt-llm": _tensorrt_llm,
 }  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from memdiag.findings import Fix
 from memdiag.oom.ascend import blocks
 from memdiag.oom.dialects.parts import number, shown
 from memdiag.oom.model import Found, Judgement
+from memdiag.oom.programs import FUSED_COMMUNICATION
 from memdiag.oom.squeezed import Squeezed
 from memdiag.units import MIB
 
@@ -46,18 +47,33 @@ _ROOM = Fix(
     "torch_npu, after set_device() and before the first tensor on the device; vLLM: a lower --gpu-memory-utilization",
     "PyTorch cannot give back what it has cached when HCCL asks: the pool must stay smaller from the start.",
 )
+_ROOM_VLLM = Fix(
+    "Leave room beside the pool of vLLM", "flag", "--gpu-memory-utilization 0.85", "vLLM on Ascend", "fewer tokens fit the KV cache"
+)
+_LESS = Fix(
+    "Need less in the pool: a smaller batch or fewer tokens at once", "code", "", "every framework", "HCCL then finds more beside it"
+)
+_REACH = 1500
 
 
 def find(text: Squeezed) -> Iterator[Found]:
     """Yields the messages in ``text``."""
     for block in blocks(text):
         if block.is_hccl(text.text):
-            reasons = (
+            reasons: tuple[str, ...] = (
                 _arithmetic(number(block.fields, "requested_bytes")),
                 "HCCL's memory comes from the driver, beside the framework's pool.",
             )
             judgement = Judgement("workspace_or_comm", "high", ("capacity", "other_process"), reasons)
-            fixes = (_BUFFER_FIX, _ROOM, _FEWER)
+            around = text.text[max(block.start - _REACH, 0) : block.end + _REACH]
+            room = _ROOM_VLLM if "vllm" in around.lower() else _ROOM
+            fused = FUSED_COMMUNICATION.search(around)
+            if fused:
+                reasons = (
+                    *reasons,
+                    "Kernels that communicate (MC2, experts' dispatch and combine) need large HCCL buffers: do not shrink them.",
+                )
+            fixes = (room, _FEWER, _LESS) if fused else (_BUFFER_FIX, room, _FEWER)
             yield Found(block.start, block.end, "hccl", "cann-hccl", "npu", block.fields, judgement, fixes)
 
 

@@ -56,6 +56,15 @@ _LESS = Fix(
     "JAX on GPUs",
     "less for arrays",
 )
+_SMALLER = Fix(
+    "Use a smaller batch, or work on it in pieces", "code", "result = jax.lax.map(f, inputs, batch_size=8)",
+    "JAX; training: accumulate gradients over micro-batches", "a step takes longer",
+)  # fmt: skip
+_UNIFIED = Fix(
+    "Let arrays spill to the host's memory", "env", "export TF_FORCE_UNIFIED_MEMORY=1 XLA_PYTHON_CLIENT_MEM_FRACTION=4.0",
+    "AlphaFold and ColabFold on NVIDIA GPUs: long sequences; 4.0 is four times the card", "many times slower once it spills",
+)  # fmt: skip
+_FOLDING = re.compile(r"alphafold|colabfold|localcolabfold", re.IGNORECASE)
 _REMAT = Fix(
     "Recompute activations instead of keeping them", "code", "loss = jax.checkpoint(loss_fn)", "training", "about a third more arithmetic"
 )
@@ -66,6 +75,7 @@ _DONATE = Fix(
     "a step that returns new parameters and optimizer state",
     "the arguments cannot be used afterwards",
 )
+_LESS_NEED = (_SMALLER, _FRACTION, _REMAT, _DONATE)
 _SHAPES = Fix(
     "Run a small operation on the device, to tell a broken installation from a full one",
     "flag",
@@ -87,6 +97,8 @@ def find(text: Squeezed) -> Iterator[Found]:
             end = program.end()
         scratch = bool(_SCRATCH.search(text.text, max(failure.start - 200, 0), failure.end))
         judgement, fixes = _judge(failure, scratch)
+        if fixes is _LESS_NEED and _FOLDING.search(text.text, max(failure.start - 3000, 0), end + 1500):
+            fixes = (_UNIFIED, *fixes)
         requested = number(failure.fields, "requested_bytes")
         # so little is refused by a CPU's allocator only (alignment): pools of devices hand out multiples of 256 bytes
         device = "cpu" if requested is not None and 0 < requested < 256 else bfc.backend(text, failure)
@@ -122,6 +134,6 @@ def _judge(failure: bfc.Failure, scratch: bool) -> tuple[Judgement, tuple[Fix, .
         return Judgement("unknown", "medium", ("other_process", "limit"), (why,)), (_WHO, _NO_POOL)
     if program is not None and program >= GIB:
         why = f"the program needs {shown(program)} in all, of which {shown(requested)} was refused"
-        return Judgement("capacity", "medium", ("fragmentation", "unknown", "other_process"), (why,)), (_DONATE, _REMAT, _FRACTION)
+        return Judgement("capacity", "medium", ("fragmentation", "unknown", "other_process"), (why,)), _LESS_NEED
     judgement = sized(failure, requested)
-    return judgement, (_DONATE, _REMAT, _FRACTION) if judgement.verdict == "capacity" else (_WHO, _NO_POOL)
+    return judgement, _LESS_NEED if judgement.verdict == "capacity" else (_WHO, _NO_POOL)

@@ -6,6 +6,7 @@ RunOptions at all.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from memdiag.findings import Fix
@@ -59,12 +60,21 @@ _ASYNC = Fix(
     "helps against fragmentation only",
 )
 _BATCH = Fix(
-    "Halve the batch and accumulate gradients over two of them",
+    "Use a smaller batch",
     "code",
-    "model.compile(optimizer=tf.keras.optimizers.Adam(gradient_accumulation_steps=2))",
-    "Keras 3; elsewhere a loop of one's own",
+    "model.fit(x, y, batch_size=8)",
+    "Keras; Keras 3 can accumulate gradients: Adam(gradient_accumulation_steps=4)",
     "batch normalisation sees the smaller batch",
 )
+_FEED = Fix(
+    "Use a smaller batch: feed fewer examples at a time", "code", "session.run(train_op, feed_dict={inputs: batch[:8]})", "TensorFlow 1",
+    "batch normalisation sees the smaller batch",
+)  # fmt: skip
+_SESSION_GROWTH = Fix(
+    "Take memory as it is needed, not the whole card at start-up", "code",
+    "config = tf.compat.v1.ConfigProto(); config.gpu_options.allow_growth = True; session = tf.compat.v1.Session(config=config)",
+    "TensorFlow 1 (before 1.13 without compat.v1); it helps where the card is shared", "a full card stays full",
+)  # fmt: skip
 _MIXED = Fix(
     "Compute in 16 bits",
     "code",
@@ -79,6 +89,11 @@ _SHAPE = Fix(
     "TensorFlow",
     "no setting of memory helps",
 )
+# Sessions and feeds: TensorFlow 1, which knows neither mixed precision by policy nor the driver's own pool.
+_FIRST = re.compile(r"client/session\.py|tf\.Session|feed_dict|monitored_session|tensorflow_core/|contrib/|_do_run", re.IGNORECASE)
+_AROUND = 4000
+_OF_FIRST = {_BATCH: _FEED, _GROWTH: _SESSION_GROWTH}
+_LATER = frozenset({_MIXED, _ASYNC})
 
 
 def find(text: Squeezed) -> Iterator[Found]:
@@ -86,6 +101,8 @@ def find(text: Squeezed) -> Iterator[Found]:
     for failure in bfc.failures(text):
         if bfc.speaker(text, failure) == "tensorflow":
             judgement, fixes = judge(failure)
+            if _FIRST.search(text.text, max(failure.start - _AROUND, 0), failure.end + _AROUND):
+                fixes = tuple(_OF_FIRST.get(fix, fix) for fix in fixes if fix not in _LATER)
             device = bfc.backend(text, failure)
             yield Found(failure.start, failure.end, "tensorflow", "tensorflow", device, failure.fields, judgement, fixes, failure.mild)
 

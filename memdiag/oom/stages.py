@@ -1,0 +1,116 @@
+"""Where in its life a program failed, as the frames of a traceback tell.
+
+A stage is what was being made or done: ``load`` (weights), ``checkpoint`` (a file read straight onto the device), ``shard`` (parameters
+divided among devices), ``optimizer`` (its state), ``update`` (temporaries of a step of the optimizer), ``evaluation``, ``gather``
+(outputs of an evaluation put together), ``generation``; in reinforcement learning ``rollout``, ``log_prob`` and ``critic``; of an engine
+also ``profile`` (a trial of the largest batch) and ``capture`` (CUDA graphs).
+"""
+
+from __future__ import annotations
+
+import re
+
+# What stands furthest in counts. The last row is a step of the model itself.
+_INNERMOST = (
+    (
+        "load",
+        (
+            "set_module_tensor_to_device", "_load_pretrained_model", "_load_state_dict_into", "load_checkpoint_in_model", "dispatch_model(",
+            "loading checkpoint shards", "caching_allocator_warmup", "in convert", "_apply(convert)", "t.cuda(device)",
+            "in _move_model_to_device", "in load_model", "in load_weights", "in initialize_model", "in _initialize_model",
+        ),
+    ),
+    ("checkpoint", ("_cuda_deserialize", "restore_location", "persistent_load")),
+    (
+        "shard",
+        (
+            "in _auto_wrap", "in _recursive_wrap", "in _init_param_handle", "in _sync_module_params", "in _sync_params_and_buffers",
+            "in flatten_tensors", "in _init_flat_param", "in _init_sharded_param", "in fully_shard", "in _configure_distributed_model",
+            "in fsdp2_load_full_state_dict", "in _move_states_to_device",
+        ),
+    ),
+    (
+        "optimizer",
+        (
+            "in _init_group",
+            'state["exp_avg', "state['exp_avg", 'state["momentum_buffer', "state['momentum_buffer",
+            "in initialize_optimizer_states", "in _configure_zero_optimizer", "get_megatron_optimizer(", "main_param = ",
+            "_model_and_main_param_groups",
+            "in init_state8bit", "in init_state", "in _setup_for_real_optimizer", "in _create_fp32_partitions",
+        ),
+    ),
+    ("update", ("in _multi_tensor_", "torch._foreach_", "in _single_tensor_adam", "in _fused_adam")),
+    (
+        "gather",
+        ("in nested_concat", "in torch_pad_and_concatenate", "in pad_across_processes", "in gather_for_metrics", "in _gather_and_numpify"),
+    ),
+    ("", ("in forward", "in backward", ".backward(", "in _call_impl", "in _wrapped_call_impl")),
+)  # fmt: skip
+_EVALUATION = re.compile(
+    r"\bin (?:[\w<>]{1,60}\.){0,3}(?:evaluat(?:e|ion)\w{0,40}|validat(?:e|ion)\w{0,40}|_evaluation_step|eval(?:_\w{1,40})?|run_eval\w{0,20}"
+    r"|prediction_(?:step|loop)|inference_on_dataset|test(?:_(?:step|epoch|loop|one_epoch|model))?)(?=[\s(,:]|$)"
+)
+_GENERATION = re.compile(r"\bin (?:[\w<>]{1,60}\.){0,3}(?:generate\w{0,40}|_sample|_beam_search)(?=[\s(,:]|$)")
+_REINFORCED = (
+    ("log_prob", re.compile(r"\bin (?:\w{1,60}\.)?compute_(?:ref_)?log_prob")),
+    ("critic", re.compile(r"\bin (?:\w{1,60}\.)?(?:update_critic|compute_values)\b")),
+    ("rollout", re.compile(r"\bin (?:\w{1,60}\.)?(?:wake_up|generate_sequences|rollout_mode)\b|inference_engine\.wake_up|cumem_allocator")),
+)
+_JOINED = re.compile(r"\btorch\.(?:cat|stack|concat)\(|\.cat\(")
+_LINES_INNER = 4  # the last lines of a traceback: the innermost frame, with its line of code
+
+# Of an engine, the outermost counts: a model's step runs while graphs are captured, and in the trial of the largest batch.
+_ENGINE = (
+    ("capture", ("capture_model", "capture cuda graph", "graph_capture", "capture_begin", "cuda_graph_runner", "cudagraph")),
+    ("profile", ("profile_run", "determine_num_available_blocks", "determine_available_memory", "_dummy_sampler_run")),
+    ("load", ("load_model", "model_loader", "load_weights", "initialize_model", "from_pretrained")),
+)
+_TRACEBACK = "traceback (most recent call last)"
+_ATTENTION = re.compile(r"attn|attention|softmax|q @ k|q, k\b|query|einsum|baddbmm|scores? =|sim = ")
+_LOGITS = re.compile(r"cross_entropy|lm_head|logits|log_softmax|\bloss_function\b|forcausallmloss")
+_VAE = re.compile(r"\bvae\b|vae[./_]|first_stage|decode_first_stage|autoencoder")
+
+
+def frames_before(text: str) -> str:
+    """Returns the frames of the last traceback in lines that end with a message; all of them if none begins there."""
+    return text[text.rfind(_TRACEBACK) + 1 :]
+
+
+def frames_after(text: str) -> str:
+    """Returns the frames of a traceback that is printed behind a message; "" if there is none."""
+    begin = text.find(_TRACEBACK)
+    end = text.find(_TRACEBACK, begin + 1)
+    return "" if begin < 0 else text[begin : end if end > 0 else len(text)]
+
+
+def stage_of(frames: str) -> str | None:
+    """Returns what was being made, "" for a step of the model, None where the frames do not tell."""
+    place, stage = max((max(frames.rfind(word) for word in words), stage) for stage, words in _INNERMOST)
+    if place >= 0 and stage not in {"", "update"}:
+        return stage
+    outer = next((name for name, words in _REINFORCED if words.search(frames)), "")
+    if outer:
+        return outer
+    if _EVALUATION.search(frames):
+        inner = "\n".join(frames.rstrip().split("\n")[-_LINES_INNER:])
+        return "gather" if place < 0 and _JOINED.search(inner) else "evaluation"
+    if _GENERATION.search(frames):
+        return "generation"
+    return stage if place >= 0 else None
+
+
+def engine_stage(frames: str, around: str) -> str:
+    """Returns the stage of an engine: what its frames tell, else what the lines around a message say; "" while it serves."""
+    for text in (frames, around):
+        stage = next((stage for stage, words in _ENGINE if any(word in text for word in words)), "")
+        if stage:
+            return stage
+    return ""
+
+
+def operation_of(frames: str) -> str:
+    """Returns what the innermost frames compute: "vae", "attention", "logits", or "" for anything else."""
+    inner = "\n".join(frames.rstrip().split("\n")[-_LINES_INNER:])
+    if _VAE.search(frames):
+        return "vae"
+    return "attention" if _ATTENTION.search(inner) else "logits" if _LOGITS.search(inner) else ""
