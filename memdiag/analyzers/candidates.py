@@ -1,6 +1,6 @@
 """Allocator settings that are worth a replay on any trace, whatever the findings suggest.
 
-A setting that some version which may have written the file does not know is left out.
+Settings are left out if a version that may have written the file does not know them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def candidates(trace: Trace, device: DeviceTrace, settings: AllocatorSettings) -
 
 
 def _is_known(settings: AllocatorSettings, fix: Fix, version: str) -> bool:
-    """Whether a version knows every setting that a remedy adds."""
+    """Returns True if a version knows every setting that a remedy adds."""
     backend = settings.backend or "cuda"
     added = set(parse_conf(fix.change.partition("=")[2])) - set(settings.keys)
     return added <= set(known(backend, parse_version(version) or newest(backend)))

@@ -1,11 +1,12 @@
-"""Which remedies by settings are offered, and how severe findings are, once replays have shown what each remedy does.
+"""Choice of the settings to offer, and severity of findings, from the replays of these settings.
 
 A setting that a replay shows to be useless, worse, or dominated by another is not offered, and a warning that is left without a remedy
-becomes information. Where no warning offers the setting that saves most, MD208 does.
+becomes information. If no warning offers the best setting, MD208 does.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -28,12 +29,12 @@ def trifle(baseline_bytes: int, error_bytes: int) -> int:
 
 
 def is_relevant(result: WhatIf) -> bool:
-    """Whether a replay saves a relevant share of the peak, even if it is off by its error."""
+    """Returns True if the saving is a relevant share of the peak, even after subtracting the calibration error."""
     return result.saved_bytes - result.error_bytes >= max(RELEVANT_SHARE * result.baseline_bytes, _TRIFLE)
 
 
 def is_solution(result: WhatIf) -> bool:
-    """Whether a replay gets past every allocation that failed in the recording."""
+    """Returns True if every allocation that failed in the recording succeeds in the replay."""
     return bool(result.recorded_ooms) and not result.num_ooms
 
 
@@ -101,10 +102,15 @@ def offered(findings: Iterable[Finding], results: Sequence[WhatIf], proposals: M
 
 
 def without_refuted(findings: Iterable[Finding], results: Sequence[WhatIf]) -> tuple[Finding, ...]:
-    """Returns findings from elsewhere (an out-of-memory message) without the remedies that replays of a trace refute."""
-    judged = {result.conf: result.is_offered for result in results if not result.is_combination}
+    """Returns findings from elsewhere (an out-of-memory message) without the remedies that replays of a trace refute.
+
+    The same setting with another number is the same remedy: it is refuted if no number that was replayed helps.
+    """
+    single = [result for result in results if not result.is_combination]
+    helping = {_without_numbers(result.conf) for result in single if result.is_offered}
+    refuted = {_without_numbers(result.conf) for result in single} - helping
     return tuple(
-        replace(finding, fixes=tuple(fix for fix in finding.fixes if fix.kind != "env" or judged.get(_conf_of(fix), True)))
+        replace(finding, fixes=tuple(fix for fix in finding.fixes if fix.kind != "env" or _without_numbers(_conf_of(fix)) not in refuted))
         for finding in findings
     )
 
@@ -112,6 +118,10 @@ def without_refuted(findings: Iterable[Finding], results: Sequence[WhatIf]) -> t
 def _conf_of(fix: Fix) -> str:
     variable, _, conf = fix.change.partition("=")
     return conf.strip("'\"") if variable.endswith("ALLOC_CONF") else fix.change
+
+
+def _without_numbers(conf: str) -> str:
+    return re.sub(r"[0-9]+", "", conf)
 
 
 def _judged(finding: Finding, results: Sequence[WhatIf]) -> Finding:
@@ -155,7 +165,7 @@ def _is_warning(result: WhatIf) -> bool:
 
 
 def _is_offered(best: WhatIf, findings: Iterable[Finding]) -> bool:
-    """Whether a finding that is worth acting on offers this line."""
+    """Returns True if a warning or critical finding offers this line."""
     return any(
         fix.change == best.change
         for finding in findings

@@ -1,4 +1,4 @@
-"""The verdict card: what happened, the loss, the first remedy with its command, what it is predicted to give, and the calibration.
+"""The verdict card: headline, loss, first remedy with its command, prediction, and calibration.
 
 It is computed once for a report. Its texts are in ``messages/verdict.json``.
 """
@@ -120,7 +120,7 @@ def _prediction(finding: Finding | None, result: WhatIf | None, results: Sequenc
 
 
 def _calibration(trace: Trace, device: int, results: Sequence[WhatIf], *, replay: bool) -> Phrase:
-    """Returns how exactly the recorded settings reproduce the recording, or why nothing is predicted."""
+    """Returns the calibration in words, or the reason for a missing prediction."""
     if results:
         one = results[0]
         said = phrase("verdict.calibration", exact=one.calibration)

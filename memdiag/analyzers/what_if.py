@@ -24,6 +24,7 @@ from memdiag.analyzers.simulation import Subject
 from memdiag.errors import MemdiagError
 from memdiag.findings import Finding, Fix, WhatIf
 from memdiag.settings.conf import parse_conf
+from memdiag.text import phrase
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
 
@@ -137,7 +138,7 @@ class _Replays:
             device=self.subject.device.device, change=line, codes=codes, is_combination=is_combination, peak_reserved_bytes=peak,
             saved_bytes=(self.subject.comparable_peak or 0) - peak, error_bytes=found.error_bytes or 0,
             num_ooms=int(replay.ooms.max(initial=0)), recorded_ooms=self.recorded_ooms,
-            calibration=f"exact ({found.exact:,} of {found.events:,})" if found.is_exact else f"{found.exact:,} of {found.events:,} exact",
+            calibration=phrase("verdict.exact" if found.is_exact else "verdict.partly", exact=found.exact or 0, events=found.events),
             repro=f"memdiag simulate {shlex.quote(self.path) if self.path.isprintable() else 'FILE'} --conf {shlex.quote(conf)}",
             num_retries=int(replay.retries.max(initial=0)),
             begins_late=bool(len(self.subject.workload.start.block_off)),

@@ -25,7 +25,7 @@ def verdict_of(report: Report) -> Verdict:
 
 
 def rows(verdict: Verdict, *, brief: bool = False) -> list[Row]:
-    """Returns the rows below the first sentence of the card; ``brief``: only what to do, and what that gives."""
+    """Returns the rows below the first sentence of the card; ``brief``: only the first remedy and its prediction."""
     remedy = verdict.remedy + (f" ({verdict.code})" if verdict.code else "")
     every = (
         Row(phrase("verdict.label.lost"), plain(verdict.loss)),

@@ -37,7 +37,7 @@ def render(report: Report, look: Look = PLAIN) -> str:
 
 
 def draw_card(page: Page, report: Report, *, brief: bool = False) -> None:
-    """Draws the verdict card; ``brief``: what happened in one line, then what to do and what that gives."""
+    """Draws the verdict card; ``brief``: headline in one line, first remedy, prediction."""
     verdict = card.verdict_of(report)
     grid = new_grid("l", "w")
     happened = Text(plain(verdict.happened, LONGEST), style="bold", overflow="fold")

@@ -1,4 +1,4 @@
-"""The verdict card as lines of the screen: what happened, what to do first, and what that gives."""
+"""The verdict card as lines of the screen: headline, first remedy, prediction."""
 
 from __future__ import annotations
 

@@ -157,6 +157,10 @@ def test_a_message_does_not_offer_what_the_trace_refutes(trace):
     assert kept.fixes == advice.fixes
     (left,) = without_refuted([advice], [replace(result, rejected="saves nothing")])
     assert [fix.title for fix in left.fixes] == ["Batch"]
+    other = replace(result, change="export PYTORCH_ALLOC_CONF=max_split_size_mb:128", rejected="saves nothing")
+    advice = replace(finding, fixes=(Fix("Split", "env", "export PYTORCH_ALLOC_CONF=max_split_size_mb:1697"),))
+    (left,) = without_refuted([advice], [other])
+    assert left.fixes == ()
 
 
 def test_candidates_that_a_possible_version_lacks_are_not_replayed(trace):
