@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from memdiag.allocator.outlook import Outlook
 from memdiag.allocator.prediction import CalibrationReport
-from memdiag.findings import PAST_FAILURE, RECORDED_PART, REPLAY, SCHEMA_VERSION
+from memdiag.findings import PAST_FAILURE, RECORDED_PART, REPLAY, SCHEMA_VERSION, CardReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,10 @@ class Recommended:
 
 @dataclass(frozen=True, slots=True)
 class TunedTrace:
-    """One trace: where it is, how exactly the model reproduces it, its recorded peak, and the card that was assumed."""
+    """One trace: where it is, how exactly the model reproduces it, its recorded peak, and the card that was assumed.
+
+    ``capacity_bytes`` is the whole card, ``room_bytes`` what the allocator can hold of it; None: no limit.
+    """
 
     path: str
     device: int
@@ -106,6 +109,8 @@ class TunedTrace:
     recorded_peak_bytes: int | None
     capacity_bytes: int | None
     num_calls: int
+    room_bytes: int | None = None
+    card: CardReport = field(default_factory=CardReport)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from memdiag.settings.conf import parse_conf
 from memdiag.units import format_bytes
 
 if TYPE_CHECKING:
-    from memdiag.analyzers.simulation import Subject
+    from memdiag.analyzers.simulation import Scenario, Subject
     from memdiag.trace.model import DeviceTrace
 
 _GC = "garbage_collection_threshold"
@@ -31,6 +31,14 @@ def card_of(subject: Subject, confs: Iterable[str] = ()) -> CardReport:
         capacity, min(rooms, default=None), outside, limits.outside_basis, told.at_start_bytes, told.at_peak_bytes, told.at_end_bytes,
         card.fraction, tuple(_notes(subject, confs)),
     )  # fmt: skip
+
+
+def room_on(subject: Subject, scenario: Scenario) -> int | None:
+    """Returns what the allocator can hold of the card of a scenario; None: no limit."""
+    if scenario.capacity_bytes is None:
+        return None
+    room = scenario.capacity_bytes - subject.most_outside
+    return room if scenario.fraction is None else min(room, int(scenario.fraction * scenario.capacity_bytes))
 
 
 def told_of(device: DeviceTrace) -> CardReport:

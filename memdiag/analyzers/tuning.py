@@ -20,11 +20,12 @@ from memdiag.allocator.tune import Found, Progress, merit, recommendable, search
 from memdiag.allocator.tuned import Reason, Recommended, Score, Tried, TunedTrace, TuneReport
 from memdiag.allocator.workload import ALLOC, Workload
 from memdiag.analyzers.allocator_settings import AllocatorSettings
+from memdiag.analyzers.cards import card_of, room_on
 from memdiag.analyzers.offered import RELEVANT_SHARE
 from memdiag.analyzers.outlook import outlook
 from memdiag.analyzers.simulation import Scenario, Subject, calibration_report, recorded_peak, recorded_run
 from memdiag.errors import MemdiagError
-from memdiag.findings import PAST_FAILURE, weakest_basis
+from memdiag.findings import PAST_FAILURE, CardReport, weakest_basis
 from memdiag.registry import POLICIES, resolve
 from memdiag.settings.conf import parse_conf
 from memdiag.trace import schema
@@ -236,8 +237,16 @@ def _trace(member: _Member, peak: int | None) -> TunedTrace:
     subject, scenario = member.subject, member.scenario
     return TunedTrace(
         subject.trace.path, subject.device.device, scenario.torch_version, calibration_report(subject), subject.recorded.conf, peak,
-        scenario.capacity_bytes, len(subject.workload.op),
+        scenario.capacity_bytes, len(subject.workload.op), room_on(subject, scenario), _card(member),
     )  # fmt: skip
+
+
+def _card(member: _Member) -> CardReport:
+    card = card_of(member.subject)
+    if member.has_limit or card.fraction is not None:
+        return card
+    untried = f"{GC} was not tried: it works only with a memory fraction for the process, and the recording does not say whether one is set"
+    return replace(card, notes=(*card.notes, untried))
 
 
 def _verdict(

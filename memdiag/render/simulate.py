@@ -95,7 +95,8 @@ def _legend(page: LightPage, report: PredictionReport) -> None:
         (("recorded", "bold"), f"{_settings(report.recorded.policy, report.recorded.conf)}{card}"),
     ]
     for number, result in enumerate(report.results):
-        size = _on(result.capacity_bytes, result.room_bytes)
+        is_card = report.is_capacity_known or result.capacity_bytes != report.capacity_bytes
+        size = on(result.capacity_bytes, result.room_bytes, is_card=is_card)
         unit = "torch_npu" if result.policy.startswith("npu") else "torch"
         same = ": the recorded settings" if result.is_recorded and report.recorded.conf is not None else ""
         said = f"{_settings(result.policy, result.conf)}, {unit} {plain(result.torch_version)}, {size}{same}"
@@ -108,13 +109,15 @@ def _card(report: PredictionReport) -> str:
         return ""
     if not report.is_capacity_known:
         return f", room for the allocator: {format_bytes(report.capacity_bytes)} at most"
-    return f", {_on(report.capacity_bytes, report.card.room_bytes)}"
+    return f", {on(report.capacity_bytes, report.card.room_bytes)}"
 
 
-def _on(capacity: int | None, room: int | None) -> str:
-    """Names a card, and the room of the allocator on it where that is less."""
+def on(capacity: int | None, room: int | None, *, is_card: bool = True) -> str:
+    """Returns the name of a card, and the room of the allocator on it where that is less; ``is_card``: the card's size is known."""
     if capacity is None:
         return "no limit"
+    if not is_card:
+        return f"{format_bytes(capacity)} of room for the allocator"
     said = f"{format_bytes(capacity)} card"
     return said if room is None or room == capacity else f"{said} with {format_bytes(room)} of room for the allocator"
 

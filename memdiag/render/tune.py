@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from memdiag.allocator.tuned import Reason, Recommended, Tried, TuneReport
+from memdiag.allocator.tuned import Reason, Recommended, Tried, TunedTrace, TuneReport
 from memdiag.render.lightpage import Cell, LightPage
 from memdiag.render.look import PLAIN, Look
 from memdiag.render.outlook import MEANINGS, fate, sentences
-from memdiag.render.simulate import name_of
+from memdiag.render.simulate import name_of, on
 from memdiag.render.text import plain
 from memdiag.units import format_bytes, format_count, plural
 
@@ -57,6 +57,13 @@ def _calibration(page: LightPage, report: TuneReport) -> None:
         if not found.is_exact and found.what_if_error_bytes is not None:
             said += f"; reserved bytes are off by {format_bytes(found.what_if_error_bytes)} at most"
         page.grid("lw", [(("CALIBRATED", style), where + said)], indent=0)
+    for size in dict.fromkeys(_on(trace) for trace in report.traces):
+        page.text(f"Replayed on: {size}.", "dim", indent=2)
+
+
+def _on(trace: TunedTrace) -> str:
+    is_inferred = trace.card.capacity_bytes is None and trace.capacity_bytes == trace.card.room_bytes
+    return on(trace.capacity_bytes, trace.room_bytes, is_card=not is_inferred)
 
 
 def _reasons(page: LightPage, report: TuneReport, best: Recommended) -> None:
@@ -136,4 +143,6 @@ def _words(page: LightPage, report: TuneReport) -> None:
     for word in dict.fromkeys(fates):
         if word in MEANINGS:
             page.text(MEANINGS[word], "dim")
+    for note in dict.fromkeys(note for trace in report.traces for note in trace.card.notes):
+        page.text(f"{note[0].upper()}{note[1:]}.", "dim")
     page.text("retries: requests for which all cached memory had to be given back first; each stops the device", "dim")

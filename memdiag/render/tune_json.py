@@ -8,7 +8,7 @@ from typing import Any
 from memdiag import __version__
 from memdiag.allocator.tuned import Recommended, Score, Tried, TunedTrace, TuneReport
 from memdiag.findings import PAST_FAILURE
-from memdiag.render.json import as_json
+from memdiag.render.json import as_json, card_dict
 from memdiag.render.look import PLAIN, Look
 from memdiag.render.simulate_json import outlook_json
 
@@ -58,6 +58,8 @@ def _trace(trace: TunedTrace) -> dict[str, Any]:
         "recorded_peak_reserved_bytes": trace.recorded_peak_bytes,
         "capacity_bytes": trace.capacity_bytes,
         "num_calls": trace.num_calls,
+        "room_bytes": trace.room_bytes,
+        "card": card_dict(trace.card),
     }
 
 
