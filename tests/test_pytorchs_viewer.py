@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from memory_viz import check
+from pythons import NO_CUDA, NO_NPU, cuda_python, npu_python
 
 import memdiag
 from memdiag.exports import snapshot
@@ -18,7 +18,7 @@ from memdiag.exports.model import Wanted
 from memdiag.recorder.columns import Unpacker
 from memdiag.sources.redacted_file import redact_snapshot
 
-ROOT = Path(__file__).parents[1]
+CUDA = Path(__file__).parents[1] / ".venv-cuda" / "bin" / "python"  # what make test-cuda makes
 EXPORTED = [
     "cuda-2.11.0-pools", "cuda-2.13.0-empty", "cuda-2.13.0-expandable", "cuda-2.13.0-no-trace", "cuda-2.13.0-oom",
     "cuda-2.13.0-recorded", "cuda-2.13.0-two-devices", "npu-2.13.0-recorded", "npu-2.13.0-workspace",
@@ -76,13 +76,11 @@ def test_an_older_recording_has_columns_of_bytes_and_is_rewritten_by_redaction(g
     assert np.array_equal(one.tensors.category, two.tensors.category)
 
 
-def python_for(device: str) -> Path:
-    """A Python with torch for a kind of phantom device, made by make test (NPU) and make test-cuda."""
-    named = os.environ.get(f"MEMDIAG_TEST_{device.upper()}_PYTHON")
-    made = ROOT / f".venv-{device}"
-    if not named and not (made / "bin" / "python").exists():
-        pytest.skip(f"needs {made.name}, or a Python that MEMDIAG_TEST_{device.upper()}_PYTHON names")
-    return Path(named) if named else made / "bin" / "python"
+def python_for(kind: str) -> str:
+    """Returns a Python with torch for a kind of phantom device, or skips the test."""
+    if kind == "npu":
+        return npu_python() or pytest.skip(NO_NPU)
+    return cuda_python() or (str(CUDA) if CUDA.exists() else pytest.skip(NO_CUDA))
 
 
 @pytest.mark.parametrize("options", [(), ("--redact",)], ids=["plain", "redacted"])
@@ -92,7 +90,7 @@ def test_a_recording_on_a_phantom_device_that_runs_out_of_memory(device, options
     python = python_for(kind)
     program = tmp_path / "train.py"
     program.write_text(TRAINING)
-    run(*options, "record", "-o", "run", "--phantom", device, "--", str(python), str(program), kind, "4", cwd=tmp_path, status=1)
+    run(*options, "record", "-o", "run", "--phantom", device, "--", python, str(program), kind, "4", cwd=tmp_path, status=1)
     (path,) = (tmp_path / "run").glob("rank*.pkl")
     content = pickle.loads(path.read_bytes())
     assert any(entry["action"] == "oom" for entry in content["device_traces"][0])
