@@ -1,4 +1,4 @@
-"""Whether a simulated run fits, on what that rests, and an estimate of what was not recorded: plain data for renderers."""
+"""The result of a simulated run: it fits, it does not, or nobody knows; and an estimate of the part that was not recorded."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class Outlook:
     Attributes:
         fits: None: unknown.
         basis: "replay" (a recorded request fails), "whole_run" (the recording goes from an empty allocator to the program's end),
-            "recorded_part" (it does not, and nothing fails as far as it goes), or "past_failure" (the recorded run failed at an
-            allocation that is served here: nobody recorded what follows).
+            "recorded_part" (only a part was recorded, in which no request fails), or "past_failure" (the recorded run failed at an
+            allocation that is served here, so the rest was not recorded).
         failed_at: Event of the allocation that failed when it was recorded, with the bytes it asked for and its step (-1: unknown).
         rest: An estimate of what follows that; None: there is nothing to base one on.
         rerun: A command that records the whole run; "" where it is not needed.

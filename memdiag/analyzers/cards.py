@@ -1,4 +1,4 @@
-"""What is known of the card that a recording is of: its size, the room of the allocator on it, and what had to be assumed."""
+"""The card of a recording: its size, the allocator's room on it, and the assumptions of a simulation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BASIS = {"recorded": "as recorded", "refused": "as the requests that the driver
 
 
 def card_of(subject: Subject, confs: Iterable[str] = ()) -> CardReport:
-    """Returns what is known of the card of a recording; ``confs``: settings that are simulated."""
+    """Returns the card of a recording, with the assumptions; ``confs`` are the simulated settings."""
     limits, card = subject.limits, subject.device.card
     capacity = limits.capacity_bytes if limits.is_known else None
     outside = limits.outside_bytes
@@ -34,7 +34,7 @@ def card_of(subject: Subject, confs: Iterable[str] = ()) -> CardReport:
 
 
 def room_on(subject: Subject, scenario: Scenario) -> int | None:
-    """Returns what the allocator can hold of the card of a scenario; None: no limit."""
+    """Returns the allocator's room on the card of a scenario, in bytes; None: no limit."""
     if scenario.capacity_bytes is None:
         return None
     room = scenario.capacity_bytes - subject.most_outside
@@ -42,7 +42,7 @@ def room_on(subject: Subject, scenario: Scenario) -> int | None:
 
 
 def told_of(device: DeviceTrace) -> CardReport:
-    """Returns what a file says of a card, before anything is inferred."""
+    """Returns the card as the file describes it, without inferences."""
     card, capacity = device.card, device.capacity_bytes
     outside = card.outside_bytes
     by = {sample.when: sample.outside_bytes for sample in card.samples}
@@ -54,7 +54,7 @@ def told_of(device: DeviceTrace) -> CardReport:
 
 
 def _notes(subject: Subject, confs: Iterable[str]) -> list[str]:
-    """What is assumed of a card, in sentences without their full stops."""
+    """Returns the assumptions about a card, as sentences without a full stop."""
     if subject.trace.format == PLAIN_EVENTS:
         return []
     limits, notes = subject.limits, []

@@ -1,7 +1,7 @@
-"""What a program would probably have asked for after an allocation that failed.
+"""Estimates the requests of a program after an allocation that failed.
 
-Two things can tell. An earlier complete step that asked for the same up to the failed request: what followed there follows here. Where
-the failure was in the first step: the state of the optimizer, which is made at the end of that step and is there in all later ones.
+If an earlier complete step made the same requests up to the failed one, the program probably goes on as it did there. If the failure was
+in the first step, the optimizer has not made its state yet. It makes the state at the end of that step, and all later steps hold it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Continuation:
 
 
 def continuation_of(trace: Trace, device: DeviceTrace, workload: Workload) -> Continuation | None:
-    """Returns what follows the first failed request of a recording; None: none failed, or nothing tells."""
+    """Returns the requests that probably follow the first failed one; None: none failed, or there is no basis for an estimate."""
     reach = reach_of(trace, device)
     failed = np.flatnonzero((workload.op == w.ALLOC) & (workload.tensor >= len(device.tensors)) & (workload.row == reach.failed_at))
     if reach.failed_at < 0 or not len(failed) or reach.step < 0:
@@ -137,7 +137,7 @@ def _like_earlier_step(device: DeviceTrace, workload: Workload, sizes: Array, fa
         calls = np.flatnonzero(steps == number)
         added = _Calls(workload, workload.num_tensors, freed=_freed(workload, failed))
         added.repeat(range(int(theirs[-1]) + 1, int(calls[-1]) + 1), mine, earlier, once)
-        if len(before):  # and one step more, which begins with what this one leaves
+        if len(before):  # and one more step, on top of this one
             places = {old: mine[new] for old, new in _tensors(workload, *aligned(workload, sizes, before, there)).items() if new in mine}
             added.repeat(range(int(calls[0]), int(calls[-1]) + 1), {}, places, once)
         return Continuation(added.after(failed), EARLIER_STEP, failed, step=number)

@@ -1,4 +1,4 @@
-"""Whether a simulated run may be said to fit, and what can be estimated of a run that was recorded up to a failed allocation."""
+"""Decides whether a simulated run fits, and estimates the rest of a run that was recorded up to a failed allocation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def outlook(subject: Subject, scenario: Scenario, *, fails: bool, with_rest: bool = True) -> Outlook:
-    """Returns whether ``scenario`` fits, and on what that rests.
+    """Returns whether ``scenario`` fits, with the basis of that statement.
 
     Args:
         subject: The recording.
@@ -36,7 +36,7 @@ def outlook(subject: Subject, scenario: Scenario, *, fails: bool, with_rest: boo
 
 
 def _rest(subject: Subject, scenario: Scenario) -> Rest | None:
-    """Replays a scenario with the requests that probably follow; None: nothing tells of them, or the policy needs more than requests."""
+    """Replays a scenario with the requests that probably follow; None: there is no basis for an estimate."""
     follows = subject.continuation
     if follows is None or hasattr(resolve(POLICIES[scenario.policy]), "marks"):
         return None

@@ -1,4 +1,4 @@
-"""What became of a run that ``memdiag try`` repeated: it runs to its end, or fails again, where, and after how much more."""
+"""The verdict of ``memdiag try`` on the repeated run: it goes to its end, or it fails again, with the place."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def failure_of(trace: Trace, device: DeviceTrace) -> Failure | None:
 
 
 def outcome_of(before: Failure | None, now: Failure | None, status: int) -> str:
-    """Returns what became of a rank.
+    """Returns the outcome of a rank.
 
     Args:
         before: The last failed allocation when it was recorded; None: none failed.

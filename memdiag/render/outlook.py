@@ -1,4 +1,4 @@
-"""Whether a simulated run fits, in words: the same on every surface."""
+"""Words for the result of a simulated run, the same on every surface."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MEANINGS = {
 
 
 def fate(fits: bool | None, basis: str) -> str:
-    """Returns in a word or two what becomes of a simulated run."""
+    """Returns the result of a simulated run in one or two words."""
     if basis == PAST_FAILURE and fits is None:
         return PAST
     if not fits:
@@ -26,14 +26,14 @@ def fate(fits: bool | None, basis: str) -> str:
 
 
 def past_failure(outlook: Outlook) -> str:
-    """Returns what is known of a run whose recording ends at the failed allocation that it gets past."""
+    """Returns the verdict on a run that gets past the failed allocation at which its recording ends."""
     where = f" in step {outlook.failed_step}" if outlook.failed_step >= 0 else ""
     what = f"{format_bytes(outlook.failed_bytes)} at event {format_count(outlook.failed_at)}{where}"
     return f"gets past the failed allocation ({what}); the rest of the run is unknown"
 
 
 def estimate(rest: Rest) -> str:
-    """Returns what is estimated of the rest of a run, as a sentence without its full stop."""
+    """Returns the estimate of the rest of a run, as a sentence without its full stop."""
     peak = format_bytes(rest.peak_reserved_bytes)
     if rest.basis == "optimizer_state":
         who = f"{rest.optimizer} (assumed)" if rest.is_optimizer_assumed else rest.optimizer

@@ -1,6 +1,6 @@
-"""Reads what memdiag's recorder says of the run beside its marks: the card, why the file was written, optimizers that had no state yet.
+"""Reads facts about the run that memdiag's recorder writes beside its marks: the card, why the file was written, optimizers without state.
 
-A file from a stranger may hold anything: what is no such fact is left out.
+A file from a stranger may hold anything, so invalid facts are ignored.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SETTINGS = ("amsgrad", "momentum", "centered")
 
 
 def card_in(own: Mapping[str, Any], device: int) -> Card:
-    """Returns what the recorder says of the card of a device."""
+    """Returns the recorded facts about the card of a device."""
     given = own.get("memory")
     rows = given[:_MOST_SAMPLES] if isinstance(given, list) else []
     samples = (_sample(row) for row in rows if isinstance(row, dict) and row.get("device") == device)

@@ -1,6 +1,6 @@
-"""The card of a device: what the driver had left of it at a few moments of a recorded run, and what lay outside the allocator.
+"""The card of a device: free memory at a few moments of a recorded run, and the memory outside the allocator.
 
-Outside are the context of the runtime, buffers of NCCL or HCCL, and whatever other processes hold: total - free - reserved.
+The context of the runtime, buffers of NCCL or HCCL, and other processes lie outside: total - free - reserved.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class MemorySample:
-    """What driver and allocator said at one moment.
+    """Figures of driver and allocator at one moment.
 
     Attributes:
         when: "start" (the device was first seen in use), "step", "oom" or "end".
@@ -33,7 +33,7 @@ class MemorySample:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """What a recording says of its device beside its capacity.
+    """Facts about the device of a recording, beside its capacity.
 
     Attributes:
         samples: In order; empty: none were taken.

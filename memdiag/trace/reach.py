@@ -1,7 +1,7 @@
-"""How much of a program's run a recording holds, which decides whether a simulated run that goes through may be said to fit.
+"""How far a recording covers the run of a program.
 
-A recording says what a program asked for until an allocation failed, or until recording ended. Where a simulated run serves the
-allocation that failed, the program goes on with requests that nobody has recorded.
+A recording holds the requests of a program until an allocation failed, or until recording ended. If a simulated run serves the
+allocation that failed, the program goes on with requests that nobody recorded, so nobody knows whether the run fits.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Reach:
     step: int = -1
 
     def fits(self, *, fails: bool) -> tuple[bool | None, str]:
-        """Returns whether a simulated run fits (None: unknown) and what that rests on; ``fails``: a recorded request fails in it."""
+        """Returns whether a simulated run fits (None: unknown) and the basis of that; ``fails``: a recorded request fails in it."""
         if fails:
             return False, REPLAY
         return (None if self.basis == PAST_FAILURE else True), self.basis

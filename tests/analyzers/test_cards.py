@@ -1,4 +1,4 @@
-"""A card is all memory of a device, the room is what the allocator can hold of it: what lies outside is recorded, given, or unknown."""
+"""A card is all memory of a device; the room is the allocator's part. The rest is recorded, given by the user, or unknown."""
 
 from __future__ import annotations
 

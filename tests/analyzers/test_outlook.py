@@ -1,4 +1,4 @@
-"""What is said of a simulated run: it fits, or as far as it was recorded, or nobody knows; with an estimate where something tells."""
+"""A simulated run fits, fits in its recorded part, or nobody knows; an estimate follows where there is a basis for one."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def recording(request, goldens):
 
 @pytest.fixture
 def cut(recording, tmp_path):
-    """Returns the recording as it would be if allocation ``number`` had failed; ``more``: what the recorder would have said besides."""
+    """Returns the recording as it would be if allocation ``number`` had failed; ``more``: further facts of the recorder."""
 
     def made(number, **more):
         content = pickle.loads(recording.read_bytes())
@@ -79,7 +79,7 @@ def cut(recording, tmp_path):
 
 
 def number_in_step(whole, step, share):
-    """Which allocation of the run lies at a share of a step."""
+    """Returns the number of the allocation at a share of a step."""
     asks = asks_of_step(whole, step)
     before = int((whole.workload.op[: asks[0]] == w.ALLOC).sum())
     return before + int(share * len(asks))
@@ -161,7 +161,7 @@ def test_no_state_is_expected_of_optimizers_that_make_none_or_are_unknown(record
 
 
 def test_a_lower_bound_beyond_the_card_says_that_the_next_step_fails(recording, cut, monkeypatch):
-    monkeypatch.setitem(continuation._STATES, "AdamW", 400)  # the model is small beside a segment
+    monkeypatch.setitem(continuation._STATES, "AdamW", 400)  # the model is much smaller than a segment
     subject = cut(number_in_step(subject_of(recording), 0, 0.3), optimizers=[ADAMW])
     room = predict(subject, replace(subject.recorded, capacity_bytes=1024 * GIB))[0]
     assert (room.fits, room.outlook.rest.fits) == (None, None)
