@@ -53,6 +53,15 @@ def plot(
         str | None,
         typer.Option("--size", metavar="WxH", help="Inches, as 10x5.4, or 25x14cm; left out: as suits the kind.", show_default=False),
     ] = None,
+    width: Annotated[
+        str | None,
+        typer.Option(
+            "--width",
+            metavar="W",
+            help="Width in inches, as 3.5 (one column of a paper), or 88mm; the height follows from the plot.",
+            show_default=False,
+        ),
+    ] = None,
     dpi: Annotated[int, typer.Option("--dpi", metavar="N", help="Pixels an inch, of a PNG.")] = 160,
     style: Annotated[str, typer.Option("--style", metavar="NAME", help="light or dark.")] = "light",
     title: Annotated[str | None, typer.Option("--title", metavar="TEXT", help="In place of the picture's own.", show_default=False)] = None,
@@ -88,7 +97,7 @@ def plot(
     from memdiag.cli.talk import busy, say, say_error, write_out
 
     kinds = _kinds(kind or [])
-    look = _look(size, dpi, style, title)
+    look = _look(size, width, dpi, style, title)
     moment = _moment(at)
     if moment != "peak" and "map" not in kinds:
         raise MemdiagError(f"--at {at} is of --kind map, not of {', '.join(kinds)}", "add --kind map, or leave it out")
@@ -141,17 +150,22 @@ def _kinds(given: list[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _look(size: str | None, dpi: int, style: str, title: str | None) -> PlotLook:
-    from memdiag.render.plots.style import THEMES, PlotLook, parse_size
+def _look(size: str | None, width: str | None, dpi: int, style: str, title: str | None) -> PlotLook:
+    from memdiag.render.plots.style import THEMES, PlotLook, parse_size, parse_width
 
     if style not in THEMES:
         raise MemdiagError(f"--style {style}: there is no such style", f"styles are {', '.join(THEMES)}")
     if not _DPI[0] <= dpi <= _DPI[1]:
         raise MemdiagError(f"--dpi {dpi}: from {_DPI[0]} to {_DPI[1]} can be drawn", "150 for a screen, 300 for print")
+    if size is not None and width is not None:
+        raise MemdiagError("--size and --width: both give a width", "leave one out")
     inches = parse_size(size) if size is not None else None
+    wide = parse_width(width) if width is not None else None
+    if wide is not None and wide * wide * dpi * dpi > _MOST_PIXELS:
+        raise MemdiagError(f"--width {width} --dpi {dpi}: more than {_MOST_PIXELS // 1_000_000} million pixels", "-o x.pdf needs no pixels")
     if inches is not None and inches[0] * inches[1] * dpi * dpi > _MOST_PIXELS:
         raise MemdiagError(f"--size {size} --dpi {dpi}: more than {_MOST_PIXELS // 1_000_000} million pixels", "-o x.pdf needs no pixels")
-    return PlotLook(inches, dpi, style, title)
+    return PlotLook(inches, dpi, style, title, wide)
 
 
 def _moment(at: str) -> str | int:
@@ -221,7 +235,7 @@ def _draw(
     from memdiag.views.plot_frame import Ask
 
     form = file.suffix.lower().lstrip(".")
-    wide = (look.size[0] if look.size else 10.0) - _MARGIN
+    wide = max((look.size[0] if look.size else look.width or 10.0) - _MARGIN, 1.0)
     ask = Ask(round(wide * (look.dpi if form == "png" else _VECTOR)), at, _Scenarios(wanted, trace, device))
     data = resolve(PLOT_DATA[kind])(trace, device, ask)
     from memdiag.render.plots.page import picture

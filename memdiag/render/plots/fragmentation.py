@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from memdiag.views.plot_fragmentation import FragmentationPlot
 
 SIZE = (10.0, 6.6)
-FILLS = fills("part")
+FILLS = {**fills("part"), "cache": fills("part")["cache"]._replace(is_line=True)}  # what is free and usable stays paper
 NAMES = {
     "rounding": "rounding",
     "pending": "pending (waiting for a stream)",

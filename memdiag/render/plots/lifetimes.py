@@ -18,6 +18,7 @@ SIZE = (10.0, 5.4)
 FILLS = fills("lifetime")
 _BESIDE = 2.75  # inches: the bar of the peak and the names
 _BAR = 0.32
+_EDGE = 0.12  # right of the panel of a narrow page
 _GAP = 0.2
 _LINE = 0.36  # inches between two names
 _TWO_LINES = 0.27  # inches that a name of two lines needs
@@ -26,7 +27,12 @@ _TWO_LINES = 0.27  # inches that a name of two lines needs
 def draw(data: LifetimesPlot, look: PlotLook) -> Page:
     """Draws the layers, and names each beside the bar."""
     page = Page(look, SIZE, "Live memory by how long tensors live", data.frame, right=_BESIDE, grey_phases=True)
-    page.foot(event_handles(data.frame), page.phase_handles())
+    if page.compact:  # no room for a bar with names beside the panel: they stand below it
+        page.right = _EDGE
+        signs = [(page.patch(FILLS[layer.key]), f"{layer.name}: {format_bytes(layer.at_peak)}") for layer in reversed(data.layers)]
+    else:
+        signs = []
+    page.foot(signs, event_handles(data.frame), page.phase_handles())
     (axes,) = page.panels([1])
     total = data.layers[0].bytes * 0
     for layer in data.layers:
@@ -40,7 +46,8 @@ def draw(data: LifetimesPlot, look: PlotLook) -> Page:
         base = above
     draw_events(page, axes)
     axes.axvline(max(data.peak.at, 0), color=page.theme.ink, linewidth=1, linestyle=(0, (7, 3)), zorder=6)
-    _beside(page, axes, data)
+    if not page.compact:
+        _beside(page, axes, data)
     return page
 
 

@@ -51,8 +51,8 @@ def draw_capacity(page: Page, axes: Axes) -> None:
         return
     axes.axhline(capacity, color=page.theme.ink, linewidth=1.1, linestyle=(0, (7, 3)), zorder=4)
     axes.annotate(
-        f"device\n{format_bytes(capacity)}", (1, capacity), xycoords=axes.get_yaxis_transform(), xytext=(5, 0), textcoords="offset points",
-        ha="left", va="center", fontsize=7.5, color=page.theme.ink, annotation_clip=False,
+        f"device\n{format_bytes(capacity)}", (1, capacity), xycoords=axes.get_yaxis_transform(), xytext=(3 if page.compact else 5, 0),
+        textcoords="offset points", ha="left", va="center", fontsize=page.points(7.5), color=page.theme.ink, annotation_clip=False,
     )  # fmt: skip
 
 
@@ -61,9 +61,10 @@ def draw_peak(page: Page, axes: Axes, peak: Mark) -> None:
     x = max(peak.at, 0)
     share = x / max(page.frame.num_events, 1)
     side = "left" if share < 0.4 else "right" if share > 0.6 else "center"
+    words = peak.words.partition(",")[0] if page.compact else peak.words
     axes.annotate(
-        page.text(f"peak: {peak.words}"), (x, peak.bytes), xycoords="data", xytext=(x, 0.99), textcoords=axes.get_xaxis_transform(),
-        ha=side, va="top", fontsize=8.5, color=page.theme.ink, zorder=8, annotation_clip=False,
+        page.text(f"peak: {words}"), (x, peak.bytes), xycoords="data", xytext=(x, 0.99), textcoords=axes.get_xaxis_transform(),
+        ha=side, va="top", fontsize=page.points(8.5), color=page.theme.ink, zorder=8, annotation_clip=False,
         arrowprops={
             "arrowstyle": "-", "color": page.theme.muted, "linewidth": 0.8, "shrinkA": 1, "shrinkB": 2,
             "relpos": ({"left": 0.0, "right": 1.0}.get(side, 0.5), 0.0),

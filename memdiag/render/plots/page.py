@@ -8,10 +8,11 @@ from __future__ import annotations
 import io
 import textwrap
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from memdiag.errors import MemdiagError
-from memdiag.render.plots.style import GREY_PHASES, PHASES, Fill, PlotLook, drawable, fonts_for, scale_for, settings
+from memdiag.render.plots.style import COMPACT, GREY_PHASES, PHASES, Fill, PlotLook, drawable, fonts_for, scale_for, settings
 from memdiag.render.text import shorten
 from memdiag.units import format_count
 
@@ -29,6 +30,7 @@ _LEFT, _RIGHT, _EDGE = 0.8, 0.3, 0.22  # inches
 _TITLE, _SUBTITLE, _NOTE = 13.0, 8.5, 7.5  # points
 _POINTS = 72.0
 _LEAST = 0.6  # inches of a panel
+_TALL = 20.0  # inches of a page that has room for everything
 _TICK = 0.24  # inches that a tick of the axis of bytes takes at least
 _DOT = "  ·  "
 _STRIP = 0.16  # inches: the band of phases
@@ -71,16 +73,25 @@ class Page:
 
         self.theme = look.theme
         self.width, self.height = look.size or size
+        self.compact = self.width < COMPACT
+        self.edge = 0.06 if self.compact else _EDGE
         self.left, self.right, self.frame = left, right, frame
+        if self.compact:
+            self.left, self.right = min(left, 0.5), 0.2 if right <= _RIGHT else min(right, 0.6)
+        self.room = self.wanted = 0.0  # inches that panels have, and that they look best with
         self._fills = GREY_PHASES if grey_phases else PHASES
         self.fonts = fonts_for(words_of(look, frame))
         self.figure = Figure(figsize=(self.width, self.height), dpi=look.dpi)
         FigureCanvasAgg(self.figure)
-        self._bottom = _EDGE
-        self._top = self.height - _EDGE
+        self._bottom = self.edge
+        self._top = self.height - self.edge
         self._say([look.title or title], _TITLE, self.theme.ink, weight="bold")
         self._top -= 0.05
         self._say(frame.facts, _SUBTITLE, self.theme.muted)
+
+    def points(self, size: float) -> float:
+        """Returns the size of text, in points, that is ``size`` on a page of ordinary width."""
+        return max(size * 0.8, min(size, 6.5)) if self.compact else size
 
     def text(self, words: str, limit: int = 0) -> str:
         """Returns text from a trace as it can be drawn."""
@@ -90,23 +101,23 @@ class Page:
         """Writes facts on a line below the last one at the top, as many as there is room for; one that is too long is cut in its middle."""
         parts = [self.text(fact) for fact in facts]
         line = self.figure.text(
-            _EDGE / self.width,
+            self.edge / self.width,
             self._top / self.height,
             _DOT.join(parts),
             ha="left",
             va="top",
-            fontsize=points,
+            fontsize=self.points(points),
             color=color,
             fontweight=weight,
         )
-        room = self.width - 2 * _EDGE
+        room = self.width - 2 * self.edge
         while (wide := self._wide(line)) > room and (len(parts) > 1 or len(parts[0]) > 12):
             if len(parts) > 1:
                 parts.pop()
             else:
                 parts = [shorten(parts[0], max(int(len(parts[0]) * min(room / wide, 0.97)), 12))]
             line.set_text(_DOT.join(parts))
-        self._top -= points * 1.3 / _POINTS
+        self._top -= self.points(points) * 1.3 / _POINTS
 
     def _wide(self, line: Text) -> float:
         return float(line.get_window_extent().width / self.figure.dpi)
@@ -114,16 +125,17 @@ class Page:
     def foot(self, *groups: Sequence[Sign]) -> None:
         """Writes notes and, above them, the legend: each group begins a line, and takes as many as it needs."""
         notes = _DOT.join(self.text(note) for note in self.frame.notes)
-        signs = int((self.width - 2 * _EDGE) * _POINTS / (_NOTE * 0.56))
+        note = self.points(_NOTE)
+        signs = int((self.width - 2 * self.edge) * _POINTS / (note * 0.56))
         for line in reversed(textwrap.wrap(notes, max(signs, 20))):
             self.figure.text(
-                _EDGE / self.width, self._bottom / self.height, line, ha="left", va="bottom", fontsize=_NOTE, color=self.theme.muted
+                self.edge / self.width, self._bottom / self.height, line, ha="left", va="bottom", fontsize=note, color=self.theme.muted
             )
-            self._bottom += _NOTE * 1.35 / _POINTS
+            self._bottom += note * 1.35 / _POINTS
         self._bottom += 0.06
         for line_of_signs in reversed([line for group in groups for line in self._lines(group)]):
             self._legend(line_of_signs)
-            self._bottom += 0.2
+            self._bottom += 0.15 if self.compact else 0.2
         self._bottom += 0.04
 
     def _lines(self, group: Sequence[Sign]) -> list[list[Sign]]:
@@ -134,7 +146,7 @@ class Page:
             legend = self._legend([(handle, self.text(label, 90))])
             wide = legend.get_window_extent(self.figure.canvas.get_renderer()).width / self.figure.dpi + 0.2  # type: ignore[attr-defined]
             legend.remove()
-            if not lines or used + wide > self.width - 2 * _EDGE:
+            if not lines or used + wide > self.width - 2 * self.edge:
                 lines.append([])
                 used = 0.0
             lines[-1].append((handle, self.text(label, 90)))
@@ -143,9 +155,9 @@ class Page:
 
     def _legend(self, signs: Sequence[Sign]) -> Legend:
         return self.figure.legend(
-            [handle for handle, _ in signs], [label for _, label in signs], loc="lower left", ncols=len(signs), fontsize=8.5,
-            bbox_to_anchor=(_EDGE / self.width, self._bottom / self.height), borderaxespad=0, borderpad=0, handlelength=2.0,
-            handleheight=1.0, columnspacing=1.6,
+            [handle for handle, _ in signs], [label for _, label in signs], loc="lower left", ncols=len(signs), fontsize=self.points(8.5),
+            bbox_to_anchor=(self.edge / self.width, self._bottom / self.height), borderaxespad=0, borderpad=0,
+            handlelength=1.5 if self.compact else 2.0, handleheight=1.0, columnspacing=1.0 if self.compact else 1.6,
         )  # fmt: skip
 
     def panels(self, shares: Sequence[float], *, with_time: bool = True) -> list[Axes]:
@@ -158,11 +170,12 @@ class Page:
         Raises:
             MemdiagError: There is too little.
         """
-        above = 0.3 if with_time and self.frame.steps else 0.12
-        below = 0.36 + (_STRIP + 0.05 if with_time and self.frame.bands else 0.0)
+        above = (0.2 if self.compact else 0.3) if with_time and self.frame.steps else 0.12
+        below = (0.28 if self.compact else 0.36) + (_STRIP + 0.05 if with_time and self.frame.bands else 0.0)
         top, bottom = self._top - above, self._bottom + below
         between = 0.14
         room = top - bottom - between * (len(shares) - 1)
+        self.room, self.wanted = room, max(self.width * 0.45 * len(shares) ** 0.5, 1.0 * len(shares))
         if room * min(shares) / sum(shares) < _LEAST or self.width - self.left - self.right < 2 * _LEAST:
             short = max(_LEAST * sum(shares) / min(shares) - room, 0.0)
             least = f"{max(self.width, self.left + self.right + 2 * _LEAST):.1f}x{self.height + short + 0.1:.1f}"
@@ -187,6 +200,8 @@ class Page:
         axes = self.figure.add_axes((left / self.width, bottom / self.height, wide / self.width, high / self.height), sharex=other)
         axes.spines[["top", "right"]].set_visible(False)
         axes.set_axisbelow(True)
+        if self.compact:
+            axes.tick_params(labelsize=self.points(9), pad=2)
         return axes
 
     def _time(self, axes: Sequence[Axes]) -> None:
@@ -198,10 +213,11 @@ class Page:
             each.set_xlim(0, max(frame.num_events, 1))
             each.tick_params(axis="x", labelbottom=each is last, length=3 if each is last else 0)
         wide = self.width - self.left - self.right
-        ticks = MaxNLocator(max(min(int(wide / 1.1), 8), 2), integer=True).tick_values(0, max(frame.num_events, 1))
+        most = max(min(int(wide / (0.8 if self.compact else 1.1)), 8), 2)
+        ticks = MaxNLocator(most, integer=True).tick_values(0, max(frame.num_events, 1))
         last.xaxis.set_major_locator(FixedLocator([tick for tick in ticks if 0 <= tick <= max(frame.num_events, 1)]))
         last.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_count(int(value))))
-        last.set_xlabel("event", loc="right", fontsize=8.5)
+        last.set_xlabel("event", loc="right", fontsize=self.points(8.5))
         if frame.bands:
             last.tick_params(axis="x", pad=_STRIP * _POINTS + 5, length=0)
             last.xaxis.labelpad = 0
@@ -230,12 +246,13 @@ class Page:
             for each in axes:
                 each.axvline(at, color=self.theme.muted, linewidth=0.6, linestyle=(0, (2, 2)), zorder=1)
             label = f"step {format_count(number)}"
-            if at * wide >= end and at * wide + 0.085 * len(label) <= wide * frame.num_events + self.right:
+            long = self.points(8.5) * 0.01 * len(label)
+            if at * wide >= end and at * wide + long <= wide * frame.num_events + self.right:
                 axes[0].annotate(
-                    label, (at, 1), xycoords=axes[0].get_xaxis_transform(), xytext=(0, 4), textcoords="offset points", fontsize=7.5,
-                    color=self.theme.muted, ha="left", va="bottom", annotation_clip=False,
+                    label, (at, 1), xycoords=axes[0].get_xaxis_transform(), xytext=(0, 3), textcoords="offset points",
+                    fontsize=self.points(7.5), color=self.theme.muted, ha="left", va="bottom", annotation_clip=False,
                 )  # fmt: skip
-                end = at * wide + 0.085 * len(label)
+                end = at * wide + long
 
     def phase_handles(self) -> list[Sign]:
         """Returns what the legend says of phases."""
@@ -253,16 +270,16 @@ class Page:
         step = scale.step * scale.unit_bytes
         axes.yaxis.set_major_locator(FixedLocator([number * step for number in range(int(highest * 1.02 / step) + 1)]))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: scale.label(value)))
-        axes.set_ylabel(scale.unit, fontsize=8.5)
-        axes.yaxis.set_label_coords(-(self.left - 0.3) / (axes.get_position().width * self.width), 0.5)
+        axes.set_ylabel(scale.unit, fontsize=self.points(8.5))
+        axes.yaxis.set_label_coords(-(self.left - (0.12 if self.compact else 0.3)) / (axes.get_position().width * self.width), 0.5)
         axes.grid(axis="y", color=self.theme.grid, linewidth=0.7)
         axes.tick_params(axis="y", length=0)
 
     def name_panel(self, axes: Axes, words: str) -> None:
         """Writes what a panel shows into its upper left corner."""
         axes.annotate(
-            words, (0, 1), xycoords="axes fraction", xytext=(6, -4), textcoords="offset points", ha="left", va="top", fontsize=8.5,
-            zorder=8, color=self.theme.ink,
+            words, (0, 1), xycoords="axes fraction", xytext=(6, -4), textcoords="offset points", ha="left", va="top",
+            fontsize=self.points(8.5), zorder=8, color=self.theme.ink,
             bbox={"boxstyle": "square,pad=0.2", "facecolor": self.theme.paper, "edgecolor": "none", "alpha": 0.85},
         )  # fmt: skip
 
@@ -327,5 +344,13 @@ def picture(draw: Any, data: Any, look: PlotLook, form: str) -> bytes:
         mpl.rcdefaults()
         for key, value in settings(look.theme, fonts_for(words_of(look, data.frame))).items():
             mpl.rcParams[key] = value  # type: ignore[index,unused-ignore]  # newer stubs list the keys
-        page: Page = draw(data, look)
+        page: Page = draw(data, sized(draw, data, look))
         return page.as_bytes(form)
+
+
+def sized(draw: Any, data: Any, look: PlotLook) -> PlotLook:
+    """Returns ``look`` with a height where it has a width only: that of text and legend, measured on a tall page, and of good panels."""
+    if look.size is not None or look.width is None:
+        return look
+    tall: Page = draw(data, replace(look, size=(look.width, _TALL)))
+    return replace(look, size=(look.width, round(_TALL - tall.room + tall.wanted, 2)))

@@ -12,6 +12,8 @@ from memdiag.units import GIB, KIB, MIB, TIB
 from memdiag.vocabulary import LINES, STYLES, Kind
 
 THEMES = ("light", "dark")
+NARROWEST = 2.5  # inches
+COMPACT = 5.0  # inches: a narrower page has smaller text and margins, for one column of a paper
 _UNITS = ((TIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"), (1, "B"))
 _STEPS = (0.1, 0.2, 0.25, 0.5, 1, 2, 2.5, 5, 10, 20, 25, 50, 100, 200, 250)
 _MOST_TICKS = 6
@@ -54,6 +56,7 @@ class PlotLook:
 
     Attributes:
         size: Inches, width and height; None: as suits the kind.
+        width: Inches, where only the width is given: the height follows from what is drawn.
         dpi: Pixels an inch.
         style: One of THEMES.
         title: None: the kind's own.
@@ -63,6 +66,7 @@ class PlotLook:
     dpi: int = 160
     style: str = "light"
     title: str | None = None
+    width: float | None = None
 
     @property
     def theme(self) -> Theme:
@@ -170,6 +174,25 @@ def parse_size(text: str) -> tuple[float, float]:
         size = (float(width) * factor, float(height) * factor)
     except ValueError:
         raise MemdiagError(f"--size {text}: not a size", "width x height in inches, as 10x5.6, or 25x14cm") from None
-    if not (4 <= size[0] <= 60 and 3 <= size[1] <= 60):
-        raise MemdiagError(f"--size {text}: from 4x3 to 60x60 inches can be drawn", "width x height in inches, as 10x5.6, or 25x14cm")
+    if not (NARROWEST <= size[0] <= 60 and 1.5 <= size[1] <= 60):
+        raise MemdiagError(
+            f"--size {text}: from {NARROWEST:g}x1.5 to 60x60 inches can be drawn", "width x height in inches, as 10x5.6, or 25x14cm"
+        )
     return size
+
+
+def parse_width(text: str) -> float:
+    """Returns a width in inches from ``3.5``, ``3.5in`` or ``88mm``.
+
+    Raises:
+        MemdiagError: It is no width, or none that can be drawn.
+    """
+    given = text.strip().lower()
+    unit = next((unit for unit in ("cm", "mm", "in") if given.endswith(unit)), "")
+    try:
+        width = float(given.removesuffix(unit)) / {"cm": 2.54, "mm": 25.4}.get(unit, 1.0)
+    except ValueError:
+        raise MemdiagError(f"--width {text}: not a width", "inches, as 3.5 (one column of a paper), or 88mm") from None
+    if not NARROWEST <= width <= 60:
+        raise MemdiagError(f"--width {text}: from {NARROWEST:g} to 60 inches can be drawn", "3.5 is one column of a paper, 7.16 two")
+    return width

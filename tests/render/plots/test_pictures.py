@@ -14,8 +14,8 @@ import pytest
 import memdiag
 from memdiag.errors import MemdiagError
 from memdiag.registry import PLOT_DATA, PLOTS, resolve
-from memdiag.render.plots.page import changes, picture
-from memdiag.render.plots.style import PlotLook, drawable, parse_size, scale_for, settings
+from memdiag.render.plots.page import changes, picture, sized
+from memdiag.render.plots.style import PlotLook, drawable, parse_size, parse_width, scale_for, settings
 from memdiag.units import GIB, MIB
 from memdiag.views.plot_frame import Ask
 
@@ -119,6 +119,37 @@ def test_no_two_texts_in_one_place(drawn_from, kind, name):
             for other, where in boxes[number + 1 :]:
                 overlap = min(box.x1, where.x1) - max(box.x0, where.x0), min(box.y1, where.y1) - max(box.y0, where.y0)
                 assert min(overlap) <= 2, (size, text, other, overlap)
+
+
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in TRACES.items() for name in names])
+def test_one_column_of_a_paper_is_readable(drawn_from, kind, name):
+    data = drawn_from(kind, name)
+    for width in (3.3, 3.5):
+        look = PlotLook(dpi=80, width=width)
+        with mpl.rc_context():
+            mpl.rcdefaults()
+            mpl.rcParams.update(settings(look.theme, ["DejaVu Sans"]))
+            page = resolve(PLOTS[kind])(data, sized(resolve(PLOTS[kind]), data, look))
+            boxes = list(texts_of(page))
+        assert page.width == width
+        assert page.room >= page.wanted - 0.1, "the panels are as high as they should be"
+        assert page.width - page.left - page.right > 0.65 * width, "and take most of the width"
+        for number, (text, box) in enumerate(boxes):
+            assert box.x0 >= -1, text
+            assert box.x1 <= page.figure.bbox.size[0] + 1, text
+            for other, where in boxes[number + 1 :]:
+                overlap = min(box.x1, where.x1) - max(box.x0, where.x0), min(box.y1, where.y1) - max(box.y0, where.y0)
+                assert min(overlap) <= 2, (width, text, other, overlap)
+        sizes = [text.get_fontsize() for text in page.figure.findobj(mpl.text.Text) if text.get_text().strip()]
+        assert 6.4 < min(sizes) <= max(sizes) <= 11, "printed as it is, nothing is too small to read"
+
+
+def test_widths():
+    assert parse_width("3.5") == parse_width("3.5in") == 3.5
+    assert parse_width("88.9mm") == pytest.approx(3.5)
+    for text in ("", "x", "1", "nan", "1000"):
+        with pytest.raises(MemdiagError):
+            parse_width(text)
 
 
 def test_a_page_that_is_too_small_is_refused(drawn_from):
