@@ -114,6 +114,21 @@ def test_the_first_remedy_is_the_setting_of_the_program_at_that_stage(frames, ch
     assert change in first(frames)
 
 
+def test_a_setting_of_the_program_is_not_followed_by_the_same_in_general_words():
+    titles = [fix.title for fix in single(f"{HEAD}{TRAINER}{FORWARD}{MESSAGE}").findings[0].fixes]
+    assert titles[0].startswith("Use the smallest batch")
+    assert not any(words in title for title in titles[1:] for words in ("smaller batch", "Recompute", "Without training"))
+
+
+def test_a_hint_that_cannot_help_is_a_line_and_no_remedy():
+    hint = (
+        " If reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation."
+    )
+    (finding,) = [finding for finding in single(f"{HEAD}{FORWARD}{MESSAGE}{hint}").findings if finding.code == "MD708"]
+    assert finding.fixes == ()
+    assert "does not help" in finding.title
+
+
 def test_vae_of_comfyui_decodes_in_tiles_first():
     frames = frame("ComfyUI/nodes.py", "decode", "images = vae.decode(samples)") + FORWARD
     assert "VAE Decode (Tiled)" in single(f"{HEAD}{frames}{MESSAGE}").findings[0].fixes[0].title

@@ -317,7 +317,7 @@ def _less(case: Case, *, alone: bool) -> tuple[Fix, ...]:
         fixes.append(_one_tensor(case, alone=alone))
     lead = training(case)
     if lead and not case.stage:
-        lead = replace(lead, caveat=". ".join(text for text in (_little_to_win(case), lead.caveat) if text))
+        lead = replace(lead, caveat=". ".join(text[:1].upper() + text[1:] for text in (_little_to_win(case), lead.caveat) if text))
     fixes += [None if alone else _contexts(case), lead, *of_stage(case)]
     if not lead or case.stage:
         batch = "where it fails later as well: weights and optimizer state do not depend on it" if case.stage in _KEPT else ""
@@ -332,11 +332,13 @@ def _less(case: Case, *, alone: bool) -> tuple[Fix, ...]:
             fixes.append(Fix("Recompute activations instead of keeping them", "flag",
                              "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1",
                              "MindSpeed and Megatron training", "steps take up to a third longer"))  # fmt: skip
-        fixes.append(Fix(
-            "Recompute activations instead of keeping them", "code",
-            "x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)", "training", "steps take up to a third longer",
-        ))  # fmt: skip
-        fixes.append(Fix("Without training: keep nothing for a backward pass", "code", "with torch.inference_mode():", "inference", ""))
+        if not lead or case.stage:
+            fixes.append(Fix(
+                "Recompute activations instead of keeping them", "code",
+                "x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)", "training", "steps take up to a third longer",
+            ))  # fmt: skip
+        if not case.program and case.stage not in {"evaluation", "gather"}:
+            fixes.append(Fix("Without training: keep nothing for a backward pass", "code", "with torch.inference_mode():", "inference", ""))
         fixes.append(Fix(
             "Share parameters, gradients and optimizer state among devices, or keep some on the host", "code",
             "torch.distributed.fsdp.fully_shard(model)", "torch >= 2.6, more than one device; DeepSpeed: ZeRO 2, 3 or offloading",

@@ -133,6 +133,4 @@ def hint(case: Case) -> Finding | None:
         Evidence("reserved but unallocated: the most that the hint could win", slack, "bytes"),
         Evidence("missing beyond what is free", needed, "bytes"),
     )
-    caveat = "it is printed whatever the numbers are" + ("; it may cost memory and time" if "max_split_size_mb" in hinted else "")
-    fix = Fix(f"Leave {' and '.join(hinted)} as it is", "env", "", "this message", caveat)
-    return Finding("MD708", title, "info", case.device, evidence, (fix,), None, slack)
+    return Finding("MD708", title, "info", case.device, evidence, (), None, slack)
