@@ -119,6 +119,19 @@ class Peak(Usage):
 
 
 @dataclass(frozen=True, slots=True)
+class ReportMoment(Peak):
+    """The moment of a report: lists, split and findings are of this one, unless they name another.
+
+    Attributes:
+        kind: "oom", "peak", "allocated", "reserved", "end", "event" or "snapshot", see ``memdiag.trace.moments``.
+        lost_bytes: Free bytes that the reference request cannot use; None where that is unknown.
+    """
+
+    kind: str = "peak"
+    lost_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Fragmentation:
     """The split of reserved - requested at one event, seen from a reference request (docs/fragmentation.md)."""
 
@@ -132,10 +145,15 @@ class Fragmentation:
     cache_bytes: int | None
     largest_free_bytes: int | None
 
+    @property
+    def lost_bytes(self) -> int | None:
+        """Free bytes that the reference request cannot use, the loss to fragmentation; None where that is unknown."""
+        return None if self.stranded_bytes is None or self.foreign_bytes is None else self.stranded_bytes + self.foreign_bytes
+
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A place in the code and what it holds live at the peak; ``names`` are those of its largest tensors."""
+    """A place in the code and what it holds live at the moment of the report; ``names`` are those of its largest tensors."""
 
     bytes: int
     num_tensors: int
@@ -205,8 +223,7 @@ class DeviceReport:
     by_lifetime: dict[str, int] | None
     top_sites: tuple[Site, ...] | None
     timeline: Timeline | None = None
-    at_label: str = "peak"
-    moment: Usage | None = None  # bytes at the event that fragmentation is split at
+    moment: ReportMoment | None = None
     by_module: tuple[Module, ...] | None = None
     card: CardReport | None = None
 

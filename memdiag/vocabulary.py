@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-from memdiag.text import catalogue, phrase
+from memdiag.text import Phrase, catalogue, phrase
 
 Kind = Literal["category", "lifetime", "phase", "part", "curve"]
 
@@ -89,6 +89,19 @@ def name(kind: Kind, key: str) -> str:
 def meaning(kind: Kind, key: str) -> str:
     """Returns what a class means, as half a sentence in the active language; "" where its name says it."""
     return _phrase(f"{kind}.{key}.means")
+
+
+NAMED_MOMENTS = ("oom", "peak", "allocated", "reserved", "end", "snapshot")  # kinds of moments, without "event"
+
+
+def when(moment: str) -> Phrase:
+    """Returns a kind of moment (``memdiag.trace.moments``) in a sentence: ``at the peak``, ``when memory ran out``."""
+    return phrase(f"vocabulary.when.{moment}")
+
+
+def title(moment: str) -> Phrase:
+    """Returns what a kind of moment is called: ``peak``, ``out of memory``, ``chosen event``."""
+    return phrase(f"vocabulary.moment.{moment}")
 
 
 def _phrase(key: str) -> str:

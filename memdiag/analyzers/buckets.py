@@ -13,7 +13,7 @@ import numpy as np
 
 from memdiag.analyzers.context import Context, DeviceView
 from memdiag.analyzers.places import moment_name
-from memdiag.analyzers.sites import by_place, when_fullest
+from memdiag.analyzers.sites import by_place, first_finding
 from memdiag.findings import Evidence, Finding, Fix
 from memdiag.text import joined, phrase
 from memdiag.trace.model import Trace
@@ -58,7 +58,7 @@ def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
     if not (owner >= 0).any():
         return
     for view in context.views(trace):
-        yield from _held(when_fullest(view, context), owner)
+        yield from first_finding(view, lambda at: _held(at, owner))
 
 
 def _owners(trace: Trace) -> Array:

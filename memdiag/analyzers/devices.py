@@ -1,10 +1,12 @@
-"""What a report says of one device apart from findings: bytes at the end and at the peaks, who holds them, the curves.
+"""What a report says of one device apart from findings: bytes at its moment, at the peaks and at the end, who holds them, the curves.
 
-Who holds memory is summed over the tensors that sit in memory at the moment looked at, those included that are freed but wait for a
+Who holds memory is summed over the tensors that sit in memory at the moment of the report, those included that are freed but wait for a
 stream, in bytes of their blocks: so that each list adds up to the active bytes of that moment.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
@@ -14,10 +16,11 @@ from memdiag.analyzers.churn import count_retries
 from memdiag.analyzers.context import Context, DeviceView
 from memdiag.analyzers.moments import fragmentation_at
 from memdiag.analyzers.names import by_module, names_of
-from memdiag.analyzers.sites import by_category, by_place, has_history, sums
-from memdiag.findings import DeviceReport, Peak, Site, Timeline, Usage
+from memdiag.analyzers.sites import by_category, by_place, sums
+from memdiag.findings import DeviceReport, Peak, ReportMoment, Site, Timeline, Usage
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace
+from memdiag.trace.moments import has_history
 from memdiag.trace.table import Array, highest_in_parts
 
 BUCKETS = 400  # of the curves that a report draws
@@ -31,19 +34,19 @@ def describe(view: DeviceView, context: Context) -> DeviceReport:
     rows = view.live
     category, lifetime = device.tensors.category[rows], device.tensors.lifetime[rows]
     size = device.tensors.block_bytes[rows]
+    fragmentation = fragmentation_at(device, view.at, view.trace.layout.large_segment)
     return DeviceReport(
         device=device.device,
         end=_usage(device.end),
         peak=peak_of(device, "reserved"),
         peak_allocated=peak_of(device, "allocated"),
-        fragmentation=fragmentation_at(device, view.at, view.trace.layout.large_segment),
+        fragmentation=fragmentation,
         counts=_counts(view),
         by_category=by_category(view, rows) if known and category.any() else None,
         by_lifetime=sums(schema.LIFETIMES, lifetime, size) if known and lifetime.any() else None,
         top_sites=_sites(view, rows, context.top) if known and len(view.trace.stacks) else None,
         timeline=_timeline(device),
-        at_label=str(context.at) if has_history(device) else "the snapshot",
-        moment=_usage(device.usage_at(view.at)),
+        moment=ReportMoment(**_event_facts(device, view.at), kind=view.kind, lost_bytes=fragmentation.lost_bytes),
         by_module=by_module(view, rows, context.top) if known else None,
         card=told_of(device),
     )
@@ -53,25 +56,27 @@ def peak_of(device: DeviceTrace, curve: str) -> Peak:
     """Returns the highest point of a curve ("reserved" or "allocated"); of a file without a trace, or without that curve, nothing."""
     if not has_history(device) or max(int(device.usage[curve].max()), device.start[curve]) < 0:
         return Peak(None, None, None, None)
-    at = device.peak(curve)
-    usage = _usage(device.usage_at(at))
-    inside = at >= 0
-    time, phase, step = (int(device.events[name][at]) if inside else -1 for name in ("time_us", "phase", "step"))
-    return Peak(
-        usage.reserved_bytes,
-        usage.allocated_bytes,
-        usage.active_bytes,
-        usage.requested_bytes,
-        at_event=at,
-        at_us=time if time >= 0 else None,
-        phase=schema.PHASES[phase] if phase > 0 else None,
-        step=step if step >= 0 else None,
-    )
+    return Peak(**_event_facts(device, device.peak(curve)))
+
+
+def _event_facts(device: DeviceTrace, at: int) -> dict[str, Any]:
+    """Returns the fields of a ``Peak``: the bytes after an event, its time, phase and step; None for what is unknown."""
+    time, phase, step = (int(device.events[name][at]) if at >= 0 else -1 for name in ("time_us", "phase", "step"))
+    return {
+        **_known_bytes(device.usage_at(at)),
+        "at_event": at if device.num_events else None,
+        "at_us": time if time >= 0 else None,
+        "phase": schema.PHASES[phase] if phase > 0 else None,
+        "step": step if step >= 0 else None,
+    }
+
+
+def _known_bytes(values: dict[str, int]) -> dict[str, int | None]:
+    return {f"{name}_bytes": values[name] if values[name] >= 0 else None for name in _KINDS}
 
 
 def _usage(values: dict[str, int]) -> Usage:
-    known = {f"{name}_bytes": values[name] if values[name] >= 0 else None for name in _KINDS}
-    return Usage(**known)
+    return Usage(**_known_bytes(values))
 
 
 def _counts(view: DeviceView) -> dict[str, int | None]:

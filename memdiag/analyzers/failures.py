@@ -167,8 +167,8 @@ def _failure_at(trace: Trace, device: int, at: int, count: int = 1) -> Failure:
 
 
 def _look_at(trace: Trace, device: int, at: int) -> Look:
-    context = Context(at, device=device)
-    return look(next(context.views(trace)), context, AllocatorSettings.of(trace))
+    (view,) = Context(at, device=device).views(trace)
+    return look(view, AllocatorSettings.of(trace))
 
 
 def nearest(trace: Trace, device: int, fields: Mapping[str, object]) -> Failure:

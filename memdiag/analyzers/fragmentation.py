@@ -15,7 +15,7 @@ import numpy as np
 from memdiag.analyzers import remedies, rounding
 from memdiag.analyzers.allocator_settings import AllocatorSettings
 from memdiag.analyzers.context import Context
-from memdiag.analyzers.moments import Look, at_end, fragmentation_at, look
+from memdiag.analyzers.moments import Look, at_end, look, most_stranded
 from memdiag.analyzers.names import has_names, place_of
 from memdiag.analyzers.pinning import Pin, Pinned, idle_by_group, pinned
 from memdiag.analyzers.places import age, group_name, lifetime_name, moment_name
@@ -42,15 +42,16 @@ CACHE_SHARE = 0.2
 TRIFLE = 0.05  # of the bytes that a list is about: not worth a line
 NUM_PLACES = 3  # that one finding names
 
-__all__ = ["CODES", "analyze", "fragmentation_at"]
-
 
 def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
     """Yields findings MD201 to MD207 of every device."""
     settings = AllocatorSettings.of(trace)
     for view in context.views(trace):
-        here = look(view, context, settings)
-        lost = [*_out_of_memory(here), *_stranded(here), *(_pinned(here) or _pinned(at_end(view, settings), over=True)), *_foreign(here)]
+        here = look(view, settings)
+        stranded = _stranded(here)
+        if not stranded and view.kind == "peak" and (elsewhere := most_stranded(view, settings)):
+            stranded = _stranded(elsewhere, f" at {elsewhere.name}")
+        lost = [*_out_of_memory(here), *stranded, *(_pinned(here) or _pinned(at_end(view, settings), over=True)), *_foreign(here)]
         yield from lost
         yield from rounding.findings(here)
         if not lost:
@@ -67,7 +68,7 @@ def _out_of_memory(here: Look) -> Iterator[Finding]:
         return
     wanted, free, left = here.request_bytes, here.usage["reserved"] - here.usage["active"], here.device_free_bytes
     failures = int(here.device.references.failed.sum())
-    several = "out-of-memory errors in the trace (this is the one with the most free memory beyond the request)"
+    several = "out-of-memory errors in the trace (this is the last one)"
     evidence = [Evidence("asked for when memory ran out (rounded)", wanted, "bytes", _where(here.name, here.site))]
     evidence += [Evidence(several, failures, "errors")] if failures > 1 else []
     in_all = Evidence("free in the allocator, in all pools and streams", free, "bytes", here.name)
@@ -76,9 +77,10 @@ def _out_of_memory(here: Look) -> Iterator[Finding]:
         yield _too_little(here, [*evidence, in_all])
     elif here.device.has_addresses and not here.fit.fits:
         outside = f" beside {format_bytes(left)} on the device" if free < wanted else ""
+        lost = here.lost_bytes if here.is_split_known else free
         yield Finding(
             "MD201",
-            f"Out of memory for {format_bytes(wanted)} while {format_bytes(free)} lay free in unusable pieces{outside}",
+            f"Out of memory for {format_bytes(wanted)} while {format_bytes(lost)} lay free in unusable pieces{outside}",
             "critical",
             here.device.device,
             (*evidence, in_all, *_split_evidence(here), *_outside_evidence(here), *_fit_evidence(here), *_history_evidence(here)),
@@ -137,26 +139,29 @@ def _outside(here: Look) -> int | None:
     return None if left is None or capacity is None else capacity - left - here.usage["reserved"]
 
 
-def _stranded(here: Look) -> Iterator[Finding]:
-    """MD201 at a moment at which nothing failed."""
+def _stranded(here: Look, moment: str = "") -> list[Finding]:
+    """MD201 at a moment at which nothing failed; ``moment`` names it, unless it is that of the report."""
     if here.failed or not here.is_split_known or not _worth(here.split["stranded"], here.usage["reserved"]):
-        return
-    share = here.split["stranded"] / here.usage["reserved"]
-    yield Finding(
-        "MD201",
-        f"{format_bytes(here.split['stranded'])} ({share:.0%} of reserved) is free in pieces too small to use",
-        "warning" if share >= WARN_SHARE else "info",
-        here.device.device,
-        (
-            Evidence("request it is seen from (rounded)", here.request_bytes, "bytes", _where(here.name, here.site)),
-            *_split_evidence(here),
-            *_fit_evidence(here),
-            *_history_evidence(here),
-            Evidence("reserved peak - active peak: no remedy against fragmentation saves more", _above_active(here.device), "bytes"),
-        ),
-        _fixes(here),
-        weight_bytes=here.split["stranded"],
-    )
+        return []
+    share = here.lost_bytes / here.usage["reserved"]
+    is_ = "was" if moment else "is"
+    return [
+        Finding(
+            "MD201",
+            f"{format_bytes(here.lost_bytes)} ({share:.0%} of reserved) {is_} free in blocks that the request cannot use{moment}",
+            "warning" if share >= WARN_SHARE else "info",
+            here.device.device,
+            (
+                Evidence("request it is seen from (rounded)", here.request_bytes, "bytes", _where(here.name, here.site)),
+                *_split_evidence(here),
+                *_fit_evidence(here),
+                *_history_evidence(here),
+                Evidence("reserved peak - active peak: upper bound on what defragmentation can save", _above_active(here.device), "bytes"),
+            ),
+            _fixes(here),
+            weight_bytes=here.split["stranded"],
+        )
+    ]
 
 
 def _pinned(here: Look, *, over: bool = False) -> list[Finding]:
@@ -325,7 +330,8 @@ def _fixes(here: Look) -> tuple[Fix, ...]:
 def _split_evidence(here: Look) -> Iterator[Evidence]:
     if not here.is_split_known:
         return
-    yield Evidence("free in its pool and stream, in smaller pieces (stranded)", here.split["stranded"], "bytes", here.name)
+    yield Evidence("lost to fragmentation: free, but not for this request (stranded + foreign)", here.lost_bytes, "bytes", here.name)
+    yield Evidence("free in its pool and stream, in smaller pieces (stranded)", here.split["stranded"], "bytes")
     if here.split["foreign"]:
         yield Evidence("free in part-used segments of other pools and streams (foreign)", here.split["foreign"], "bytes")
 

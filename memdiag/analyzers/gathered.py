@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from memdiag.analyzers.context import Context, DeviceView
-from memdiag.analyzers.places import moment_name
-from memdiag.analyzers.sites import when_fullest
+from memdiag.analyzers.places import moment_name, when
+from memdiag.analyzers.sites import first_finding
 from memdiag.findings import Evidence, Finding, Fix
 from memdiag.trace.model import Trace
 from memdiag.trace.schema import ALLOC, CATEGORIES, OOM, PHASES
@@ -37,7 +37,7 @@ def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
         return
     asks = np.append(trace.stacks.with_frame(gathers), False)
     for view in context.views(trace):
-        yield from _unit(when_fullest(view, context), asks)
+        yield from first_finding(view, lambda at: _unit(at, asks))
 
 
 def _gathers(frame: Frame) -> bool:
@@ -67,7 +67,7 @@ def _unit(view: DeviceView, asks: Array) -> Iterator[Finding]:
         return
     yield Finding(
         "MD129",
-        f"FSDP gathers most of the model at once: {format_bytes(largest)} in one unit, {format_bytes(held)} at the peak with the copies",
+        f"FSDP gathers most of the model at once: {format_bytes(largest)} in one unit, {format_bytes(held)} {when(view)} with the copies",
         "critical" if ran_out else "warning",
         device.device,
         (

@@ -1,7 +1,7 @@
 """The verdict in one or two sentences with numbers: what a reader takes away who reads nothing else.
 
-In this order: memory ran out; memory grows without end; how much more was reserved than was ever in use. The second sentence says
-what the memory consists of.
+In this order: memory ran out; memory grows without end; how much is reserved, allocated and lost to fragmentation. The second sentence
+says what the memory consists of. Both speak of the moment of the report.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ import numpy as np
 
 from memdiag.analyzers.allocator_settings import AllocatorSettings
 from memdiag.analyzers.context import Context, DeviceView
-from memdiag.analyzers.moments import Look, look
+from memdiag.analyzers.moments import Look, fragmentation_at, look
 from memdiag.analyzers.names import kind_words
-from memdiag.analyzers.sites import by_category, has_history, when_fullest
+from memdiag.analyzers.places import when
+from memdiag.analyzers.sites import by_category
 from memdiag.findings import Finding
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
-from memdiag.units import GIB, MIB, format_bytes, format_count
+from memdiag.trace.moments import has_history
+from memdiag.units import MIB, format_bytes, format_count
 
-# Of the reserved peak, what is more than the active peak; worth the headline from a tenth on, or a twentieth if that is a GiB.
-GAP_SHARE, LARGE_GAP_SHARE = 0.1, 0.05
-GAP_FLOOR = 32 * MIB
+LARGE_SHARE, FLOOR = 0.1, 32 * MIB  # of what is reserved: cached memory worth the headline
 SHARE = 0.3  # of what is live: worth naming as what it mostly consists of
 
 
@@ -34,22 +34,22 @@ def headline(trace: Trace, context: Context, findings: Sequence[Finding]) -> str
     view = max(views, key=lambda v: (_ran_out(v.device), _top(v.device, "reserved"), _top(v.device, "allocated")))
     busy = [v for v in views if _top(v.device, "reserved") > 0 or _top(v.device, "allocated") > 0]
     where = f"Device {view.device.device}: " if len(busy) > 1 else ""
-    sentences = [sentence for sentence in _sentences(view, context, findings) if sentence]
+    sentences = [sentence for sentence in _sentences(view, findings) if sentence]
     first = sentences[0] if not where else sentences[0][0].lower() + sentences[0][1:]
     return where + " ".join((first, *sentences[1:]))
 
 
-def _sentences(view: DeviceView, context: Context, findings: Sequence[Finding]) -> Iterator[str]:
+def _sentences(view: DeviceView, findings: Sequence[Finding]) -> Iterator[str]:
     device = view.device
     if _top(device, "reserved") <= 0 and _top(device, "allocated") <= 0:
         if _ran_out(device):
-            yield _out_of_memory(look(view, context, AllocatorSettings.of(view.trace)))
+            yield _out_of_memory(look(view, AllocatorSettings.of(view.trace)))
         else:
             yield "Nothing was ever held on this device." if device.num_events else "This snapshot holds no memory."
         return
     growing = next((f for f in findings if f.code == "MD301" and f.severity != "info" and f.device == device.device), None)
     if _ran_out(device):
-        yield _out_of_memory(look(view, context, AllocatorSettings.of(view.trace)))
+        yield _out_of_memory(look(view, AllocatorSettings.of(view.trace)))
         # What need not be there, where that is why: the largest first.
         cause = next((f for f in findings if f.severity == "critical" and f.code.startswith("MD1") and f.device == device.device), growing)
         yield f"{cause.title}." if cause else ""
@@ -60,7 +60,7 @@ def _sentences(view: DeviceView, context: Context, findings: Sequence[Finding]) 
         yield f"{' and '.join(known)} when the snapshot was taken; how it came to that was not recorded."
     else:
         yield _peak(view)
-    yield _consists_of(when_fullest(view, context))
+    yield _consists_of(view)
 
 
 def _out_of_memory(here: Look) -> str:
@@ -102,23 +102,24 @@ def _out_of_memory(here: Look) -> str:
 
 
 def _peak(view: DeviceView) -> str:
-    """Returns what was reserved at most, and how much of that better allocator settings could save at the very most."""
-    device = view.device
-    reserved, allocated, active = (_top(device, curve) for curve in ("reserved", "allocated", "active"))
+    """Returns what is reserved and allocated at the moment of the report, and what of the free rest is lost or cached."""
+    usage = view.device.usage_at(view.at)
+    reserved, allocated = usage["reserved"], usage["allocated"]
+    then = "Peak" if view.kind == "peak" else f"{when(view).capitalize()},"
     if reserved < 0:
-        return f"Peak {format_bytes(allocated)} allocated; what was reserved for it is not in the file."
-    if device.peak("reserved") < 0:  # what it was needed for is not recorded
-        most = format_bytes(_known(allocated))
-        return f"{format_bytes(reserved)} was reserved before the recording began, and never more since; {most} was allocated at most."
+        return f"{then} {format_bytes(allocated)} allocated; what was reserved for it is not in the file."
     if allocated < 0:
-        return f"Peak {format_bytes(reserved)} reserved; what was allocated of it is not in the file."
-    numbers = f"Peak {format_bytes(reserved)} reserved, {format_bytes(allocated)} allocated"
-    if active < 0:
+        return f"{then} {format_bytes(reserved)} reserved; what was allocated of it is not in the file."
+    before = " before the recording began, and never more since" if view.at < 0 and view.kind == "peak" else ""
+    numbers = f"{then} {format_bytes(reserved)} reserved, {format_bytes(allocated)} allocated{before}"
+    split = fragmentation_at(view.device, view.at, view.trace.layout.large_segment)
+    if split.lost_bytes is None or not reserved:
         return f"{numbers}."
-    gap = reserved - active  # even a perfect allocator reserves what is active
-    if gap < max(min(GAP_SHARE * reserved, max(LARGE_GAP_SHARE * reserved, GIB)), GAP_FLOOR):
-        return f"{numbers}: little to gain from allocator settings."
-    return f"{numbers}: {format_bytes(gap)} ({gap / reserved:.0%}) is the most that a better arrangement of memory could save."
+    share = split.lost_bytes / reserved
+    lost = f"{format_bytes(split.lost_bytes)} ({share:.{0 if share >= LARGE_SHARE else 1}%}) lost to fragmentation"
+    cache = split.cache_bytes or 0
+    cached = f", {format_bytes(cache)} cached for reuse" if cache >= max(LARGE_SHARE * reserved, FLOOR) else ""
+    return f"{numbers}: {lost if split.lost_bytes else 'nothing lost to fragmentation'}{cached}."
 
 
 def _consists_of(view: DeviceView) -> str:
@@ -131,9 +132,7 @@ def _consists_of(view: DeviceView) -> str:
     there = (tensors.alloc_at[rows] < 0) & has_history(view.device)
     before = int(tensors.block_bytes[rows][there].sum())
     of_unknown_kind = int(tensors.block_bytes[rows][there & (tensors.category[rows] == 0)].sum())
-    moment = "what is live"
-    if has_history(view.device) and view.at == view.device.peak("allocated"):  # the report itself looks at the reserved peak
-        moment = "the peak" if view.device.peak("reserved") in (view.at, -1) else "the allocated peak"
+    moment = "the peak" if view.kind == "peak" else f"what is live {when(view)}"
     if size >= max(SHARE * total, of_unknown_kind):
         if size < total / 2:
             return f"The largest part of {moment} is {kind_words(name)} ({size / total:.0%})."
@@ -151,7 +150,3 @@ def _top(device: DeviceTrace, curve: str) -> int:
     """Returns the highest value of a curve; of a file without a trace, the value at the end; -1: unknown."""
     highest = int(np.max(device.usage[curve], initial=-1))
     return max(highest, device.start[curve], device.end[curve] if not has_history(device) else -1)
-
-
-def _known(value: int) -> int | None:
-    return value if value >= 0 else None

@@ -14,7 +14,7 @@ import numpy as np
 from memdiag.analyzers.context import Context, DeviceView
 from memdiag.analyzers.intermediates import modules_of
 from memdiag.analyzers.places import moment_name
-from memdiag.analyzers.sites import by_place, when_fullest
+from memdiag.analyzers.sites import by_place, first_finding
 from memdiag.findings import Evidence, Finding, Fix, Saving
 from memdiag.text import phrase
 from memdiag.trace.model import Trace
@@ -36,7 +36,7 @@ _FORWARD, _SAVED = PHASES.index("forward"), LIFETIMES.index("forward_to_backward
 def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
     """Yields finding MD130 of every device."""
     for view in context.views(trace):
-        yield from _kept(when_fullest(view, context))
+        yield from first_finding(view, _kept)
 
 
 def find_runs(view: DeviceView) -> list[Array]:

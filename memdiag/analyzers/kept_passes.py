@@ -18,7 +18,7 @@ import numpy as np
 
 from memdiag.analyzers.context import Context, DeviceView
 from memdiag.analyzers.places import moment_name
-from memdiag.analyzers.sites import when_fullest
+from memdiag.analyzers.sites import first_finding
 from memdiag.analyzers.without import peak_without
 from memdiag.findings import Evidence, Finding, Fix
 from memdiag.trace.model import DeviceTrace, Trace
@@ -64,9 +64,12 @@ def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
     if trace.bases.get("phase") != "marks":
         return
     for view in context.views(trace):
-        fullest = when_fullest(view, context)
-        if fullest.at >= 0 and (found := find_passes(fullest)) is not None:
-            yield _finding(fullest, found)
+        yield from first_finding(view, _kept)
+
+
+def _kept(view: DeviceView) -> Iterator[Finding]:
+    if view.at >= 0 and (found := find_passes(view)) is not None:
+        yield _finding(view, found)
 
 
 def find_passes(view: DeviceView) -> Passes | None:

@@ -21,8 +21,8 @@ from memdiag.analyzers.allocator_settings import AllocatorSettings
 from memdiag.analyzers.context import Context, DeviceView
 from memdiag.analyzers.moments import Look, look
 from memdiag.analyzers.names import largest_names, place_of
-from memdiag.analyzers.places import moment_name
-from memdiag.analyzers.sites import by_place, when_fullest
+from memdiag.analyzers.places import moment_name, when
+from memdiag.analyzers.sites import by_place, first_finding
 from memdiag.analyzers.without import LEFT
 from memdiag.findings import Evidence, Finding, Fix
 from memdiag.trace.model import Trace
@@ -53,11 +53,9 @@ def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
     if trace.bases.get("phase", "none") == "none":
         return
     for view in context.views(trace):
-        fullest = when_fullest(view, context)
-        if fullest.at >= 0:
-            yield from _outputs(fullest)
-            yield from _gradients(fullest)
-        yield from _mixed(look(view, context, settings))
+        yield from first_finding(view, _outputs)
+        yield from first_finding(view, _gradients)
+        yield from _mixed(look(view, settings))
 
 
 def kinds(view: DeviceView, rows: Array) -> dict[str, Array]:
@@ -85,6 +83,8 @@ def kinds(view: DeviceView, rows: Array) -> dict[str, Array]:
 def _outputs(view: DeviceView) -> Iterator[Finding]:
     """MD111: made in a pass of the step before, kept by a variable that is only assigned anew."""
     device, tensors, rows = view.device, view.device.tensors, view.live
+    if view.at < 0:
+        return
     step = int(device.events.step[view.at])
     age = step - tensors.step_alloc[rows]
     ours = np.isin(tensors.category[rows], [CATEGORIES.index(name) for name in ("unknown", "activation", "input", "temporary")])
@@ -98,7 +98,7 @@ def _outputs(view: DeviceView) -> Iterator[Finding]:
     places = by_place(view, old)
     yield Finding(
         "MD111",
-        f"{format_bytes(held)} of the step before is still there at the peak",
+        f"{format_bytes(held)} of the step before is still there {when(view)}",
         "warning" if held >= KEPT_SHARE * total else "info",
         device.device,
         (
@@ -122,7 +122,7 @@ def _outputs(view: DeviceView) -> Iterator[Finding]:
 def _gradients(view: DeviceView) -> Iterator[Finding]:
     """MD112."""
     device, tensors, rows = view.device, view.device.tensors, view.live
-    if device.events.phase[view.at] not in (_FORWARD, _BACKWARD):
+    if view.at < 0 or device.events.phase[view.at] not in (_FORWARD, _BACKWARD):
         return
     earlier = tensors.step_alloc[rows] < device.events.step[view.at]
     old = rows[(tensors.category[rows] == CATEGORIES.index("gradient")) & earlier]
@@ -131,7 +131,7 @@ def _gradients(view: DeviceView) -> Iterator[Finding]:
         return  # without them, the step's own would need as much
     yield Finding(
         "MD112",
-        f"{format_bytes(held)} of gradients of the step before are still there at the peak",
+        f"{format_bytes(held)} of gradients of the step before are still there {when(view)}",
         "critical" if (device.events.action == OOM).any() else "warning",
         device.device,
         (
@@ -178,7 +178,7 @@ def _most_without(view: DeviceView, old: Array) -> int:
 
 
 def _mixed(here: Look) -> Iterator[Finding]:
-    """MD113: at the moment that tells most about fragmentation, since elsewhere free memory is merely cache."""
+    """MD113."""
     if not here.is_split_known:
         return
     device, unusable = here.device, here.split["stranded"] + here.split["foreign"]

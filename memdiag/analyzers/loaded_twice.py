@@ -13,8 +13,8 @@ import numpy as np
 
 from memdiag.analyzers.context import Context, DeviceView
 from memdiag.analyzers.names import place_of
-from memdiag.analyzers.places import moment_name
-from memdiag.analyzers.sites import by_place, when_fullest
+from memdiag.analyzers.places import moment_name, when
+from memdiag.analyzers.sites import by_place, first_finding
 from memdiag.analyzers.without import peak_without
 from memdiag.findings import Evidence, Finding, Fix
 from memdiag.trace.model import Trace
@@ -45,7 +45,7 @@ def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
         return
     loaders = np.append(trace.stacks.with_frame(loading), False)
     for view in context.views(trace):
-        yield from _twice(when_fullest(view, context), loaders)
+        yield from first_finding(view, lambda at: _twice(at, loaders))
 
 
 def find_copies(view: DeviceView, loaders: Array) -> Array:
@@ -86,7 +86,7 @@ def _twice(view: DeviceView, loaders: Array) -> Iterator[Finding]:
     yield Finding(
         "MD127",
         f"A checkpoint loaded at {places[0].label} lies beside the model it was copied into: {format_bytes(held)}, "
-        f"{held / total:.0%} of what is live",
+        f"{held / total:.0%} of what is live {when(view)}",
         "critical" if (device.events.action == OOM).any() else "warning",
         device.device,
         (

@@ -1,9 +1,4 @@
-"""The moment at which fragmentation is looked at in detail, and what is known of it.
-
-Unless the user chose an event, that is the out-of-memory event with the most free memory beyond what was asked for, if the trace
-holds one: it is what the user came for. Otherwise it is, of the requests that took new memory while reserved was at its peak or
-close to it, the one that left most stranded: the very last one before the peak is often a tiny one, for which nothing is too small.
-"""
+"""One moment of a device, and what is known of its free memory there: the split, the reference request, and whether that request fits."""
 
 from __future__ import annotations
 
@@ -13,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from memdiag.analyzers.allocator_settings import AllocatorSettings
-from memdiag.analyzers.context import Context, DeviceView
+from memdiag.analyzers.context import DeviceView
 from memdiag.analyzers.fit import Fit, would_fit
 from memdiag.analyzers.places import moment_name
 from memdiag.findings import Fragmentation
@@ -64,6 +59,11 @@ class Look:
     def is_split_known(self) -> bool:
         """Whether the split is known: it needs addresses and a reference request."""
         return self.reference >= 0 and min(self.split.values()) >= 0 and self.usage["reserved"] >= 0
+
+    @property
+    def lost_bytes(self) -> int:
+        """Free bytes that the reference request cannot use: the one figure for what fragmentation costs; needs ``is_split_known``."""
+        return self.split["stranded"] + self.split["foreign"]
 
     @property
     def request_bytes(self) -> int:
@@ -141,10 +141,9 @@ class Look:
         return would_fit(self.topology, self.group, self.request_bytes)
 
 
-def look(view: DeviceView, context: Context, settings: AllocatorSettings) -> Look:
-    """Returns the moment to look at on one device."""
-    device, references = view.device, view.device.references
-    at = view.at if isinstance(context.at, int) else _telling_event(device, view.at)
+def look(view: DeviceView, settings: AllocatorSettings) -> Look:
+    """Returns what is known of a device's free memory at the moment of a view."""
+    device, references, at = view.device, view.device.references, view.at
     reference = int(device.usage.reference[at]) if at >= 0 else -1
     out_of_memory = reference >= 0 and bool(references.failed[reference]) and int(references.at_event[reference]) == at
     return Look(view, settings, at, reference, out_of_memory)
@@ -156,19 +155,17 @@ def at_end(view: DeviceView, settings: AllocatorSettings) -> Look:
     return Look(view, settings, at, int(view.device.usage.reference[at]) if at >= 0 else -1, False)
 
 
-def _telling_event(device: DeviceTrace, at: int) -> int:
-    """Returns the event that says most about fragmentation (see the top of this module); ``at`` where none says more."""
-    references, usage = device.references, device.usage
-    failed = references.at_event[references.failed]
-    if len(failed):
-        spare = usage.reserved[failed] - usage.active[failed] - references.size[references.failed]
-        return int(failed[np.argmax(spare)])
+def most_stranded(view: DeviceView, settings: AllocatorSettings) -> Look | None:
+    """Returns the moment near the reserved peak at which a request took new memory and most was stranded; None: there is none.
+
+    At the peak itself the reference request is often a small one, for which hardly any free block is too small.
+    """
+    references, usage = view.device.references, view.device.usage
     opened = references.opened_at[references.opened_at < references.at_event]
     near_peak = opened[usage.reserved[opened] >= NEAR * usage.reserved.max(initial=0)]
-    if not len(near_peak) or at < 0:
-        return at
-    best = int(near_peak[np.argmax(usage.stranded[near_peak])])
-    return best if usage.stranded[best] > usage.stranded[at] else at
+    if not len(near_peak):
+        return None
+    return look(DeviceView(view.trace, view.device, int(near_peak[np.argmax(usage.stranded[near_peak])])), settings)
 
 
 def reference_kind(device: DeviceTrace, at: int) -> str | None:

@@ -14,12 +14,13 @@ import numpy as np
 
 from memdiag.analyzers.context import Context, DeviceView
 from memdiag.analyzers.names import kind_words, largest_names, place_of, short
-from memdiag.analyzers.places import moment_name
-from memdiag.analyzers.sites import NO_STACK, Place, by_category, by_module, by_place, has_history, label_of, sums, when_fullest
+from memdiag.analyzers.places import moment_name, when
+from memdiag.analyzers.sites import NO_STACK, Place, by_category, by_module, by_place, label_of, sums
 from memdiag.analyzers.without import peak_without
 from memdiag.findings import Evidence, Finding, Fix, Severity
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
+from memdiag.trace.moments import has_history
 from memdiag.trace.table import Array
 from memdiag.units import MIB, format_bytes, plural
 
@@ -45,8 +46,7 @@ _LOSS = ("cross_entropy", "log_softmax", "nll_loss", "crossentropy")
 
 def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
     """Yields findings MD101 to MD105 of every device."""
-    for chosen in context.views(trace):
-        view = when_fullest(chosen, context)
+    for view in context.views(trace):
         rows = view.live
         if not len(rows):
             continue
@@ -72,16 +72,14 @@ def _composition(view: DeviceView, rows: Array) -> Iterator[Finding]:
     part = sum(held.get(name, 0) for name in names)
     if not part or part < MOST * total or (code == "MD103" and part < FLOOR):
         return
-    moment = "at the peak" if _is_peak(view) else f"at {moment_name(device, view.at)}" if has_history(device) else "in the snapshot"
     mine = rows[np.isin(tensors.category[rows], [schema.CATEGORIES.index(name) for name in names])]
     evidence = (
         Evidence("live", total, "bytes", moment_name(device, view.at)),
         *(Evidence(f"of it {kind_words(name)}", size, "bytes") for name, size in list(held.items())[: NUM_LISTED + 1]),
         *_before(view, rows),
         *_origins(view, mine),
-        *_other_peak(view),
     )
-    title = f"{part / total:.0%} of the {format_bytes(total)} live {moment} is {_listed([kind_words(name) for name in names])}"
+    title = f"{part / total:.0%} of the {format_bytes(total)} live {when(view)} is {_listed([kind_words(name) for name in names])}"
     yield Finding(code, title, _severity(device), device.device, evidence, fixes, weight_bytes=part)
 
 
@@ -114,25 +112,6 @@ def _origins(view: DeviceView, rows: Array) -> Iterator[Evidence]:
 def _made_at(view: DeviceView, places: list[Place]) -> Iterator[Evidence]:
     for place in places[:NUM_LISTED]:
         yield Evidence("made at", place.bytes, "bytes", place_of(view, place.rows, place.label))
-
-
-def _other_peak(view: DeviceView) -> Iterator[Evidence]:
-    """The reserved peak, where it is another moment than the one looked at."""
-    device = view.device
-    at = device.peak("reserved")
-    if not has_history(device) or at == view.at or device.usage_at(at)["reserved"] < 0:
-        return
-    yield Evidence("reserved peak", device.usage_at(at)["reserved"], "bytes", moment_name(device, at))
-    yield Evidence("live then", device.usage_at(at)["active"], "bytes")
-    kinds = by_category(view, device.live(at, pending=True))
-    name, held = next(iter(kinds.items()), ("", 0))
-    if name:
-        yield Evidence(f"of it {kind_words(name)}", held, "bytes")
-
-
-def _is_peak(view: DeviceView) -> bool:
-    device = view.device
-    return has_history(device) and view.at == device.peak("allocated")
 
 
 def _severity(device: DeviceTrace) -> Severity:

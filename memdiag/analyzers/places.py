@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from memdiag import vocabulary
+from memdiag.analyzers.context import DeviceView
 from memdiag.text import Phrase, joined, phrase
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace
@@ -19,6 +20,13 @@ def moment_name(device: DeviceTrace, at: int) -> Phrase:
     if device.events.phase[at] > 0:
         details.append(vocabulary.name("phase", PHASES[device.events.phase[at]]))
     return phrase("places.event.details", at=int(at), details=joined(details, ", ")) if details else phrase("places.event", at=int(at))
+
+
+def when(view: DeviceView) -> Phrase:
+    """Returns the moment of a view in a sentence: ``at the peak``, ``when memory ran out``, ``at event 1,204 (step 3, backward)``."""
+    if view.kind != "event":
+        return vocabulary.when(view.kind)
+    return phrase("places.when.event", event=moment_name(view.device, view.at))
 
 
 def group_name(device: DeviceTrace, group: int) -> Phrase:

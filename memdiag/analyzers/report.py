@@ -12,6 +12,7 @@ from memdiag.findings import SEVERITIES, Finding, Note, Report, Source, WhatIf
 from memdiag.registry import ANALYZERS, resolve
 from memdiag.trace.annotate import BASES
 from memdiag.trace.model import Trace
+from memdiag.trace.moments import DEFAULT
 
 WORTH = 0.05  # of the reserved peak
 _EVIDENCE_WORDS = {
@@ -22,13 +23,13 @@ _EVIDENCE_WORDS = {
 }
 
 
-def build_report(trace: Trace, *, at: str | int = "peak", top: int = 10, device: int | None = None, replay: bool = True) -> Report:
+def build_report(trace: Trace, *, at: str | int = DEFAULT, top: int = 10, device: int | None = None, replay: bool = True) -> Report:
     """Diagnoses a trace.
 
     Args:
         trace: What ``memdiag.load`` returned.
-        at: The moment looked at in detail: "peak" (first event with the highest reserved bytes, or allocated where reserved is not
-            known), "oom" (the last out-of-memory event) or the index of an event (-1: before the first).
+        at: The moment of the report: "oom" (the last failed allocation), "peak", "allocated", "reserved", "end" or an event (-1: before
+            the first), see ``memdiag.trace.moments``. By default "oom" for a device with a failed allocation, else "peak".
         top: How many places in the code are listed.
         device: Look at this device only; None: at all.
         replay: Whether remedies by settings are replayed on the trace, so that their savings are known.

@@ -7,17 +7,19 @@ frames), or nothing was recorded.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 import numpy as np
 
-from memdiag.analyzers.context import Context, DeviceView
-from memdiag.trace.model import DeviceTrace
+from memdiag.analyzers.context import DeviceView
+from memdiag.findings import Finding
 from memdiag.trace.schema import CATEGORIES, PHASES
 from memdiag.trace.stacks import Stacks
 from memdiag.trace.table import Array
 
 NO_STACK = "(no stack)"
+CLEARLY_LESS = 0.98  # of the allocated peak: the peak of the report may miss tensors of the step
 _BACKWARD_OF = re.compile(r"torch::autograd::generated::(\w+?)Backward\d*::apply")
 _OPERATOR = re.compile(r"at::_ops::(\w+)::")
 
@@ -41,17 +43,19 @@ class Place:
     rows: Array
 
 
-def has_history(device: DeviceTrace) -> bool:
-    """Returns whether the file tells how things came about (a recording of the state only keeps a ring of one entry)."""
-    return device.num_events > 1
+def first_finding(view: DeviceView, find: Callable[[DeviceView], Iterable[Finding]]) -> list[Finding]:
+    """Returns what ``find`` finds at a moment.
 
-
-def when_fullest(view: DeviceView, context: Context) -> DeviceView:
-    """Returns the device at the moment the user chose, else when most is allocated.
-
-    What tensors need is told by the allocated peak: reserved may reach its own later, by a small segment, with little live.
+    If that is the peak, nothing is found, and clearly more is allocated at the allocated peak, returns what it finds there: a finding at
+    another moment names it in its title (``places.when``).
     """
-    return replace(view, at=view.device.peak("allocated")) if context.at == "peak" else view
+    found = list(find(view))
+    if found or view.kind != "peak":
+        return found
+    device, at = view.device, view.device.peak("allocated")
+    if at < 0 or device.usage_at(view.at)["allocated"] >= CLEARLY_LESS * device.usage_at(at)["allocated"]:
+        return found
+    return list(find(DeviceView(view.trace, device, at, "allocated")))
 
 
 def by_place(view: DeviceView, rows: Array) -> list[Place]:

@@ -14,7 +14,7 @@ from memdiag.analyzers.allocator_settings import AllocatorSettings
 from memdiag.analyzers.context import Context, DeviceView
 from memdiag.analyzers.moments import look
 from memdiag.analyzers.names import has_names, place_of
-from memdiag.analyzers.places import moment_name
+from memdiag.analyzers.places import moment_name, when
 from memdiag.findings import Evidence, Finding, Fix
 from memdiag.trace import schema
 from memdiag.trace.model import Trace
@@ -38,7 +38,7 @@ def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
     settings = AllocatorSettings.of(trace)
     for view in context.views(trace):
         yield from _pending(view, trace.backend)
-        yield from _too_late(view, context, settings)
+        yield from _too_late(view, settings)
 
 
 def _pending(view: DeviceView, backend: str | None) -> Iterator[Finding]:
@@ -56,7 +56,7 @@ def _pending(view: DeviceView, backend: str | None) -> Iterator[Finding]:
     rows = _waited(view)
     yield Finding(
         "MD501",
-        f"Up to {format_bytes(most)} of freed memory waits for another stream" + (f", {format_bytes(here)} at the peak" if at_peak else ""),
+        f"Up to {format_bytes(most)} of freed memory waits for another stream{f', {format_bytes(here)} {when(view)}' if at_peak else ''}",
         "warning" if at_peak else "info",
         device.device,
         (
@@ -153,9 +153,9 @@ def _is_collective(view: DeviceView, rows: Array) -> bool:
     return bool(named[both[both >= 0]].any())
 
 
-def _too_late(view: DeviceView, context: Context, settings: AllocatorSettings) -> Iterator[Finding]:
+def _too_late(view: DeviceView, settings: AllocatorSettings) -> Iterator[Finding]:
     """MD502: the allocator does not search again after the wait in which pending frees complete."""
-    here = look(view, context, settings)
+    here = look(view, settings)
     if not here.failed or not view.device.has_addresses or not here.fit.fits:
         return
     yield Finding(

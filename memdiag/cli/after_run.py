@@ -230,15 +230,16 @@ def _report(trace: Trace) -> Report:
 
 
 def _tell_device(report: Report, device: DeviceReport) -> None:
-    peak = device.peak
-    if not (peak.reserved_bytes or peak.allocated_bytes):
+    peak = device.moment
+    if peak is None or not (peak.reserved_bytes or peak.allocated_bytes):
         return
     where = [f"step {peak.step}"] if peak.step is not None and peak.step >= 0 else []
     where = ([peak.phase] if peak.phase else []) + where
     name = f"{report.source.backend or 'device'}:{device.device}"
     place = f", in {' of '.join(where)}" if where else ""
     reserved = f"{format_bytes(peak.reserved_bytes)} reserved, " if peak.reserved_bytes is not None else ""
-    say(f"  peak       {reserved}{format_bytes(device.peak_allocated.allocated_bytes)} allocated ({name}{place})")
+    title = "at failure" if peak.kind == "oom" else "peak"
+    say(f"  {title:<10} {reserved}{format_bytes(peak.allocated_bytes)} allocated ({name}{place})")
     parts = {name: getattr(device.fragmentation, f"{name}_bytes") for name in _PARTS}
     if None not in parts.values() and any(parts.values()):
         listed = ", ".join(f"{name} {format_bytes(value)}" for name, value in parts.items() if value)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from memdiag.cli.at_option import At, read_moment
 from memdiag.cli.budgets import end_if_hit, over, read_budgets
 from memdiag.errors import MemdiagError
 
@@ -35,7 +35,7 @@ def analyze(
     ] = None,
     top: Annotated[int, typer.Option("--top", metavar="N", min=1, help="Rows in each list.")] = 10,
     device: Annotated[int | None, typer.Option("--device", metavar="N", min=0, help="Only this device.", show_default=False)] = None,
-    at: Annotated[str, typer.Option("--at", metavar="EVENT|peak|oom", help="The moment to look at in detail.")] = "peak",
+    at: At = None,
     full: Annotated[bool, typer.Option("--full", help="Print the whole report instead of one screen.")] = False,
     no_replay: Annotated[bool, typer.Option("--no-replay", help="Do not replay remedies by settings to see what they save.")] = False,
     fail_on: Annotated[
@@ -55,7 +55,7 @@ def analyze(
 
     Exit code: 0 done, 1 a --fail-on was hit, 2 it could not be done.
     """
-    moment = _moment(at)
+    moment = read_moment(at)
     budgets = read_budgets(fail_on, "for example --fail-on critical or --fail-on MD201")
 
     from memdiag.cli.choose import choose_trace, is_same
@@ -80,15 +80,6 @@ def analyze(
 
     emit(partial(resolve(RENDERERS["full" if full and form == "terminal" else form]), report), output)
     end_if_hit(_over(report, budgets))
-
-
-def _moment(at: str) -> str | int:
-    if at in {"peak", "oom"}:
-        return at
-    digits = at.replace(",", "").replace("_", "")
-    if not re.fullmatch(r"-1|[0-9]{1,15}", digits):
-        raise MemdiagError(f"--at {at}: neither peak, oom nor the number of an event", "for example --at oom or --at 1204")
-    return int(digits)
 
 
 def _report(path: Path, at: str | int, top: int, device: int | None, *, replay: bool) -> tuple[Trace, Report]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from memdiag.cli.at_option import At, read_moment
 from memdiag.errors import COULD_NOT, DONE, MemdiagError
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def check(
     device: Annotated[
         int | None, typer.Option("--device", metavar="N", min=0, help="Only this device; left out: all that are used.", show_default=False)
     ] = None,
+    at: At = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts (memdiag explain check).")] = False,
     junit: Annotated[
         Path | None, typer.Option("--junit", metavar="FILE.xml", help="Write JUnit XML there as well.", show_default=False)
@@ -62,6 +64,7 @@ def check(
     from memdiag.gates.budgets import read_budgets
     from memdiag.gates.judging import read_tolerances
 
+    moment = read_moment(at)
     budgets, tolerances = read_budgets(budget or []), read_tolerances(tolerance or [])
     if not budgets and baseline is None:
         raise MemdiagError("nothing to check against: no budget and no baseline", _HINT)
@@ -72,7 +75,7 @@ def check(
     from memdiag.gates.check import updated
 
     known = {} if baseline is None or (update and not baseline.exists()) else read_baseline(baseline)
-    subjects = _subjects(traces or [], device, (baseline, junit, output))
+    subjects = _subjects(traces or [], device, moment, (baseline, junit, output))
     compared = known if baseline is not None and not update else None
     report = judge(subjects, budgets, compared, tolerances, name=str(baseline or ""), root=Path())
     if update and baseline is not None:
@@ -87,7 +90,7 @@ def check(
         raise typer.Exit(report.exit_code)
 
 
-def _subjects(given: Sequence[Path], device: int | None, written: Sequence[Path | None]) -> list[Subject]:
+def _subjects(given: Sequence[Path], device: int | None, at: str | int, written: Sequence[Path | None]) -> list[Subject]:
     """Reads and measures every trace, one after the other; one that cannot be read is told among the results.
 
     Raises:
@@ -105,7 +108,7 @@ def _subjects(given: Sequence[Path], device: int | None, written: Sequence[Path 
     subjects: list[Subject] = []
     for key, path in zip(keys_of(paths), paths, strict=True):
         try:
-            subjects += examine(key, read_trace(path), device)
+            subjects += examine(key, read_trace(path), device, at)
         except MemdiagError as error:
             if error.exit_code != COULD_NOT:
                 raise

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from memdiag.cli.at_option import At, read_moment
 from memdiag.errors import COULD_NOT, MemdiagError
 
 if TYPE_CHECKING:
@@ -31,9 +32,7 @@ def compare(
         typer.Argument(metavar="A B [C...]", help="Trace files or run directories; A is the base.", show_default=False),
     ] = None,
     *,
-    at: Annotated[
-        str, typer.Option("--at", metavar="peak|allocated|end", help="The moment: the reserved peak, the allocated peak, or the end.")
-    ] = "peak",
+    at: At = None,
     top: Annotated[int, typer.Option("--top", metavar="N", min=1, help="Rows in each list.")] = 10,
     device: Annotated[
         int | None, typer.Option("--device", metavar="N", min=0, help="This device; left out: the one that held most.", show_default=False)
@@ -63,8 +62,7 @@ def compare(
     """
     from memdiag.cli.emit import emit, form_of
 
-    if at not in {"peak", "allocated", "end"}:
-        raise MemdiagError(f"--at {at}: no such moment", "one of peak, allocated, end")
+    moment = read_moment(at)
     form = form_of(as_json=as_json, as_md=as_md, output=output, with_html=True)
     if not traces:
         typer.echo(_USAGE, err=True, nl=False)
@@ -76,7 +74,7 @@ def compare(
     with busy(f"comparing {len(chosen)} traces …"):
         from memdiag.compare.report import compare as held_against
 
-        comparison = held_against(chosen, at=at, top=top)
+        comparison = held_against(chosen, at=moment, top=top)
 
     from memdiag.registry import COMPARE_RENDERERS, resolve
 

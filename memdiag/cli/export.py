@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from memdiag.cli.at_option import At, read_moment
 from memdiag.errors import MemdiagError
 from memdiag.registry import EXPORTS, resolve
 
@@ -41,6 +42,7 @@ def export(
         str | None,
         typer.Option("--min-size", metavar="SIZE", help="Of perfetto: leave out smaller tensors, as 1MiB.", show_default=False),
     ] = None,
+    at: At = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print which files were written as JSON (memdiag explain export).")] = False,
 ) -> None:
     """Write a trace in another tool's format.
@@ -69,7 +71,7 @@ def export(
         raise MemdiagError(f"-o {file}: this is the trace itself", "name another file")
     if file.is_dir() and name not in _TABLES:
         file = file / Path(path.name).with_suffix(resolve(EXPORTS[name]).SUFFIXES[0])
-    wanted = _wanted(name, device, table or [], min_size)
+    wanted = _wanted(name, device, table or [], min_size, at)
     read = read_trace(path)
     with busy(f"writing {file} …"):
         try:
@@ -105,7 +107,7 @@ def _format(given: str | None, output: Path | None) -> str:
     return max(found)[1]
 
 
-def _wanted(name: str, device: int | None, tables: list[str], min_size: str | None) -> Wanted:
+def _wanted(name: str, device: int | None, tables: list[str], min_size: str | None, at: str | None) -> Wanted:
     from memdiag.exports.model import TABLES, Wanted
     from memdiag.units import parse_bytes
 
@@ -117,4 +119,6 @@ def _wanted(name: str, device: int | None, tables: list[str], min_size: str | No
         raise MemdiagError(f"--table is of {' and '.join(_TABLES)}, not of {name}", "leave it out")
     if min_size is not None and name != "perfetto":
         raise MemdiagError(f"--min-size is of perfetto, not of {name}", "leave it out")
-    return Wanted(device, chosen or TABLES, parse_bytes(min_size) if min_size is not None else 0)
+    if at is not None and name != "speedscope":
+        raise MemdiagError(f"--at is of speedscope; {name} holds the whole trace", "omit it")
+    return Wanted(device, chosen or TABLES, parse_bytes(min_size) if min_size is not None else 0, read_moment(at))

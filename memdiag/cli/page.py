@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from memdiag.errors import MemdiagError
 from memdiag.output_file import write_whole
+from memdiag.trace.moments import DEFAULT
 
 if TYPE_CHECKING:
     from memdiag.findings import Report
@@ -36,7 +37,7 @@ class Page:
         self,
         trace: Trace,
         report: Report,
-        at: str | int = "peak",
+        at: str | int = DEFAULT,
         *,
         replay: bool = True,
         simulated: tuple[dict[str, Any], ...] | None = None,

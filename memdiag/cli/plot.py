@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from memdiag.cli.at_option import At, read_moment
 from memdiag.errors import COULD_NOT, MemdiagError
 from memdiag.registry import PLOT_DATA, PLOTS, resolve
 
@@ -68,7 +69,7 @@ def plot(
     device: Annotated[
         int | None, typer.Option("--device", metavar="N", min=0, help="This device; left out: the one that held most.", show_default=False)
     ] = None,
-    at: Annotated[str, typer.Option("--at", metavar="MOMENT", help="Of a map: peak, oom, or the number of an event.")] = "peak",
+    at: At = None,
     policy: Annotated[
         list[str] | None,
         typer.Option("--policy", metavar="NAME,…", help="Of policies: as in memdiag simulate.", show_default=False),
@@ -98,9 +99,7 @@ def plot(
 
     kinds = _kinds(kind or [])
     look = _look(size, width, dpi, style, title)
-    moment = _moment(at)
-    if moment != "peak" and "map" not in kinds:
-        raise MemdiagError(f"--at {at} is of --kind map, not of {', '.join(kinds)}", "add --kind map, or leave it out")
+    moment = read_moment(at)
     if (policy or conf or capacity) and "policies" not in kinds:
         raise MemdiagError(f"--policy, --conf and --capacity are of --kind policies, not of {', '.join(kinds)}", "add --kind policies")
     wanted = Wanted.read(policy or [], conf, None, capacity, None)
@@ -166,15 +165,6 @@ def _look(size: str | None, width: str | None, dpi: int, style: str, title: str 
     if inches is not None and inches[0] * inches[1] * dpi * dpi > _MOST_PIXELS:
         raise MemdiagError(f"--size {size} --dpi {dpi}: more than {_MOST_PIXELS // 1_000_000} million pixels", "-o x.pdf needs no pixels")
     return PlotLook(inches, dpi, style, title, wide)
-
-
-def _moment(at: str) -> str | int:
-    if at in ("peak", "oom"):
-        return at
-    try:
-        return int(at.replace(",", ""))
-    except ValueError:
-        raise MemdiagError(f"--at {at}: not a moment", "peak, oom, or the number of an event, as 1204; -1 is before the first") from None
 
 
 def _files(paths: list[Path], kinds: list[str], output: Path | None) -> dict[tuple[Path, str], Path]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from memdiag.cli.at_option import At, read_moment
 from memdiag.errors import MemdiagError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def view(
         typer.Argument(metavar="TRACE", help="A trace file or run directory; left out: the newest run here.", show_default=False),
     ] = None,
     *,
-    at: Annotated[str, typer.Option("--at", metavar="EVENT|peak|oom", help="The moment to begin at.")] = "peak",
+    at: At = None,
     device: Annotated[
         int | None, typer.Option("--device", metavar="N", min=0, help="The device to begin with.", show_default=False)
     ] = None,
@@ -40,7 +40,7 @@ def view(
 
     Exit code: 0 done, 2 it could not be done.
     """
-    moment = _moment(at)
+    moment = read_moment(at)
     _must_be_a_terminal()
 
     from memdiag.cli.choose import choose_trace
@@ -60,7 +60,7 @@ def view(
     def diagnose(found: Trace) -> Report:
         from memdiag.analyzers.report import build_report
 
-        return build_report(found, at="peak" if isinstance(moment, int) else moment, replay=not no_replay)
+        return build_report(found, at=moment, replay=not no_replay)
 
     title = redact_path(str(path)) if is_on() else str(path)
     viewer = Viewer(plain(title, 60), read, diagnose, at=moment, device=device)
@@ -71,15 +71,6 @@ def view(
         write_out("".join(f"{plain(line)}\n" for line in viewer.copied))
     if viewer.return_code:
         raise typer.Exit(viewer.return_code)
-
-
-def _moment(at: str) -> str | int:
-    if at in {"peak", "oom"}:
-        return at
-    digits = at.replace(",", "").replace("_", "")
-    if not re.fullmatch(r"-1|[0-9]{1,15}", digits):
-        raise MemdiagError(f"--at {at}: neither peak, oom nor the number of an event", "for example --at oom or --at 1204")
-    return int(digits)
 
 
 def _must_be_a_terminal() -> None:

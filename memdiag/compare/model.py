@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from memdiag.findings import SEVERITIES, Fragmentation, Note, Peak, Severity, Usage
+from memdiag.trace.moments import DEFAULT
 
 SCHEMA_VERSION = 1
 
@@ -93,6 +94,7 @@ class Side:
         num_steps: Training steps in it; None: not known.
         at_event: The moment that is compared; None: the file tells one state only.
         moment: Its name ("event 1,204 (step 3, backward)").
+        moment_kind: What it is, see ``memdiag.trace.moments.ChosenMoment``.
         usage: Bytes then.
         peak, peak_allocated: The highest points of both curves.
         split: Where what is reserved and not asked for is, then.
@@ -111,6 +113,7 @@ class Side:
     num_steps: int | None
     at_event: int | None
     moment: str
+    moment_kind: str
     usage: Usage
     peak: Peak
     peak_allocated: Peak
@@ -211,7 +214,7 @@ class Comparison:
         differences: Settings, versions and facts that differ.
         findings: Those of any trace.
         curves: None: fewer than two traces have any.
-        at: The moment: "peak" (reserved), "allocated" (its peak) or "end".
+        at: The moment, as in ``memdiag.trace.moments``.
         top: How many rows a list is meant to show.
         shared_end: Of a file that lies elsewhere in another trace, the end that its paths share; "": none does.
     """
@@ -225,7 +228,7 @@ class Comparison:
     differences: tuple[Difference, ...]
     findings: tuple[FindingRow, ...]
     curves: Curves | None
-    at: str = "peak"
+    at: str | int = DEFAULT
     top: int = 10
     notes: tuple[str, ...] = ()
     shared_end: str = ""

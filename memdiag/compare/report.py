@@ -14,14 +14,15 @@ from memdiag.compare.places import Known, match, shared_end
 from memdiag.compare.side import Chosen, side_of
 from memdiag.compare.words import verdict
 from memdiag.errors import MemdiagError
+from memdiag.trace.moments import DEFAULT, require_moment
 
 
-def compare(chosen: Sequence[Chosen], *, at: str = "peak", top: int = 10, with_findings: bool = True) -> Comparison:
+def compare(chosen: Sequence[Chosen], *, at: str | int = DEFAULT, top: int = 10, with_findings: bool = True) -> Comparison:
     """Compares traces; the first is the base.
 
     Args:
         chosen: Two or more traces, with the device of each.
-        at: The moment: "peak" (reserved), "allocated" (its peak) or "end".
+        at: The moment, as in ``memdiag.trace.moments``.
         top: How many rows a list is meant to show.
         with_findings: Whether each trace is analyzed too.
 
@@ -31,6 +32,8 @@ def compare(chosen: Sequence[Chosen], *, at: str = "peak", top: int = 10, with_f
     if len(chosen) < 2:
         raise MemdiagError("there is only one trace to compare", "give two: memdiag compare before.pkl after.pkl")
     devices = [each.device for each in chosen]
+    for device in devices:
+        require_moment([device], at)
     aligned_by, axes = axes_of(devices)
     told = [side_of(each, axis, at=at, with_findings=with_findings) for each, axis in zip(chosen, axes, strict=True)]
     sides, known = tuple(side for side, _ in told), [known for _, known in told]
@@ -38,7 +41,7 @@ def compare(chosen: Sequence[Chosen], *, at: str = "peak", top: int = 10, with_f
 
 
 def held_against(
-    sides: tuple[Side, ...], known: Sequence[Known], curves: Curves | None, life_unit: Literal["steps", "share"], *, at: str, top: int
+    sides: tuple[Side, ...], known: Sequence[Known], curves: Curves | None, life_unit: Literal["steps", "share"], *, at: str | int, top: int
 ) -> Comparison:
     """Returns the comparison of what is told of several traces."""
     sites = site_rows([side.sites for side in sides], known)

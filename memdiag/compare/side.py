@@ -1,7 +1,7 @@
 """One trace of a comparison: what it holds at its peak, by place in the code and by name, as plain data.
 
-The moment is the reserved peak; if a request is just taking memory from the driver there, the moment at which it has its block: what
-made the peak is then among what is held. So the bytes of all places, and what is stranded, foreign and cache, add up to what is reserved.
+The moment is that of ``memdiag analyze`` (``memdiag.trace.moments``): the failed allocation, else the peak. The bytes of all places, and
+what is stranded, foreign and cache, add up to what is reserved then.
 """
 
 from __future__ import annotations
@@ -10,23 +10,21 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from memdiag.analyzers.allocator_settings import AllocatorSettings
 from memdiag.analyzers.context import Context, DeviceView
 from memdiag.analyzers.devices import describe
-from memdiag.analyzers.moments import fragmentation_at, look
 from memdiag.analyzers.names import collapsed, has_names, names_of
 from memdiag.analyzers.places import moment_name
-from memdiag.analyzers.sites import has_history, label_of, without_stack
+from memdiag.analyzers.sites import label_of, without_stack
 from memdiag.compare.axis import Axis
 from memdiag.compare.facts import facts_of, settings_of
 from memdiag.compare.model import Amount, Found, Held, Place, Side
 from memdiag.compare.places import Known
 from memdiag.errors import MemdiagError
-from memdiag.findings import Fragmentation, Usage
+from memdiag.findings import Usage
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
+from memdiag.trace.moments import DEFAULT, choose_moment, has_history
 from memdiag.trace.table import Array
-from memdiag.trace.topology import split_at
 
 _MOST_NAMED = 200  # places whose tensors are named: the largest
 UNTOLD = "(of no tensor in this file)"
@@ -65,19 +63,19 @@ def choose_device(trace: Trace, number: int | None) -> DeviceTrace:
     return max(trace.devices, key=lambda device: device.most_held_bytes)
 
 
-def side_of(chosen: Chosen, axis: Axis | None, *, at: str = "peak", with_findings: bool = True) -> tuple[Side, Known]:
+def side_of(chosen: Chosen, axis: Axis | None, *, at: str | int = DEFAULT, with_findings: bool = True) -> tuple[Side, Known]:
     """Returns what is compared of one trace, and the places that it knows.
 
     Args:
         chosen: The trace.
         axis: On which lifetimes are measured; None: they are not.
-        at: "peak" (reserved), "allocated" (its peak) or "end".
+        at: The moment, as in ``memdiag.trace.moments``.
         with_findings: Whether the trace is analyzed too.
     """
     trace, device = chosen.trace, chosen.device
-    moment = _moment(device, at)
-    view = DeviceView(trace, device, moment)
-    told = describe(DeviceView(trace, device, moment), Context(top=1, device=device.device))
+    view = DeviceView(trace, device, *choose_moment(device, at))
+    moment = view.at
+    told = describe(view, Context(top=1, device=device.device))
     usage = device.end if at == "end" and device.has_final_state else device.usage_at(moment)
     lives = _Lives(view, axis)
     is_told = bool(len(device.tensors)) or usage["active"] == 0
@@ -91,49 +89,18 @@ def side_of(chosen: Chosen, axis: Axis | None, *, at: str = "peak", with_finding
         num_steps=len(np.unique(device.events.step[device.events.step >= 0])) if (device.events.step >= 0).any() else None,
         at_event=moment if has_history(device) else None,
         moment=moment_name(device, moment) if has_history(device) else "the snapshot",
+        moment_kind=view.kind,
         usage=_usage(usage),
         peak=told.peak,
         peak_allocated=told.peak_allocated,
-        split=_split(view),
+        split=told.fragmentation,
         counts=dict(told.counts),
         sites=tuple(_sites(view, lives, usage["active"])) if is_told and len(trace.stacks) else None,
         names=_names(view, lives) if is_told and has_names(view) else None,
-        findings=_findings(trace, device) if with_findings else (),
+        findings=_findings(trace, device, at) if with_findings else (),
         notes=trace.notes,
     )
     return side, Known([held.place for held in side.sites or ()], _lines(trace))
-
-
-def _moment(device: DeviceTrace, at: str) -> int:
-    """Returns the event that is compared; of a file without a history the only state there is."""
-    if at == "end" or not device.num_events:
-        return device.num_events - 1
-    reserved = max(int(device.usage.reserved.max()), device.start["reserved"])
-    peak = device.peak("reserved" if at == "peak" and reserved >= 0 else "allocated")
-    row = int(device.usage.reference[peak]) if peak >= 0 else -1
-    if at != "peak" or row < 0:
-        return peak
-    references = device.references
-    served = int(references.at_event[row])
-    under_way = int(references.opened_at[row]) <= peak < served and not references.failed[row]
-    return served if under_way and device.usage.reserved[served] == reserved else peak
-
-
-def _split(view: DeviceView) -> Fragmentation:
-    """Returns the split of what is free at the moment, as the request saw it that found most of it in too small pieces near the peak.
-
-    Seen from the very request that made the peak, which is often a tiny one, nothing would be too small.
-    """
-    device, page = view.device, view.trace.layout.large_segment
-    told = fragmentation_at(device, view.at, page)
-    telling = look(view, Context(), AllocatorSettings.of(view.trace)) if view.at >= 0 else None
-    if telling is None or telling.reference < 0 or not device.has_addresses:
-        return told
-    seen = split_at(device, view.at, telling.request_bytes, telling.group, page)
-    return replace(
-        told, reference_request_bytes=telling.request_bytes, reference_kind="telling request", stranded_bytes=seen.stranded,
-        foreign_bytes=seen.foreign, cache_bytes=seen.cache, largest_free_bytes=seen.largest_free,
-    )  # fmt: skip
 
 
 def _usage(values: dict[str, int]) -> Usage:
@@ -233,8 +200,8 @@ def _lines(trace: Trace) -> dict[str, frozenset[tuple[str, int]]]:
     return {path: frozenset(lines) for path, lines in found.items()}
 
 
-def _findings(trace: Trace, device: DeviceTrace) -> tuple[Found, ...]:
+def _findings(trace: Trace, device: DeviceTrace, at: str | int) -> tuple[Found, ...]:
     from memdiag.analyzers.report import build_report
 
-    report = build_report(trace, device=device.device, replay=False)
+    report = build_report(trace, at=at, device=device.device, replay=False)
     return tuple(Found(finding.code, finding.severity, finding.title, finding.device) for finding in report.findings)

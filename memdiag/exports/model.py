@@ -17,6 +17,7 @@ import numpy as np
 from memdiag import output_file
 from memdiag.errors import MemdiagError
 from memdiag.trace.model import DeviceTrace, Trace
+from memdiag.trace.moments import DEFAULT
 from memdiag.trace.table import Array
 
 TABLES = ("tensors", "events", "stacks")
@@ -30,11 +31,13 @@ class Wanted:
         device: Only this device; None: all.
         tables: Of csv and parquet: which of TABLES.
         min_bytes: Of perfetto: tensors smaller than this are left out.
+        at: Of speedscope: the moment of what is live, as in ``memdiag.trace.moments``.
     """
 
     device: int | None = None
     tables: tuple[str, ...] = TABLES
     min_bytes: int = 0
+    at: str | int = DEFAULT
 
     def devices(self, trace: Trace) -> tuple[DeviceTrace, ...]:
         """Returns the devices to write.

@@ -12,7 +12,7 @@ from typing import Any
 
 from memdiag import __version__
 from memdiag.analyzers.context import Context
-from memdiag.analyzers.places import moment_name
+from memdiag.analyzers.places import moment_name, when
 from memdiag.errors import MemdiagError
 from memdiag.exports.model import Wanted, whole_file
 from memdiag.render.text import plain
@@ -29,7 +29,7 @@ _US = 1000  # in a millisecond
 def write(trace: Trace, path: Path, wanted: Wanted) -> list[Path]:
     """Writes the profiles; returns the file."""
     frames = _Frames(trace.stacks)
-    profiles = [profile for device in wanted.devices(trace) for profile in _profiles(trace, device, frames)]
+    profiles = [profile for device in wanted.devices(trace) for profile in _profiles(trace, device, frames, wanted.at)]
     if not profiles:
         raise MemdiagError(f"{trace.path} holds no tensors: there is nothing to draw as a flame graph", "record while memory is used")
     content = {
@@ -70,16 +70,16 @@ class _Frames:
         return self._number[frame]
 
 
-def _profiles(trace: Trace, device: DeviceTrace, frames: _Frames) -> list[dict[str, Any]]:
+def _profiles(trace: Trace, device: DeviceTrace, frames: _Frames, at: str | int) -> list[dict[str, Any]]:
     if not len(device.tensors):
         return []
-    (view,) = Context(device=device.device).views(trace)
+    (view,) = Context(at, device=device.device).views(trace)
     rows = by_stack(device, view.at)
     known = bool((rows["byte_us"] >= 0).all())
     time = rows["byte_us"] / _US if known else rows["byte_events"]
     where = f"device {device.device}: " if len(trace.devices) > 1 else ""
     columns = (
-        (f"{where}bytes at the peak, {moment_name(device, view.at)}", "bytes", rows["bytes_at"]),
+        (f"{where}bytes {when(view)}" + (f", {moment_name(device, view.at)}" if view.kind != "event" else ""), "bytes", rows["bytes_at"]),
         (f"{where}bytes x time (byte-{'milliseconds' if known else 'events'})", "none", time.round()),
         (f"{where}bytes asked for, freed or not", "bytes", rows["total_bytes"]),
     )

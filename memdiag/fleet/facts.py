@@ -17,13 +17,14 @@ from memdiag.analyzers.allocator_settings import AllocatorSettings
 from memdiag.analyzers.context import Context, DeviceView
 from memdiag.analyzers.names import NO_MODULE, collapsed, module_of
 from memdiag.analyzers.report import build_report
-from memdiag.analyzers.sites import NO_STACK, by_category, has_history, label_of, when_fullest
+from memdiag.analyzers.sites import NO_STACK, by_category, label_of
 from memdiag.findings import DeviceReport, Finding, Report
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
+from memdiag.trace.moments import has_history
 from memdiag.trace.table import Array, highest_in_parts
 
-VERSION = 3  # of these facts: kept ones of another version are worked out anew
+VERSION = 4  # of these facts: kept ones of another version are worked out anew
 MOST_PARTS, MOST_PLACES, MOST_PARAMETERS = 60, 60, 200
 MOST_STEPS = 128  # beyond, several steps are one column
 CURVE = 48  # columns of the curve of a trace without steps
@@ -74,8 +75,7 @@ def _worst(trace: Trace, report: Report) -> tuple[DeviceTrace, DeviceReport] | N
 
 
 def _of_device(trace: Trace, device: DeviceTrace, said: DeviceReport) -> dict[str, Any]:
-    context = Context()
-    view = when_fullest(next(view for view in context.views(trace) if view.device is device), context)
+    (view,) = Context(device=device.device).views(trace)
     rows = device.live(view.at, pending=True)
     reserved, allocated = said.peak, said.peak_allocated
     known = has_history(device)

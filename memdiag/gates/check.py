@@ -19,6 +19,7 @@ from memdiag.gates.judging import Tolerances, against_baseline, against_budget
 from memdiag.gates.metrics import METRICS, Measured, measure
 from memdiag.gates.model import Checked, CheckReport, Holder
 from memdiag.trace.model import Trace
+from memdiag.trace.moments import DEFAULT
 
 MOST_HOLDERS = 5
 WORTH = 0.01  # of the place that grew most: less is not worth a line
@@ -53,7 +54,7 @@ class Subject:
         return entry_of(self.measured.values, self.side.sites, self.side.facts)
 
 
-def examine(key: str, trace: Trace, device: int | None = None) -> list[Subject]:
+def examine(key: str, trace: Trace, device: int | None = None, at: str | int = DEFAULT) -> list[Subject]:
     """Measures the devices of a trace that hold anything, or the one chosen.
 
     Raises:
@@ -65,8 +66,8 @@ def examine(key: str, trace: Trace, device: int | None = None) -> list[Subject]:
     chosen = used if device is None and used else [choose_device(trace, device)]
     subjects = []
     for each in chosen:
-        side, known = side_of(Chosen("A", trace, each, {}), None, with_findings=False)
-        report = build_report(trace, device=each.device, replay=False)
+        side, known = side_of(Chosen("A", trace, each, {}), None, at=at, with_findings=False)
+        report = build_report(trace, at=at, device=each.device, replay=False)
         name = f"{key}/device{each.device}" if len(chosen) > 1 else key
         subjects.append(Subject(name, trace.path, each.device, measure(each, side, report), side, known))
     return subjects

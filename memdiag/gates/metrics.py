@@ -1,7 +1,7 @@
 """What can be checked of a trace: each metric by its name, its unit, and why a trace may not know it.
 
-What is free is told at the reserved peak, as ``memdiag compare`` does: when the request that made the peak has its block, as the request
-saw it that found most in too small pieces near the peak. A metric that the trace cannot know is None and has a reason: never 0.
+Free memory is that of the moment of the report, as ``memdiag analyze`` shows it. A metric that the trace cannot know is None and has a
+reason: never 0.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ METRICS: dict[str, Metric] = {
         Metric("peak_requested", "bytes", "most that tensors asked for", "device", is_watched=True),
         Metric("end_reserved", "bytes", "held from the driver at the end", "device"),
         Metric("end_allocated", "bytes", "in blocks of tensors at the end", "device"),
-        Metric("rounding", "bytes", "at the reserved peak: lost to rounding sizes up", "reserved"),
-        Metric("pending", "bytes", "at the reserved peak: freed, but a stream may still use it", "reserved"),
-        Metric("stranded", "bytes", "at the reserved peak: free, but in pieces too small to use", "reserved"),
-        Metric("foreign", "bytes", "at the reserved peak: free, but tied to another pool or stream", "reserved"),
-        Metric("cache", "bytes", "at the reserved peak: free and reusable", "reserved"),
+        Metric("rounding", "bytes", "at the moment of the report: lost to rounding sizes up", "reserved"),
+        Metric("pending", "bytes", "at the moment of the report: freed, but a stream may still use it", "reserved"),
+        Metric("stranded", "bytes", "at the moment of the report: free, but in pieces too small to use", "reserved"),
+        Metric("foreign", "bytes", "at the moment of the report: free, but tied to another pool or stream", "reserved"),
+        Metric("cache", "bytes", "at the moment of the report: free and reusable", "reserved"),
         Metric("retries", "count", "requests for which cached memory was given back first", is_watched=True),
         Metric("ooms", "count", "requests that failed", is_watched=True),
         Metric("device_allocs_per_step", "count/step", "ranges obtained from the driver, for each training step", is_watched=True),

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from memdiag import vocabulary
-from memdiag.findings import DeviceReport, Timeline
+from memdiag.findings import DeviceReport, Peak, Timeline
 from memdiag.render.words import at_words
 from memdiag.units import GIB, KIB, MIB, TIB, format_bytes, format_count, plural
 
@@ -94,21 +94,23 @@ def _column_of(event: int, timeline: Timeline, plot: int) -> int:
 
 
 def _peak_mark(device: DeviceReport, timeline: Timeline, plot: int) -> Text | None:
-    peak, value, what = device.peak, device.peak.reserved_bytes, "reserved"
+    here = device.moment
+    peak: Peak = here if here is not None and here.kind in {"peak", "reserved"} else device.peak
+    value, what = peak.reserved_bytes, "reserved"
     if value is None:
         peak, value, what = device.peak_allocated, device.peak_allocated.allocated_bytes, "allocated"
     if value is None or peak.at_event is None:
         return None
-    label = f"peak: {format_bytes(value)} {what}, {at_words(peak)}"
+    label = f"{'peak' if peak is here or here is None else 'highest'}: {format_bytes(value)} {what}, {at_words(peak)}"
     return _mark("▼", label, _column_of(peak.at_event, timeline, plot), plot, "bold")
 
 
 def _moment_mark(device: DeviceReport, timeline: Timeline, plot: int) -> Text | None:
-    at = device.fragmentation.at_event
-    if device.at_label == "peak" or at is None or at == device.peak.at_event:
+    here = device.moment
+    if here is None or here.at_event is None or here.kind in {"peak", "reserved"}:
         return None
-    label = f"event {format_count(at)}" if at >= 0 else "before the trace began"
-    return _mark("▲", f"looked at: {label}", _column_of(at, timeline, plot), plot, "bold")
+    label = f"{vocabulary.title(here.kind)}: {at_words(here)}"
+    return _mark("▲", label, _column_of(here.at_event, timeline, plot), plot, "bold")
 
 
 def _mark(glyph: str, label: str, column: int, plot: int, style: str) -> Text:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from memdiag import vocabulary
 from memdiag.render.split import PARTS
 from memdiag.render.text import plain, shorten
 from memdiag.render.words import USAGE_WORDS
@@ -23,7 +24,12 @@ def when(report: Comparison) -> str:
     """Returns which moments are compared, in words."""
     if any(side.at_event is None for side in report.sides):
         return "in the state that each file tells"
-    return {"peak": "at the peaks", "allocated": "at the peaks of what is allocated", "end": "at the end"}.get(report.at, "then")
+    kinds = {side.moment_kind for side in report.sides}
+    if kinds == {"oom", "peak"}:
+        return "when memory ran out, or else at the peak"
+    named = {"peak": "at the peaks", "allocated": "at the peaks of what is allocated", "reserved": "at the reserved peaks"}
+    kind = kinds.pop() if len(kinds) == 1 else ""
+    return named.get(kind) or (vocabulary.when(kind) if kind in {"oom", "end"} else "then")
 
 
 def change(before: int | None, after: int | None) -> str:

@@ -13,7 +13,7 @@ from numbers import Integral, Real
 from typing import Any
 
 from memdiag import __version__
-from memdiag.findings import CardReport, DeviceReport, Finding, Peak, Report, Usage
+from memdiag.findings import CardReport, DeviceReport, Finding, Peak, Report, ReportMoment, Usage
 from memdiag.render.card import verdict_of
 from memdiag.render.look import PLAIN, Look
 from memdiag.render.text import text_of
@@ -55,6 +55,10 @@ def _peak(peak: Peak) -> dict[str, Any]:
     return {**_usage(peak), "at_event": peak.at_event, "at_us": peak.at_us, "phase": peak.phase, "step": peak.step}
 
 
+def _moment(moment: ReportMoment) -> dict[str, Any]:
+    return {"kind": moment.kind, **_peak(moment), "lost_bytes": moment.lost_bytes}
+
+
 def _device(device: DeviceReport) -> dict[str, Any]:
     sites = device.top_sites
     return {
@@ -71,6 +75,7 @@ def _device(device: DeviceReport) -> dict[str, Any]:
         else [{"bytes": s.bytes, "num_tensors": s.num_tensors, "stack": list(s.stack), "name": s.name, "names": s.names} for s in sites],
         "by_module": None if device.by_module is None else [asdict(module) for module in device.by_module],
         "card": None if device.card is None else card_dict(device.card),
+        "moment": None if device.moment is None else _moment(device.moment),
     }
 
 

@@ -111,8 +111,8 @@ def _usage(device: DeviceReport) -> list[str]:
     rows.append(("reserved - allocated", *(format_bytes(words.difference(usage)) for _, _, usage in columns)))
     head = ("", *(f"{title} ({where})" if where else title for title, where, _ in columns))
     lines = ["#### How much", "", *table(head, rows, range(1, len(head)))]
-    place = words.peak_place(device)
-    return [*lines, f"{words.counts(device)}." + (f" The peak is in {escape(place)}." if place else ""), ""]
+    place = words.moment_place(device)
+    return [*lines, f"{words.counts(device)}." + (f" {columns[0][0].capitalize()}: {escape(place)}." if place else ""), ""]
 
 
 def _split(device: DeviceReport) -> list[str]:
@@ -128,7 +128,7 @@ def _split(device: DeviceReport) -> list[str]:
 
 
 def _holders(device: DeviceReport) -> list[str]:
-    lines = [f"#### Who holds memory {words.holders_moment(device)}", ""]
+    lines = [f"#### Who holds memory {words.moment(device)}", ""]
     kinds, lives = words.holders(device.by_category, "category"), words.holders(device.by_lifetime, "lifetime")
     for title, rows in (("what it is", kinds), ("how long it lives", lives)):
         cells = [(escape(row.name), format_bytes(row.bytes), words.percent(row.share), row.meaning) for row in rows]

@@ -24,13 +24,9 @@ NO_SPLIT = "Unknown: the file does not say where in memory things are, so free r
 
 
 def usage_then(device: DeviceReport) -> Usage | None:
-    """Returns the bytes at the moment of the report, if that is one that the report tells; None otherwise."""
-    at = device.fragmentation.at_event
-    if device.moment is not None:
-        return device.moment
-    if at is None:
-        return device.end if device.at_label == SNAPSHOT else None
-    return next((peak for peak in (device.peak, device.peak_allocated) if peak.at_event == at), None)
+    """Returns the bytes at the moment of the report; None where that is unknown."""
+    here = device.moment
+    return device.end if here is not None and here.kind == SNAPSHOT else here
 
 
 def split(device: DeviceReport) -> list[Row]:

@@ -30,7 +30,7 @@ def next_steps(report: Report) -> list[tuple[str, str]]:
     file = shlex.quote(path) if path.isprintable() else "FILE"
     busy = [device for device in report.devices if not is_idle(device)]
     steps = []
-    if any(device.counts.get("num_ooms") and device.at_label != "oom" for device in busy):
+    if any(device.counts.get("num_ooms") and (device.moment is None or device.moment.kind != "oom") for device in busy):
         steps.append(("look at the moment it ran out of memory", f"memdiag analyze {file} --at oom"))
     if len(busy) > 1:
         most = max(busy, key=lambda device: device.peak.reserved_bytes or 0)

@@ -109,7 +109,7 @@ def _holders(page: Page, device: DeviceReport, most: int) -> None:
     kinds, sites = words.holders(device.by_category, "category"), device.top_sites or ()
     if not kinds and not sites:
         return
-    page.title(f"Who holds memory {words.holders_moment(device)}")
+    page.title(f"Who holds memory {words.moment(device)}")
     grid = new_grid("r", "r", "l", "l")
     for kind in kinds[: min(most, 4)]:
         grid.add_row(format_bytes(kind.bytes), words.percent(kind.share), bar(kind.share or 0, 8, kind.style), kind.name)

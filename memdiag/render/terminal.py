@@ -88,8 +88,8 @@ def _usage(page: Page, device: DeviceReport) -> None:
     page.add(indented(grid))
     if card := words.card(device):
         page.text(f"{card}.", indent=2)
-    if place := words.peak_place(device):
-        page.text(f"The peak is in {place}.", indent=2)
+    if place := words.moment_place(device):
+        page.text(f"{columns[0][0].capitalize()}: {place}.", indent=2)
     if not page.wide:
         page.text(f"{words.counts(device)}.", "dim", indent=2)
 
@@ -112,7 +112,7 @@ def _split(page: Page, device: DeviceReport) -> None:
 
 
 def _holders(page: Page, device: DeviceReport) -> None:
-    page.title(f"Who holds memory {words.holders_moment(device)}")
+    page.title(f"Who holds memory {words.moment(device)}")
     width = 24 if page.wide else 8
     page.add(indented(_bars("what it is", words.holders(device.by_category, "category"), 24)))
     page.gap()

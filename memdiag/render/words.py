@@ -21,7 +21,8 @@ BASIS_WORDS = {
     "stacks": "inferred from stacks",
     "periodicity": "inferred from sizes that repeat",
 }
-SNAPSHOT = "the snapshot"  # DeviceReport.at_label of a file without a trace
+SNAPSHOT = "snapshot"  # kind of the moment of a file without a trace
+MOST_MOMENTS = 3  # columns of the usage table
 SEVERITY_STYLE = {"critical": "bold red", "warning": "yellow", "info": "cyan", "ok": "green"}
 
 
@@ -132,16 +133,21 @@ def at_words(peak: Peak) -> str:
 
 
 def moments(device: DeviceReport) -> list[tuple[str, str, Usage]]:
-    """Returns the columns of the usage table: title, where that is, and the bytes."""
-    peak, other = device.peak, device.peak_allocated
-    same = other.at_event == peak.at_event
-    found: list[tuple[str, Peak]] = []
-    if peak.reserved_bytes is not None:
-        found.append(("peak" if same else "reserved peak", peak))
-    if other.allocated_bytes is not None and not (found and same):
-        found.append(("allocated peak", other))
-    places = [(title, "before event 0" if p.at_event == -1 else at_words(p), p) for title, p in found]
-    return [*places, (SNAPSHOT, "", device.end) if device.at_label == SNAPSHOT else ("end", "last event", device.end)]
+    """Returns the columns of the usage table: title, where that is, and the bytes.
+
+    The moment of the report is the first. The reserved and the allocated peak follow where they are higher, then the end.
+    """
+    here, found = device.moment, list[tuple[str, Peak]]()
+    if here is not None and here.kind == SNAPSHOT:
+        return [(vocabulary.title(SNAPSHOT), "", device.end)]
+    if here is not None and here.kind != "end":
+        found.append((vocabulary.title(here.kind), here))
+    for kind, peak in (("reserved", device.peak), ("allocated", device.peak_allocated)):
+        highest = getattr(peak, f"{kind}_bytes")
+        if highest is not None and all(highest > (getattr(known, f"{kind}_bytes") or 0) for _, known in found):
+            found.append((vocabulary.title(kind), peak))
+    places: list[tuple[str, str, Usage]] = [(title, "before event 0" if p.at_event == -1 else at_words(p), p) for title, p in found]
+    return [*places, ("end", "last event", device.end)][: max(len(places), MOST_MOMENTS)]
 
 
 def card(device: DeviceReport) -> str:
@@ -153,27 +159,24 @@ def card(device: DeviceReport) -> str:
     return f"The card has {format_bytes(found.capacity_bytes)}: {' and '.join(sizes)} (context, NCCL or HCCL, other processes)"
 
 
-def peak_place(device: DeviceReport) -> str:
-    """Returns step and phase of the peak as words; "" if neither is known."""
-    step = None if device.peak.step is None else f"step {format_count(device.peak.step)}"
-    phase = None if device.peak.phase in (None, "unknown") else words(str(device.peak.phase))
+def moment_place(device: DeviceReport) -> str:
+    """Returns step and phase of the moment of the report as words; "" if neither is known."""
+    here = device.moment or device.peak
+    step = None if here.step is None else f"step {format_count(here.step)}"
+    phase = None if here.phase in (None, "unknown") else words(str(here.phase))
     return ", ".join(part for part in (step, phase) if part)
 
 
 def moment(device: DeviceReport) -> str:
-    """Returns when the split was taken: ``at the peak (event 1,204)``, ``at event 7``; "" if unknown."""
-    at = device.fragmentation.at_event
-    if at is None:
-        return f"at {SNAPSHOT}" if device.at_label == SNAPSHOT else ""
-    where = f"event {format_count(at)}" if at >= 0 else "before event 0"
-    if device.at_label == "peak" or at == device.peak.at_event:
-        return f"at the peak ({where})"
-    return f"at {where}" if at >= 0 else where
-
-
-def holders_moment(device: DeviceReport) -> str:
-    """Returns when the lists of who holds memory were taken."""
-    return "at the peak" if device.at_label == "peak" else moment(device) or f"at {plain(device.at_label)}"
+    """Returns the moment of the report: ``at the peak (event 1,204)``, ``at event 7``; "" if unknown."""
+    here = device.moment
+    if here is None:
+        return ""
+    name = vocabulary.when(here.kind) if here.kind != "event" else ""
+    if here.at_event is None or here.kind == SNAPSHOT:
+        return name
+    where = f"event {format_count(here.at_event)}" if here.at_event >= 0 else "before event 0"
+    return f"{name} ({where})" if name else f"at {where}" if here.at_event >= 0 else where
 
 
 def holders(amounts: dict[str, int] | None, kind: vocabulary.Kind) -> list[Row]:

@@ -16,6 +16,7 @@ from memdiag.findings import Report
 from memdiag.screen.main import MainScreen
 from memdiag.screen.walk import Walk
 from memdiag.trace.model import Trace
+from memdiag.trace.moments import DEFAULT
 
 _DELAY = 0.06  # seconds of rest before lists follow the moment: a held key moves the moment only
 
@@ -67,7 +68,7 @@ class Viewer(App[None]):
         read: Callable[[], Trace],
         diagnose: Callable[[Trace], Report],
         *,
-        at: str | int = "peak",
+        at: str | int = DEFAULT,
         device: int | None = None,
         delay: float = _DELAY,
     ) -> None:

@@ -31,7 +31,7 @@ GROUPS: tuple[tuple[str, tuple[Key, ...]], ...] = (
             Key((("comma", "events(-1)"), ("full_stop", "events(1)")), ", .", "one event back, on (also Shift with ← →)"),
             Key((("shift+left", "events(-1)"), ("shift+right", "events(1)")), "", ""),
             Key((("less_than_sign", "columns(-10)"), ("greater_than_sign", "columns(10)")), "< >", "ten columns back, on"),
-            Key((("p", "peak"),), "p", "the peak of reserved, again: of allocated", "p peak"),
+            Key((("p", "peak"),), "p", "the peak, then the reserved and the allocated peak", "p peak"),
             Key((("o", "next('ooms')"), ("O", "previous('ooms')")), "o O", "next, previous out-of-memory event", "o OOM"),
             Key((("r", "next('retries')"), ("R", "previous('retries')")), "r R", "next, previous retry", "r retry"),
             Key(

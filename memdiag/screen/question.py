@@ -14,7 +14,7 @@ from memdiag.screen.lines import DIM, STRONG, short
 _LONGEST = 200
 HINTS = {
     "filter": "words that must be there; >64MiB, <1KiB; Enter keeps, Esc shows all",
-    "event": "the number of an event, 50%, step 3, peak, oom, start, end",
+    "event": "the number of an event, 50%, step 3, peak, oom, allocated, reserved, start, end",
 }
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Literal
 
+from memdiag import vocabulary
 from memdiag.errors import MemdiagError
 from memdiag.screen.curve_lines import Curve
 from memdiag.trace.model import DeviceTrace, Trace
+from memdiag.trace.moments import DEFAULT, MOMENTS, choose_moment, require_moment
 from memdiag.trace.table import Array
 from memdiag.units import format_count, plural
 from memdiag.views.at_cursor import Moment, Places, beyond, moment, totals
@@ -35,7 +37,7 @@ class OneDevice:
         self.device = device
         self.places = Places(device)
         self.curve = Curve(device, self.places)
-        self.at = self.places.peak if device.num_events else -1
+        self.at = choose_moment(device).event
         self.window = Window.whole(device.num_events)
 
     @cached_property
@@ -57,14 +59,14 @@ class Walk:
 
     Args:
         trace: The trace.
-        at: Where to begin: "peak", "oom" (the last out-of-memory event) or an event (-1: before the first).
+        at: Where to begin: a name or an event, as in ``memdiag.trace.moments``.
         device: The device to begin with; None: the one that held most.
 
     Raises:
         MemdiagError: The device, the event or an out-of-memory event is not there, or the trace has no device.
     """
 
-    def __init__(self, trace: Trace, at: str | int = "peak", device: int | None = None) -> None:
+    def __init__(self, trace: Trace, at: str | int = DEFAULT, device: int | None = None) -> None:
         self.trace = trace
         self.by: By = "category"
         self._totals: tuple[object, list[tuple[str, int]]] = (None, [])
@@ -140,13 +142,19 @@ class Walk:
         return self.go(highest_in(here.device, here.window, column, width) if len(here.window) else -1)
 
     def to_peak(self) -> str:
-        """Goes to the peak of reserved bytes, and from there to that of allocated ones."""
-        places = self.here.places
-        there, what = places.peak, "the highest point of reserved"
-        if self.at == places.peak != places.allocated_peak:
-            there, what = places.allocated_peak, "the highest point of allocated"
+        """Goes to the peak, and from there to the reserved and the allocated peak, where these are other events."""
+        peaks: dict[int, str] = {}
+        for name in ("peak", "reserved", "allocated"):
+            peaks.setdefault(choose_moment(self.here.device, name).event, name)
+        events = list(peaks)
+        following = (events.index(self.at) + 1) % len(events) if self.at in peaks else 0
+        return self.to_moment(peaks[events[following]])
+
+    def to_moment(self, name: str) -> str:
+        """Goes to a moment that ``--at`` knows by name."""
+        there = choose_moment(self.here.device, name).event
         self.go(there)
-        return what if there >= 0 else f"{what}: before the trace began"
+        return vocabulary.title(name) if there >= 0 else f"{vocabulary.title(name)}: before the trace began"
 
     def to_next(self, kind: Kind, *, back: bool = False) -> str:
         """Goes to the next event of a kind, or the one before."""
@@ -161,20 +169,20 @@ class Walk:
         return f"{one} {int((events <= found).sum())} of {format_count(len(events))}"
 
     def to_text(self, text: str) -> str:
-        """Goes where a text says: the number of an event, ``50%``, ``peak``, ``oom``, ``end``, or ``step 3``."""
+        """Goes where a text says: the number of an event, ``50%``, a name that ``--at`` knows, ``start``, or ``step 3``."""
         words = text.strip().lower().replace(",", "").replace("_", "")
         named: dict[str, Callable[[], str]] = {
             "": lambda: "",
-            "peak": self.to_peak,
+            "peak": partial(self.to_moment, "peak"),
             "oom": lambda: self.to_next("ooms"),
             "start": lambda: self.go(0),
-            "end": lambda: self.go(self.here.device.num_events - 1),
+            **{name: partial(self.to_moment, name) for name in ("allocated", "reserved", "end")},
         }
         if words in named:
             return named[words]()
         digits = words.removeprefix("event").removeprefix("step").removesuffix("%").strip()
         if not digits.removeprefix("-").isdecimal() or len(digits) > 15:
-            return f"{text.strip()[:40]}: no event; a number, 50%, step 3, peak, oom, start or end"
+            return f"{text.strip()[:40]}: no event; a number, 50%, step 3, {', '.join(MOMENTS)} or start"
         number = int(digits)
         if words.endswith("%"):
             return self.go(round(min(number, 100) / 100 * (self.here.device.num_events - 1)))
@@ -224,13 +232,5 @@ class Walk:
         return numbers.index(device)
 
     def _begin(self, at: str | int) -> None:
-        device, ooms = self.here.device, self.here.places.ooms
-        if isinstance(at, int):
-            if not -1 <= at < device.num_events:
-                hint = f"events run from 0 to {device.num_events - 1}; -1 is before the first"
-                raise MemdiagError(f"event {at} is not in this trace", hint if device.num_events else "it has none: only the last state")
-            self.go(at)
-        elif at == "oom":
-            if not len(ooms):
-                raise MemdiagError("this trace holds no out-of-memory event", "leave out --at oom, or use --at peak")
-            self.go(int(ooms[-1]))
+        require_moment([self.here.device], at)
+        self.go(choose_moment(self.here.device, at).event)

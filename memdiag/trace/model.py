@@ -126,12 +126,6 @@ class DeviceTrace:
         best = int(np.argmax(values))
         return best if values[best] > self.start[curve] else -1
 
-    @property
-    def peak_at(self) -> int:
-        """The peak of reserved bytes, of allocated ones where those are not known: an event; -1: it was before the trace."""
-        known = max(int(self.usage.reserved.max(initial=-1)), self.start["reserved"]) >= 0
-        return self.peak("reserved" if known else "allocated")
-
     def topology(self, at: int) -> Topology:
         """Returns segments and blocks as they stood after event ``at`` (-1: before the first)."""
         from memdiag.trace.topology import topology_at

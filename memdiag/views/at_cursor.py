@@ -11,6 +11,7 @@ import numpy as np
 
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
+from memdiag.trace.moments import failed_allocations, peak_event
 from memdiag.trace.table import Array
 from memdiag.views import timeline
 
@@ -23,8 +24,8 @@ class Places:
 
     @cached_property
     def peak(self) -> int:
-        """The first event with most reserved (with most allocated, where reserved is not known); -1: it was before the trace."""
-        return self.device.peak_at
+        """The peak of a report, see ``memdiag.trace.moments``; -1: it was before the trace."""
+        return peak_event(self.device)
 
     @cached_property
     def allocated_peak(self) -> int:
@@ -34,7 +35,7 @@ class Places:
     @cached_property
     def ooms(self) -> Array:
         """Events that ran out of memory."""
-        return np.flatnonzero(self.device.events.action == schema.OOM)
+        return failed_allocations(self.device)
 
     @cached_property
     def retries(self) -> Array:

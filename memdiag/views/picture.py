@@ -20,6 +20,7 @@ from memdiag.findings import Report
 from memdiag.trace import schema
 from memdiag.trace.layout import SMALL_SEGMENT
 from memdiag.trace.model import DeviceTrace, Trace
+from memdiag.trace.moments import DEFAULT, failed_allocations, peak_event
 from memdiag.trace.table import Array
 from memdiag.views import bands, flame, heap, timeline
 from memdiag.views.columns import pack
@@ -63,18 +64,17 @@ class Picture:
         }  # fmt: skip
 
 
-def build_picture(trace: Trace, report: Report, *, at: str | int = "peak", simulated: tuple[dict[str, Any], ...] = ()) -> Picture:
+def build_picture(trace: Trace, report: Report, *, at: str | int = DEFAULT, simulated: tuple[dict[str, Any], ...] = ()) -> Picture:
     """Returns the picture of a trace and its report; ``at`` is the moment that the report looks at, as for ``build_report``."""
     symbols = Symbols(trace)
-    context = Context(at)
     shown = {device.device for device in report.devices}
-    views = [view for view in context.views(trace) if view.device.device in shown]
-    devices = tuple(_device(view, context, symbols) for view in views)
+    views = [view for view in Context(at).views(trace) if view.device.device in shown]
+    devices = tuple(_device(view, symbols) for view in views)
     stacks = tuple(tuple(stack) for stack in symbols.stacks)
     return Picture(report, devices, tuple(symbols.frames), stacks, tuple(symbols.strings), tuple(symbols.modules), simulated)
 
 
-def _device(view: DeviceView, context: Context, symbols: Symbols) -> dict[str, Any]:
+def _device(view: DeviceView, symbols: Symbols) -> dict[str, Any]:
     device, trace = view.device, view.trace
     most = min(bands.MOST_BANDS, MOST_TENSORS // 20)
     stacked = [each for each in (bands.of_run(device, most), bands.of_worst_step(device, most)) if each is not None]
@@ -82,7 +82,7 @@ def _device(view: DeviceView, context: Context, symbols: Symbols) -> dict[str, A
     rows = _there(device, at)
     base = _base(device)
     stacks = flame.by_stack(device, view.at)
-    ooms = np.flatnonzero(device.events.action == schema.OOM)
+    ooms = failed_allocations(device)
     return {
         "device": device.device, "num_events": device.num_events, "has_addresses": device.has_addresses, "base": base,
         "has_time": flame.has_times(device), "capacity_bytes": device.capacity_bytes,
@@ -90,7 +90,7 @@ def _device(view: DeviceView, context: Context, symbols: Symbols) -> dict[str, A
         "curve": _usage(device, timeline.pick(device, MOST_POINTS)),
         "instants": _instant_columns(device, at, trace.layout.large_segment),
         "categories_at": _stacked(device, at),
-        "chosen_instant": _row(at, view.at), "peak_instant": _row(at, device.peak_at),
+        "chosen_instant": _row(at, view.at), "peak_instant": _row(at, peak_event(device)),
         "peak_allocated_instant": _row(at, device.peak("allocated")),
         "phase_spans": pack(timeline.phase_spans(device)), "steps": pack(timeline.step_starts(device)),
         "retries": timeline.retries(device).tolist(),
@@ -100,7 +100,7 @@ def _device(view: DeviceView, context: Context, symbols: Symbols) -> dict[str, A
         "bands": [_bands(each, rows) for each in stacked], "envelope": pack(bands.step_envelope(device)),
         "log": pack(event_log(device, rows, symbols)),
         "regions": _regions(device, at, base),
-        "pins": _pins(view, context, trace, rows),
+        "pins": _pins(view, trace, rows),
         "flame": _flame(stacks, symbols),
     }  # fmt: skip
 
@@ -236,12 +236,12 @@ def _regions(device: DeviceTrace, at: Array, base: int) -> dict[str, Any]:
     })  # fmt: skip
 
 
-def _pins(view: DeviceView, context: Context, trace: Trace, rows: Array) -> list[int]:
-    """Returns which of ``rows`` keep a piece of memory from being given back at the moment that fragmentation is looked at."""
+def _pins(view: DeviceView, trace: Trace, rows: Array) -> list[int]:
+    """Returns which of ``rows`` keep a piece of memory from being given back at the moment of the report."""
     if not view.device.has_addresses:
         return []
     settings = AllocatorSettings.of(trace)
-    here = look(view, context, settings)
+    here = look(view, settings)
     request = here.request_bytes if here.reference >= 0 else 0
     found = pinned(view, here.topology, settings, here.group, request)
     pins = np.array(sorted(row for pin in found.pins for row in pin.rows) if found else [], np.int64)

@@ -9,7 +9,7 @@ import numpy as np
 from memdiag.errors import MemdiagError
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.table import Array
-from memdiag.views.plot_frame import Ask, Frame, Mark, frame_of, need_addresses, need_events, peak_of, settled, thin
+from memdiag.views.plot_frame import Ask, Frame, Mark, frame_of, mark_of, need_addresses, need_events, settled, thin
 from memdiag.views.split import PARTS, split_over_time
 
 
@@ -21,18 +21,16 @@ class FragmentationPlot:
         at: Events.
         requested: Bytes that live tensors asked for, at each of them.
         parts: Bytes of each of PARTS, bottom to top; with ``requested`` they add up to what is reserved.
-        worst: Where stranded and foreign memory are most, in bytes of both.
-        peak: Where most was reserved.
-        at_peak: Bytes of ``requested`` and of each of PARTS there.
+        moment: The moment of the report, and what is reserved then.
+        at_moment: Bytes of ``requested`` and of each of PARTS there.
     """
 
     frame: Frame
     at: Array
     requested: Array
     parts: dict[str, Array]
-    worst: Mark
-    peak: Mark
-    at_peak: dict[str, int]
+    moment: Mark
+    at_moment: dict[str, int]
 
 
 def fragmentation_of(trace: Trace, device: DeviceTrace, ask: Ask) -> FragmentationPlot:
@@ -52,12 +50,11 @@ def fragmentation_of(trace: Trace, device: DeviceTrace, ask: Ask) -> Fragmentati
         )
     whole = split_over_time(usage)
     whole.update({name: np.where(known, whole[name], 0) for name in ("stranded", "foreign", "cache")})
-    lost = whole["stranded"] + whole["foreign"]
     at = thin([usage.reserved, usage.requested, *whole.values()], ask.columns)
-    worst, peak = int(np.argmax(lost)), peak_of(device, "reserved")
-    row = max(peak.at, 0)
+    moment = mark_of(device, ask.at, "reserved")
+    row = max(moment.at, 0)
     notes = (
-        "amounts: at the peak",
+        f"amounts: at the moment marked ({moment.title})",
         "cache, stranded, foreign: free memory as the next request that opens a segment sees it",
     )
     return FragmentationPlot(
@@ -65,7 +62,6 @@ def fragmentation_of(trace: Trace, device: DeviceTrace, ask: Ask) -> Fragmentati
         at=at,
         requested=usage.requested[at],
         parts={name: whole[name][at] for name in PARTS},
-        worst=Mark(worst, int(lost[worst]), ""),
-        peak=peak,
-        at_peak={"requested": int(usage.requested[row]), **{name: int(whole[name][row]) for name in PARTS}},
+        moment=moment,
+        at_moment={"requested": int(usage.requested[row]), **{name: int(whole[name][row]) for name in PARTS}},
     )

@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from memdiag import vocabulary
 from memdiag.analyzers.places import moment_name
 from memdiag.errors import MemdiagError
 from memdiag.render.text import plain
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
+from memdiag.trace.moments import DEFAULT, choose_moment, failed_allocations, require_moment
 from memdiag.trace.table import Array
 from memdiag.units import format_bytes, format_count, plural
 from memdiag.views.timeline import phase_spans, retries, step_starts
@@ -32,12 +34,12 @@ class Ask:
 
     Attributes:
         columns: How many columns of pixels it is wide.
-        at: The moment of a picture of one moment: "peak", "oom" or an event (-1: before the first).
+        at: The moment of the picture: a name or an event, as in ``memdiag.trace.moments``.
         scenarios: Gives what is simulated, from what was made ready for simulation (``analyzers.simulation.Subject``).
     """
 
     columns: int
-    at: str | int = "peak"
+    at: str | int = DEFAULT
     scenarios: Callable[[Any], list[Any]] | None = None
 
 
@@ -61,11 +63,19 @@ class Band:
 
 @dataclass(frozen=True)
 class Mark:
-    """One event with the bytes that stood there, and what it is, in words."""
+    """The moment of a picture: the event, and the bytes of a curve there.
+
+    Attributes:
+        title: What it is: "peak", "out of memory", "chosen event", …
+        words: The bytes and the event.
+        highest: The most bytes that the curve has anywhere.
+    """
 
     at: int
     bytes: int
+    title: str
     words: str
+    highest: int
 
 
 @dataclass(frozen=True)
@@ -96,7 +106,7 @@ class Frame:
 
 def frame_of(trace: Trace, device: DeviceTrace, columns: int, notes: Sequence[str] = ()) -> Frame:
     """Returns the frame of a device's run."""
-    starts, ooms = step_starts(device), np.flatnonzero(device.events.action == schema.OOM)
+    starts, ooms = step_starts(device), failed_allocations(device)
     said = [*notes]
     if device.num_events > 4 * columns:
         said.append(f"each column of pixels keeps its highest and lowest of {format_count(device.num_events)} events")
@@ -176,11 +186,17 @@ def curve_of(device: DeviceTrace, name: str, columns: int) -> Curve | None:
     return Curve(name, at, values[at])
 
 
-def peak_of(device: DeviceTrace, name: str) -> Mark:
-    """Returns the highest point of one of the curves of ``usage``."""
-    at = device.peak(name)
-    bytes_ = device.usage_at(at)[name]
-    return Mark(at, bytes_, f"{format_bytes(bytes_)} {name}, {moment_name(device, at)}")
+def mark_of(device: DeviceTrace, at: str | int, name: str) -> Mark:
+    """Returns the moment of a picture on one of the curves of ``usage``.
+
+    Raises:
+        MemdiagError: The trace does not have that moment.
+    """
+    require_moment([device], at)
+    event, kind = choose_moment(device, at)
+    bytes_ = device.usage_at(event)[name]
+    highest = max(int(device.usage[name].max(initial=-1)), device.start[name])
+    return Mark(event, bytes_, vocabulary.title(kind), f"{format_bytes(bytes_)} {name}, {moment_name(device, event)}", highest)
 
 
 def need_events(trace: Trace, device: DeviceTrace, kind: str) -> None:

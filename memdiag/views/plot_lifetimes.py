@@ -11,7 +11,7 @@ from memdiag.errors import MemdiagError
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.schema import LIFETIMES
 from memdiag.trace.table import Array
-from memdiag.views.plot_frame import Ask, Frame, Mark, frame_of, need_events, peak_of, thin
+from memdiag.views.plot_frame import Ask, Frame, Mark, frame_of, mark_of, need_events, thin
 from memdiag.views.timeline import by_class
 
 ORDER: tuple[str, ...] = tuple(vocabulary.STYLES["lifetime"])
@@ -19,13 +19,13 @@ ORDER: tuple[str, ...] = tuple(vocabulary.STYLES["lifetime"])
 
 @dataclass(frozen=True)
 class Layer:
-    """One lifetime class: its key, its name, what it means, bytes at each event, bytes at the peak."""
+    """One lifetime class: its key, its name, what it means, bytes at each event, bytes at the moment of the report."""
 
     key: str
     name: str
     meaning: str
     bytes: Array
-    at_peak: int
+    at_moment: int
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class LifetimesPlot:
     frame: Frame
     at: Array
     layers: tuple[Layer, ...]
-    peak: Mark
+    moment: Mark
 
 
 def lifetimes_of(trace: Trace, device: DeviceTrace, ask: Ask) -> LifetimesPlot:
@@ -52,10 +52,10 @@ def lifetimes_of(trace: Trace, device: DeviceTrace, ask: Ask) -> LifetimesPlot:
         )
     codes = [code for code in (LIFETIMES.index(name) for name in ORDER) if (device.tensors.lifetime == code).any()]
     at = _moments(device, codes, ask.columns)
-    peak = peak_of(device, "active")
-    at = np.unique(np.append(at, max(peak.at, 0)))
+    moment = mark_of(device, ask.at, "active")
+    at = np.unique(np.append(at, max(moment.at, 0)))
     amounts = by_class(device, at, "lifetime", len(LIFETIMES))
-    there = by_class(device, np.array([peak.at]), "lifetime", len(LIFETIMES))[:, 0]
+    there = by_class(device, np.array([moment.at]), "lifetime", len(LIFETIMES))[:, 0]
     layers = tuple(
         Layer(key, vocabulary.name("lifetime", key), vocabulary.meaning("lifetime", key), amounts[code], int(there[code]))
         for code, key in ((code, LIFETIMES[code]) for code in codes)
@@ -64,7 +64,7 @@ def lifetimes_of(trace: Trace, device: DeviceTrace, ask: Ask) -> LifetimesPlot:
     notes = ["blocks that tensors sit in, freed ones that wait for a stream included"]
     if trace.bases.get("lifetime", "none") == "none":
         notes.insert(0, "no phases or steps are known: few lifetimes can be told")
-    return LifetimesPlot(frame_of(trace, device, ask.columns, notes), at, layers, peak)
+    return LifetimesPlot(frame_of(trace, device, ask.columns, notes), at, layers, moment)
 
 
 def _moments(device: DeviceTrace, codes: list[int], columns: int) -> Array:

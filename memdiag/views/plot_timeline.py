@@ -1,11 +1,11 @@
-"""The curves of a run for a picture: reserved, active and allocated over its events, with their peak."""
+"""The curves of a run for a picture: reserved, active and allocated over its events, with the moment of the report."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from memdiag.trace.model import DeviceTrace, Trace
-from memdiag.views.plot_frame import Ask, Curve, Frame, Mark, curve_of, frame_of, need_events, peak_of, settled
+from memdiag.views.plot_frame import Ask, Curve, Frame, Mark, curve_of, frame_of, mark_of, need_events, settled
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class TimelinePlot:
     reserved: Curve | None
     active: Curve | None
     allocated: Curve | None
-    peak: Mark
+    moment: Mark
 
 
 def timeline_of(trace: Trace, device: DeviceTrace, ask: Ask) -> TimelinePlot:
@@ -31,6 +31,5 @@ def timeline_of(trace: Trace, device: DeviceTrace, ask: Ask) -> TimelinePlot:
         active = None
     unknown = [name for name, curve in (("reserved", reserved), ("allocated", allocated)) if curve is None]
     notes = [f"the file does not say how much was {name}" for name in unknown]
-    return TimelinePlot(
-        frame_of(trace, device, ask.columns, notes), reserved, active, allocated, peak_of(device, "reserved" if reserved else "allocated")
-    )
+    moment = mark_of(device, ask.at, "reserved" if reserved else "allocated")
+    return TimelinePlot(frame_of(trace, device, ask.columns, notes), reserved, active, allocated, moment)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace
+from memdiag.trace.moments import failed_allocations, peak_event
 from memdiag.trace.table import Array
 
 _MOST_OOMS = 50  # moments kept for their own sake
@@ -45,11 +45,12 @@ def instants(device: DeviceTrace, most: int, also: tuple[int, ...] = ()) -> Arra
 
 
 def moments(device: DeviceTrace) -> Array:
-    """Returns the events that no drawing leaves out: both peaks (those within the trace) and the first out-of-memory events."""
+    """Returns the events that no drawing leaves out: the peaks (those within the trace) and the first and last out-of-memory events."""
     if not device.num_events:
         return np.empty(0, np.int64)
-    peaks = [at for at in (device.peak("reserved"), device.peak("allocated")) if at >= 0]
-    return np.concatenate((peaks, np.flatnonzero(device.events.action == schema.OOM)[:_MOST_OOMS])).astype(np.int64)
+    peaks = [at for at in (device.peak("reserved"), device.peak("allocated"), peak_event(device)) if at >= 0]
+    failed = failed_allocations(device)
+    return np.concatenate((peaks, failed[:_MOST_OOMS], failed[-1:])).astype(np.int64)
 
 
 def phase_spans(device: DeviceTrace) -> dict[str, Array]:

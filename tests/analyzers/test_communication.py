@@ -41,8 +41,14 @@ def test_a_list_that_is_joined_is_found_with_its_bytes_and_place(heap):
     assert number(found, "joined tensor") == 80 * MIB
     assert number(found, "lists that were joined") == 1
     assert any(evidence.where == "train.py:8 fill8" for evidence in found.evidence)
+    assert found.severity == "warning"  # the list is live at the peak
+    assert found.saving.expected_bytes == 80 * MIB
+
+
+def test_a_list_that_is_gone_at_the_moment_of_the_report_is_for_information(heap):
+    (found,) = communication.analyze(gather(heap), Context(at=0))
     assert found.severity == "info"
-    assert found.saving is None  # reserved is highest from the first event on, when the list is not there
+    assert found.saving is None
 
 
 def test_what_is_live_at_the_moment_looked_at_would_be_saved(heap):

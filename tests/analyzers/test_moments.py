@@ -2,11 +2,15 @@
 
 from pathlib import Path
 
+import pytest
+
 from memdiag.analyzers.allocator_settings import AllocatorSettings
 from memdiag.analyzers.context import Context
 from memdiag.analyzers.fit import would_fit
 from memdiag.analyzers.moments import fragmentation_at, look
+from memdiag.errors import MemdiagError
 from memdiag.sources import load
+from memdiag.trace.moments import choose_moment, has_history, parse_moment
 
 MIB = 1 << 20
 
@@ -71,10 +75,73 @@ def test_the_page_shows_the_numbers_of_the_worked_example(example, root):
 def test_the_moment_is_looked_at_before_the_request_takes_its_memory(heap):
     heap.checkerboard()
     opened = heap.segment(2000, 64 * MIB)
-    heap.alloc(2000, 64 * MIB)
+    served = heap.alloc(2000, 64 * MIB)
     trace = heap.trace()
-    context = Context()
-    here = look(next(iter(context.views(trace))), context, AllocatorSettings.of(trace))
-    assert (here.at, here.before) == (opened, opened - 1)
+    here = look(next(iter(Context().views(trace))), AllocatorSettings.of(trace))
+    assert (here.at, here.before) == (served, opened - 1)
     assert not here.fit.fits
     assert here.fit.largest_free_bytes == 30 * MIB
+
+
+def chosen(heap, at="default", **options):
+    return choose_moment(heap.trace(**options).devices[0], at)
+
+
+def train_step(heap):
+    """Reserved rises to its peak by a large segment, later by a small one with little live; returns the events of both requests."""
+    heap.segment(0, 1000 * MIB)
+    heap.alloc(0, 600 * MIB)
+    heap.segment(2000, 400 * MIB)
+    most = heap.alloc(2000, 400 * MIB)
+    heap.free(2000, 400 * MIB)
+    heap.free(0, 600 * MIB)
+    heap.segment(3000, 2 * MIB)
+    last = heap.alloc(3000, 512)
+    return most, last
+
+
+def test_the_peak_is_where_most_is_allocated_among_the_events_near_the_reserved_peak(heap):
+    most, last = train_step(heap)
+    device = heap.trace().devices[0]
+    assert device.peak("reserved") == last - 1  # the new segment, before its tensor
+    assert choose_moment(device) == (most, "peak")
+    assert choose_moment(device, "reserved") == (last, "reserved")
+    assert choose_moment(device, "allocated") == (most, "allocated")
+    assert choose_moment(device, "end") == (device.num_events - 1, "end")
+
+
+def test_events_further_than_two_percent_below_the_reserved_peak_are_not_the_peak(heap):
+    heap.segment(0, 970 * MIB)
+    heap.alloc(0, 970 * MIB)
+    heap.free(0, 970 * MIB)
+    heap.segment(2000, 30 * MIB)
+    later = heap.alloc(2000, 30 * MIB)
+    assert chosen(heap) == (later, "peak")
+
+
+def test_the_last_failed_allocation_comes_before_the_peak(heap):
+    train_step(heap)
+    heap.oom(900 * MIB)
+    last = heap.oom(500 * MIB)
+    assert chosen(heap) == chosen(heap, "oom") == (last, "oom")
+    assert chosen(heap, "peak").kind == "peak"
+    assert chosen(heap, last) == (last, "oom")
+    assert chosen(heap, 0) == (0, "event")
+
+
+def test_names_and_numbers_of_moments_are_read():
+    assert [parse_moment(text) for text in ("oom", " Peak ", "1,204", "-1")] == ["oom", "peak", 1204, -1]
+    for wrong in ("", "noon", "1.5", "-2", "9" * 20):
+        with pytest.raises(MemdiagError, match="no such moment"):
+            parse_moment(wrong)
+
+
+def test_at_the_default_moment_nearly_all_of_the_allocated_peak_is_live(shared):
+    found = []
+    for path in sorted((shared / "data/snapshots").iterdir()):
+        for device in load(path).devices:
+            if has_history(device):
+                peak = max(int(device.usage.allocated.max()), device.start["allocated"])
+                found.append(device.usage_at(choose_moment(device).event)["allocated"] >= 0.98 * peak)
+    assert len(found) >= 55
+    assert sum(found) >= 50

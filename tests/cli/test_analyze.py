@@ -27,17 +27,29 @@ def asked(monkeypatch, samples):
 
 
 @pytest.mark.parametrize(
-    ("at", "moment"), [("peak", "peak"), ("oom", "oom"), ("1204", 1204), ("1,204", 1204), ("1_204", 1204), ("0", 0), ("-1", -1)]
+    ("at", "moment"),
+    [
+        ("peak", "peak"),
+        ("OOM", "oom"),
+        ("allocated", "allocated"),
+        ("reserved", "reserved"),
+        ("end", "end"),
+        ("1204", 1204),
+        ("1,204", 1204),
+        ("1_204", 1204),
+        ("0", 0),
+        ("-1", -1),
+    ],
 )
 def test_at(asked, at, moment):
     assert main(["analyze", "x.pkl", "--at", at]) == 0
     assert asked[0][1] == moment
 
 
-@pytest.mark.parametrize("at", ["", "end", "-2", "1.5", "\uff19", "9" * 20])
+@pytest.mark.parametrize("at", ["", "start", "-2", "1.5", "\uff19", "9" * 20])
 def test_at_something_else(asked, at, capsys):
     assert main(["analyze", "x.pkl", "--at", at]) == 2
-    assert capsys.readouterr().err.startswith(f"error: --at {at}: neither peak, oom nor the number of an event\nhint: ")
+    assert capsys.readouterr().err.startswith(f"error: --at {at}: no such moment\nhint: ")
     assert not asked
 
 

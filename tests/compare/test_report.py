@@ -43,7 +43,7 @@ def test_what_every_trace_holds_adds_up_to_what_it_has_reserved(goldens):
         held = sum(row.amounts[number].bytes for row in found.sites)
         assert held == side.usage.active_bytes
         assert held + side.split.stranded_bytes + side.split.foreign_bytes + side.split.cache_bytes == side.usage.reserved_bytes
-        assert side.usage.reserved_bytes == side.peak.reserved_bytes
+        assert 0.98 * side.peak.reserved_bytes <= side.usage.reserved_bytes <= side.peak.reserved_bytes
     assert found.curves.aligned_by == "step"
     assert {len(curve) for curve in found.curves.reserved + found.curves.allocated} == {240}
 

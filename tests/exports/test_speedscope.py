@@ -13,6 +13,7 @@ import memdiag
 from memdiag.errors import MemdiagError
 from memdiag.exports import speedscope
 from memdiag.exports.model import Wanted
+from memdiag.trace.moments import choose_moment
 from memdiag.trace.stacks import Frame, Stacks
 
 GOLDENS = Path(__file__).parents[1] / "goldens"
@@ -54,7 +55,7 @@ def test_bytes_are_those_of_the_trace(name, tmp_path):
     content = exported(trace, tmp_path)
     for device in trace.devices:
         mine = [each for each in content["profiles"] if len(trace.devices) == 1 or each["name"].startswith(f"device {device.device}:")]
-        at = device.peak("reserved") if device.num_events else -1
+        at = choose_moment(device).event
         assert mine[0]["endValue"] == device.usage_at(at)["active"]
         assert mine[-1]["endValue"] == int(device.tensors.block_bytes.sum())
 

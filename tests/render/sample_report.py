@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 
 from memdiag.findings import (
     DeviceReport,
@@ -14,6 +15,7 @@ from memdiag.findings import (
     Note,
     Peak,
     Report,
+    ReportMoment,
     Saving,
     Site,
     Source,
@@ -48,6 +50,18 @@ def timeline(num: int = 400, events_per_bucket: float = 545.11) -> Timeline:
     return Timeline(events_per_bucket, tuple(reserved), active, allocated)
 
 
+def moment_of(peak: Peak, peak_allocated: Peak, fragmentation: Fragmentation, **changes: object) -> ReportMoment:
+    """The moment of a report: the peak, of reserved bytes where these are known."""
+    known = peak if peak.reserved_bytes is not None else peak_allocated
+    kind = "snapshot" if known.at_event is None else "peak"
+    return ReportMoment(**{**asdict(known), "kind": kind, "lost_bytes": fragmentation.lost_bytes, **changes})
+
+
+def event(at: int) -> ReportMoment:
+    """The moment of a report on an event of which no bytes are known."""
+    return ReportMoment(None, None, None, None, at, kind="event")
+
+
 def device(number: int = 0, **changes: object) -> DeviceReport:
     """A busy device of 218,044 events with its peak of reserved at event 196,100."""
     values: dict[str, object] = {
@@ -77,7 +91,9 @@ def device(number: int = 0, **changes: object) -> DeviceReport:
             Module("(outside of any module)", MIB, 0.0001, 3),
         ),
     }
-    return DeviceReport(**{**values, **changes})  # type: ignore[arg-type]
+    values |= changes
+    values.setdefault("moment", moment_of(values["peak"], values["peak_allocated"], values["fragmentation"]))
+    return DeviceReport(**values)  # type: ignore[arg-type]
 
 
 FINDINGS = (

@@ -49,12 +49,12 @@ def test_axes_and_marks(samples):
     assert "peak: 11.00 GiB reserved, event 196,100 ▼" in shown
     assert "12.5 GiB ┤" in shown
     assert "218,044 events" in shown
-    assert "looked at" not in shown
+    assert "▲" not in shown
 
 
 def test_another_moment_is_marked(samples):
-    device = samples.device(at_label="event 1,000", fragmentation=samples.Fragmentation(1000, *[None] * 8))
-    assert "▲ looked at: event 1,000" in "\n".join(line.plain for line in chart(device, 78))
+    device = samples.device(moment=samples.event(1000))
+    assert "▲ chosen event: event 1,000" in "\n".join(line.plain for line in chart(device, 78))
 
 
 @pytest.mark.parametrize("timeline", [None, Timeline(1.0, (), (), ()), Timeline(1.0, (-1, -1), (-1, -1), (-1, -1))])

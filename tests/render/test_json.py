@@ -29,8 +29,8 @@ def test_keys_in_order(samples):
     ]
     device = shown["devices"][0]
     assert list(device) == [
-        *("device", "end", "peak", "peak_allocated", "fragmentation", "counts", "by_category", "by_lifetime", "top_sites", "by_module"),
-        "card",
+        *("device", "end", "peak", "peak_allocated", "fragmentation", "counts"),
+        *("by_category", "by_lifetime", "top_sites", "by_module", "card", "moment"),
     ]
     assert list(device["end"]) == USAGE
     assert list(device["peak"]) == PEAK

@@ -128,7 +128,7 @@ def test_whether_a_request_fits(samples, kind, request_bytes, largest, said):
 
 def test_elsewhere_than_at_a_peak_the_split_is_of_what_was_not_requested(samples):
     fragmentation = replace(samples.device().fragmentation, at_event=1000)
-    shown = render(replace(samples.rich(), devices=(samples.device(fragmentation=fragmentation, at_label="1000"),)), Look())
+    shown = render(replace(samples.rich(), devices=(samples.device(fragmentation=fragmentation, moment=samples.event(1000)),)), Look())
     assert "Where reserved - requested is  at event 1,000" in shown
     assert not re.search(r"█  requested", shown)
     assert re.search(r"▚  stranded +1.17 GiB  55.4%", shown)
@@ -138,8 +138,8 @@ def test_elsewhere_than_at_a_peak_the_split_is_of_what_was_not_requested(samples
 def test_before_the_trace(samples):
     nothing = dict.fromkeys(("rounding_bytes", "pending_bytes", "stranded_bytes", "foreign_bytes", "cache_bytes"), 0)
     fragmentation = replace(samples.NO_FRAGMENTATION, at_event=-1, **nothing)
-    shown = render(replace(samples.rich(), devices=(samples.device(fragmentation=fragmentation, at_label="-1"),)), Look())
-    assert "▲ looked at: before the trace began" in shown
+    shown = render(replace(samples.rich(), devices=(samples.device(fragmentation=fragmentation, moment=samples.event(-1)),)), Look())
+    assert "▲ chosen event: before the trace began" in shown
     assert "Where the reserved bytes are  before event 0\n  Nothing is reserved then" in shown
     assert "Who holds memory before event 0" in shown
 
@@ -179,12 +179,11 @@ def test_a_file_without_a_trace(samples):
         timeline=None,
         fragmentation=fragmentation,
         counts=samples.NO_COUNTS,
-        at_label="the snapshot",
     )
     shown = render(replace(samples.rich(), devices=(device,)), Look())
     assert "No curve" in shown
     assert "peak" not in shown.split("How much")[1].split("Where")[0]
-    assert "Where the reserved bytes are  at the snapshot" in shown
+    assert "Where the reserved bytes are  in the snapshot" in shown
     assert "?  free" in shown
     assert "out-of-memory errors are unknown" in shown
 

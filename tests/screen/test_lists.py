@@ -18,6 +18,7 @@ from memdiag.screen.lists import ABOUT, CALLS, FINDINGS, MAP, TENSORS, TITLES, L
 from memdiag.screen.question import HINTS, Question
 from memdiag.screen.status_lines import NUM_LINES, status
 from memdiag.screen.walk import Walk
+from memdiag.trace.moments import peak_event, reserved_peak
 from memdiag.trace.stacks import Frame, Stacks
 from memdiag.views.window import heights
 
@@ -218,7 +219,7 @@ def test_a_file_without_places_has_no_map(trace):
 
 
 def test_it_begins_where_it_is_told(trace):
-    assert Walk(trace).at == trace.devices[0].peak("reserved")
+    assert Walk(trace).at == peak_event(trace.devices[0])
     assert Walk(trace, at=-1).at == -1
     assert Walk(trace, at=77).at == 77
     for wrong in (-2, 10**9):
@@ -258,12 +259,13 @@ def test_texts_lead_to_events(trace):
         ("1,204", 1204),
         ("0", 0),
         ("-1", -1),
-        ("end", trace.num_events - 1),
         ("start", 0),
         ("99999999", trace.num_events - 1),
     ):
         assert walk.to_text(text) == ""
         assert walk.at == at
+    assert (walk.to_text("end"), walk.at) == ("end", trace.num_events - 1)
+    assert (walk.to_text("allocated"), walk.at) == ("allocated peak", trace.devices[0].peak("allocated"))
     walk.to_text("50%")
     assert abs(walk.at - trace.num_events / 2) <= 1
     walk.to_text("step 3")
@@ -285,9 +287,14 @@ def test_jumps_say_where_they_led(trace):
     assert walk.to_next("steps", back=True) == "training step 1 of 6"
     assert "no training step before" in walk.to_next("steps", back=True)
     assert walk.to_next("ooms") == "no out-of-memory event in this trace"
-    first, second = walk.to_peak(), walk.to_peak()
-    assert ("reserved" in first, "allocated" in second) == (True, True)
-    assert walk.at == walk.here.places.allocated_peak
+    walk.go(-1)
+    device = walk.here.device
+    assert [(walk.to_peak(), walk.at) for _ in range(3)] == [
+        ("peak", 7041),
+        ("reserved peak", reserved_peak(device)),
+        ("peak", 7041),
+    ]  # the peak is the allocated peak here
+    assert peak_event(device) == device.peak("allocated")
 
 
 def test_each_device_keeps_its_moment():

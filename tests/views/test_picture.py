@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import memdiag
+from memdiag.trace.moments import peak_event
 from memdiag.views import flame, heap, picture, timeline
 from memdiag.views.columns import pack
 from memdiag.views.policies import simulated_curves
@@ -67,7 +68,7 @@ def test_every_instant_is_exact(trace, drawn):
     device, drawing = trace.devices[0], drawn.devices[0]
     assert_exact(device, drawing)
     at = unpacked(drawing["instants"])
-    assert at["reserved"][drawing["peak_instant"]] == device.usage.reserved.max()
+    assert at["event"][drawing["peak_instant"]] == peak_event(device)
     assert at["allocated"][drawing["peak_allocated_instant"]] == device.usage.allocated.max()
     stacked = sum(_values(column) for column in drawing["categories_at"] if column)
     assert stacked.tolist() == at["active"].tolist()

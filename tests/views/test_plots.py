@@ -15,6 +15,7 @@ import memdiag
 from memdiag.analyzers.moments import fragmentation_at
 from memdiag.errors import MemdiagError
 from memdiag.registry import PLOT_DATA, PLOTS, resolve
+from memdiag.trace.moments import choose_moment
 from memdiag.views.plot_fragmentation import fragmentation_of
 from memdiag.views.plot_frame import Ask, bands_of, settled, thin
 from memdiag.views.plot_lifetimes import lifetimes_of
@@ -57,7 +58,7 @@ def test_the_peak_is_drawn_however_few_columns_there_are(example):
     (device,) = example.devices
     for columns in (10, 300, 100_000):
         drawn = timeline_of(example, device, Ask(columns))
-        assert drawn.reserved.bytes.max() == drawn.peak.bytes == device.usage.reserved.max()
+        assert drawn.reserved.bytes.max() == drawn.moment.highest == device.usage.reserved.max()
         assert drawn.allocated.bytes.max() == device.usage.allocated.max()
         assert len(drawn.reserved.at) <= max(4 * columns, 1)
 
@@ -77,8 +78,7 @@ def test_the_split_adds_up_to_what_is_reserved(example, columns):
     drawn = fragmentation_of(example, device, Ask(columns))
     usage = device.usage.take(settled(device))
     assert (drawn.requested + sum(drawn.parts.values()) == usage.reserved[drawn.at]).all()
-    assert sum(drawn.at_peak.values()) == drawn.peak.bytes
-    assert drawn.worst.bytes == (usage.stranded + usage.foreign).max()
+    assert sum(drawn.at_moment.values()) == drawn.moment.bytes
 
 
 @pytest.mark.parametrize("columns", [50, 100_000])
@@ -86,7 +86,7 @@ def test_lifetimes_add_up_to_what_is_active(example, columns):
     (device,) = example.devices
     drawn = lifetimes_of(example, device, Ask(columns))
     assert (sum(layer.bytes for layer in drawn.layers) == device.usage.active[drawn.at]).all()
-    assert sum(layer.at_peak for layer in drawn.layers) == drawn.peak.bytes == device.usage.active.max()
+    assert sum(layer.at_moment for layer in drawn.layers) == drawn.moment.bytes == device.usage.active[drawn.moment.at]
     assert [layer.key for layer in drawn.layers][:2] == ["persistent", "optimizer_state"]
 
 
@@ -97,7 +97,7 @@ def test_a_map_holds_every_byte_once(name):
     trace = golden(name)
     (device,) = trace.devices
     drawn = map_of(trace, device, Ask(800))
-    at = device.peak("reserved") if device.num_events else -1
+    at = choose_moment(device).event
     held = device.usage_at(at)["reserved"]
     assert sum(amount for _, _, amount in drawn.amounts) == held
     pieces = np.concatenate([rows for rows in drawn.pieces.values() if len(rows)])

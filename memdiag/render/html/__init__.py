@@ -145,6 +145,7 @@ def page_words(lang: Language) -> dict[str, str]:
         for kind in _WORDS:
             own |= {f"word.{key}": vocabulary.name(kind, key) for key in vocabulary.STYLES[kind]}
             own |= {f"why.{key}": vocabulary.meaning(kind, key) for key in vocabulary.STYLES[kind]}
+        own |= {f"moment.{moment}": vocabulary.when(moment) for moment in vocabulary.NAMED_MOMENTS}
     return own
 
 

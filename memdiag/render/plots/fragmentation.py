@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memdiag.render.plots.marks import PEAK_ROOM, capacity_room, draw_capacity, draw_events, draw_peak, event_handles, top_of
+from memdiag.render.plots.marks import PEAK_ROOM, capacity_room, draw_capacity, draw_events, draw_moment, event_handles, top_of
 from memdiag.render.plots.page import Page
 from memdiag.render.plots.style import PlotLook, fills
 from memdiag.units import format_bytes
@@ -28,13 +28,13 @@ NAMES = {
 
 def draw(data: FragmentationPlot, look: PlotLook) -> Page:
     """Draws both panels."""
-    page = Page(look, SIZE, "What reserved memory consists of", data.frame, right=capacity_room(data.frame, data.peak.bytes))
+    page = Page(look, SIZE, "What reserved memory consists of", data.frame, right=capacity_room(data.frame, data.moment.highest))
     there = [name for name, values in data.parts.items() if values.any()]
-    signs = [(page.patch(FILLS["requested"]), f"asked for by tensors: {format_bytes(data.at_peak['requested'])}")]
-    signs += [(page.patch(FILLS[name]), f"{NAMES[name]}: {format_bytes(data.at_peak[name])}") for name in there]
+    signs = [(page.patch(FILLS["requested"]), f"asked for by tensors: {format_bytes(data.at_moment['requested'])}")]
+    signs += [(page.patch(FILLS[name]), f"{NAMES[name]}: {format_bytes(data.at_moment[name])}") for name in there]
     page.foot(signs, event_handles(data.frame), page.phase_handles())
     whole, rest = page.panels([1.25, 1])
-    page.bytes_axis(whole, top_of(data.frame, data.peak.bytes), room_above=PEAK_ROOM)
+    page.bytes_axis(whole, top_of(data.frame, data.moment.highest), room_above=PEAK_ROOM)
     beyond = data.requested * 0
     for name in there:
         beyond = beyond + data.parts[name]
@@ -47,7 +47,7 @@ def draw(data: FragmentationPlot, look: PlotLook) -> Page:
     page.line(rest, data.at, beyond, page.theme.muted, width=0.5)
     draw_capacity(page, whole)
     draw_events(page, rest)
-    draw_peak(page, whole, data.peak)
+    draw_moment(page, whole, data.moment)
     page.name_panel(rest, "beyond what was asked for")
     return page
 

@@ -1,4 +1,4 @@
-"""Single events on a panel: the peak with its words, retries and failures, and the size of the device."""
+"""Single events on a panel: the moment of the report with its words, retries and failures, and the size of the device."""
 
 from __future__ import annotations
 
@@ -56,22 +56,25 @@ def draw_capacity(page: Page, axes: Axes) -> None:
     )  # fmt: skip
 
 
-def draw_peak(page: Page, axes: Axes, peak: Mark) -> None:
-    """Draws the peak as a point, with its words in the room above all curves."""
-    x = max(peak.at, 0)
+def draw_moment(page: Page, axes: Axes, moment: Mark) -> None:
+    """Draws the moment of the report as a point, with its words in the room above all curves."""
+    x = max(moment.at, 0)
     share = x / max(page.frame.num_events, 1)
     side = "left" if share < 0.4 else "right" if share > 0.6 else "center"
-    words = peak.words.partition(",")[0] if page.compact else peak.words
+    words = moment.words.partition(",")[0] if page.compact else moment.words
     axes.annotate(
-        page.text(f"peak: {words}"), (x, peak.bytes), xycoords="data", xytext=(x, 0.99), textcoords=axes.get_xaxis_transform(),
-        ha=side, va="top", fontsize=page.points(8.5), color=page.theme.ink, zorder=8, annotation_clip=False,
+        page.text(f"{moment.title}: {words}"), (x, moment.bytes), xycoords="data", xytext=(x, 0.99),
+        textcoords=axes.get_xaxis_transform(), ha=side, va="top", fontsize=page.points(8.5), color=page.theme.ink, zorder=8,
+        annotation_clip=False,
         arrowprops={
             "arrowstyle": "-", "color": page.theme.muted, "linewidth": 0.8, "shrinkA": 1, "shrinkB": 2,
             "relpos": ({"left": 0.0, "right": 1.0}.get(side, 0.5), 0.0),
         },
         bbox={"boxstyle": "square,pad=0.15", "facecolor": page.theme.paper, "edgecolor": "none", "alpha": 0.85},
     )  # fmt: skip
-    axes.plot([x], [peak.bytes], marker="o", markersize=5, color=page.theme.ink, markeredgecolor=page.theme.paper, zorder=7, clip_on=False)
+    axes.plot(
+        [x], [moment.bytes], marker="o", markersize=5, color=page.theme.ink, markeredgecolor=page.theme.paper, zorder=7, clip_on=False,
+    )  # fmt: skip
 
 
 def event_handles(frame: Frame, lead: str = "") -> list[Sign]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memdiag.render.plots.marks import PEAK_ROOM, capacity_room, draw_capacity, draw_events, draw_peak, event_handles, top_of
+from memdiag.render.plots.marks import PEAK_ROOM, capacity_room, draw_capacity, draw_events, draw_moment, event_handles, top_of
 from memdiag.render.plots.page import Page, Sign
 from memdiag.render.plots.style import Fill, PlotLook, fills
 from memdiag.vocabulary import GREY
@@ -18,10 +18,10 @@ FREE, PENDING, LIVE = Fill(GREY, "////", is_line=True), fills("curve")["active"]
 
 def draw(data: TimelinePlot, look: PlotLook) -> Page:
     """Draws the curves, one area in front of the other: what is reserved and free, what waits for a stream, what is allocated."""
-    page = Page(look, SIZE, "Memory over the run", data.frame, right=capacity_room(data.frame, data.peak.bytes))
+    page = Page(look, SIZE, "Memory over the run", data.frame, right=capacity_room(data.frame, data.moment.highest))
     page.foot([*_legend(data, page), *event_handles(data.frame)], page.phase_handles())
     (axes,) = page.panels([1])
-    page.bytes_axis(axes, top_of(data.frame, data.peak.bytes), room_above=PEAK_ROOM)
+    page.bytes_axis(axes, top_of(data.frame, data.moment.highest), room_above=PEAK_ROOM)
     if data.reserved is not None:
         if data.allocated is not None:
             page.area(axes, data.reserved.at, data.reserved.bytes, FREE, 2)
@@ -32,7 +32,7 @@ def draw(data: TimelinePlot, look: PlotLook) -> Page:
         page.area(axes, data.allocated.at, data.allocated.bytes, LIVE, 2.4)
     draw_capacity(page, axes)
     draw_events(page, axes)
-    draw_peak(page, axes, data.peak)
+    draw_moment(page, axes, data.moment)
     return page
 
 

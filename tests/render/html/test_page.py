@@ -11,6 +11,7 @@ import pytest
 
 import memdiag
 from memdiag.render.html import render
+from memdiag.trace.moments import peak_event
 from memdiag.views.columns import pack
 from memdiag.views.picture import build_picture
 
@@ -45,7 +46,7 @@ HOSTILE = [
 
 def at_peak(trace):
     device = trace.devices[0]
-    event = device.peak("reserved")
+    event = peak_event(device)
     return (
         device,
         event,
@@ -56,7 +57,7 @@ def at_peak(trace):
 def test_every_section_is_drawn_when_it_is_shown(shown, report):
     for section in SECTIONS:
         shown.show(section)
-    assert shown.page.locator("h1").inner_text().startswith("Peak 2.99 GiB reserved")
+    assert shown.page.locator("h1").inner_text().startswith("Peak 2.97 GiB reserved")
     assert shown.page.locator("#findings-list article").count() == len(report.findings)
     assert shown.page.locator("#policies-table tbody tr").count() >= 4
     assert shown.page.locator("#headline .badge").inner_text() == "warning"
@@ -229,7 +230,7 @@ def test_both_languages(shown):
     for section in SECTIONS:
         shown.show(section)
     assert page.evaluate("document.documentElement.lang") == "zh-CN"
-    assert "峰值时共保留 2.99 GiB" in page.locator("h1").inner_text()
+    assert "峰值时共保留 2.97 GiB" in page.locator("h1").inner_text()
     assert page.locator("#map-h").inner_text() == "地址图"
     assert page.locator("#headline .original").inner_text().startswith("英文原文 Peak")  # what Python words is told to be English
     text = page.locator("main").inner_text()

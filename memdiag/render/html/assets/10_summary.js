@@ -5,8 +5,11 @@
   const PARTS = Object.entries(M.colours.part);
 
   const facts = () => (M.data.report.devices || []).find((one) => one.device === M.device().device) || null;
-  // A file without a history has no peak: what it holds at its end is what there is to see.
-  const held = (report) => report && (report.peak.reserved_bytes ?? report.end.reserved_bytes);
+  // The moment of the report: every number here is of this one. A file without a history has its last state only.
+  const momentOf = (report) => report && (report.moment.kind === "snapshot" ? { ...report.moment, ...report.end } : report.moment);
+  const held = (report) => report && momentOf(report).reserved_bytes;
+  const momentWords = (moment) =>
+    moment.kind === "event" ? M.t("at.event", { event: M.count(moment.at_event) }) : M.t(`moment.${moment.kind}`);
   const badge = (severity) => M.el("span", { class: `badge ${severity}`, text: M.t(`severity.${severity}`) });
   M.badge = badge;
   /** Returns the mark beside text that Python wrote, in pages of another language. */
@@ -23,16 +26,14 @@
   // Python words the headline in English. In another language the same numbers make a sentence of the page's own, and the original
   // stays below.
   function drawHeadline(report) {
-    const peak = report && report.peak;
-    const own = M.lang !== "en" && peak && peak.reserved_bytes !== null && peak.allocated_bytes !== null;
-    const split = (report && report.fragmentation) || {};
-    const lost = (split.stranded_bytes ?? 0) + (split.foreign_bytes ?? 0);
+    const moment = momentOf(report);
+    const own = M.lang !== "en" && moment && moment.reserved_bytes !== null && moment.allocated_bytes !== null;
     const sentence = own
       ? M.t("headline.own", {
-          reserved: M.bytes(peak.reserved_bytes),
-          allocated: M.bytes(peak.allocated_bytes),
-          rest: M.bytes(peak.reserved_bytes - peak.allocated_bytes),
-          lost: M.bytes(lost),
+          when: momentWords(moment),
+          reserved: M.bytes(moment.reserved_bytes),
+          allocated: M.bytes(moment.allocated_bytes),
+          lost: M.bytes(moment.lost_bytes ?? 0),
           most: mostOf(report),
           findings: M.data.finding_words.length,
         })
@@ -68,25 +69,24 @@
 
   function drawNumbers(report) {
     const out = [];
-    const peak = report && report.peak;
+    const moment = momentOf(report);
     const split = report && report.fragmentation;
     const capacity = M.device().capacity_bytes;
-    if (peak && peak.reserved_bytes !== null) {
+    if (moment && moment.reserved_bytes !== null) {
       const share = capacity
-        ? M.t("tile.of-capacity", { percent: M.percent(peak.reserved_bytes, capacity), capacity: M.bytes(capacity) })
+        ? M.t("tile.of-capacity", { percent: M.percent(moment.reserved_bytes, capacity), capacity: M.bytes(capacity) })
         : M.t("tile.reserved");
-      out.push(tile(M.t("word.reserved-peak"), M.bytes(peak.reserved_bytes), share));
+      out.push(tile(M.t("tile.then", { what: M.t("word.reserved"), when: momentWords(moment) }), M.bytes(moment.reserved_bytes), share));
     }
-    if (peak && peak.reserved_bytes === null && held(report) !== null) out.push(tile(M.t("word.reserved"), M.bytes(held(report)), M.t("tile.reserved")));
-    const most = report && report.peak_allocated;
-    if (most && most.allocated_bytes !== null) {
-      const where = [most.step === null || most.step < 0 ? "" : M.t("at.step", { step: most.step }), phaseName(most.phase)]
+    if (moment && moment.allocated_bytes !== null) {
+      const where = [moment.step === null || moment.step < 0 ? "" : M.t("at.step", { step: moment.step }), phaseName(moment.phase)]
         .filter(Boolean)
         .join(", ");
-      out.push(tile(M.t("word.allocated-peak"), M.bytes(most.allocated_bytes), where || M.t("tile.allocated")));
+      const label = M.t("tile.then", { what: M.t("word.allocated"), when: momentWords(moment) });
+      out.push(tile(label, M.bytes(moment.allocated_bytes), where || M.t("tile.allocated")));
     }
-    if (split && split.stranded_bytes !== null && split.foreign_bytes !== null) {
-      const lost = split.stranded_bytes + split.foreign_bytes;
+    if (moment && moment.lost_bytes !== null) {
+      const lost = moment.lost_bytes;
       const whole = held(report);
       out.push(
         tile(M.t("tile.lost"), M.bytes(lost), M.t("tile.lost-more", { percent: M.percent(lost, whole) }), lost > 0.05 * whole ? "bad" : ""),
@@ -118,12 +118,9 @@
     if (!split || split.cache_bytes === null || held(report) === null) {
       return M.fill(M.$("split"), title, M.el("p", { class: "lead", text: M.t("split.unknown") }));
     }
-    // The split may stand at another event than the peak (--at): its own parts say what was reserved then.
     const parts = PARTS.map(([name, colour]) => [name, name === "requested" ? null : split[`${name}_bytes`], colour]);
     const rest = parts.reduce((sum, [, bytes]) => sum + (bytes ?? 0), 0);
-    const instants = M.device().instants;
-    const row = M.nearest(instants.event, split.at_event);
-    const whole = instants.event[row] === split.at_event && instants.reserved ? instants.reserved[row] : held(report);
+    const whole = held(report);
     parts[0][1] = whole - rest;
     const bar = M.el(
       "div",

@@ -34,7 +34,7 @@
             go(row - 1, M.t("instant.previous"), "◀"),
             go(row + 1, M.t("instant.next"), "▶"),
             go(device.peak_instant ?? -1, M.t("instant.peak"), M.t("instant.peak-short")),
-            (device.ooms || []).length ? go(device.ooms[0].instant, M.t("instant.oom"), M.t("instant.oom-short")) : null,
+            (device.ooms || []).length ? go(device.ooms[device.ooms.length - 1].instant, M.t("instant.oom"), M.t("instant.oom-short")) : null,
           ];
     M.fill(
       M.$("instant-bar"),

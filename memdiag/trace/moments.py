@@ -1,0 +1,131 @@
+"""The moment that a report is about: its definition, its names on the command line, and the event that a name stands for.
+
+Unless another one is chosen, that is the failed allocation (the last one, if several failed). Without one it is the peak: of the events
+within 2 % of the most that was reserved, the first at which most was allocated. The first event at the reserved peak itself is only the
+new segment, before the tensor that needed it exists, and a small segment may raise reserved to its peak long after most tensors are freed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from memdiag.errors import MemdiagError
+from memdiag.trace import schema
+
+if TYPE_CHECKING:
+    from memdiag.trace.model import DeviceTrace
+    from memdiag.trace.table import Array
+
+MOMENTS: tuple[str, ...] = ("oom", "peak", "allocated", "reserved", "end")
+DEFAULT = "default"  # "oom" for a device with a failed allocation, else "peak"
+PEAK_BAND_PERCENT = 2  # below the reserved peak; events in this band count as the peak of reserved bytes
+_EVENT = re.compile(r"-1|[0-9]{1,15}")
+
+
+class ChosenMoment(NamedTuple):
+    """A moment of one device.
+
+    Attributes:
+        event: The moment is after this event; -1: before the first.
+        kind: One of MOMENTS, "event" (any other event), or "snapshot" (the file has no history, only a state).
+    """
+
+    event: int
+    kind: str
+
+
+def parse_moment(text: str) -> str | int:
+    """Returns the moment that ``--at`` names: one of MOMENTS, DEFAULT, or the number of an event.
+
+    Raises:
+        MemdiagError: It names none.
+    """
+    word = text.strip().lower()
+    if word in {*MOMENTS, DEFAULT}:
+        return word
+    digits = word.replace(",", "").replace("_", "")
+    if not _EVENT.fullmatch(digits):
+        hint = f"use {', '.join(MOMENTS)}, or the number of an event, for example --at 1204"
+        raise MemdiagError(f"--at {text}: no such moment", hint)
+    return int(digits)
+
+
+def has_history(device: DeviceTrace) -> bool:
+    """Returns whether the file tells how things came about (a recording of the state only keeps a ring of one entry)."""
+    return device.num_events > 1
+
+
+def failed_allocations(device: DeviceTrace) -> Array:
+    """Returns the events at which a request ran out of memory, ascending."""
+    found: Array = (device.events.action == schema.OOM).nonzero()[0]
+    return found
+
+
+def require_moment(devices: Iterable[DeviceTrace], at: str | int) -> None:
+    """Checks that at least one of ``devices`` has the moment.
+
+    Raises:
+        MemdiagError: None of them has the event, or a failed allocation.
+    """
+    devices = list(devices)
+    if isinstance(at, int) and not any(-1 <= at < device.num_events for device in devices):
+        most = max((device.num_events for device in devices), default=0)
+        hint = f"events run from 0 to {most - 1}; -1 is before the first" if most else "it has none: only the last state"
+        raise MemdiagError(f"event {at} is not in this trace", hint)
+    if at == "oom" and not any(len(failed_allocations(device)) for device in devices):
+        raise MemdiagError("this trace holds no out-of-memory event", "omit --at oom, or use --at peak")
+
+
+def choose_moment(device: DeviceTrace, at: str | int = DEFAULT) -> ChosenMoment:
+    """Returns the moment of a device that ``at`` names.
+
+    Args:
+        device: The device.
+        at: One of MOMENTS, DEFAULT, or an event. A device without a failed allocation has its peak in place of "oom"; of one with
+            fewer events, the last one is taken.
+    """
+    last = device.num_events - 1
+    failed = failed_allocations(device)
+    if isinstance(at, int):
+        event = min(at, last)
+        known = (("oom", set(failed.tolist())), ("peak", {peak_event(device)}))
+        return ChosenMoment(event, next((kind for kind, events in known if event in events), "event"))
+    if at in {"oom", DEFAULT} and len(failed):
+        return ChosenMoment(int(failed[-1]), "oom")
+    if not has_history(device):
+        return ChosenMoment(last, "snapshot")
+    events = {"allocated": lambda: device.peak("allocated"), "reserved": lambda: reserved_peak(device), "end": lambda: last}
+    return ChosenMoment(events[at](), at) if at in events else ChosenMoment(peak_event(device), "peak")
+
+
+def peak_event(device: DeviceTrace) -> int:
+    """Returns the event with most allocated bytes among those near the reserved peak (see the top of this module); -1: before the first.
+
+    Where only one of the two is known, the peak of that one.
+    """
+    reserved, allocated, start = device.usage.reserved, device.usage.allocated, device.start
+    most = max(int(reserved.max(initial=-1)), start["reserved"])
+    if most < 0:
+        return device.peak("allocated")
+    if max(int(allocated.max(initial=-1)), start["allocated"]) < 0:
+        return reserved_peak(device)
+    least = -(-most * (100 - PEAK_BAND_PERCENT) // 100)
+    near = (reserved >= least).nonzero()[0]
+    if not len(near):
+        return -1
+    best = int(near[allocated[near].argmax()])
+    return -1 if start["reserved"] >= least and start["allocated"] > allocated[best] else best
+
+
+def reserved_peak(device: DeviceTrace) -> int:
+    """Returns the first event at which most is reserved; if a request raised it, the one at which it has its block. -1: before all."""
+    at = device.peak("reserved")
+    request = int(device.usage.reference[at]) if at >= 0 else -1
+    if request < 0:
+        return at
+    references = device.references
+    served = int(references.at_event[request])
+    under_way = int(references.opened_at[request]) <= at < served and not references.failed[request]
+    return served if under_way and device.usage.reserved[served] == device.usage.reserved[at] else at
