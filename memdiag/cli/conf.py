@@ -111,7 +111,7 @@ def _text(
     text: str, backend: str | None, torch: str | None, torch_npu: str | None, platform: str | None, features: tuple[str, ...]
 ) -> ConfReport:
     """Checks what was given on the command line: settings, or a shell line with any number of variables."""
-    from memdiag.settings.environment import ALLOC_VARIABLES, check_environment, guess_backend
+    from memdiag.settings.environment import ALLOC_VARIABLES, check_environment, guess_backend, read_order
     from memdiag.settings.lint import lint
     from memdiag.settings.written import assignments, guess_by_keys
 
@@ -121,8 +121,10 @@ def _text(
     named = {assignment.variable: assignment.value for assignment in given if assignment.variable}
     guess = guess_backend(named) if named else guess_by_keys(text)
     scene = _scene(backend, torch, torch_npu, platform or "", guess)
+    if named:
+        named |= {read_order(scene)[0]: each.value for each in given if not each.variable and read_order(scene)[0] not in named}
     alone = [assignment for assignment in given if not assignment.variable or assignment.variable in ALLOC_VARIABLES]
-    if len(given) == 1 and len(alone) == 1:
+    if len(given) == 1 and (not given[0].variable or given[0].variable == read_order(scene)[0]):
         return lint(alone[0], scene, features, torch_npu or torch)
     lost = {assignment.variable: assignment.lost for assignment in alone if assignment.lost}
     return check_environment(named, scene, features, torch_npu or torch, lost)

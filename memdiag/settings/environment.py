@@ -10,7 +10,9 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
+from shlex import quote
 
 from memdiag.findings import Evidence, Finding, Fix
 from memdiag.settings.conf import parse_conf
@@ -22,6 +24,8 @@ from memdiag.settings.variables import VARIABLES, Variable
 from memdiag.settings.written import Assignment
 
 GENERAL = "PYTORCH_ALLOC_CONF"
+EXPLAINED_EVERYWHERE = frozenset({"MEMORY_FRAGMENTATION"})  # people look for it whatever the device
+_LIKE = re.compile("ALLOC|CONF|MEM|FRAG|CACH|NCCL|HCCL|CUBLAS|TORCH")
 ALLOC_VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_NPU_ALLOC_CONF", GENERAL)
 
 
@@ -41,6 +45,8 @@ def guess_backend(environ: Mapping[str, str]) -> str:
     """Returns the backend that an environment is made for: "npu" or "hip" where only its variable is set, else "cuda"."""
     if "PYTORCH_CUDA_ALLOC_CONF" in environ:
         return "cuda"
+    if "MEMORY_FRAGMENTATION" in environ:
+        return "npu"
     return next((name for name in ("npu", "hip") if VARIABLE[name] in environ), "cuda")
 
 
@@ -67,15 +73,33 @@ def check_environment(
     if not present:
         report = replace(report, text=None, corrected=None, line="", findings=())
     keys = {key: value == "True" for key, value in parse_conf(environ.get(name, "")).items() if value in {"True", "False"}}
-    findings = [*report.findings, *_names(environ, scene, present)]
+    findings = [*report.findings, *_names(environ, scene, present), *_misspelt(environ)]
     related = []
     for variable in VARIABLES:
         value = environ.get(variable.name)
-        if value is None or not set(variable.backends) & {scene.backend}:
+        if value is None:
             continue
-        related.append((variable.name, value, variable.meaning))
-        findings += _variable(variable, value, keys)
+        is_read = scene.backend in variable.backends
+        if is_read or variable.name in EXPLAINED_EVERYWHERE:
+            related.append((variable.name, value, variable.meaning))
+        if is_read:
+            findings += _variable(variable, value, keys)
+        elif variable.name in EXPLAINED_EVERYWHERE:
+            told = (Evidence("it is a switch of MindSpeed, for Ascend NPUs", f"{variable.name}={value}", "", variable.name),)
+            fix = (Fix("Leave it out, or check the settings with --backend npu", "env"),)
+            findings.append(Finding("MD658", f"{variable.name} has no effect on {BACKEND_WORDS[scene.backend]}", "info", None, told, fix))
     return replace(report, findings=tuple(in_order(findings)), related=tuple(related))
+
+
+def _misspelt(environ: Mapping[str, str]) -> Iterator[Finding]:
+    """MD651 of names that are almost those of variables known here: nothing reads them."""
+    known = [*ALLOC_VARIABLES, *(variable.name for variable in VARIABLES)]
+    for name, value in environ.items():
+        close = get_close_matches(name, known, 1, 0.85) if name not in known and _LIKE.search(name) else []
+        if close and close[0] not in environ:
+            fix = Fix(f"Write {close[0]}", "env", f"export {close[0]}={quote(value)}")
+            evidence = Evidence("no program reads this variable", f"{name}={value}", "", name)
+            yield Finding("MD651", f"{name} is not a variable: did you mean {close[0]}?", "warning", None, (evidence,), (fix,))
 
 
 def _names(environ: Mapping[str, str], scene: Scene, present: list[str]) -> Iterator[Finding]:

@@ -17,7 +17,7 @@ from memdiag.settings.parsers import Outcome, Value, parse
 from memdiag.settings.problem import Clash
 from memdiag.settings.relations import Scene, relations
 from memdiag.settings.report import ConfReport, Setting
-from memdiag.settings.tables import BACKEND_WORDS, VARIABLE, elsewhere, every, known
+from memdiag.settings.tables import BACKEND_WORDS, VARIABLE, elsewhere, every, known, newest
 from memdiag.settings.values import Place, check_value
 from memdiag.settings.written import Assignment, Entry, entries
 
@@ -72,6 +72,7 @@ def lint(assignment: Assignment, scene: Scene, features: tuple[str, ...] = (), v
     """
     variable = assignment.variable or VARIABLE[scene.backend]
     state = _Lint(scene, variable)
+    _version(state, scene)
     found = entries(assignment.value)
     meant = entries(f"{assignment.value}{assignment.lost}" if assignment.lost[:1] in {"<", ">"} else assignment.value)
     if assignment.lost and assignment.lost[:1] not in {"<", ">"}:
@@ -156,6 +157,16 @@ def _line(variable: str, text: str) -> str:
         return f"unset {variable}"
     quoted = f"'{text}'" if set(text) & set("[]<>*?$&|;() ") else text
     return f"export {variable}={quoted}"
+
+
+def _version(state: _Lint, scene: Scene) -> None:
+    """MD658 of a version that is newer than every rule known here."""
+    last = max(key.since for key in every(scene.backend).values())
+    last = max(last, newest(scene.backend))
+    if scene.is_given and scene.version > last:
+        unit = "torch_npu" if scene.backend in {"npu", "mindspeed"} else "torch"
+        title = f"{unit} {version_text(scene.version)} is not known: the settings are checked as {version_text(last)} reads them"
+        state.add("MD658", title, "info", "a newer version may accept other keys and values", "", "")
 
 
 def _lost(state: _Lint, assignment: Assignment) -> None:

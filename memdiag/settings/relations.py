@@ -183,7 +183,15 @@ def _splits(values: Mapping[str, Value], scene: Scene, *, expandable: bool) -> I
     split = values.get("max_split_size_mb")
     limited = isinstance(split, int) and split < _UNLIMITED_MIB
     if limited and expandable and scene.backend != "npu":
-        yield _idle("max_split_size_mb", "expandable segments cut blocks of any size")
+        yield Clash(
+            "MD654",
+            f"max_split_size_mb:{split} makes expandable segments reserve more",
+            "warning",
+            "smaller requests cannot use a free range of that size or more, also not one between live tensors, and map new memory instead",
+            ("expandable_segments", "max_split_size_mb"),
+            {"max_split_size_mb": None},
+            "Keep expandable_segments alone: memdiag simulate TRACE --conf shows what each costs",
+        )
     if "max_non_split_rounding_mb" in values and not limited:
         yield _idle("max_non_split_rounding_mb", "it is about blocks of max_split_size_mb and more, and no such limit is set")
     divisions = values.get("roundup_power2_divisions")

@@ -90,7 +90,7 @@ def _check_fraction(key: Key, value: str) -> list[Problem]:
     is_low = low is not None and not (read > low or (read == low and not key.is_open))
     is_high = high is not None and not (read < high or (read == high and not key.is_open))
     if is_low or is_high:
-        percent = 1 < read < 100 and high == 1
+        percent = 10 <= read < 100 and high == 1  # 80 is meant as 80 %; 1.5 says nothing
         nearest = f"{read / 100:g}" if percent else "1.0" if is_high and not key.is_open and not math.isnan(read) else None
         problems.append(_out_of_range(key, value, nearest))
     return problems

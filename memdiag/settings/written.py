@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from memdiag.settings.model import BACKENDS
 from memdiag.settings.tables import every
 
 _ASSIGNMENT = re.compile(
@@ -77,11 +78,19 @@ def assignments(text: str) -> list[Assignment]:
                 raw = cut
         found.append(Assignment(name, raw, lost))
     if found:
-        return found
+        beside = _beside(_ASSIGNMENT.sub(" ", text), "".join(each.lost for each in found))
+        return [*found, Assignment("", beside)] if beside else found
     bare = text.strip()
     if len(bare) > 1 and bare[0] == bare[-1] and bare[0] in "'\"":
         bare = bare[1:-1]
     return [Assignment("", bare)]
+
+
+def _beside(text: str, lost: str) -> str:
+    """Returns the settings that stand beside the variables, in no variable: words that begin with a key of any backend."""
+    keys = {key for backend in BACKENDS for key in every(backend)}
+    words = [word for word in text.split() if re.split("[:=]", word, maxsplit=1)[0] in keys and ":" in word and word not in lost]
+    return ",".join(words)
 
 
 def entries(text: str) -> list[Entry]:

@@ -71,7 +71,7 @@ def of(report: dict, code: str) -> dict:
         (["expandable_segments:True,garbage_collection_threshold:0.6", "--torch-npu", "2.6"], "MD654", "expandable_segments:True"),
         (["expandable_segments:True,large_segment_size_mb:31"], "MD654", "expandable_segments:True,large_segment_size_mb:32"),
         (["expandable_segments:True,segment_size_mb:64", "--backend", "npu"], "MD655", "expandable_segments:True,large_segment_size_mb:64"),
-        (["expandable_segments:True,max_split_size_mb:64"], "MD656", "expandable_segments:True"),
+        (["expandable_segments:True,max_split_size_mb:64"], "MD654", "expandable_segments:True"),
         (["segment_size_mb:64", "--backend", "npu"], "MD656", ""),
         (["garbage_collection_threshold:0.8"], "MD656", None),
         (["expandable_segments:True", "--platform", "windows"], "MD656", ""),
@@ -327,3 +327,34 @@ def test_nothing_heavy_is_loaded():
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.rstrip().split("\0")[1:])
     assert not [name for name in HEAVY if name in loaded]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "title"),
+    [
+        (["expandable_segments:True,max_split_size_mb:128"], "MD654", "max_split_size_mb:128 makes expandable segments reserve more"),
+        (["PYTORCH_ALLOC_CONF=expandable_segments:True", "--torch", "2.6"], "MD658", "PYTORCH_ALLOC_CONF is not read by CUDA"),
+        (["PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", "--backend", "npu"], "MD658", "PYTORCH_CUDA_ALLOC_CONF is not read"),
+        (["PYTORCH_CUDA_ALOC_CONF=expandable_segments:True"], "MD651", "did you mean PYTORCH_CUDA_ALLOC_CONF?"),
+        (["HCCL_BUFSIZE=64"], "MD651", "did you mean HCCL_BUFFSIZE?"),
+        (["expandable_segments:True", "--torch", "9.9"], "MD658", "torch 9.9 is not known"),
+        (["MEMORY_FRAGMENTATION=1", "--backend", "cuda"], "MD658", "MEMORY_FRAGMENTATION has no effect on CUDA"),
+        (["MEMORY_FRAGMENTATION=1 expandable_segments:True"], "MD658", "does not go with expandable_segments:True"),
+    ],
+)
+def test_what_a_reader_of_the_settings_would_not_see(asked, arguments, code, title):
+    assert any(finding["code"] == code and title in finding["title"] for finding in asked(*arguments)["findings"])
+
+
+@pytest.mark.parametrize("value", ["1.5", "2", "100", "-1"])
+def test_a_share_that_cannot_be_guessed_is_left_out(asked, value):
+    report = asked(f"garbage_collection_threshold:{value}")
+    assert of(report, "MD652")["severity"] == "critical"
+    assert report["corrected"] == ""
+
+
+@pytest.mark.parametrize("backend", ["cuda", "hip", "npu"])
+def test_memory_fragmentation_is_explained_on_every_backend(asked, backend):
+    related = asked("MEMORY_FRAGMENTATION=1 python train.py", "--backend", backend)["related"]
+    assert [item["name"] for item in related] == ["MEMORY_FRAGMENTATION"]
+    assert "MindSpeed" in related[0]["meaning"]
