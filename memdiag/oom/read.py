@@ -32,6 +32,8 @@ LONGEST_TEXT = 8_000
 LINES_AROUND = 40  # of any speaker: an engine's name is often in what another process says
 LINES_OF_TRACEBACK = 240  # before those: the outer frames of a long traceback
 LONGEST_LINE = 2_000
+SURROUNDINGS_READ = 64  # of the messages of a dialect in one source: later ones come from the same program
+_TRACEBACK = "Traceback (most recent call last)"
 LINES_BESIDE = 8  # of a line with a word and an anchor: only who speaks there is listened to in a long log
 _RETRIES = 12  # of a message without numbers, for what the lines around it tell
 _UNKNOWN = Judgement("unknown", "low")
@@ -76,6 +78,7 @@ class _Reader:
         self._counts: dict[object, int] = {}
         self._first_rank: int | None = None
         self._num_left_out = 0
+        self._marks: dict[tuple[str, str], list[frozenset[str]]] = {}
 
     def read(self, chunks: Iterable[bytes], source: str) -> None:
         """Adds what is found in one text."""
@@ -155,7 +158,10 @@ class _Reader:
     def _message(self, sighting: Sighting, source: str, window: Window) -> Message:
         found = sighting.found
         nothing: frozenset[str] = frozenset()
-        marks = found.marks | self._try(lambda: _marks_around(window, sighting.order), nothing)
+        around = self._marks.setdefault((source, found.dialect), [])
+        if len(around) < SURROUNDINGS_READ:
+            around.append(self._try(lambda: _marks_around(window, sighting.order), nothing))
+        marks = found.marks | around[-1]
         judged = replace(found, fields=sighting.fields, marks=marks)
         judgement = self._try(lambda: _judge(judged, sighting.context), _UNKNOWN)
         accounts: tuple[LedgerEntry, ...] = self._try(lambda: _account(judged), ())
@@ -192,6 +198,8 @@ def _marks_around(window: Window, order: int) -> frozenset[str]:
     first = max(order - LINES_AROUND, 0)
     lines = [line[:LONGEST_LINE] for _number, line in window.lines[first : order + LINES_AROUND + 1]]
     earlier = [*window.earlier, *(line for _number, line in window.lines[:first])][-LINES_OF_TRACEBACK:]
+    begin = max((index for index, line in enumerate(earlier) if _TRACEBACK in line), default=len(earlier))
+    earlier = earlier[begin:]
     before = [*(line[:LONGEST_LINE] for line in earlier), *lines[: order - first + 1]]
     return marks_around("\n".join(lines), "\n".join(before), "\n".join(lines[order - first :]))
 

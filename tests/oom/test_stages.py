@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from single import single
 
@@ -171,3 +173,10 @@ def test_buffers_of_kernels_that_communicate_are_not_made_smaller(kernel):
     changes = [fix.change for message in read_text(text).messages for finding in message.findings for fix in finding.fixes]
     assert changes
     assert not any("HCCL_BUFFSIZE" in change for change in changes)
+
+
+def test_thousands_of_ranks_take_no_time():
+    text = "".join(f"[rank{rank}]: {MESSAGE}\n" for rank in range(1500))
+    begin = time.process_time()
+    assert len(read_text(text).messages) == 1500
+    assert time.process_time() - begin < 30
