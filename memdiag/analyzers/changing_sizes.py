@@ -19,11 +19,12 @@ from memdiag.analyzers.context import Context, DeviceView
 from memdiag.analyzers.places import moment_name
 from memdiag.analyzers.sites import label_of
 from memdiag.findings import Evidence, Finding, Fix
+from memdiag.text import phrase
 from memdiag.trace import schema
 from memdiag.trace.layout import SMALL_LIMIT
 from memdiag.trace.model import Trace
 from memdiag.trace.table import Array
-from memdiag.units import MIB, format_bytes, format_count, plural
+from memdiag.units import MIB, format_bytes
 
 CODES: dict[str, str] = {"MD126": "sizes change from step to step, and cached blocks do not fit them"}
 
@@ -130,29 +131,28 @@ def _changing(view: DeviceView, settings: AllocatorSettings) -> Iterator[Finding
     if opened < max(FLOOR, SHARE * peak):
         return
     num_steps = len(np.unique(device.events.step[found.at]))
-    requests = plural(len(found.at), "request")
-    span = f"{plural(num_steps, 'step')}, from {moment_name(device, int(found.at[0]))} on"
+    span = phrase("changing_sizes.span", steps=num_steps, moment=moment_name(device, int(found.at[0])))
     yield Finding(
         "MD126",
-        f"Sizes change from step to step: {requests} took {format_bytes(opened)} of new memory while enough was free",
+        phrase("changing_sizes.title", count=len(found.at), bytes=format_bytes(opened)),
         "warning" if opened >= WARNING_SHARE * peak or retries >= MANY_RETRIES else "info",
         device.device,
         (
-            Evidence("requests that no cached block fitted, with as much free in all", len(found.at), "times", span),
-            Evidence("taken from the device for them", opened, "bytes"),
-            Evidence("free in the cache then, at most", int(found.free.max()), "bytes"),
-            *([Evidence("of them after the cache was given back, or failed", retries, "times")] if retries else []),
-            Evidence("places whose sizes change", len(found.stacks), "places"),
+            Evidence(phrase("changing_sizes.missed"), len(found.at), "times", span),
+            Evidence(phrase("changing_sizes.taken"), opened, "bytes"),
+            Evidence(phrase("changing_sizes.free"), int(found.free.max()), "bytes"),
+            *([Evidence(phrase("changing_sizes.retried"), retries, "times")] if retries else []),
+            Evidence(phrase("changing_sizes.places"), len(found.stacks), "places"),
             *_places(view, found),
         ),
         remedies.present(
             remedies.expandable_segments(settings),
             Fix(
-                "Pad inputs to a few lengths, or to multiples of 64 or more, so that a cached block fits the next batch",
+                phrase("changing_sizes.fix.pad"),
                 "code",
                 "",
-                "inputs of ever-changing size",
-                "padding costs compute; batches of like lengths together need less of it",
+                phrase("changing_sizes.fix.pad.when"),
+                phrase("changing_sizes.fix.pad.caveat"),
             ),
         ),
         weight_bytes=opened // len(found.at),
@@ -167,8 +167,7 @@ def _places(view: DeviceView, found: Changing) -> Iterator[Evidence]:
         if taken[place]:
             stack = int(found.stacks[place])
             label = label_of(view, stack) if stack >= 0 else _NOWHERE
-            sizes = f"{format_bytes(int(found.least[place]))} to {format_bytes(int(found.most[place]))}"
-            yield Evidence(f"sizes asked for here, {sizes}", int(found.num_sizes[place]), "sizes", label)
-            yield Evidence(
-                f"taken from the device here, {format_count(int((number == place).sum()))} times", int(taken[place]), "bytes", label
-            )
+            least, most = (format_bytes(int(sizes[place])) for sizes in (found.least, found.most))
+            yield Evidence(phrase("changing_sizes.sizes", least=least, most=most), int(found.num_sizes[place]), "sizes", label)
+            times = int((number == place).sum())
+            yield Evidence(phrase("changing_sizes.taken.here", count=times), int(taken[place]), "bytes", label)

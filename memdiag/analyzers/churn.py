@@ -20,10 +20,11 @@ from memdiag.analyzers.allocator_settings import AllocatorSettings
 from memdiag.analyzers.context import Context, DeviceView
 from memdiag.analyzers.places import moment_name
 from memdiag.findings import Evidence, Finding, Fix
+from memdiag.text import phrase
 from memdiag.trace import schema
 from memdiag.trace.model import Trace
 from memdiag.trace.table import Array
-from memdiag.units import MIB, format_bytes, format_count, plural
+from memdiag.units import MIB, format_bytes
 
 CODES: dict[str, str] = {
     "MD401": "cached memory is given back and taken again because a request did not fit (retries)",
@@ -150,21 +151,20 @@ def _retries(view: DeviceView, bursts: Bursts, settings: AllocatorSettings) -> I
     failed = int((device.events.action == schema.OOM).sum())
     yield Finding(
         "MD401",
-        f"{plural(len(mine), 'retry', 'retries')}: cached memory was given back so that a request could be served, since "
-        + ("the device was full, or garbage_collection_threshold reached" if collects else "the device was full"),
+        phrase("churn.retries.title.collects" if collects else "churn.retries.title", count=len(mine)),
         "warning" if len(mine) >= MANY_RETRIES and not collects else "info",
         device.device,
         (
-            Evidence("retries: releases that a request waited for", len(mine), "times", _span(view, bursts.first[mine])),
-            *([Evidence("further retries, which ended in an error", failed, "times")] if failed else ()),
+            Evidence(phrase("churn.retries"), len(mine), "times", _span(view, bursts.first[mine])),
+            *([Evidence(phrase("churn.retries.failed"), failed, "times")] if failed else ()),
             *_per_step(view, bursts.first[mine]),
-            Evidence("given back in them", released, "bytes"),
-            Evidence("highest reserved bytes", peak, "bytes"),
+            Evidence(phrase("churn.released"), released, "bytes"),
+            Evidence(phrase("churn.peak"), peak, "bytes"),
             *_time(view, bursts, mine),
-            *_places(view, device.events.stack[bursts.then[mine]], "requests that did it"),
+            *_places(view, device.events.stack[bursts.then[mine]], phrase("churn.requests")),
         ),
         remedies.present(
-            Fix("Lower the peak, or leave some of the device's memory unused: each release stops the device", "code"),
+            Fix(phrase("churn.fix.lower"), "code"),
             remedies.expandable_segments(settings),
         ),
         weight_bytes=released // len(mine),
@@ -188,24 +188,24 @@ def _calls(view: DeviceView, bursts: Bursts) -> Iterator[Finding]:
     stacks = device.events.stack[np.intersect1d(called, bursts.last[mine])]
     yield Finding(
         "MD402",
-        f"The cache was emptied {plural(len(mine), 'time')} and {format_bytes(rebuilt)} of it taken from the device again",
+        phrase("churn.calls.title", count=len(mine), bytes=format_bytes(rebuilt)),
         "warning",
         device.device,
         (
-            Evidence("releases that no request waited for: calls of empty_cache()", len(mine), "times", _span(view, bursts.first[mine])),
+            Evidence(phrase("churn.calls"), len(mine), "times", _span(view, bursts.first[mine])),
             *_per_step(view, bursts.first[mine]),
-            Evidence("given back", released, "bytes"),
-            Evidence("taken again before the next call", rebuilt, "bytes"),
+            Evidence(phrase("churn.given"), released, "bytes"),
+            Evidence(phrase("churn.again"), rebuilt, "bytes"),
             *_time(view, bursts, mine),
-            *_places(view, stacks, "called from"),
+            *_places(view, stacks, phrase("churn.from")),
         ),
         (
             Fix(
-                "Call empty_cache() once after initialisation, and not inside training",
+                phrase("churn.fix.once"),
                 "code",
                 "",
-                "every backend",
-                "keep it where another process or a library really needs the memory in between",
+                phrase("remedies.every"),
+                phrase("churn.fix.once.caveat"),
             ),
         ),
         weight_bytes=released // len(mine),
@@ -228,23 +228,23 @@ def _growth(view: DeviceView, settings: AllocatorSettings) -> Iterator[Finding]:
         return
     yield Finding(
         "MD403",
-        f"Reserved memory grew by {format_bytes(reserved)} in the second half while live memory grew by {format_bytes(active)}",
+        phrase("churn.growth.title", reserved=format_bytes(reserved), active=format_bytes(active)),
         "warning",
         device.device,
         (
-            Evidence("growth of the reserved peak in the second half", reserved, "bytes", f"from {moment_name(device, half)} on"),
-            Evidence("growth of the active peak meanwhile", active, "bytes"),
-            Evidence("times memory was taken from the device meanwhile", len(opened), "events"),
+            Evidence(phrase("churn.growth.reserved"), reserved, "bytes", phrase("churn.growth.from", moment=moment_name(device, half))),
+            Evidence(phrase("churn.growth.active"), active, "bytes"),
+            Evidence(phrase("churn.growth.opened"), len(opened), "events"),
             *_changing_sizes(view, opened),
         ),
         remedies.present(
             remedies.expandable_segments(settings),
             Fix(
-                "Pad inputs to a few sizes, so that a free block fits the next batch",
+                phrase("changing_sizes.fix.pad"),
                 "code",
                 "",
-                "inputs of ever-changing size",
-                "padding costs compute",
+                phrase("changing_sizes.fix.pad.when"),
+                phrase("changing_sizes.fix.pad.caveat"),
             ),
         ),
         weight_bytes=reserved,
@@ -268,13 +268,13 @@ def _changing_sizes(view: DeviceView, opened: Array) -> Iterator[Evidence]:
     for stack in stacks[np.argsort(-counts, kind="stable")][:NUM_PLACES]:
         if stack >= 0:
             sizes = len(np.unique(events.size[allocs & (events.stack == stack)]))
-            yield Evidence("distinct sizes asked for by a request that took it", sizes, "sizes", view.label(int(stack)))
+            yield Evidence(phrase("churn.growth.sizes"), sizes, "sizes", view.label(int(stack)))
 
 
 def _span(view: DeviceView, at: Array) -> str:
     if len(at) == 1:
         return moment_name(view.device, int(at[0]))
-    return f"{moment_name(view.device, int(at[0]))} to {format_count(int(at[-1]))}"
+    return phrase("churn.span", first=moment_name(view.device, int(at[0])), last=int(at[-1]))
 
 
 def _per_step(view: DeviceView, at: Array) -> Iterator[Evidence]:
@@ -282,7 +282,7 @@ def _per_step(view: DeviceView, at: Array) -> Iterator[Evidence]:
     highest = int(steps.max())
     inside = at[steps[at] >= 0]
     if highest > 0 and len(inside):
-        yield Evidence("in each step, on average", round(len(inside) / (highest + 1), 2), "times")
+        yield Evidence(phrase("churn.per_step"), round(len(inside) / (highest + 1), 2), "times")
 
 
 def _time(view: DeviceView, bursts: Bursts, rows: Array) -> Iterator[Evidence]:
@@ -290,7 +290,7 @@ def _time(view: DeviceView, bursts: Bursts, rows: Array) -> Iterator[Evidence]:
     begin, end = time_us[bursts.first[rows]], time_us[bursts.then[rows]]
     known = (begin >= 0) & (end >= begin)
     if known.any():
-        yield Evidence("time from the first release to the next entry, in all", int((end - begin)[known].sum()), "us")
+        yield Evidence(phrase("churn.time"), int((end - begin)[known].sum()), "us")
 
 
 def _places(view: DeviceView, stacks: Array, what: str) -> Iterator[Evidence]:

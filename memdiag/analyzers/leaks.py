@@ -21,10 +21,11 @@ from memdiag.analyzers.names import place_of
 from memdiag.analyzers.sites import label_of, without_stack
 from memdiag.analyzers.without import peak_without
 from memdiag.findings import Evidence, Finding, Fix
+from memdiag.text import phrase
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.schema import CATEGORIES, OOM, PHASES
 from memdiag.trace.table import Array
-from memdiag.units import format_bytes, format_count
+from memdiag.units import format_bytes
 
 CODES: dict[str, str] = {
     "MD301": "memory grows from step to step",
@@ -132,7 +133,7 @@ def _places(view: DeviceView, rows: Array) -> tuple[list[str], Array]:
         reasons = without_stack(view, rows[first])
         base = len(numbers)
         for size, reason in zip(sizes, reasons, strict=True):
-            numbers[f"tensors of {format_bytes(int(size))} {reason}"] = len(numbers)
+            numbers[phrase("leaks.silent", size=format_bytes(int(size)), reason=str(reason))] = len(numbers)
         place[silent] = base + which
     return list(numbers), place
 
@@ -168,43 +169,48 @@ def _finding(view: DeviceView, found: list[Growth], num_ends: int, reserved: int
     certain = num_ends >= MIN_STEPS
     soon = total * (FEW_STEPS if certain else FEWER_STEPS) >= SHARE * reserved
     label, place = found[0].label, found[0].place
-    place = f" at {label}" if place == label != "" else f": {place}" if place else ""
-    where = f"{place} (and {format_count(len(found) - 1)} more places)" if len(found) > 1 else place
-    rate = f"{format_bytes(round(total))} a step{where}"
+    where: str = ""
+    if place:
+        where = phrase("leaks.at", place=place) if place == label else phrase("leaks.of", place=place)
+    if len(found) > 1:
+        where = phrase("leaks.more", place=where, count=len(found) - 1)
+    rate = format_bytes(round(total))
     evidence = [
-        Evidence("growth", round(total), "bytes/step", found[0].place if len(found) == 1 else ""),
-        Evidence("ends of steps looked at", num_ends, "steps"),
+        Evidence(phrase("leaks.growth"), round(total), "bytes/step", found[0].place if len(found) == 1 else ""),
+        Evidence(phrase("leaks.ends"), num_ends, "steps"),
     ]
-    evidence += [Evidence("grows", round(growth.slope), "bytes/step", growth.place) for growth in found[:NUM_PLACES] if len(found) > 1]
     evidence += [
-        Evidence("still there at the end", sum(growth.bytes for growth in found), "bytes"),
-        Evidence("how many tensors", sum(len(growth.rows) for growth in found), "tensors"),
+        Evidence(phrase("leaks.grows"), round(growth.slope), "bytes/step", growth.place) for growth in found[:NUM_PLACES] if len(found) > 1
+    ]
+    evidence += [
+        Evidence(phrase("leaks.kept"), sum(growth.bytes for growth in found), "bytes"),
+        Evidence(phrase("leaks.count"), sum(len(growth.rows) for growth in found), "tensors"),
         peak_without(device, np.concatenate([growth.every for growth in found])),
     ]
     if device.capacity_bytes and device.end["reserved"] >= 0:
         left = device.capacity_bytes - device.end["reserved"]
-        evidence.append(Evidence("at this rate the device is full after", max(round(left / total), 0), "steps"))
+        evidence.append(Evidence(phrase("leaks.full"), max(round(left / total), 0), "steps"))
     fixes = [
         Fix(
-            "Find what keeps these tensors: a list or dict that collects them, a global, an attribute",
+            phrase("leaks.fix.find"),
             "code",
             "history.append(loss.item())  # not: history.append(loss)",
-            "every backend",
-            "a tensor that needs gradients keeps the whole graph behind it alive: keep .item(), .detach() or .cpu() copies",
+            phrase("remedies.every"),
+            phrase("leaks.fix.find.caveat"),
         ),
         Fix(
-            "Where they are kept on purpose (a cache, a queue): give it a limit, or keep it on the host",
+            phrase("leaks.fix.limit"),
             "code",
             "self.cache[key] = z.detach().cpu()",
-            "every backend",
-            "copies between host and device take time",
+            phrase("remedies.every"),
+            phrase("leaks.fix.limit.caveat"),
         ),
     ]
     if not certain:
-        fixes.insert(0, Fix(f"Record at least {MIN_STEPS + 1} steps to be certain", "record"))
+        fixes.insert(0, Fix(phrase("leaks.fix.record", steps=MIN_STEPS + 1), "record"))
     return Finding(
         "MD301" if certain else "MD302",
-        f"Memory grows by {rate}" if certain else f"Memory may grow by {rate}: {format_count(num_ends)} steps are too few to be certain",
+        phrase("leaks.title", rate=rate, where=where) if certain else phrase("leaks.title.short", rate=rate, where=where, steps=num_ends),
         "warning" if soon else "info",
         device.device,
         tuple(evidence),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from memdiag.analyzers.allocator_settings import NPU_EXCLUDED, AllocatorSettings
 from memdiag.findings import Fix
+from memdiag.text import joined, phrase
 from memdiag.units import MIB
 
 # The parser takes more than 10; expandable segments need an even number of MiB (pages of 2 MiB).
@@ -20,22 +21,11 @@ def expandable_segments(settings: AllocatorSettings) -> Fix | None:
     change = settings.line({"expandable_segments": "True"})
     if settings.backend == "npu":
         dropped = [key for key in NPU_EXCLUDED if key in settings.keys]
-        return Fix(
-            "Use expandable segments, which grow and shrink by pages",
-            "env",
-            change,
-            "torch_npu, where driver and CANN support virtual memory",
-            "cannot be combined with max_split_size_mb, garbage_collection_threshold"
-            + (f" (taken out of the line: {', '.join(dropped)})" if dropped else "")
-            + " or MindSpeed's own pools; set it before the device is first used",
-        )
-    return Fix(
-        "Use expandable segments, which grow and shrink by pages",
-        "env",
-        change,
-        "CUDA on Linux, torch >= 2.1",
-        "set it before the first allocation; some versions fail with CUDA IPC, CUDA graphs or MemPools of their own",
-    )
+        when, keys = phrase("remedies.expandable.npu.when"), ", ".join(dropped)
+        caveat = phrase("remedies.expandable.npu.dropped", keys=keys) if dropped else phrase("remedies.expandable.npu.caveat")
+        return Fix(phrase("remedies.expandable"), "env", change, when, caveat)
+    when, caveat = phrase("remedies.expandable.cuda.when"), phrase("remedies.expandable.cuda.caveat")
+    return Fix(phrase("remedies.expandable"), "env", change, when, caveat)
 
 
 def smaller_pages(settings: AllocatorSettings) -> Fix | None:
@@ -44,20 +34,20 @@ def smaller_pages(settings: AllocatorSettings) -> Fix | None:
         return None
     if settings.keys.get("page_size", "").lower() == "1g":
         return Fix(
-            "Go back from 1 GiB pages to pages of 20 MiB",
+            phrase("remedies.pages.1g"),
             "env",
             settings.line({"page_size": None}),
-            "torch_npu with page_size:1g set",
-            "1 GiB pages make random access faster; measure the step time",
+            phrase("remedies.pages.1g.when"),
+            phrase("remedies.pages.1g.caveat"),
         )
     if settings.page_bytes(small=False) <= SMALLEST_PAGE_MB * MIB:
         return None
     return Fix(
-        f"Use pages of {SMALLEST_PAGE_MB} MiB instead of {settings.page_bytes(small=False) // MIB} MiB",
+        phrase("remedies.pages", new=SMALLEST_PAGE_MB, old=settings.page_bytes(small=False) // MIB),
         "env",
         settings.line({"large_segment_size_mb": str(SMALLEST_PAGE_MB), "segment_size_mb": None}),
-        "torch >= 2.11, torch_npu >= 2.11",
-        "more, smaller map calls; helps only where a few small tensors keep whole pages",
+        phrase("remedies.pages.when"),
+        phrase("remedies.pages.caveat"),
     )
 
 
@@ -72,11 +62,11 @@ def split_limit(settings: AllocatorSettings, limit_mb: int) -> Fix | None:
     if settings.expandable or not settings.can_change or "max_split_size_mb" in settings.keys or limit_mb <= smallest:
         return None
     return Fix(
-        f"Do not split blocks larger than {limit_mb} MiB",
+        phrase("remedies.split", limit=limit_mb),
         "env",
         settings.line({"max_split_size_mb": str(limit_mb)}),
-        "CUDA and NPU, without expandable segments",
-        "smaller requests can then not use large free blocks: other input shapes may need more memory",
+        phrase("remedies.split.when"),
+        phrase("remedies.split.caveat"),
     )
 
 
@@ -85,11 +75,11 @@ def rounded_sizes(settings: AllocatorSettings, divisions: int) -> Fix | None:
     if not settings.can_change or "roundup_power2_divisions" in settings.keys:
         return None
     return Fix(
-        f"Round sizes up to {divisions} steps between powers of two",
+        phrase("remedies.round", divisions=divisions),
         "env",
         settings.line({"roundup_power2_divisions": str(divisions)}),
-        "torch >= 1.13",
-        "every request is rounded up: this helps only where sizes change from step to step",
+        phrase("remedies.round.when"),
+        phrase("remedies.round.caveat"),
     )
 
 
@@ -103,17 +93,18 @@ def default_placement(settings: AllocatorSettings, placing: tuple[str, ...]) -> 
     mine = [key for key in placing if key in settings.keys]
     if not mine or not settings.can_change:
         return None
-    return Fix(f"Remove {' and '.join(mine)} from the allocator settings", "env", settings.line(dict.fromkeys(mine)))
+    keys = joined(mine, phrase("remedies.and"))
+    return Fix(phrase("remedies.placement", keys=keys), "env", settings.line(dict.fromkeys(mine)))
 
 
 def long_lived_first(what: str) -> Fix:
     """Returns the change to the program that keeps long-lived tensors out of the segments of short-lived ones."""
     return Fix(
-        f"Keep {what} together: allocate them before the temporary tensors, or as views into one contiguous buffer",
+        phrase("remedies.together", what=what),
         "code",
         "",
-        "every backend",
-        "views keep the whole buffer alive as long as one of them lives",
+        phrase("remedies.every"),
+        phrase("remedies.together.caveat"),
     )
 
 

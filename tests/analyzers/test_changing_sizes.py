@@ -43,10 +43,10 @@ def test_sizes_that_are_new_in_every_step_are_found_with_what_they_took(heap):
     found = findings(train(heap, [(64,), (60,), (72,), (58,), (70,), (66,)]))["MD126"]
     # 72 MiB did not fit beside 124 free ones, 60 not into 64: all that come after the first step
     assert number(found, "no cached block fitted") == 5
-    assert number(found, "taken from the device for them") == (60 + 72 + 58 + 70 + 66) * MIB
-    assert number(found, "free in the cache then") == (64 + 60 + 72 + 58 + 70 + 2) * MIB
-    assert number(found, "places whose sizes change") == 1
-    assert number(found, "sizes asked for here, 58.00 MiB to 72.00 MiB") == 6
+    assert number(found, "reserved from the driver for them") == (60 + 72 + 58 + 70 + 66) * MIB
+    assert number(found, "most memory free in the cache") == (64 + 60 + 72 + 58 + 70 + 2) * MIB
+    assert number(found, "call sites whose sizes change") == 1
+    assert number(found, "distinct sizes requested here, 58.00 MiB to 72.00 MiB") == 6
     assert found.severity == "warning"
     assert [fix.change for fix in found.fixes] == ["export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", ""]
 
@@ -100,7 +100,7 @@ def test_retries_for_such_requests_are_counted(heap):
         heap.free(SMALL, 4096)
         place, last = place + 4096, size
     found = findings(heap.trace())["MD126"]
-    assert number(found, "after the cache was given back") == 3  # 60, 58 and 66 were less than what was free
+    assert number(found, "after the cache was released") == 3  # 60, 58 and 66 were less than what was free
     assert found.severity == "warning"
 
 
