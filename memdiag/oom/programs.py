@@ -1,7 +1,7 @@
-"""The programs that print out-of-memory messages, and how the lines around a message give them away.
+"""Names of programs that run out of memory, and regular expressions that recognize them in the lines around a message.
 
-A program has settings of its own for what it needs: ``memdiag.oom.advice`` knows them by these names. The first that is found counts, so
-those that build on others come first. All texts are lower case.
+``memdiag.oom.advice`` looks up a program's settings under these names. The first match counts: list a program before the libraries it uses.
+All expressions are lower case.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ TRAINERS = (
     ("deepspeed", r"deepspeed[/\\.]|\[deepspeed\]"),
 )
 REINFORCED = frozenset({"verl", "openrlhf", "grpo"})
-# What a training is shared among devices with, whoever starts it.
+# Libraries that distribute a training over devices.
 SHARING = (("deepspeed", r"deepspeed[/\\.]"), ("fsdp", r"distributed[/\\]fsdp|fully_shard"))
 
 # Kernels of Ascend that compute and communicate in one (MC2), experts' dispatch and combine among them: they work in HCCL's buffers.

@@ -1,7 +1,7 @@
 """bitsandbytes: its check of CUDA calls prints the error and the line of its own source, and ends the process.
 
-The file tells what was being done. ``pythonInterface.c`` (later ``.cpp``) allocates managed memory for a paged optimizer, which lies on
-the host and the device. ``ops.cu`` starts a kernel, where the error of an earlier call may show.
+``pythonInterface.c`` (later ``.cpp``) allocates managed memory for a paged optimizer, on the host and the device. ``ops.cu`` starts
+kernels, and may report the error of an earlier call.
 """
 
 from __future__ import annotations
