@@ -34,7 +34,9 @@ def devices(
         return
     from memdiag.render.text import in_ascii
 
-    text = "\n".join(line for profile in chosen for line in _page(profile)) if names else "\n".join(_table(chosen))
+    text = (
+        "\n".join(line for profile in chosen for line in _page(profile)) if names else "\n".join(_table(chosen, look_of(sys.stdout).width))
+    )
     write_out((text if look_of(sys.stdout).unicode else in_ascii(text)) + "\n")
 
 
@@ -52,7 +54,7 @@ def _as_dict(profile: Profile) -> dict[str, Any]:
     }
 
 
-def _table(chosen: list[Profile]) -> list[str]:
+def _table(chosen: list[Profile], width: int) -> list[str]:
     """One line a device; ~ before a figure that is an estimate."""
     from memdiag.units import format_bytes
 
@@ -63,13 +65,17 @@ def _table(chosen: list[Profile]) -> list[str]:
         rows.append(
             (profile.full_name, mark + format_bytes(profile.capacity_bytes), total + format_bytes(profile.total_bytes), profile.product)
         )
-    wide = [max(len(row[column]) for row in rows) for column in range(3)]
-    lines = [f"{row[0]:<{wide[0]}}  {row[1]:>{wide[1]}}  {row[2]:>{wide[2]}}  {row[3]}" for row in rows]
+    from memdiag.render.lightpage import LightPage
+    from memdiag.render.look import Look
+
+    page = LightPage(Look(width=width))
+    page.grid("lrrw", rows, indent=0)
     return [
-        *lines,
+        *page.finish().splitlines(),
         "",
-        "~ an estimate; memdiag devices DEVICE says why, and where the other figures are from.",
-        "Use: memdiag record --phantom npu:910b-64g -- python train.py; other memory: --phantom npu:910b-64g,capacity=30GiB",
+        "~ an estimate. memdiag devices DEVICE gives the reason and the sources.",
+        "Use: memdiag record --phantom npu:910b-64g -- python train.py",
+        "With other memory: --phantom npu:910b-64g,capacity=30GiB",
     ]
 
 

@@ -30,7 +30,7 @@ def render(report: PlanReport, look: Look = PLAIN) -> str:
     page.grid("lw", [((label, style), (said, "bold"))], indent=0)
     page.text(f"{_ENDED[report.ended][0].upper()}{_ENDED[report.ended][1:]}.", indent=2)
     page.gap()
-    rows: list[list[Cell]] = [_row("most live at once (no placement needs less)", report, report.load_bytes)]
+    rows: list[list[Cell]] = [_row("most live at once", report, report.load_bytes)]
     rows.append(_row("this plan", report, report.height_bytes))
     if report.load_bytes < report.bound_bytes < report.height_bytes:
         rows.insert(1, _row("proved to be needed", report, report.bound_bytes))

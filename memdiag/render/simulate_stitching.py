@@ -11,11 +11,11 @@ def stitching(page: LightPage, name: str, found: Stitching) -> None:
     """Adds what the run called ``name`` stitched to a page."""
     page.gap()
     limit = format_bytes(found.frag_limit_bytes)
-    head: list[Cell] = [
-        (f"{name}, large requests", "bold"), "one free block", "cut from one", "stitched again", "stitched", "new memory",
-    ]  # fmt: skip
-    counts: list[Cell] = ["", *map(format_count, (found.num_exact, found.num_cut, found.num_reused, found.num_stitched, found.num_new))]
-    page.grid("lrrrrr", [head, counts])
+    page.text(f"{name}, large requests", "bold", indent=2)
+    names = ("one free block", "cut from one", "stitched again", "stitched", "new memory")
+    counts = (found.num_exact, found.num_cut, found.num_reused, found.num_stitched, found.num_new)
+    rows: list[list[Cell]] = [[word, format_count(count)] for word, count in zip(names, counts, strict=True)]
+    page.grid("lr", rows, indent=4)
     if not found.num_stitched:
         page.text(f"Nothing was stitched (fragLimit: requests below {limit} never are).", indent=2)
     else:

@@ -274,3 +274,12 @@ def test_the_language_is_chosen_wherever_the_option_stands(goldens, monkeypatch)
 def test_an_unknown_language_is_an_error(capsys):
     assert main(["analyze", "--lang", "fr"]) == 2
     assert "en (English) and zh (Chinese)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["plan FILE", "devices", "simulate --policy stitch FILE"])
+def test_a_report_fits_80_columns(goldens, monkeypatch, capsys, command):
+    monkeypatch.setenv("COLUMNS", "80")
+    file = goldens / "cuda-2.13.0-train" / "snapshot.pickle"
+    monkeypatch.chdir(file.parent)
+    assert main(command.replace("FILE", file.name).split()) == 0
+    assert [line for line in capsys.readouterr().out.splitlines() if len(line) > 80] == []
