@@ -1,11 +1,11 @@
 """The words and colours of memdiag's concepts: categories, lifetimes, phases, parts of reserved memory, curves.
 
-The page, the plots, the terminal and the viewer take both from here, so a concept looks and reads the same everywhere. The words stand in
+The page, the plots, the terminal and the viewer take both from here, so a concept looks and reads the same everywhere. Its words are in
 ``messages/vocabulary.json`` (see ``memdiag.text``).
 
 The colours keep the hues of Okabe and Ito (Color Universal Design, 2008). Their lightness was moved apart, so any two classes of one kind
-also differ for people with any colour blindness and on a grey print (tests/test_vocabulary.py measures both). Free memory and
-whatever an area of data may touch carries a hatch as well.
+also differ for people with any colour blindness and on a grey print (tests/test_vocabulary.py measures both). Free memory
+also has a hatch, and so have some of the classes that touch each other.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BLUE, SKY, VERMILLION, ORANGE, GREEN, PURPLE, YELLOW, GREY, BROWN = (
 )  # fmt: skip
 CRIMSON, VIOLET = "#d41e3a", "#903295"
 FAILURE, RETRY = CRIMSON, ORANGE  # an out-of-memory error, and a request that was served after a retry
-LINES = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, BROWN)  # runs beside each other, told apart by dashes as well
+LINES = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, BROWN)  # several runs in one chart, which also differ in their dashes
 # The nearest of the colours that every terminal has, and shows readably on its own ground.
 _ANSI = {
     BLUE: "blue", SKY: "cyan", VERMILLION: "red", ORANGE: "yellow", GREEN: "green", PURPLE: "magenta", YELLOW: "bright_yellow",
@@ -50,7 +50,7 @@ STYLES: Mapping[Kind, Mapping[str, Style]] = {
         "activation": Style(ORANGE), "input": Style(GREEN, "...."), "temporary": Style(YELLOW), "collective": Style(PURPLE, "xxxx"),
         "workspace": Style(BROWN), "unknown": Style(GREY),
     },
-    # From what stays to what goes at once: in a stack, what moves lies on top.
+    # Long-lived classes first: they are the bottom of a stack, and short-lived ones its top.
     "lifetime": {
         "persistent": Style(BLUE), "optimizer_state": Style(SKY, "\\\\\\\\"), "survives_step": Style(VERMILLION, "xxxx"),
         "forward_to_backward": Style(ORANGE), "within_step": Style(GREEN, "////"), "within_phase": Style(PURPLE, "...."),
@@ -60,7 +60,7 @@ STYLES: Mapping[Kind, Mapping[str, Style]] = {
         "initialisation": Style(SKY, "...."), "forward": Style(GREEN), "backward": Style(ORANGE, "////"),
         "optimizer": Style(PURPLE, "xxxx"), "outside": Style(GREY), "unknown": Style(GREY, glyph="·"),
     },
-    # In the order of the bar: what tensors asked for, what is lost, what is free and usable.
+    # In the order of the bar: requested bytes, losses, usable free bytes.
     "part": {
         "requested": Style(GREEN), "rounding": Style(SKY, glyph="▓"), "pending": Style(ORANGE, "....", "▒"),
         "stranded": Style(CRIMSON, "////", "▚"), "foreign": Style(VIOLET, "\\\\\\\\", "░"), "cache": Style(GREY, "..", "·"),
@@ -72,7 +72,7 @@ STYLES: Mapping[Kind, Mapping[str, Style]] = {
 
 
 def color(kind: Kind, key: str) -> str:
-    """Returns the colour of a class, ``#rrggbb``; that of what is unknown for a key that has none."""
+    """Returns the colour of a class, ``#rrggbb``; the grey of ``unknown`` for a key without one."""
     return STYLES[kind].get(key, Style(GREY)).color
 
 
@@ -82,12 +82,12 @@ def ansi(kind: Kind, key: str) -> str:
 
 
 def name(kind: Kind, key: str) -> str:
-    """Returns what a class is called, in the active language; the key as words where it has no name."""
+    """Returns the name of a class in the active language; the key as words where it has no name."""
     return _phrase(f"{kind}.{key}") or key.replace("_", " ")
 
 
 def meaning(kind: Kind, key: str) -> str:
-    """Returns what a class means, as half a sentence in the active language; "" where its name says it."""
+    """Returns the meaning of a class, as half a sentence in the active language; "" where its name says it."""
     return _phrase(f"{kind}.{key}.means")
 
 

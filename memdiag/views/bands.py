@@ -1,7 +1,7 @@
-"""The largest tensors of a device over time: what the page stacks as bands, one for each tensor from its allocation to its free.
+"""The largest tensors of a device over time. The page stacks them as bands, each from its tensor's allocation to its free.
 
-A page cannot stack a million tensors. It gets the largest ones, and beside them one curve of what all the others hold together, so that the
-stack is as high as the active bytes are. The places of bands in the stack are worked out in the browser, column by column of the screen.
+A page cannot stack a million tensors. It gets the largest ones and one curve for the sum of all others, so the
+stack is as high as the active bytes. The places of bands in the stack are worked out in the browser, column by column of the screen.
 
 A long training run repeats itself: its largest tensors are the same few of each step. For such a run there is a second
 selection, the largest tensors of the step that needs most, and the lowest and highest bytes of each step.
@@ -19,7 +19,7 @@ from memdiag.views import timeline
 
 MOST_BANDS = 2000
 FEWEST_STEPS = 3  # with fewer, the whole run shows each of them well enough
-_MOST_POINTS = 2000  # of the curve of the others, beside those at which a band begins or ends
+_MOST_POINTS = 2000  # of the curve for the other tensors, without the events at which a band begins or ends
 _MOST_STEPS = 1000  # of the envelope; with more, neighbours share one
 
 
@@ -63,7 +63,7 @@ def of_worst_step(device: DeviceTrace, most: int = MOST_BANDS) -> Bands | None:
 def step_envelope(device: DeviceTrace) -> dict[str, Array]:
     """Returns, of each step, its number, its first event, and the lowest and highest active bytes and where the highest are.
 
-    Where there are very many steps, each row stands for several neighbours, under the number of the one that needs most.
+    With more than a thousand steps, a row covers several neighbours and has the number of the one with the highest bytes.
     """
     steps, active = timeline.step_starts(device), _active(device)
     event, number = steps["event"], steps["step"]
@@ -111,7 +111,7 @@ def _bands(device: DeviceTrace, first: int, end: int, step: int, most: int) -> B
 
 
 def _rest(device: DeviceTrace, at: Array, end: int, born: Array, gone: Array, size: Array) -> Array:
-    """Returns the most that is active in each part ``[at[i], at[i + 1])`` and in no band."""
+    """Returns the highest active bytes outside the bands, in each part ``[at[i], at[i + 1])``."""
     change = np.zeros(len(at) + 1, np.int64)
     np.add.at(change, np.searchsorted(at, born), size)
     np.add.at(change, np.searchsorted(at, gone), -size)

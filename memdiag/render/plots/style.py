@@ -1,4 +1,4 @@
-"""How plots look: themes, scales, fonts and sizes. The colours of what is drawn are those of ``memdiag.vocabulary``."""
+"""How plots look: themes, scales, fonts and sizes. The colours of data come from ``memdiag.vocabulary``."""
 
 from __future__ import annotations
 
