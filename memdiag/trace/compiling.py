@@ -16,7 +16,8 @@ from memdiag.trace import compiled
 
 SECONDS_PER_INSTRUCTION = 1.4e-3  # of a processor of 2023, until the speed of this one has been measured
 _KIND = "numba:compile"
-_ENOUGH = 400  # instructions after which the speed is known
+_ENOUGH = 300  # instructions after which the speed is known
+_PATIENCE = 2.0  # seconds after which the first estimate does without
 
 
 @dataclass(frozen=True)
@@ -54,22 +55,23 @@ class _Watch:
         self._seconds = 0.0  # of compiling that has ended
         self._began = 0.0
         self._purpose = ""
+        self._has_grown = False
 
     def on_start(self, event: Any) -> None:
         """A function begins, perhaps one that another calls."""
         self._depth += 1
         if self._depth > 1:
+            self._report()
             return
         self._began = time.monotonic()
         function = event.data["dispatcher"].py_func
-        before = self._total
         if function.__code__ not in self._waiting:
             self._purpose = _purpose(function)
             self._add(function)
             for kept in compiled.KEPT:
                 if _purpose(kept.py_func) == self._purpose and compiled.is_cold(kept):
                     self._add(kept)
-        self._report(has_grown=self._total > before)
+        self._report()
 
     def on_end(self, event: Any) -> None:
         """A function ends."""
@@ -77,17 +79,21 @@ class _Watch:
         self._done += self._waiting.pop(event.data["dispatcher"].py_func.__code__, 0)
         if not self._depth:
             self._seconds += time.monotonic() - self._began
-        self._report(has_grown=False)
+        self._report()
 
     def _add(self, function: Any) -> None:
         for each in compiled.called_by(function):
             if each.__code__ not in self._waiting:
                 self._waiting[each.__code__] = compiled.num_instructions(each)
                 self._total += self._waiting[each.__code__]
+                self._has_grown = True
 
-    def _report(self, *, has_grown: bool) -> None:
+    def _report(self) -> None:
         seconds = self._seconds + (time.monotonic() - self._began if self._depth else 0.0)
-        pace = seconds / self._done if self._done >= _ENOUGH else SECONDS_PER_INSTRUCTION
+        is_known = self._done >= _ENOUGH
+        pace = seconds / self._done if is_known else SECONDS_PER_INSTRUCTION
+        has_grown = self._has_grown and (is_known or seconds >= _PATIENCE)
+        self._has_grown = self._has_grown and not has_grown
         share = self._done / self._total if self._total else 1.0
         self._tell(Compilation(share, pace * (self._total - self._done), has_grown, self._purpose))
 

@@ -203,7 +203,10 @@ def walk(
     num_groups = len(group_small)
     num_tensors = len(tensor_place)
     curves = np.full((7, n), -1, np.int64)
-    block = np.where(known > 0, known, rounded)
+    block = rounded.copy()
+    for tensor in range(len(known)):  # np.where takes numba two seconds longer to compile
+        if known[tensor] > 0:
+            block[tensor] = known[tensor]
     group_of = np.full(num_tensors, -1, np.int32)
     state = np.zeros(num_tensors, np.int8)
     best = np.full(len(reference_opened), -1, np.int64)
@@ -355,7 +358,9 @@ def walk(
                     sums[RESERVED] += width
                     if num_pieces == pieces.shape[1]:
                         wider = np.empty((6, 2 * num_pieces), np.int64)
-                        wider[:, :num_pieces] = pieces
+                        for field in range(6):  # a slice takes numba two seconds longer to compile
+                            for piece in range(num_pieces):
+                                wider[field, piece] = pieces[field, piece]
                         pieces = wider
                     _note_piece(pieces, num_pieces, cell, i, n, plan_group[r], plan_expandable[r], plan_segment[r])
                     open_piece[cell] = num_pieces

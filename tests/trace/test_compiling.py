@@ -29,6 +29,7 @@ def told(monkeypatch):
     reports, clock = [], SimpleNamespace(now=100.0)
     monkeypatch.setattr(compiling.time, "monotonic", lambda: clock.now)
     monkeypatch.setattr(compiling, "_ENOUGH", 1)
+    monkeypatch.setattr(compiling, "_PATIENCE", 0.0)
     monkeypatch.setattr(compiled, "KEPT", [Cold("caller"), Cold("other")])
     watch = compiling._Watch(reports.append)
 
@@ -67,6 +68,26 @@ def test_the_rest_is_estimated_at_the_pace_so_far(told):
     assert told.reports[-1].seconds_left == pytest.approx(7.0 / (SIZES["leaf"] + SIZES["caller"]) * SIZES["other"])
 
 
+def test_the_first_estimate_waits_until_the_pace_is_known(told, monkeypatch):
+    monkeypatch.setattr(compiling, "_PATIENCE", 2.0)
+    told.begin("caller")
+    told.clock.now += 1.0
+    told.begin("leaf")
+    assert not any(report.has_grown for report in told.reports)
+    told.end("leaf")
+    assert told.reports[-1].has_grown
+    assert told.reports[-1].seconds_left == pytest.approx(1.0 / SIZES["leaf"] * (SIZES["caller"] + SIZES["other"]))
+
+
+def test_the_first_estimate_does_not_wait_for_long(told, monkeypatch):
+    monkeypatch.setattr(compiling, "_PATIENCE", 2.0)
+    told.begin("caller")
+    told.clock.now += 2.5
+    told.begin("leaf")
+    assert told.reports[-1].has_grown
+    assert told.reports[-1].seconds_left == pytest.approx(sum(SIZES.values()) * compiling.SECONDS_PER_INSTRUCTION)
+
+
 def test_a_function_that_is_compiled_for_other_types_is_announced_again(told):
     for _ in range(2):
         told.begin("other")
@@ -96,11 +117,12 @@ def test_the_command_says_how_long_and_how_often(monkeypatch, capsys, folder, sa
     assert capsys.readouterr().err == f"compiling the code to read traces: about 40 s, {said.format(temporary=temporary)}\n"
 
 
-def test_numba_reports_what_it_compiles():
+def test_numba_reports_what_it_compiles(monkeypatch):
     """The events that the estimate builds on exist in the numba that is installed."""
     if compiled.numba is None:
         pytest.skip("needs numba")
     reports = []
+    monkeypatch.setattr(compiling, "_PATIENCE", 0.0)
     stop = compiling.watch(reports.append)
     try:
         assert compiled.njit_part(lambda x: x + 1)(1) == 2

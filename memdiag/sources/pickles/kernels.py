@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from memdiag.sources.pickles.machine import BOX, INT, NONE_THERE, STR
+from memdiag.sources.pickles.machine import BOX, INT, NONE_THERE, STR, widened
 from memdiag.trace.compiled import njit
 from memdiag.trace.table import Array
 
@@ -137,9 +137,7 @@ def intern_lists(boxes: Array, number_of: Array, items: Array, box_first: Array,
     for row in range(n):
         size = np.int64(box_size[boxes[row]])
         if used + size > len(flat):
-            wider = np.empty(max(2 * len(flat), used + size), np.int32)
-            wider[:used] = flat[:used]
-            flat = wider
+            flat = widened(flat, used, max(2 * len(flat), used + size))
         code = _FNV_START
         at = used
         chunk = box_first[boxes[row]]
