@@ -12,6 +12,10 @@ that is not enough; and as it is on a device of 256 GiB, for whoever wants to kn
 How the configurations are read: those of 8 devices are TP 8. Those of 16 say TP 8, PP 1, DP 1, which is 8: they are read as TP 8, DP 2,
 with the global batch divided among both. Those of 70B are TP 8, PP 4; a global batch of 1,024 is 512 micro-batches a step, of which 8 are
 recorded (2 PP), since the peaks of all later ones are alike: 16 and 32 stand beside them.
+
+The conventions fuse the norms and recompute nothing, so their base needs less memory than many real trainings did. RMSNorm that is not
+fused keeps four copies of its input in float32, and layers were recomputed to make room for them. The first configuration is recorded with
+each of the two, and with both.
 """
 
 from __future__ import annotations
@@ -68,30 +72,34 @@ class Job:
     recompute: str = "none"
     sequence_parallel: bool = False
     room: str = ""
+    plain_norms: bool = False
 
     @property
     def name(self) -> str:
         """Of its folder."""
         parts = [self.model, f"s{self.length}", f"b{self.batch}", f"x{self.micro_batches}", f"rank{self.rank}of{self.world}"]
         parts += [f"recompute-{self.recompute}"] if self.recompute != "none" else []
+        parts += ["plain-norms"] * self.plain_norms
         return "-".join(parts + ["sp"] * self.sequence_parallel + [f"on-{self.room}"] * bool(self.room))
 
     @property
     def variant(self) -> str:
         """What is not as the study has it; "": nothing."""
-        parts = ["sequence parallel" * self.sequence_parallel, WORDS[self.recompute], f"on {self.room}" * bool(self.room)]
+        parts = ["norms not fused" * self.plain_norms, "sequence parallel" * self.sequence_parallel, WORDS[self.recompute]]
+        parts += [f"on {self.room}"] if self.room else []
         return ", ".join(part for part in parts if part)
 
     @property
     def configuration(self) -> Job:
         """Without what differs from the study."""
-        return replace(self, recompute="none", sequence_parallel=False, room="")
+        return replace(self, recompute="none", sequence_parallel=False, room="", plain_norms=False)
 
     def words(self) -> list[str]:
         """Arguments of train.py."""
         return [
             "--model", self.model, "--length", str(self.length), "--batch", str(self.batch), "--micro-batches", str(self.micro_batches),
             "--tp", "8", "--pp", str(self.pp), "--recompute", self.recompute, *["--sequence-parallel"] * self.sequence_parallel,
+            *["--plain-norms"] * self.plain_norms,
         ]  # fmt: skip
 
 
@@ -120,7 +128,11 @@ class Recorded:
 
 def jobs() -> Iterator[Job]:
     """The nine configurations, then more micro-batches of the pipelined ones, then ranks of a large job."""
-    yield Job("7b", 4096, 4, 4, 1, 0, 8)
+    first = Job("7b", 4096, 4, 4, 1, 0, 8)
+    yield first
+    yield replace(first, plain_norms=True)
+    yield replace(first, recompute="full")
+    yield replace(first, plain_norms=True, recompute="full")
     yield Job("7b", 6144, 4, 4, 1, 0, 8)
     yield Job("13b", 8192, 4, 4, 1, 0, 8)
     for length in (4096, 6144, 8192):
@@ -185,10 +197,11 @@ def read_back(folder: Path) -> list[Recorded]:
     return [Recorded(**{**row, "job": Job(**row["job"])}) for row in found]
 
 
-def place(row: Recorded) -> tuple[int, bool, bool, int]:
+def place(row: Recorded) -> tuple[int, bool, bool, bool, int]:
     """Where a row stands in the table."""
     order = [job.configuration for job in jobs()]
-    return order.index(row.job.configuration), bool(row.job.room), row.job.sequence_parallel, RECOMPUTE.index(row.job.recompute)
+    job = row.job
+    return order.index(job.configuration), bool(job.room), job.plain_norms, job.sequence_parallel, RECOMPUTE.index(job.recompute)
 
 
 def as_markdown(rows: list[Recorded], device: str, versions: str) -> str:

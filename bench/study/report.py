@@ -28,6 +28,10 @@ RESERVED = (
     "Peak reserved on the card of the study. OOM: it runs out of memory; r: it runs, but only after all cached memory was given back to the"
     " driver at least once, which stops the device."
 )
+BOTH = (
+    "Saved against caching, by both measures: smallest card, then peak reserved on the card of the study. A negative figure means a larger"
+    " card, or a higher peak. OOM: caching or the policy runs out of memory on that card, so there are no two peaks to compare."
+)
 WHERE = "Where reserved memory that no tensor asked for was, at the peak, in MiB, of the nine under the conventions of the study."
 STRANGERS = (
     "Shares of the figure under the settings that each was recorded with: saved is more than 1 % below it, worse more than 1 % above."
@@ -106,6 +110,14 @@ def reserved(result: Row, _: Row) -> str:
     return "OOM" if result["ooms"] else gib(result["reserved"]) + " r" * bool(result["retries"])
 
 
+def both(result: Row, row: Row) -> str:
+    """What a policy saves against caching: of the smallest card, and of the peak on the card of the study."""
+    before = row["results"]["caching"]
+    is_out = bool(before["ooms"] or result["ooms"])
+    peak = "OOM" if is_out else gib(before["reserved"] - result["reserved"])
+    return f"{gib(minus(before['smallest'], result['smallest']))} / {peak}"
+
+
 def is_plain(row: Row) -> bool:
     """Whether it is one of the nine under the conventions of the study, on whatever device."""
     return bool(row["is_of_the_nine"]) and (not row["variant"] or row["variant"].startswith("on "))
@@ -131,6 +143,7 @@ def device_part(device: str, rows: Sequence[Row]) -> list[str]:
         SUMMARY, "", *summary(rows, titles),
         SMALLEST, "", *grid(rows, titles, smallest),
         RESERVED, "", *grid(rows, titles, reserved),
+        BOTH, "", *grid(rows, [title for title in titles if title != "caching"], both),
         WHERE, "", *table(["configuration", "policy", *SPLIT], split_rows(rows)),
     ]  # fmt: skip
 
