@@ -39,7 +39,7 @@ def verdict(
     mine = [finding for finding in findings if finding.device in {None, device.device}]
     results = [result for result in what_if if result.device == device.device]
     chosen, result = _first(mine, results)
-    loss = _loss_bytes(device)
+    loss = device.fragmentation.lost_bytes
     own = next((each for each in trace.devices if each.device == device.device), None)
     fits, basis = (None, None) if result is None or own is None else reach_of(trace, own).fits(fails=bool(result.num_ooms))
     return Verdict(
@@ -86,11 +86,6 @@ def _first(findings: Sequence[Finding], results: Sequence[WhatIf]) -> tuple[_Cho
 
 def _is_root(finding: Finding) -> bool:
     return finding.code == _GROWTH or (finding.severity == "critical" and finding.code in _NEEDLESS)
-
-
-def _loss_bytes(device: DeviceReport) -> int | None:
-    split = device.fragmentation
-    return None if split.stranded_bytes is None or split.foreign_bytes is None else split.stranded_bytes + split.foreign_bytes
 
 
 def _loss_words(device: DeviceReport, loss: int | None) -> Phrase:

@@ -24,7 +24,7 @@ def test_the_first_remedy_is_the_setting_that_saves_most(trace):
     assert card.severity == "warning"
     assert card.command == "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
     assert (card.fits, card.peak_bytes - card.predicted_peak_bytes) == (True, 530 << 20)
-    assert "2.48 GiB reserved instead of 2.99 GiB" in card.prediction
+    assert "reserved peak 2.48 GiB instead of 2.99 GiB" in card.prediction
     assert "exact (4,463 of 4,463)" in card.calibration
 
 
@@ -55,7 +55,7 @@ def test_every_recording_has_a_card_that_agrees_with_its_report(goldens):
         assert card.happened == report.headline, path
         device = next((each for each in report.devices if each.device == card.device), None)
         if device is not None and card.loss_bytes is not None:
-            assert card.loss_bytes == device.fragmentation.stranded_bytes + device.fragmentation.foreign_bytes
+            assert card.loss_bytes == device.fragmentation.lost_bytes == device.moment.lost_bytes
         if card.predicted_peak_bytes is not None:
             (result,) = [each for each in report.what_if if each.change == card.command and each.device == card.device]
             assert result.is_offered
