@@ -282,7 +282,8 @@ def _is_apart(device: DeviceTrace, group: int, mine: int) -> bool:
 
 
 def _cache(device: DeviceTrace, at: int, settings: AllocatorSettings) -> Iterator[Finding]:
-    """MD205, at the chosen moment or at the end of the trace, whichever has more of it."""
+    """MD205, at the moment of the report or at the end of the trace, whichever has more of it; the title names the end."""
+    chosen = at
     if at >= 0 and device.usage.reference[at] >= 0 and device.references.opened_at[device.usage.reference[at]] <= at:
         at = max(at, int(device.references.at_event[device.usage.reference[at]]))  # new memory is cache until its request has it
     moments = [moment for moment in (at, device.num_events - 1) if moment >= 0 and device.usage.cache[moment] >= 0]
@@ -292,11 +293,12 @@ def _cache(device: DeviceTrace, at: int, settings: AllocatorSettings) -> Iterato
     cache, reserved = int(device.usage.cache[best]), int(device.usage.reserved[best])
     lost = int(device.usage.stranded[best] + device.usage.foreign[best])
     gap = reserved - int(device.usage.allocated[best])
+    where = "" if best == chosen else " at the end" if best == device.num_events - 1 else f" at {moment_name(device, best)}"
     if not _worth(cache, reserved, CACHE_SHARE) or lost > gap / 4:
         return
     yield Finding(
         "MD205",
-        f"{format_bytes(cache)} of reserved memory is cache, ready for use: not fragmentation",
+        f"{format_bytes(cache)} of reserved memory is cache{where}, ready for use: not fragmentation",
         "info",
         device.device,
         (
