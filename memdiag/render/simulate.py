@@ -162,11 +162,11 @@ def _rows(report: PredictionReport, first: int, count: int) -> list[list[Cell]]:
         add("  give or take", "", lambda r: _NOTHING if r.saved_bytes is None else format_bytes(r.error_bytes))
     requested = [_requested(recorded.peak_reserved_bytes, recorded.fragmentation)]
     requested += [_requested(result.peak_reserved_bytes, result.fragmentation) for result in results]
-    rows.append(["  of that: asked for", *map(_bytes, requested)])
+    rows.append(["  at peak: requested", *map(_bytes, requested)])  # what the peak consists of, not what is saved
     for name, _, _, _ in PARTS[1:]:
         sizes = [_part(each, name) for each in (recorded.fragmentation, *(result.fragmentation for result in results))]
         if any(sizes):
-            rows.append([f"  {name}", *map(_bytes, sizes)])
+            rows.append([f"  at peak: {name}", *map(_bytes, sizes)])
     add("retries", _count(recorded.num_retries), lambda r: format_count(r.num_retries))
     add("releases to the driver", "", lambda r: format_count(r.num_cycles))
     if any(result.mallocs_per_step is not None for result in results):

@@ -90,6 +90,13 @@ def test_the_smallest_card_has_a_row_if_asked_for():
     assert row(text, "smallest card") == ["256.00", "MiB", "-"]
 
 
+def test_what_the_peak_consists_of_is_labelled_as_such():
+    lines = shown(report(prediction())).splitlines()
+    below = [line.strip() for line in lines[next(n for n, line in enumerate(lines) if line.strip().startswith("saved")) + 1 :]]
+    assert below[0].startswith(("at peak: requested", "give or take"))
+    assert not any(line.startswith("of that") for line in below)
+
+
 @pytest.mark.parametrize("width", [60, 80, 132])
 def test_many_runs_go_below_each_other(width):
     text = shown(report(*(prediction(conf=f"max_split_size_mb:{20 + n}") for n in range(30))), width)
