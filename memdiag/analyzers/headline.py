@@ -17,26 +17,25 @@ from memdiag.analyzers.names import kind_words
 from memdiag.analyzers.places import when
 from memdiag.analyzers.sites import by_category
 from memdiag.findings import Finding
+from memdiag.text import Phrase, joined, phrase
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.moments import has_history
-from memdiag.units import MIB, format_bytes, format_count
+from memdiag.units import MIB, format_bytes
 
 LARGE_SHARE, FLOOR = 0.1, 32 * MIB  # of what is reserved: cached memory worth the headline
 SHARE = 0.3  # of what is live: worth naming as what it mostly consists of
 
 
-def headline(trace: Trace, context: Context, findings: Sequence[Finding]) -> str:
+def headline(trace: Trace, context: Context, findings: Sequence[Finding]) -> Phrase:
     """Returns the verdict on the device that fares worst: one that ran out of memory, else the one that reserves most."""
     views = list(context.views(trace))
     if not views:
-        return "This file holds nothing about any device."
+        return phrase("headline.nothing")
     view = max(views, key=lambda v: (_ran_out(v.device), _top(v.device, "reserved"), _top(v.device, "allocated")))
     busy = [v for v in views if _top(v.device, "reserved") > 0 or _top(v.device, "allocated") > 0]
-    where = f"Device {view.device.device}: " if len(busy) > 1 else ""
-    sentences = [sentence for sentence in _sentences(view, findings) if sentence]
-    first = sentences[0] if not where else sentences[0][0].lower() + sentences[0][1:]
-    return where + " ".join((first, *sentences[1:]))
+    where = phrase("headline.device", device=view.device.device) if len(busy) > 1 else ""
+    return joined((where, *_sentences(view, findings)))
 
 
 def _sentences(view: DeviceView, findings: Sequence[Finding]) -> Iterator[str]:
@@ -45,81 +44,83 @@ def _sentences(view: DeviceView, findings: Sequence[Finding]) -> Iterator[str]:
         if _ran_out(device):
             yield _out_of_memory(look(view, AllocatorSettings.of(view.trace)))
         else:
-            yield "Nothing was ever held on this device." if device.num_events else "This snapshot holds no memory."
+            yield phrase("headline.idle") if device.num_events else phrase("headline.no-memory")
         return
     growing = next((f for f in findings if f.code == "MD301" and f.severity != "info" and f.device == device.device), None)
     if _ran_out(device):
         yield _out_of_memory(look(view, AllocatorSettings.of(view.trace)))
         # What need not be there, where that is why: the largest first.
         cause = next((f for f in findings if f.severity == "critical" and f.code.startswith("MD1") and f.device == device.device), growing)
-        yield f"{cause.title}." if cause else ""
+        yield phrase("headline.cause", title=cause.title) if cause else ""
     elif growing:
-        yield f"{growing.title}: it will run out, however much there is."
+        yield phrase("headline.grows", title=growing.title)
     elif not has_history(device):
-        known = [f"{format_bytes(device.end[name])} {name}" for name in ("reserved", "allocated") if device.end[name] >= 0]
-        yield f"{' and '.join(known)} when the snapshot was taken; how it came to that was not recorded."
+        known = [(name, device.end[name]) for name in ("reserved", "allocated") if device.end[name] >= 0]
+        amounts = joined((phrase(f"headline.amount.{name}", bytes=format_bytes(size)) for name, size in known), phrase("headline.and"))
+        yield phrase("headline.snapshot", amounts=amounts)
     else:
         yield _peak(view)
     yield _consists_of(view)
 
 
-def _out_of_memory(here: Look) -> str:
+def _out_of_memory(here: Look) -> Phrase:
     failed = int((here.device.events.action == schema.OOM).sum())
-    ran_out = "Ran out of memory" + (f" ({format_count(failed)} times)" if failed > 1 else "")
+    times = phrase("headline.times", count=failed) if failed > 1 else ""
     if not here.failed:  # the user looks at another moment, or nothing is known of the request
         requests = here.device.events.size[here.device.events.action == schema.OOM]
-        return f"{ran_out}: {format_bytes(int(requests.max()))} was asked for."
-    usage, asked = here.usage, format_bytes(here.request_bytes)
-    free = usage["reserved"] - usage["active"]
-    on_device = "" if here.device_free_bytes is None else f" and {format_bytes(here.device_free_bytes)} on the device"
+        return phrase("headline.oom.unknown", times=times, asked=format_bytes(int(requests.max())))
+    usage, free = here.usage, here.usage["reserved"] - here.usage["active"]
+    left = here.device_free_bytes
+    device = "" if left is None else phrase("headline.on-device", left=format_bytes(left))
+    words: dict[str, str] = {
+        "times": times,
+        "asked": format_bytes(here.request_bytes),
+        "allocated": format_bytes(usage["allocated"]),
+        "free": format_bytes(free),
+        "device": device,
+    }
     # What the device has left beyond a whole segment was out of bounds: a limit on this process.
-    left = here.device_free_bytes or 0
-    if left >= here.segment_bytes and free < here.request_bytes:
-        return (
-            f"{ran_out} at a limit on this process: {asked} was asked for with {format_bytes(usage['reserved'])} reserved, while "
-            f"{format_bytes(left)} was free on the device."
-        )
+    if left is not None and left >= here.segment_bytes and free < here.request_bytes:
+        return phrase("headline.oom.limit", reserved=format_bytes(usage["reserved"]), left=format_bytes(left), **words)
     if here.usable_bytes < here.request_bytes:
-        return (
-            f"{ran_out}: {asked} was asked for with {format_bytes(usage['allocated'])} allocated; only {format_bytes(free)} was free in "
-            f"this process{on_device}. Memory itself was short, not its arrangement."
-        )
+        return phrase("headline.oom.capacity", **words)
     if not here.device.has_addresses:
-        return f"{ran_out}: {asked} was asked for, {format_bytes(free)} was free in this process{on_device}."
+        return phrase("headline.oom.no-addresses", **words)
+    largest = format_bytes(here.fit.largest_free_bytes)
     if here.fit.fits:
-        return f"{ran_out}: {asked} was asked for although a free piece of {format_bytes(here.fit.largest_free_bytes)} was there."
-    pieces = f"in pieces of at most {format_bytes(here.fit.largest_free_bytes)}"
+        return phrase("headline.oom.fits", largest=largest, **words)
     if here.is_full:
-        return (
-            f"{ran_out}: {asked} was asked for with {format_bytes(usage['allocated'])} allocated; nearly all of the memory is in use: "
-            f"{format_bytes(free)} was free in this process{on_device}, {pieces}."
-        )
+        return phrase("headline.oom.full", blocks=phrase("headline.blocks", largest=largest), **words)
     elsewhere = free - here.fit.free_bytes
+    blocks = phrase("headline.blocks", largest=largest)
     if elsewhere > here.fit.free_bytes:
-        pieces += f", or of another pool or stream ({format_bytes(elsewhere)})"
-    on_device = on_device if free < here.request_bytes else ""
-    return f"{ran_out}: {asked} was asked for, {format_bytes(free)} was free in this process{on_device} but {pieces}."
+        blocks = phrase("headline.blocks.elsewhere", largest=largest, elsewhere=format_bytes(elsewhere))
+    if free >= here.request_bytes:
+        words["device"] = ""
+    return phrase("headline.oom.fragmented", blocks=blocks, **words)
 
 
-def _peak(view: DeviceView) -> str:
+def _peak(view: DeviceView) -> Phrase:
     """Returns what is reserved and allocated at the moment of the report, and what of the free rest is lost or cached."""
     usage = view.device.usage_at(view.at)
     reserved, allocated = usage["reserved"], usage["allocated"]
-    then = "Peak" if view.kind == "peak" else f"{when(view).capitalize()},"
+    then = phrase("headline.peak") if view.kind == "peak" else phrase("headline.then", moment=when(view).capitalize())
     if reserved < 0:
-        return f"{then} {format_bytes(allocated)} allocated; what was reserved for it is not in the file."
+        return phrase("headline.no-reserved", then=then, allocated=format_bytes(allocated))
     if allocated < 0:
-        return f"{then} {format_bytes(reserved)} reserved; what was allocated of it is not in the file."
-    before = " before the recording began, and never more since" if view.at < 0 and view.kind == "peak" else ""
-    numbers = f"{then} {format_bytes(reserved)} reserved, {format_bytes(allocated)} allocated{before}"
+        return phrase("headline.no-allocated", then=then, reserved=format_bytes(reserved))
+    before = phrase("headline.before") if view.at < 0 and view.kind == "peak" else ""
+    words: dict[str, str] = {"then": then, "reserved": format_bytes(reserved), "allocated": format_bytes(allocated), "before": before}
     split = fragmentation_at(view.device, view.at, view.trace.layout.large_segment)
     if split.lost_bytes is None or not reserved:
-        return f"{numbers}."
-    share = split.lost_bytes / reserved
-    lost = f"{format_bytes(split.lost_bytes)} ({share:.{0 if share >= LARGE_SHARE else 1}%}) lost to fragmentation"
+        return phrase("headline.numbers", **words)
     cache = split.cache_bytes or 0
-    cached = f", {format_bytes(cache)} cached for reuse" if cache >= max(LARGE_SHARE * reserved, FLOOR) else ""
-    return f"{numbers}: {lost if split.lost_bytes else 'nothing lost to fragmentation'}{cached}."
+    words["cached"] = phrase("headline.cached", bytes=format_bytes(cache)) if cache >= max(LARGE_SHARE * reserved, FLOOR) else ""
+    if not split.lost_bytes:
+        return phrase("headline.lost.none", **words)
+    share = split.lost_bytes / reserved
+    shown = f"{share:.{0 if share >= LARGE_SHARE else 1}%}"
+    return phrase("headline.lost", lost=format_bytes(split.lost_bytes), share=shown, **words)
 
 
 def _consists_of(view: DeviceView) -> str:
@@ -132,13 +133,12 @@ def _consists_of(view: DeviceView) -> str:
     there = (tensors.alloc_at[rows] < 0) & has_history(view.device)
     before = int(tensors.block_bytes[rows][there].sum())
     of_unknown_kind = int(tensors.block_bytes[rows][there & (tensors.category[rows] == 0)].sum())
-    moment = "the peak" if view.kind == "peak" else f"what is live {when(view)}"
+    moment = phrase("headline.moment.peak") if view.kind == "peak" else phrase("headline.moment", moment=when(view))
     if size >= max(SHARE * total, of_unknown_kind):
-        if size < total / 2:
-            return f"The largest part of {moment} is {kind_words(name)} ({size / total:.0%})."
-        return f"{size / total:.0%} of {moment} is {kind_words(name)}."
+        key = "headline.largest" if size < total / 2 else "headline.most"
+        return phrase(key, moment=moment, kind=kind_words(name), share=f"{size / total:.0%}")
     if of_unknown_kind >= SHARE * total:
-        return f"{before / total:.0%} of {moment} was there before the recording began."
+        return phrase("headline.earlier", moment=moment, share=f"{before / total:.0%}")
     return ""
 
 
