@@ -135,8 +135,8 @@ def _consists_of(view: DeviceView) -> str:
     of_unknown_kind = int(tensors.block_bytes[rows][there & (tensors.category[rows] == 0)].sum())
     moment = phrase("headline.moment.peak") if view.kind == "peak" else phrase("headline.moment", moment=when(view))
     if size >= max(SHARE * total, of_unknown_kind):
-        key = "headline.largest" if size < total / 2 else "headline.most"
-        return phrase(key, moment=moment, kind=kind_words(name), share=f"{size / total:.0%}")
+        largest = {"moment": moment, "kind": kind_words(name), "share": f"{size / total:.0%}"}
+        return phrase("headline.largest" if size < total / 2 else "headline.most", **largest)
     if of_unknown_kind >= SHARE * total:
         return phrase("headline.earlier", moment=moment, share=f"{before / total:.0%}")
     return ""

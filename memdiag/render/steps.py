@@ -6,6 +6,7 @@ import shlex
 
 from memdiag.findings import Report
 from memdiag.render.words import is_idle
+from memdiag.text import phrase
 
 RECORD = 'torch.cuda.memory._record_memory_history(max_entries=1_000_000, stacks="python")'
 DUMP = 'torch.cuda.memory._dump_snapshot("trace.pkl")'
@@ -21,7 +22,7 @@ def record_lines(backend: str | None) -> tuple[str, str]:
 def full_step(report: Report) -> tuple[str, str]:
     """Returns the command that prints the whole report."""
     path = report.source.path
-    return "the whole report", f"memdiag analyze {shlex.quote(path) if path.isprintable() else 'FILE'} --full"
+    return phrase("summary.whole"), f"memdiag analyze {shlex.quote(path) if path.isprintable() else 'FILE'} --full"
 
 
 def next_steps(report: Report) -> list[tuple[str, str]]:

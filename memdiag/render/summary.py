@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rich.cells import cell_len
 from rich.text import Text
 
 from memdiag.findings import DeviceReport, Report
@@ -18,12 +19,16 @@ from memdiag.render.split import split
 from memdiag.render.steps import full_step
 from memdiag.render.text import plain
 from memdiag.text import phrase
-from memdiag.units import format_bytes, plural
+from memdiag.units import format_bytes
 
 MOST_LINES = 45
 MOST_ROWS, LONGEST = 6, 400
 _TRIFLE = 0.01  # of what is reserved: no word in the legend of the bar
-LABELS = {"critical": "CRITICAL", "warning": "WARNING", "info": "INFO", "ok": "OK"}
+
+
+def label(severity: str) -> str:
+    """Returns a severity as reports print it: ``CRITICAL``."""
+    return phrase(f"summary.severity.{severity}")
 
 
 def render(report: Report, look: Look = PLAIN) -> str:
@@ -42,8 +47,8 @@ def draw_card(page: Page, report: Report, *, brief: bool = False) -> None:
     grid = new_grid("l", "w")
     happened = Text(plain(verdict.happened, LONGEST), style="bold", overflow="fold")
     if brief:
-        happened.truncate(page.width - len(LABELS[verdict.severity]) - 4, overflow="ellipsis")
-    grid.add_row(Text(LABELS[verdict.severity], style=words.SEVERITY_STYLE[verdict.severity]), happened)
+        happened.truncate(page.width - cell_len(label(verdict.severity)) - 4, overflow="ellipsis")
+    grid.add_row(Text(label(verdict.severity), style=words.SEVERITY_STYLE[verdict.severity]), happened)
     page.add(grid)
     rows = card.rows(verdict, brief=brief)
     wide = max((len(row.label) for row in rows), default=0)
@@ -67,9 +72,7 @@ def _page(report: Report, look: Look, most: int) -> str:
         _split(page, device)
         _holders(page, device, most)
         if len(busy) > 1:
-            page.text(
-                f"Device {device.device} only; {plural(len(busy) - 1, 'other device')} in use (--device N, or --full).", "dim", indent=2
-            )
+            page.text(phrase("summary.others", device=device.device, count=len(busy) - 1), "dim", indent=2)
     if most:
         _findings(page, report, most)
         _remedies(page, report, most)
@@ -91,7 +94,7 @@ def _split(page: Page, device: DeviceReport) -> None:
     rows = split(device)
     if not rows:
         return
-    page.title("Where the reserved bytes are", words.moment(device))
+    page.title(phrase("summary.split"), words.moment(device))
     page.add(Text("  ").append_text(stacked_bar([(row.glyph, row.style, row.bytes or 0) for row in rows], page.width - 4)))
     line = Text()
     for row in rows:
@@ -109,7 +112,7 @@ def _holders(page: Page, device: DeviceReport, most: int) -> None:
     kinds, sites = words.holders(device.by_category, "category"), device.top_sites or ()
     if not kinds and not sites:
         return
-    page.title(f"Who holds memory {words.moment(device)}")
+    page.title(phrase("summary.holders", moment=words.moment(device)))
     grid = new_grid("r", "r", "l", "l")
     for kind in kinds[: min(most, 4)]:
         grid.add_row(format_bytes(kind.bytes), words.percent(kind.share), bar(kind.share or 0, 8, kind.style), kind.name)
@@ -117,7 +120,7 @@ def _holders(page: Page, device: DeviceReport, most: int) -> None:
         page.add(indented(grid))
     grid = new_grid("r", "l")
     for site in sites[: min(most, 3)]:
-        name = Text(plain(site.name or "unknown"))
+        name = Text(plain(site.name or phrase("summary.unknown")))
         name.truncate(max(page.width - 16, 10), overflow="ellipsis")
         grid.add_row(format_bytes(site.bytes), name)
     if sites:
@@ -127,13 +130,13 @@ def _holders(page: Page, device: DeviceReport, most: int) -> None:
 def _findings(page: Page, report: Report, most: int) -> None:
     found = words.in_order(report.findings)
     serious = sum(finding.severity != "info" for finding in found)
-    page.title("Findings", plural(serious, "problem") if serious else "no problem found")
+    page.title(phrase("summary.findings"), phrase("summary.problems", count=serious) if serious else phrase("summary.no-problem"))
     grid = new_grid("l", "l", "l")
     for finding in found[:most]:
         title = Text(plain(finding.title, LONGEST))
         title.truncate(max(page.width - 21, 10), overflow="ellipsis")
-        label = Text(LABELS[finding.severity], style=words.SEVERITY_STYLE[finding.severity])
-        grid.add_row(Text(plain(finding.code), style="cyan"), label, title)
+        severity = Text(label(finding.severity), style=words.SEVERITY_STYLE[finding.severity])
+        grid.add_row(Text(plain(finding.code), style="cyan"), severity, title)
     page.add(indented(grid))
     _more(page, len(found) - most)
 

@@ -141,7 +141,7 @@ def test_the_verdict_of_each_situation(goldens):
         return build_report(load(goldens / name / "snapshot.pickle"), **options).headline
 
     assert said("cuda-2.13.0-oom").startswith(
-        "Ran out of memory: 13.00 MiB was asked for, 24.00 MiB was free in this process but in pieces of"
+        "Ran out of memory: 13.00 MiB was asked for, 24.00 MiB was free in this process but in blocks of"
     )
     assert "11.96 MiB was free in this process and " in said("cuda-2.13.0-oom-dump")
     assert said("cuda-2.13.0-leak").startswith("Memory grows by 1.14 MiB a step at ")

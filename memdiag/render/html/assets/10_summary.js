@@ -17,44 +17,14 @@
 
   M.part("summary", ["device"], () => {
     const report = facts();
-    drawHeadline(report);
+    drawHeadline();
     drawNumbers(report);
     drawSplit(report);
     drawTodo();
   });
 
-  // Python words the headline in English. In another language the same numbers make a sentence of the page's own, and the original
-  // stays below.
-  function drawHeadline(report) {
-    const moment = momentOf(report);
-    const own = M.lang !== "en" && moment && moment.reserved_bytes !== null && moment.allocated_bytes !== null;
-    const sentence = own
-      ? M.t("headline.own", {
-          when: momentWords(moment),
-          reserved: M.bytes(moment.reserved_bytes),
-          allocated: M.bytes(moment.allocated_bytes),
-          lost: M.bytes(moment.lost_bytes ?? 0),
-          most: mostOf(report),
-          findings: M.data.finding_words.length,
-        })
-      : M.plain(M.data.headline, 2000);
-    M.fill(
-      M.$("headline"),
-      badge(M.data.severity),
-      M.el("h1", { text: sentence, lang: own ? null : "en" }),
-      own ? M.el("p", { class: "original" }, M.inEnglish(), " ", M.el("span", { lang: "en", text: M.plain(M.data.headline, 2000) })) : null,
-      M.cardRows(),
-    );
-  }
-
-  function mostOf(report) {
-    const kinds = Object.entries(report.by_category || {}).sort((a, b) => b[1] - a[1]);
-    const whole = kinds.reduce((sum, [, bytes]) => sum + bytes, 0);
-    if (!kinds.length || kinds[0][0] === "unknown") return "";
-    return M.t("headline.most", {
-      kind: M.word("categories", M.data.categories.indexOf(kinds[0][0])),
-      percent: M.percent(kinds[0][1], whole),
-    });
+  function drawHeadline() {
+    M.fill(M.$("headline"), badge(M.data.severity), M.el("h1", { text: M.plain(M.data.headline, 2000) }), M.cardRows());
   }
 
   function tile(label, value, more, tone = "") {
