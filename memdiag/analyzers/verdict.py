@@ -54,7 +54,7 @@ def verdict(
         peak_bytes=result.baseline_bytes if result else None,
         predicted_peak_bytes=result.peak_reserved_bytes if result else None,
         fits=fits,
-        prediction=_prediction(chosen[0] if chosen else None, result, results),
+        prediction=_prediction(chosen[0] if chosen else None, result, results, replay=replay),
         calibration=_calibration(trace, device.device, results, replay=replay),
         fits_basis=basis,
     )
@@ -98,7 +98,7 @@ def _loss_words(device: DeviceReport, loss: int | None) -> Phrase:
     return phrase("verdict.lost", bytes=format_bytes(loss), share=f"{loss / max(reserved, loss):.1%}")
 
 
-def _prediction(finding: Finding | None, result: WhatIf | None, results: Sequence[WhatIf]) -> Phrase:
+def _prediction(finding: Finding | None, result: WhatIf | None, results: Sequence[WhatIf], *, replay: bool) -> Phrase:
     if result is not None:
         values = {"peak": format_bytes(result.peak_reserved_bytes), "before": format_bytes(result.baseline_bytes)}
         if is_solution(result):
@@ -111,7 +111,7 @@ def _prediction(finding: Finding | None, result: WhatIf | None, results: Sequenc
     if results:
         stuck = any(each.recorded_ooms for each in results) and not any(is_solution(each) for each in results)
         return phrase("verdict.predicted.stuck" if stuck else "verdict.predicted.none", count=len(results))
-    return phrase("verdict.predicted.unknown")
+    return phrase("verdict.predicted.unknown" if replay else "verdict.predicted.skipped")
 
 
 def _calibration(trace: Trace, device: int, results: Sequence[WhatIf], *, replay: bool) -> Phrase:

@@ -26,7 +26,7 @@ MOST_ROWS, LONGEST = 6, 400
 _TRIFLE = 0.01  # of what is reserved: no word in the legend of the bar
 
 
-def label(severity: str) -> str:
+def severity_name(severity: str) -> str:
     """Returns a severity as reports print it: ``CRITICAL``."""
     return phrase(f"summary.severity.{severity}")
 
@@ -47,8 +47,8 @@ def draw_card(page: Page, report: Report, *, brief: bool = False) -> None:
     grid = new_grid("l", "w")
     happened = Text(plain(verdict.happened, LONGEST), style="bold", overflow="fold")
     if brief:
-        happened.truncate(page.width - cell_len(label(verdict.severity)) - 4, overflow="ellipsis")
-    grid.add_row(Text(label(verdict.severity), style=words.SEVERITY_STYLE[verdict.severity]), happened)
+        happened.truncate(page.width - cell_len(severity_name(verdict.severity)) - 4, overflow="ellipsis")
+    grid.add_row(Text(severity_name(verdict.severity), style=words.SEVERITY_STYLE[verdict.severity]), happened)
     page.add(grid)
     rows = card.rows(verdict, brief=brief)
     wide = max((len(row.label) for row in rows), default=0)
@@ -135,7 +135,7 @@ def _findings(page: Page, report: Report, most: int) -> None:
     for finding in found[:most]:
         title = Text(plain(finding.title, LONGEST))
         title.truncate(max(page.width - 21, 10), overflow="ellipsis")
-        severity = Text(label(finding.severity), style=words.SEVERITY_STYLE[finding.severity])
+        severity = Text(severity_name(finding.severity), style=words.SEVERITY_STYLE[finding.severity])
         grid.add_row(Text(plain(finding.code), style="cyan"), severity, title)
     page.add(indented(grid))
     _more(page, len(found) - most)

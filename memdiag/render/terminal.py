@@ -21,7 +21,7 @@ from memdiag.render.look import PLAIN, Look
 from memdiag.render.page import Page, indented, new_grid
 from memdiag.render.split import fit, no_split, split, split_title
 from memdiag.render.steps import next_steps
-from memdiag.render.summary import draw_card, label
+from memdiag.render.summary import draw_card, severity_name
 from memdiag.render.text import plain
 from memdiag.units import format_bytes, plural
 
@@ -215,7 +215,7 @@ def _title(finding: Finding, *, several: bool) -> str:
 def _finding_head(page: Page, finding: Finding, title: str) -> None:
     page.gap()
     head = new_grid("l", "w")
-    label = f"{plain(finding.code)}  {label(finding.severity)}"
+    label = f"{plain(finding.code)}  {severity_name(finding.severity)}"
     head.add_row(Text(label, style=words.SEVERITY_STYLE[finding.severity]), Text(title, style="bold", overflow="fold"))
     page.add(indented(head))
 
