@@ -261,9 +261,11 @@ def test_a_message_is_redacted_as_well(tmp_path, monkeypatch, capsys):
 
 
 def test_the_programs_own_arguments_are_not_ours():
-    from memdiag.cli.main import _to_the_front
+    from memdiag.cli.main import _common
 
-    assert _to_the_front(["record", "--", "x", "--redact"]) == ["record", "--", "x", "--redact"]
-    assert _to_the_front(["record", "python", "x", "--redact"]) == ["record", "python", "x", "--redact"]
-    assert _to_the_front(["--redact", "record", "x"]) == ["--redact", "record", "x"]
-    assert _to_the_front(["analyze", "x", "--redact", "--json"]) == ["--redact", "analyze", "x", "--json"]
+    assert _common(["record", "--", "x", "--redact"]) == (False, "", ["record", "--", "x", "--redact"])
+    assert _common(["record", "python", "x", "--redact"]) == (False, "", ["record", "python", "x", "--redact"])
+    assert _common(["--redact", "record", "x"]) == (True, "", ["record", "x"])
+    assert _common(["analyze", "x", "--redact", "--json"]) == (True, "", ["analyze", "x", "--json"])
+    assert _common(["analyze", "--lang", "zh", "x"]) == (False, "zh", ["analyze", "x"])
+    assert _common(["record", "x", "--lang=zh"]) == (False, "", ["record", "x", "--lang=zh"])

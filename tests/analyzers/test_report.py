@@ -150,7 +150,7 @@ def test_the_verdict_of_each_situation(goldens):
     assert said("cuda-2.13.0-graphs") == "Peak 82.00 MiB reserved, 80.00 MiB allocated: 2.00 MiB (2.4%) lost to fragmentation."
     assert said("cuda-2.13.0-train").endswith("The largest part of the peak is activations (43%).")
     assert said("cuda-2.13.0-max-split").endswith("92.00 MiB (1.8%) lost to fragmentation, 2.43 GiB cached for reuse.")
-    assert said("cuda-2.13.0-two-devices").startswith("Device 1: peak ")
+    assert said("cuda-2.13.0-two-devices").startswith("Device 1: Peak ")
 
 
 def test_what_is_unknown_is_none():
