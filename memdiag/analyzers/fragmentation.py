@@ -20,10 +20,11 @@ from memdiag.analyzers.names import has_names, place_of
 from memdiag.analyzers.pinning import Pin, Pinned, idle_by_group, pinned
 from memdiag.analyzers.places import age, group_name, lifetime_name, moment_name
 from memdiag.findings import Evidence, Finding, Fix
+from memdiag.text import joined, phrase
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.schema import LIFETIMES
 from memdiag.trace.table import Array
-from memdiag.units import MIB, format_bytes, format_count, plural
+from memdiag.units import MIB, format_bytes
 
 CODES: dict[str, str] = {
     "MD201": "free memory lies in pieces too small for what is asked for",
@@ -50,7 +51,7 @@ def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
         here = look(view, settings)
         stranded = _stranded(here)
         if not stranded and view.kind == "peak" and (elsewhere := most_stranded(view, settings)):
-            stranded = _stranded(elsewhere, f" at {elsewhere.name}")
+            stranded = _stranded(elsewhere, elsewhere.name)
         lost = [*_out_of_memory(here), *stranded, *(_pinned(here) or _pinned(at_end(view, settings), over=True)), *_foreign(here)]
         yield from lost
         yield from rounding.findings(here)
@@ -68,19 +69,20 @@ def _out_of_memory(here: Look) -> Iterator[Finding]:
         return
     wanted, free, left = here.request_bytes, here.usage["reserved"] - here.usage["active"], here.device_free_bytes
     failures = int(here.device.references.failed.sum())
-    several = "out-of-memory errors in the trace (this is the last one)"
-    evidence = [Evidence("asked for when memory ran out (rounded)", wanted, "bytes", _where(here.name, here.site))]
-    evidence += [Evidence(several, failures, "errors")] if failures > 1 else []
-    in_all = Evidence("free in the allocator, in all pools and streams", free, "bytes", here.name)
+    evidence = [Evidence(phrase("fragmentation.asked"), wanted, "bytes", _where(here.name, here.site))]
+    evidence += [Evidence(phrase("fragmentation.several"), failures, "errors")] if failures > 1 else []
+    in_all = Evidence(phrase("fragmentation.in-all"), free, "bytes", here.name)
     # In one piece, the free bytes and what the driver had left would have served it.
     if here.usable_bytes < wanted or (here.is_full and here.device.has_addresses and not here.fit.fits):
         yield _too_little(here, [*evidence, in_all])
     elif here.device.has_addresses and not here.fit.fits:
-        outside = f" beside {format_bytes(left)} on the device" if free < wanted else ""
-        lost = here.lost_bytes if here.is_split_known else free
+        sizes = {"asked": format_bytes(wanted), "lost": format_bytes(here.lost_bytes if here.is_split_known else free)}
+        title = phrase("fragmentation.oom", **sizes)
+        if free < wanted:
+            title = phrase("fragmentation.oom.beside", left=format_bytes(left), **sizes)
         yield Finding(
             "MD201",
-            f"Out of memory for {format_bytes(wanted)} while {format_bytes(lost)} lay free in unusable pieces{outside}",
+            title,
             "critical",
             here.device.device,
             (*evidence, in_all, *_split_evidence(here), *_outside_evidence(here), *_fit_evidence(here), *_history_evidence(here)),
@@ -93,21 +95,19 @@ def _too_little(here: Look, evidence: list[Evidence]) -> Finding:
     """MD206."""
     left = here.device_free_bytes
     limited = left is not None and left >= here.segment_bytes
-    fixes = [Fix("Need less at the peak: see what is live there", "code", "", "", "allocator settings cannot make up for it")]
+    asked = format_bytes(here.request_bytes)
+    fixes = [Fix(phrase("fragmentation.less"), "code", "", "", phrase("fragmentation.less.caveat"))]
     if limited:
-        title = f"Out of memory at a limit: {format_bytes(left)} were free on the device, {format_bytes(here.request_bytes)} asked for"
-        limit = "Raise or remove the memory limit of this process (set_per_process_memory_fraction, per_process_memory_fraction)"
-        fixes.append(Fix(limit, "code"))
+        title = phrase("fragmentation.limit", left=format_bytes(left), asked=asked)
+        fixes.append(Fix(phrase("fragmentation.limit.fix"), "code"))
     else:
-        title = f"Out of memory with too little free for {format_bytes(here.request_bytes)}, in whatever pieces"
+        title = phrase("fragmentation.capacity", asked=asked)
         if here.is_full:
-            left_over = format_bytes(here.usable_bytes)
-            title = f"Out of memory for {format_bytes(here.request_bytes)} with nearly all of it in use: {left_over} left, in pieces"
+            title = phrase("fragmentation.full", asked=asked, left=format_bytes(here.usable_bytes))
             evidence = [*evidence, *_split_evidence(here)]
-        others = "If reserved is far below the device's memory, look for another process, or libraries that allocate for themselves"
         outside = _outside(here)
         if outside is None or outside >= here.usage["reserved"] * WARN_SHARE:
-            fixes.append(Fix(others, "code"))
+            fixes.append(Fix(phrase("fragmentation.others"), "code"))
     return Finding(
         "MD206",
         title,
@@ -116,8 +116,8 @@ def _too_little(here: Look, evidence: list[Evidence]) -> Finding:
         (
             *evidence,
             *_outside_evidence(here),
-            Evidence("live then (allocated)", here.usage["allocated"], "bytes"),
-            Evidence("reserved then", here.usage["reserved"], "bytes"),
+            Evidence(phrase("fragmentation.live"), here.usage["allocated"], "bytes"),
+            Evidence(phrase("fragmentation.reserved"), here.usage["reserved"], "bytes"),
         ),
         tuple(fixes[::-1] if limited else fixes),
         weight_bytes=here.request_bytes,
@@ -127,10 +127,10 @@ def _too_little(here: Look, evidence: list[Evidence]) -> Finding:
 def _outside_evidence(here: Look) -> Iterator[Evidence]:
     """Memory of the device that the allocator does not hold, where the file says."""
     if here.device_free_bytes is not None:
-        yield Evidence("free on the device, outside the allocator", here.device_free_bytes, "bytes")
+        yield Evidence(phrase("fragmentation.outside.free"), here.device_free_bytes, "bytes")
     others = _outside(here)
     if others is not None:
-        yield Evidence("held outside the allocator: contexts, libraries, other processes", others, "bytes")
+        yield Evidence(phrase("fragmentation.outside"), others, "bytes")
 
 
 def _outside(here: Look) -> int | None:
@@ -144,19 +144,19 @@ def _stranded(here: Look, moment: str = "") -> list[Finding]:
     if here.failed or not here.is_split_known or not _worth(here.split["stranded"], here.usage["reserved"]):
         return []
     share = here.lost_bytes / here.usage["reserved"]
-    is_ = "was" if moment else "is"
+    sizes = {"lost": format_bytes(here.lost_bytes), "share": f"{share:.0%}"}
     return [
         Finding(
             "MD201",
-            f"{format_bytes(here.lost_bytes)} ({share:.0%} of reserved) {is_} free in blocks that the request cannot use{moment}",
+            phrase("fragmentation.stranded.then", moment=moment, **sizes) if moment else phrase("fragmentation.stranded", **sizes),
             "warning" if share >= WARN_SHARE else "info",
             here.device.device,
             (
-                Evidence("request it is seen from (rounded)", here.request_bytes, "bytes", _where(here.name, here.site)),
+                Evidence(phrase("fragmentation.reference"), here.request_bytes, "bytes", _where(here.name, here.site)),
                 *_split_evidence(here),
                 *_fit_evidence(here),
                 *_history_evidence(here),
-                Evidence("reserved peak - active peak: upper bound on what defragmentation can save", _above_active(here.device), "bytes"),
+                Evidence(phrase("fragmentation.above"), _above_active(here.device), "bytes"),
             ),
             _fixes(here),
             weight_bytes=here.split["stranded"],
@@ -172,17 +172,18 @@ def _pinned(here: Look, *, over: bool = False) -> list[Finding]:
     found = pinned(here.view, here.topology, here.settings, here.group, request)
     if found is None or not _worth(found.held_bytes, here.usage["reserved"]):
         return []
-    what = "page" if found.pages else "segment"
+    what = "pages" if found.pages else "segments"
     live, held = format_bytes(found.live_bytes), format_bytes(found.held_bytes)
+    title = f"{what}.end" if over else what
     return [
         Finding(
             "MD202",
-            f"{live} of tensors keep {held} of free memory in {plural(found.num_pieces, what)}" + (" at the end" if over else ""),
+            phrase(f"fragmentation.pinned.{title}", live=live, held=held, count=found.num_pieces),
             "info" if over or found.held_bytes < WARN_SHARE * here.usage["reserved"] else "warning",
             here.device.device,
             (
-                Evidence(f"free bytes in {what}s that live tensors fill by a quarter or less", found.held_bytes, "bytes", here.name),
-                Evidence("bytes of those tensors", found.live_bytes, "bytes"),
+                Evidence(phrase(f"fragmentation.pinned.free.{what}"), found.held_bytes, "bytes", here.name),
+                Evidence(phrase("fragmentation.pinned.bytes"), found.live_bytes, "bytes"),
                 *(_pin_evidence(here, pin, what) for pin in found.pins[:NUM_PLACES] if pin.held_bytes >= TRIFLE * found.held_bytes),
             ),
             remedies.present(remedies.expandable_segments(here.settings), remedies.smaller_pages(here.settings), _keep_together(found)),
@@ -193,10 +194,10 @@ def _pinned(here: Look, *, over: bool = False) -> list[Finding]:
 
 def _pin_evidence(here: Look, pin: Pin, what: str) -> Evidence:
     kind = lifetime_name(pin.lifetime)
-    who = f"{plural(pin.num_tensors, 'tensor')} of {format_bytes(pin.tensor_bytes)}" + (f", {kind}" if kind else "")
     lived = age(here.device, pin.oldest_alloc_at, here.at)
-    oldest = f", {'the oldest ' if pin.num_tensors > 1 else ''}alive {lived}" if lived else ""
-    text = f"would come free in {plural(pin.num_pieces, what)} but for {who}{oldest}"
+    alive = phrase("fragmentation.pin.oldest" if pin.num_tensors > 1 else "fragmentation.pin.alive", age=lived) if lived else ""
+    who = joined((phrase("fragmentation.pin.who", count=pin.num_tensors, bytes=format_bytes(pin.tensor_bytes)), kind, alive), ", ")
+    text = phrase(f"fragmentation.pin.{what}", count=pin.num_pieces, who=who)
     return Evidence(text, pin.held_bytes, "bytes", pin.place)
 
 
@@ -205,7 +206,9 @@ def _keep_together(found: Pinned) -> Fix | None:
     worst = found.pins[0]
     if LIFETIMES[worst.lifetime] in ("forward_to_backward", "within_step", "within_phase", "temporary"):
         return None
-    return remedies.long_lived_first(f"the tensors of {worst.place}" if worst.place else "long-lived tensors")
+    return remedies.long_lived_first(
+        phrase("fragmentation.what.place", place=worst.place) if worst.place else phrase("fragmentation.what.long")
+    )
 
 
 def _foreign(here: Look) -> Iterator[Finding]:
@@ -222,38 +225,35 @@ def _foreign(here: Look) -> Iterator[Finding]:
     if any(_is_private(device, group) for group in others):
         fixes.append(_SHARE_POOLS)
     if any(group >= 0 and groups.stream[group] != groups.stream[here.group] for group in others):
-        fixes.append(
-            Fix(
-                "Allocate on one stream and only compute on the others",
-                "code",
-                "",
-                "several streams",
-                "then the side stream must be waited for before a tensor is freed (wait_stream), or the tensor kept until it is done",
-            )
-        )
+        fixes.append(_ONE_STREAM)
     if any(group >= 0 and groups.small[group] for group in others):
-        fixes.append(remedies.long_lived_first("small tensors (at most 1 MiB)"))
+        fixes.append(remedies.long_lived_first(phrase("fragmentation.what.small")))
     yield Finding(
         "MD204",
-        f"{format_bytes(apart)} is free, but in other pools or streams than the request",
+        phrase("fragmentation.foreign", bytes=format_bytes(apart)),
         "warning",
         device.device,
         (
-            Evidence("free in part-used segments of other pools or streams", here.split["foreign"], "bytes", here.name),
-            Evidence("request it is seen from (rounded)", here.request_bytes, "bytes", group_name(device, here.group)),
-            *(Evidence("of it in", idle[group], "bytes", group_name(device, group)) for group in others[:NUM_PLACES]),
+            Evidence(phrase("fragmentation.foreign.bytes"), here.split["foreign"], "bytes", here.name),
+            Evidence(phrase("fragmentation.reference"), here.request_bytes, "bytes", group_name(device, here.group)),
+            *(
+                Evidence(phrase("fragmentation.foreign.of"), idle[group], "bytes", group_name(device, group))
+                for group in others[:NUM_PLACES]
+            ),
         ),
         tuple(fixes),
         weight_bytes=apart,
     )
 
 
+_STREAMS, _WAIT = phrase("fragmentation.stream.when"), phrase("fragmentation.stream.caveat")
+_ONE_STREAM = Fix(phrase("fragmentation.stream.fix"), "code", "", _STREAMS, _WAIT)
 _SHARE_POOLS = Fix(
-    "Let CUDA graphs share one pool, the largest captured first; drop MemPools that are no longer used",
+    phrase("fragmentation.pools.fix"),
     "code",
     "torch.cuda.graph(graph, pool=first.pool())",
-    "private pools",
-    "graphs of one pool must be replayed in the order of their capture",
+    phrase("fragmentation.pools.when"),
+    phrase("fragmentation.pools.caveat"),
 )
 
 
@@ -293,26 +293,30 @@ def _cache(device: DeviceTrace, at: int, settings: AllocatorSettings) -> Iterato
     cache, reserved = int(device.usage.cache[best]), int(device.usage.reserved[best])
     lost = int(device.usage.stranded[best] + device.usage.foreign[best])
     gap = reserved - int(device.usage.allocated[best])
-    where = "" if best == chosen else " at the end" if best == device.num_events - 1 else f" at {moment_name(device, best)}"
+    title = phrase("fragmentation.cache", bytes=format_bytes(cache))
+    if best != chosen:
+        title = phrase("fragmentation.cache.then", bytes=format_bytes(cache), moment=moment_name(device, best))
+        if best == device.num_events - 1:
+            title = phrase("fragmentation.cache.end", bytes=format_bytes(cache))
     if not _worth(cache, reserved, CACHE_SHARE) or lost > gap / 4:
         return
     yield Finding(
         "MD205",
-        f"{format_bytes(cache)} of reserved memory is cache{where}, ready for use: not fragmentation",
+        title,
         "info",
         device.device,
         (
-            Evidence("reserved - allocated", gap, "bytes", moment_name(device, best)),
-            Evidence("of it free and usable (cache)", cache, "bytes"),
-            Evidence("of it free and unusable (stranded + foreign)", lost, "bytes"),
+            Evidence(phrase("fragmentation.cache.gap"), gap, "bytes", moment_name(device, best)),
+            Evidence(phrase("fragmentation.cache.free"), cache, "bytes"),
+            Evidence(phrase("fragmentation.cache.lost"), lost, "bytes"),
         ),
         (
             Fix(
-                "Leave it, unless something else on the device needs the memory: then give it back once, between phases",
+                phrase("fragmentation.cache.fix"),
                 "code",
                 f"torch.{settings.backend}.empty_cache()" if settings.can_change else "",
                 "",
-                "inside training it makes every step allocate anew (MD402)",
+                phrase("fragmentation.cache.caveat"),
             ),
         ),
         weight_bytes=cache,
@@ -332,24 +336,24 @@ def _fixes(here: Look) -> tuple[Fix, ...]:
 def _split_evidence(here: Look) -> Iterator[Evidence]:
     if not here.is_split_known:
         return
-    yield Evidence("lost to fragmentation: free, but not for this request (stranded + foreign)", here.lost_bytes, "bytes", here.name)
-    yield Evidence("free in its pool and stream, in smaller pieces (stranded)", here.split["stranded"], "bytes")
+    yield Evidence(phrase("fragmentation.split.lost"), here.lost_bytes, "bytes", here.name)
+    yield Evidence(phrase("fragmentation.split.stranded"), here.split["stranded"], "bytes")
     if here.split["foreign"]:
-        yield Evidence("free in part-used segments of other pools and streams (foreign)", here.split["foreign"], "bytes")
+        yield Evidence(phrase("fragmentation.split.foreign"), here.split["foreign"], "bytes")
 
 
 def _fit_evidence(here: Look) -> Iterator[Evidence]:
     """Would the request fit, and if not, why not."""
     fit = here.fit
-    pieces = f"largest of {plural(fit.num_free, 'free piece')} there ({format_bytes(fit.free_bytes)} in all)"
-    yield Evidence(pieces, fit.largest_free_bytes, "bytes", group_name(here.device, here.group))
+    largest = phrase("fragmentation.fit.largest", count=fit.num_free, bytes=format_bytes(fit.free_bytes))
+    yield Evidence(largest, fit.largest_free_bytes, "bytes", group_name(here.device, here.group))
     if fit.fits:
         return
-    yield Evidence("missing in the largest piece", fit.missing_bytes, "bytes")
+    yield Evidence(phrase("fragmentation.fit.missing"), fit.missing_bytes, "bytes")
     if not fit.range_bytes:
-        yield Evidence("segments there as long as the request", 0, "segments")
+        yield Evidence(phrase("fragmentation.fit.none"), 0, "segments")
         return
-    text = f"in the way: {plural(len(fit.between), 'live tensor')} in the least used range of {format_bytes(fit.range_bytes)}"
+    text = phrase("fragmentation.fit.between", count=len(fit.between), bytes=format_bytes(fit.range_bytes))
     yield Evidence(text, fit.between_bytes, "bytes", _places(here, fit.between))
 
 
@@ -374,7 +378,7 @@ def _history_evidence(here: Look) -> Iterator[Evidence]:
     begin = references.opened_at[opened]
     worst = int(begin[np.argmax(stranded[begin])])
     if stranded[worst] > max(here.split["stranded"], 0):
-        yield Evidence("most ever stranded when new memory was taken", int(stranded[worst]), "bytes", moment_name(device, worst))
+        yield Evidence(phrase("fragmentation.most"), int(stranded[worst]), "bytes", moment_name(device, worst))
     needless = opened[stranded[references.opened_at[opened]] >= references.size[opened]]
     if not len(needless):
         return
@@ -382,7 +386,7 @@ def _history_evidence(here: Look) -> Iterator[Evidence]:
     regions = device.regions
     request = np.minimum(np.searchsorted(last, regions.opened_at), len(needless) - 1)
     mine = (regions.opened_at >= first[request]) & (regions.opened_at <= last[request])
-    text = f"taken by {format_count(len(needless))} of {plural(len(opened), 'request')} for new memory, though enough lay free in pieces"
+    text = phrase("fragmentation.needless", count=len(needless), requests=len(opened))
     yield Evidence(text, int(regions.size[mine].sum()), "bytes")
 
 
@@ -393,4 +397,4 @@ def _above_active(device: DeviceTrace) -> int:
 
 
 def _where(*parts: str) -> str:
-    return ", ".join(part for part in parts if part)
+    return joined(parts, ", ")

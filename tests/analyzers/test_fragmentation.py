@@ -21,7 +21,7 @@ def test_an_error_that_one_piece_would_have_avoided_is_critical(heap):
     heap.oom(64 * MIB, device_free=MIB, where="x7")
     found = findings(heap.trace())["MD201"]
     assert found.severity == "critical"
-    assert number(found, "asked for") == 64 * MIB
+    assert number(found, "requested when memory ran out") == 64 * MIB
     assert number(found, "(stranded)") == 240 * MIB
     assert number(found, "missing") == 34 * MIB
     assert number(found, "outside the allocator") == MIB
@@ -47,7 +47,7 @@ def test_an_error_with_next_to_nothing_left_is_not_fragmentation_either(heap):
     heap.oom(50 * MIB, device_free=0)
     found = findings(heap.trace(capacity_bytes=8300 * MIB))
     assert "MD201" not in found
-    assert "nearly all of it in use: 60.00 MiB left" in found["MD206"].title
+    assert "nearly all memory in use: 60.00 MiB left" in found["MD206"].title
     assert len(found["MD206"].fixes) == 1  # nobody else has it
 
 
@@ -92,8 +92,8 @@ def test_stranded_bytes_at_the_peak(heap):
     found = findings(heap.trace())["MD201"]
     assert found.severity == "warning"
     assert number(found, "(stranded)") == 240 * MIB
-    assert number(found, "largest of 8 free pieces") == 30 * MIB
-    assert number(found, "taken by 1 of 9 requests") == 64 * MIB
+    assert number(found, "largest of 8 free blocks") == 30 * MIB
+    assert number(found, "reserved by 1 of 9 requests") == 64 * MIB
     assert found.weight_bytes == 240 * MIB
 
 
@@ -104,7 +104,7 @@ def test_the_telling_request_near_the_peak_is_chosen_not_a_tiny_last_one(heap):
     heap.segment(3000, 2 * MIB)
     heap.alloc(3000, 512, where="tiny8")
     found = findings(heap.trace())["MD201"]
-    assert number(found, "request it is seen from") == 64 * MIB
+    assert number(found, "reference request") == 64 * MIB
 
 
 def test_little_that_is_stranded_is_no_finding(heap):
