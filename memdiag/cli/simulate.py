@@ -118,7 +118,7 @@ def simulate(
     """Predict what a recorded run would have done under other allocator settings, or on another card.
 
     What the program asked for is replayed through a model of the allocator. Before that, the recorded settings are replayed and compared
-    with the recording, address by address: the first line says how exact the model is.
+    with the recording, address by address. The report begins with the answer, and then says how exact the model is.
 
     Exit code: 0 done, 2 it could not be done. A simulated out-of-memory error is a result, not a failure.
     """

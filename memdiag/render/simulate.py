@@ -1,4 +1,4 @@
-"""Simulated runs for people, in a terminal: how exact the model is, then one column a run, the recorded one first."""
+"""Simulated runs for people, in a terminal: the answer, how exact the model is, then one column a run, the recorded one first."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from memdiag.render.lightpage import Cell, LightPage, cells
 from memdiag.render.look import PLAIN, Look
 from memdiag.render.outlook import MEANINGS, fate, past_failure, sentences
 from memdiag.render.simulate_advice import advice
+from memdiag.render.simulate_answer import answer, share_of
 from memdiag.render.simulate_lifetimes import lifetimes
 from memdiag.render.simulate_mempools import mempools
 from memdiag.render.simulate_offload import offloading
@@ -27,6 +28,8 @@ _NOTHING = "-"
 def render(report: PredictionReport, look: Look = PLAIN) -> str:
     """Returns the report as text for a terminal of ``look.width`` columns."""
     page = LightPage(look)
+    page.text(answer(report, [name_of(number) for number in range(len(report.results))]), "bold")
+    page.gap()
     _calibration(page, report)
     _legend(page, report)
     _tables(page, report)
@@ -80,12 +83,7 @@ def _verdict(found: CalibrationReport) -> tuple[str, str, str]:
     of = f"{format_count(found.exact)} of {format_count(found.events)} recorded addresses and segment events"
     if found.is_exact:
         return "CALIBRATED", "green", f"exact: the recorded settings, simulated, give {of}"
-    return "CALIBRATED", "yellow", f"{_share(found.exact_fraction or 0.0)}: the recorded settings, simulated, give {of}"
-
-
-def _share(share: float) -> str:
-    """A share that is not the whole never reads as 100 %."""
-    return f"{min(share * 100, 99.99):.2f} %" if share > 0.99 else f"{share:.0%}"
+    return "CALIBRATED", "yellow", f"{share_of(found.exact_fraction or 0.0)}: the recorded settings, simulated, give {of}"
 
 
 def _legend(page: LightPage, report: PredictionReport) -> None:

@@ -6,10 +6,13 @@ import json
 
 import pytest
 
+from memdiag.allocator.outlook import Outlook
 from memdiag.allocator.prediction import CalibrationReport, FirstDivergence, FirstOom, Prediction, PredictionReport, RecordedRun
 from memdiag.findings import Fragmentation
 from memdiag.render import simulate, simulate_json
 from memdiag.render.look import Look
+from memdiag.render.simulate_answer import answer
+from memdiag.text import in_language
 from memdiag.units import GIB, MIB
 
 SPLIT = Fragmentation(12, 30 * MIB, "this request", 1000, 0, 8 * MIB, 4 * MIB, 60 * MIB, 5 * MIB)
@@ -49,7 +52,7 @@ def row(text: str, name: str) -> list[str]:
 
 def test_exact_and_beside_the_recorded_run():
     text = shown(report(prediction(is_recorded=True), prediction("expandable", saved_bytes=-3 * MIB)))
-    assert text.startswith("CALIBRATED  exact: the recorded settings, simulated, give 248 of 248 recorded")
+    assert "\nCALIBRATED  exact: the recorded settings, simulated, give 248 of 248 recorded" in text
     assert row(text, "peak reserved") == ["524.00", "MiB", "500.00", "MiB", "500.00", "MiB"]
     assert row(text, "saved") == ["24.00", "MiB", "3.00", "MiB", "more"]
     assert "give or take" not in text
@@ -60,7 +63,7 @@ def test_exact_and_beside_the_recorded_run():
 def test_a_model_that_is_not_exact_never_says_100_percent():
     text = shown(report(prediction(error_bytes=2 * MIB), calibration=INEXACT))
     assert "99.99 %" in text
-    assert "100" not in text.splitlines()[0].replace("100,000", "")
+    assert "100" not in text.split("\n\n")[1].replace("100,000", "")
     assert "First difference at event 7" in text
     assert "Probable cause: unknown slack." in text
     assert row(text, "give or take") == ["2.00", "MiB"]
@@ -70,7 +73,7 @@ def test_a_model_that_is_not_exact_never_says_100_percent():
 def test_what_is_not_known_is_a_dash():
     nothing = RecordedRun(None, 5, None, None, None, None, NO_SPLIT, "caching", None)
     text = shown(report(prediction(saved_bytes=None), calibration=UNCALIBRATED, recorded=nothing, capacity_bytes=None))
-    assert text.startswith("NOT CALIBRATED")
+    assert "\nNOT CALIBRATED" in text
     assert row(text, "saved") == ["-"]
     assert row(text, "runs") == ["-", "yes"]
     assert "settings not known" in text
@@ -123,3 +126,80 @@ def test_json_is_ascii_and_whole():
     assert back["calibration"]["exact"] is None
     assert back["results"][0]["first_oom"]["name"] == "é"
     assert back["results"][0]["fragmentation"]["stranded_bytes"] == 8 * MIB
+
+
+FAILED = FirstOom(1204, 512 * MIB, "", "", 900 * MIB, 800 * MIB, GIB, 388 * MIB, 3 * MIB)
+OOM = {"fits": False, "num_ooms": 1, "first_oom": FAILED, "outlook": Outlook(False, "replay")}
+PAST = {"fits": None, "outlook": Outlook(None, "past_failure", 66, 13 * MIB)}
+CACHING = "With policy caching and default settings"
+
+
+def said(*results, **values) -> str:
+    return answer(report(*results, **values), list("ABCDEF"[: len(results)]))
+
+
+@pytest.mark.parametrize(
+    ("values", "beginning"),
+    [
+        (
+            {"conf": "expandable_segments:True", "policy": "expandable"},
+            "With expandable_segments:True, this run reserves 500.00 MiB at its",
+        ),
+        ({"policy": "stitch", "outlook": Outlook(True, "recorded_part")}, "With policy stitch and default settings, the recorded part of"),
+        ({"is_recorded": True}, "With the recorded settings, this run reserves 500.00 MiB at its peak. "),
+        ({"capacity_bytes": 2 * GIB, "is_recorded": True}, "With the recorded settings on a card of 2.00 GiB, this run reserves"),
+        ({"saved_bytes": 0}, f"{CACHING}, this run reserves 500.00 MiB at its peak, as with the recorded settings."),
+        (OOM, f"{CACHING}, this run runs out of memory at event 1,204, at an allocation of 512.00 MiB."),
+        (PAST, f"{CACHING}, this run gets past the failed allocation; the rest of the run is unknown. "),
+        ({"num_undefined": 1}, f"{CACHING}, the real allocator stops"),
+    ],
+)
+def test_the_answer_on_one_run(values, beginning):
+    assert said(prediction(**values)).startswith(beginning)
+
+
+def test_the_peak_is_compared_with_that_of_the_recorded_settings():
+    assert "500.00 MiB at its peak instead of 524.00 MiB (5% less)." in said(prediction("stitch"))
+    assert "500.00 MiB at its peak instead of 400.00 MiB (25% more)." in said(prediction("stitch", saved_bytes=-100 * MIB))
+
+
+@pytest.mark.parametrize(
+    ("results", "beginning"),
+    [
+        ((prediction(peak_reserved_bytes=9 * MIB), prediction(peak_reserved_bytes=8 * MIB)), "Best of 2 simulated runs: B. "),
+        ((prediction(), prediction(peak_reserved_bytes=8 * MIB, **OOM)), "Best of 2 simulated runs: A. "),
+        ((prediction(**OOM), prediction(**PAST)), "Best of 2 simulated runs: B. "),
+        ((prediction(**OOM), prediction(peak_reserved_bytes=8 * MIB, **OOM)), "None of the 2 simulated runs fits; nearest: B. "),
+        ((prediction(), prediction("stitch"), prediction(**OOM)), "A, B are equally good, the best of 3 simulated runs. "),
+    ],
+)
+def test_the_best_of_several_is_named(results, beginning):
+    assert said(*results).startswith(beginning)
+
+
+def test_a_bound_is_never_the_best():
+    text = said(prediction(), prediction("stitch"), prediction("bound", peak_reserved_bytes=1))
+    assert text.startswith("A, B are equally good, the best of 2 simulated runs.")
+    assert "C cannot be chosen" in text
+
+
+@pytest.mark.parametrize(
+    ("calibration", "end"),
+    [
+        (EXACT, "Calibration: exact."),
+        (INEXACT, "Calibration: 99.99 % exact; predictions are off by up to 2.00 MiB."),
+        (UNCALIBRATED, "the error of this prediction is unknown."),
+    ],
+)
+def test_the_calibration_stands_behind_it(calibration, end):
+    assert said(prediction(), calibration=calibration).endswith(end)
+
+
+def test_the_smallest_card_is_part_of_the_answer_where_it_was_asked_for():
+    assert "The smallest card on which it runs has 1.00 GiB." in said(prediction(min_capacity_bytes=GIB), with_min_capacity=True)
+    assert "The smallest card has at least 1.00 GiB." in said(prediction(min_capacity_bytes=GIB, **PAST), with_min_capacity=True)
+
+
+def test_it_speaks_chinese():
+    given = answer(report(prediction(), prediction("stitch")), ["A", "B"])
+    assert in_language(given, "zh").startswith("A, B 同样好")
