@@ -8,7 +8,7 @@ Thresholds: a part is "most" from a third of the live bytes on; the other two fi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -18,11 +18,12 @@ from memdiag.analyzers.places import moment_name, when
 from memdiag.analyzers.sites import NO_STACK, Place, by_category, by_module, by_place, label_of, sums
 from memdiag.analyzers.without import peak_without
 from memdiag.findings import Evidence, Finding, Fix, Severity
+from memdiag.text import joined, phrase
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.moments import has_history
 from memdiag.trace.table import Array
-from memdiag.units import MIB, format_bytes, plural
+from memdiag.units import MIB, format_bytes
 
 CODES: dict[str, str] = {
     "MD101": "activations are most of what is live at the peak",
@@ -74,24 +75,25 @@ def _composition(view: DeviceView, rows: Array) -> Iterator[Finding]:
         return
     mine = rows[np.isin(tensors.category[rows], [schema.CATEGORIES.index(name) for name in names])]
     evidence = (
-        Evidence("live", total, "bytes", moment_name(device, view.at)),
-        *(Evidence(f"of it {kind_words(name)}", size, "bytes") for name, size in list(held.items())[: NUM_LISTED + 1]),
+        Evidence(phrase("peak.live"), total, "bytes", moment_name(device, view.at)),
+        *(Evidence(phrase("peak.kind", kind=kind_words(name)), size, "bytes") for name, size in list(held.items())[: NUM_LISTED + 1]),
         *_before(view, rows),
         *_origins(view, mine),
     )
-    title = f"{part / total:.0%} of the {format_bytes(total)} live {when(view)} is {_listed([kind_words(name) for name in names])}"
+    kinds = _listed([kind_words(name) for name in names])
+    title = phrase("peak.title", share=f"{part / total:.0%}", total=format_bytes(total), moment=when(view), kinds=kinds)
     yield Finding(code, title, _severity(device), device.device, evidence, fixes, weight_bytes=part)
 
 
-def _listed(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else joined((joined(names[:-1], ", "), names[-1]), phrase("peak.and"))
 
 
 def _before(view: DeviceView, rows: Array) -> Iterator[Evidence]:
     tensors = view.device.tensors
     before = int(tensors.block_bytes[rows][tensors.alloc_at[rows] < 0].sum()) if has_history(view.device) else 0
     if before:
-        yield Evidence("of it there before the recording began", before, "bytes")
+        yield Evidence(phrase("peak.before"), before, "bytes")
 
 
 def _origins(view: DeviceView, rows: Array) -> Iterator[Evidence]:
@@ -99,19 +101,19 @@ def _origins(view: DeviceView, rows: Array) -> Iterator[Evidence]:
     tensors = view.device.tensors
     for name, size, count, largest in largest_names(view, rows, NUM_LISTED):
         where = label_of(view, int(tensors.stack[largest]))
-        yield Evidence(f"{plural(count, 'tensor')} called {short(name)}", size, "bytes", "" if where in name else where)
+        yield Evidence(phrase("peak.named", count=count, name=short(name)), size, "bytes", "" if where in name else where)
     yield from _made_at(view, [place for place in by_place(view, rows) if place.label != NO_STACK])
     for module, size in list(by_module(view, rows).items())[:NUM_LISTED]:
-        yield Evidence("made in layers of", size, "bytes", module)
+        yield Evidence(phrase("peak.layers"), size, "bytes", module)
     phases = sums(schema.PHASES, tensors.phase_alloc[rows], tensors.block_bytes[rows])
-    for phase, size in list(phases.items())[:NUM_LISTED]:
-        if phase != "unknown":
-            yield Evidence("made in phase", size, "bytes", phase)
+    for name, size in list(phases.items())[:NUM_LISTED]:
+        if name != "unknown":
+            yield Evidence(phrase("peak.phase"), size, "bytes", phrase(f"vocabulary.phase.{name}"))
 
 
 def _made_at(view: DeviceView, places: list[Place]) -> Iterator[Evidence]:
     for place in places[:NUM_LISTED]:
-        yield Evidence("made at", place.bytes, "bytes", place_of(view, place.rows, place.label))
+        yield Evidence(phrase("peak.site"), place.bytes, "bytes", place_of(view, place.rows, place.label))
 
 
 def _severity(device: DeviceTrace) -> Severity:
@@ -143,28 +145,27 @@ def _optimizer_temporaries(view: DeviceView, backend: str | None) -> Iterator[Fi
     optimizers = "torch_npu.optim.NpuFusedAdamW(…)" if backend == "npu" else "torch.optim.AdamW(…, fused=True)"
     yield Finding(
         "MD104",
-        f"Temporaries of the optimizer step make the peak: {format_bytes(held)} of {format_bytes(total)}"
-        + (" when memory ran out" if failed_within else ""),
+        phrase("peak.optimizer.oom" if failed_within else "peak.optimizer", held=format_bytes(held), total=format_bytes(total)),
         "critical" if failed_within else "warning",
         device.device,
         (
-            Evidence("temporaries of the optimizer step", held, "bytes", moment_name(device, at)),
-            Evidence("allocated then", total, "bytes"),
+            Evidence(phrase("peak.optimizer.held"), held, "bytes", moment_name(device, at)),
+            Evidence(phrase("peak.allocated"), total, "bytes"),
             peak_without(device, np.union1d(rows, _passing_in(view, optimizer))),
-            Evidence("most allocated outside of optimizer steps", elsewhere, "bytes"),
+            Evidence(phrase("peak.optimizer.elsewhere"), elsewhere, "bytes"),
             *(
-                Evidence("made at", place.bytes, "bytes", place_of(view, place.rows, place.label))
+                Evidence(phrase("peak.site"), place.bytes, "bytes", place_of(view, place.rows, place.label))
                 for place in by_place(view, rows)[:NUM_LISTED]
             ),
         ),
         (
-            Fix("Use the fused optimizer: it needs no temporaries", "code", optimizers, "Adam, AdamW, SGD", "rounds a little differently"),
+            Fix(phrase("peak.fused"), "code", optimizers, phrase("peak.fused.when"), phrase("peak.fused.caveat")),
             Fix(
-                "Or update one parameter after the other instead of all at once",
+                phrase("peak.foreach"),
                 "code",
                 "torch.optim.AdamW(…, foreach=False)",
-                "every optimizer of torch.optim",
-                "a slower step; helps little where one parameter is a large part of the model",
+                phrase("peak.foreach.when"),
+                phrase("peak.foreach.caveat"),
             ),
         ),
         weight_bytes=held,
@@ -216,30 +217,33 @@ def _loss(view: DeviceView) -> Iterator[Finding]:
     places = by_place(view, rows)
     if not named.any() and not (tensors.phase_alloc[rows] == schema.PHASES.index("forward")).any():
         return  # of the size of what failed, but nothing of the model
-    what = "The loss over the whole vocabulary" if named.any() else "The model's output, with copies of it,"
-    peak = "what is live when memory runs out" if wanted else "the peak"
+    sizes = {"place": places[0].label, "held": format_bytes(held), "share": f"{held / total:.0%}"}
+    moment = phrase("peak.moment.oom") if wanted else phrase("peak.moment.peak")
     site = view.label(int(device.events.stack[at]))
-    more = f", and asked for {format_bytes(wanted)} more" if wanted else ""
+    more = phrase("peak.more", bytes=format_bytes(wanted)) if wanted else ""
     yield Finding(
         "MD105",
-        f"{what} at {places[0].label} holds {format_bytes(held)}, {held / total:.0%} of {peak}{more}",
+        phrase("peak.loss" if named.any() else "peak.output", **sizes, moment=moment, more=more),
         "critical" if wanted else "warning",
         device.device,
         (
-            Evidence("held by the loss and its inputs", held, "bytes", moment_name(device, at)),
-            *([Evidence("asked for by the loss when memory ran out", wanted, "bytes", site)] if wanted else []),
-            Evidence("allocated then", total, "bytes"),
-            *(Evidence("made at", place.bytes, "bytes", place_of(view, place.rows, place.label)) for place in places[:NUM_LISTED]),
+            Evidence(phrase("peak.loss.held"), held, "bytes", moment_name(device, at)),
+            *([Evidence(phrase("peak.loss.asked"), wanted, "bytes", site)] if wanted else []),
+            Evidence(phrase("peak.allocated"), total, "bytes"),
+            *(
+                Evidence(phrase("peak.site"), place.bytes, "bytes", place_of(view, place.rows, place.label))
+                for place in places[:NUM_LISTED]
+            ),
         ),
         (
             Fix(
-                "Compute projection and loss together, a part of the tokens at a time, so that the logits never exist as a whole",
+                phrase("peak.chunk"),
                 "code",
                 "",
-                "e.g. Liger's LigerFusedLinearCrossEntropyLoss, or a loop over chunks under torch.utils.checkpoint",
-                "the projection is computed twice if it is checkpointed",
+                phrase("peak.chunk.when"),
+                phrase("peak.chunk.caveat"),
             ),
-            Fix("Do not convert the logits to float32 before the loss", "code", "", "models that call logits.float()", "less precise"),
+            Fix(phrase("peak.float"), "code", "", phrase("peak.float.when"), phrase("peak.float.caveat")),
         ),
         weight_bytes=held,
     )
@@ -276,33 +280,33 @@ def _inputs_of(view: DeviceView, rows: Array, largest: int, live: Array, functio
 
 _ACTIVATION_FIXES = (
     Fix(
-        "Recompute activations in backward instead of keeping them",
+        phrase("peak.recompute"),
         "code",
         "x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)",
-        "every backend; most libraries have a switch for it, such as gradient_checkpointing_enable()",
-        "about a third more computing for what is recomputed",
+        phrase("peak.recompute.when"),
+        phrase("peak.recompute.caveat"),
     ),
     Fix(
-        "Take smaller micro-batches and accumulate gradients",
+        phrase("peak.micro"),
         "code",
         "",
-        "where the batch is larger than one",
-        "activations shrink with the micro-batch; smaller kernels may use the device less well",
+        phrase("peak.micro.when"),
+        phrase("peak.micro.caveat"),
     ),
 )
 _STATE_FIXES = (
     Fix(
-        "Shard parameters, gradients and optimizer state over the devices",
+        phrase("peak.shard"),
         "code",
         "torch.distributed.fsdp.fully_shard(block)  # for each block, then for the model",
-        "several devices; DeepSpeed ZeRO and Megatron's distributed optimizer do the same",
-        "more communication",
+        phrase("peak.shard.when"),
+        phrase("peak.shard.caveat"),
     ),
     Fix(
-        "Keep the optimizer state in fewer bits, or in host memory",
+        phrase("peak.bits"),
         "code",
         "bitsandbytes.optim.AdamW8bit(…)",
-        "CUDA; on NPU MindSpeed's --swap-optimizer keeps it in host memory",
-        "check that training still converges as before",
+        phrase("peak.bits.when"),
+        phrase("peak.bits.caveat"),
     ),
 )

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from memdiag.findings import Evidence
+from memdiag.text import phrase
 from memdiag.trace.model import DeviceTrace
 from memdiag.trace.table import Array
 
-LEFT = "most allocated, were they not there"
+LEFT = phrase("without.left")
 
 
 def peak_without(device: DeviceTrace, rows: Array) -> Evidence:

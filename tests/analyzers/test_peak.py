@@ -40,9 +40,9 @@ def test_the_largest_kind_is_named_with_its_places_layers_and_phases():
     finding = found["MD101"]
     activations = (3 * 2 + 1) * 4 * program.size + 512  # of three layers, of the loss, and the loss itself
     assert numbers(finding, "of it activations")[0][0] in (activations, activations - 4 * program.size)
-    assert numbers(finding, "made at")[0] == (2 * 4 * program.size, "model.py:10 forward")
-    assert numbers(finding, "made in layers of") == [(3 * 2 * 4 * program.size, "linear.py forward")]
-    assert numbers(finding, "made in phase")[0][1] == "forward"
+    assert numbers(finding, "allocated at")[0] == (2 * 4 * program.size, "model.py:10 forward")
+    assert numbers(finding, "allocated in layers of") == [(3 * 2 * 4 * program.size, "linear.py forward")]
+    assert numbers(finding, "allocated in phase")[0][1] == "forward"
     assert [fix.kind for fix in finding.fixes] == ["code", "code"]
     assert finding.severity == "info"
     assert finding.saving is None
@@ -116,7 +116,7 @@ def test_logits_and_their_loss():
     finding = findings(program.trace())["MD105"]
     assert finding.severity == "warning"
     assert numbers(finding, "held by the loss")[0][0] >= 24 * program.size
-    assert numbers(finding, "made at")[0][1] == "train.py:30 loss"
+    assert numbers(finding, "allocated at")[0][1] == "train.py:30 loss"
 
 
 def test_logits_that_the_loss_found_no_room_for():
@@ -130,7 +130,7 @@ def test_logits_that_the_loss_found_no_room_for():
     finding = findings(program.trace())["MD105"]
     assert finding.severity == "critical"
     assert numbers(finding, "held by the loss")[0][0] >= 2 * logits
-    assert numbers(finding, "asked for by the loss") == [(2 * logits, "train.py:30 loss")]
+    assert numbers(finding, "requested by the loss") == [(2 * logits, "train.py:30 loss")]
 
 
 def test_a_copy_of_the_models_output_that_found_no_room():
@@ -178,7 +178,7 @@ def test_inference_speaks_of_parameters_only(shared):
     trace = load(shared / "data/snapshots/CognitoBlocks__BlockZero__cuda_snapshot.pickle")
     finding = findings(trace)["MD102"]
     assert finding.title.endswith("live in the snapshot is parameters")
-    assert numbers(finding, "made at")[0][1] == "evaluator.py:37 load_model_from_path"
+    assert numbers(finding, "allocated at")[0][1] == "evaluator.py:37 load_model_from_path"
 
 
 @pytest.mark.parametrize("name", ["MD101", "MD102", "MD103", "MD104", "MD105"])
