@@ -6,6 +6,7 @@ library, so that a stack is named after the user's own line.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple
@@ -16,11 +17,14 @@ from memdiag.trace.table import Array
 
 _LIBRARY = ("site-packages/", "dist-packages/", "/lib/python3", "<frozen ", "<string>", "<__array_function__", "<eval_with_key>",
             "/torchinductor_", "memdiag/recorder/")  # fmt: skip
-# What C++ stacks begin with: how they were captured, the allocator, and ways to make an empty tensor. What says more is the node
-# of autograd, or the operator, that called them.
-_MACHINERY = (
-    "torch::unwind", "torch::CapturedTraceback", "torch::cuda::", "torch_npu::", "c10::", "c10_npu::", "at::detail::", "at::TensorBase",
-)  # fmt: skip
+# C++ frames that no label shows: the unwinder, the allocator, ways to make an empty tensor, the Python interpreter, bindings, and
+# the start of a thread. The node of autograd, or the operator, that called them says more.
+_MACHINERY = re.compile(
+    r"torch::unwind|torch::CapturedTraceback|torch::cuda::|torch_npu::|c10::|c10_npu::|at::detail::|at::TensorBase"
+    r"|_?Py(_|[A-Z])|__[Pp]yx_|pybind11::|THP[A-Z]|(cfunction|function|method|object|partial|type)_\w*call|slot_tp_"
+    r"|std::|_?_?libc_|_start$|start_thread|(__)?clone3?$|execute_native_thread_routine|(\?\?)?$"
+)
+_PYTORCH = re.compile(r"(^|[/\\])torch(_npu)?[/\\]")
 _TELLING = ("torch::autograd::generated::", "at::_ops::", "at::native::", "ncclComm", "c10d::")
 _CPP_ENDINGS = (".S", ".s", ".cpp", ".cc", ".h", ".hpp", ".cu", ".c", ".cxx", ".so", ".cuh")
 
@@ -43,9 +47,21 @@ class Frame(NamedTuple):
         return self.is_python and not any(mark in self.filename for mark in _LIBRARY)
 
     @property
+    def is_pytorch(self) -> bool:
+        """Whether this is a C++ frame, or a Python frame of PyTorch itself."""
+        return not self.is_python or _PYTORCH.search(self.filename) is not None
+
+    @property
     def is_machinery(self) -> bool:
-        """Whether this is a C++ frame of the allocator, or of taking the stack."""
-        return not self.is_python and self.name.startswith(_MACHINERY)
+        """Whether this is a C++ frame of the allocator, of the interpreter, or of taking the stack."""
+        return not self.is_python and _MACHINERY.match(self.name) is not None
+
+    @property
+    def label(self) -> str:
+        """The short name: ``train.py:35 forward``, or a C++ function without its arguments."""
+        if self.is_python:
+            return f"{self.filename.rsplit('/', 1)[-1]}:{self.line} {self.name}"
+        return self.name.replace("(anonymous namespace)::", "").partition("(")[0] or self.filename
 
     def __str__(self) -> str:
         return f"{self.filename}:{self.line} {self.name}" if self.line else self.name or self.filename
@@ -100,7 +116,10 @@ class Stacks:
         return np.array([frame.is_user for frame in self.frames], bool)
 
     def site(self, stack: int) -> Frame | None:
-        """Returns the frame a stack is named after: the innermost of the user's, else of Python, else of C++ behind the allocator."""
+        """Returns the frame a stack is named after: the innermost of the user's, else of Python, else of C++ behind the allocator.
+
+        None where a stack is unknown, or nothing but the machinery of C++ and of the interpreter.
+        """
         if stack < 0:
             return None
         ids = self.frame_ids[self.offsets[stack] : self.offsets[stack + 1]]
@@ -112,17 +131,12 @@ class Stacks:
         frames = [self.frames[int(i)] for i in ids]
         found = next((frame for frame in frames if frame.is_python), None)
         found = found or next((frame for frame in frames if frame.name.startswith(_TELLING)), None)
-        return found or next((frame for frame in frames if not frame.is_machinery), frames[0])
+        return found or next((frame for frame in frames if not frame.is_machinery), None)
 
     def label(self, stack: int) -> str:
         """Returns ``train.py:35 forward``, the short name of a stack; "" for none."""
         frame = self.site(stack)
-        if frame is None:
-            return ""
-        if not frame.line or not frame.is_python:
-            name = frame.name.replace("(anonymous namespace)::", "")
-            return name.partition("(")[0] or frame.filename
-        return f"{frame.filename.rsplit('/', 1)[-1]}:{frame.line} {frame.name}"
+        return "" if frame is None else frame.label
 
     def with_frame(self, mask: Array) -> Array:
         """Returns, per stack, whether it holds any frame for which ``mask`` (bool, per frame) is set."""

@@ -44,6 +44,7 @@ class Picture:
         report: The diagnosis.
         devices: One dict for each device.
         frames, stacks, strings, modules: What the devices refer to by number.
+        labels, kinds, sites: Of each frame its short name and whose code it is, of each stack the frame that it is named after.
         simulated: Curves under other policies and settings.
     """
 
@@ -53,6 +54,9 @@ class Picture:
     stacks: tuple[tuple[int, ...], ...]
     strings: tuple[str, ...]
     modules: tuple[str, ...]
+    labels: tuple[str, ...]
+    kinds: tuple[int, ...]
+    sites: tuple[int, ...]
     simulated: tuple[dict[str, Any], ...] = ()
 
     @property
@@ -71,7 +75,10 @@ def build_picture(trace: Trace, report: Report, *, at: str | int = DEFAULT, simu
     views = [view for view in Context(at).views(trace) if view.device.device in shown]
     devices = tuple(_device(view, symbols) for view in views)
     stacks = tuple(tuple(stack) for stack in symbols.stacks)
-    return Picture(report, devices, tuple(symbols.frames), stacks, tuple(symbols.strings), tuple(symbols.modules), simulated)
+    return Picture(
+        report, devices, tuple(symbols.frames), stacks, tuple(symbols.strings), tuple(symbols.modules),
+        tuple(symbols.labels), tuple(symbols.kinds), tuple(symbols.sites), simulated,
+    )  # fmt: skip
 
 
 def _device(view: DeviceView, symbols: Symbols) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from memdiag.trace.schema import CATEGORIES
 from memdiag.trace.stacks import Frame
 from memdiag.trace.table import Array
 
+USER, LIBRARY, PYTORCH = range(3)  # whose code a frame is; C++ counts as PyTorch's
 LONGEST = 300  # characters of a frame or a name: what is longer only harms
 _OF_PARAMETERS = [CATEGORIES.index(name) for name in ("parameter", "gradient", "optimizer_state")]
 
@@ -23,14 +24,20 @@ class Symbols:
 
     Attributes:
         frames: Texts of frames: file:line function.
+        labels: Short name of each frame.
+        kinds: Of each frame, USER, LIBRARY or PYTORCH.
         stacks: Frames of each stack (numbers of ``frames``), innermost first.
+        sites: The frame that each stack is named after (number of ``frames``); -1: none.
         strings: Names of tensors.
         modules: Paths in the model, numbers as stars.
     """
 
     trace: Trace
     frames: list[str] = field(default_factory=list)
+    labels: list[str] = field(default_factory=list)
+    kinds: list[int] = field(default_factory=list)
     stacks: list[list[int]] = field(default_factory=list)
+    sites: list[int] = field(default_factory=list)
     strings: list[str] = field(default_factory=list)
     modules: list[str] = field(default_factory=list)
     _frames: dict[int, int] = field(default_factory=dict)
@@ -58,12 +65,17 @@ class Symbols:
             ids = table.frame_ids[table.offsets[number] : table.offsets[number + 1]].tolist()
             self._stacks[number] = len(self.stacks)
             self.stacks.append([self._frame(frame) for frame in ids])
+            site = table.site(number)
+            self.sites.append(-1 if site is None else next(self._frames[frame] for frame in ids if table.frames[frame] == site))
         return self._stacks[number]
 
     def _frame(self, number: int) -> int:
         if number not in self._frames:
             self._frames[number] = len(self.frames)
-            self.frames.append(frame_text(self.trace.stacks.frames[number]))
+            frame = self.trace.stacks.frames[number]
+            self.frames.append(frame_text(frame))
+            self.labels.append(frame.label[:LONGEST])
+            self.kinds.append(USER if frame.is_user else PYTORCH if frame.is_pytorch else LIBRARY)
         return self._frames[number]
 
     def _name(self, number: int) -> int:

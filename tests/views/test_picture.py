@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from itertools import accumulate
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import memdiag
 from memdiag.trace.moments import peak_event
+from memdiag.trace.stacks import Frame, Stacks
 from memdiag.views import flame, heap, picture, timeline
 from memdiag.views.columns import pack
 from memdiag.views.policies import simulated_curves
+from memdiag.views.stacks import PYTORCH, USER, Symbols
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "gpt-train.pickle"
@@ -149,3 +152,16 @@ def test_a_curve_that_the_file_does_not_know_is_left_out_and_the_peak_is_of_one_
     assert "reserved" not in drawing["instants"]
     allocated = unpacked(drawing["instants"])["allocated"]
     assert allocated[drawing["peak_instant"]] == allocated.max() == 8192 + 2048
+
+
+def test_the_page_names_stacks_as_the_package_does():
+    unwind, evaluate = Frame("??", 0, "torch::unwind::unwind()"), Frame("??", 0, "_PyEval_EvalFrameDefault")
+    linear, user = Frame("/env/site-packages/torch/nn/linear.py", 9, "forward"), Frame("/app/train.py", 3, "main")
+    stacks, ids = Stacks.from_lists([[unwind, evaluate], [unwind, linear, evaluate], [unwind, linear, evaluate, user]])
+    symbols = Symbols(SimpleNamespace(stacks=stacks, strings=()))
+    assert symbols.stack(ids).tolist() == [0, 1, 2]
+    places = ["" if site < 0 else symbols.labels[site] for site in symbols.sites]
+    assert places == [stacks.label(int(stack)) for stack in ids] == ["", "linear.py:9 forward", "train.py:3 main"]
+    assert dict(zip(symbols.frames, symbols.kinds, strict=True)) == {
+        str(unwind): PYTORCH, str(evaluate): PYTORCH, str(linear): PYTORCH, str(user): USER,
+    }  # fmt: skip

@@ -303,7 +303,7 @@ def test_hostile_text_does_nothing(report, drawn, tab, tmp_path):
     frames = (*HOSTILE, *(HOSTILE[i % 7] for i in range(len(drawn.frames))))[: len(drawn.frames)]
     device = {**drawn.devices[0], "tensors": tensors}
     said = replace(report, source=source, findings=findings, settings=settings)
-    lists = {"frames": frames, "strings": tuple(HOSTILE), "modules": tuple(HOSTILE)}
+    lists = {"frames": frames, "labels": frames, "strings": tuple(HOSTILE), "modules": tuple(HOSTILE)}
     page_of(replace(drawn, report=said, devices=(device,), **lists), tab, tmp_path)
     page = tab.page
     page.locator("#search").fill("<script>")

@@ -159,17 +159,13 @@
   /** Returns frames of a stack, innermost first; [] where it is not known. */
   M.frames = (stack) => (stack >= 0 && M.data.stacks[stack] ? M.data.stacks[stack].map((frame) => M.data.frames[frame]) : []);
 
-  const OF_LIBRARIES = /site-packages|dist-packages|(^|\/)torch(_npu)?\/|<frozen|\.(cpp|cc|cu|h|hpp|so)\b|\?\?|^:0/;
-  const OF_PYTORCH = /(^|\/)torch(_npu)?\/|\.(cpp|cc|cu|h|hpp|so)\b|\?\?|^:0/;
+  const USER = 0; // kinds of frames; 1: an installed library
+  const PYTORCH = 2; // and all of C++
 
-  /** Returns the innermost frame that is not of a library, in short; "" where there are no frames. */
-  M.place = (stack) => {
-    const frames = M.frames(stack);
-    const mine = frames.find((frame) => !OF_LIBRARIES.test(frame)) ?? frames[0] ?? "";
-    return mine.slice(mine.lastIndexOf("/") + 1);
-  };
-  M.isLibrary = (frame) => OF_LIBRARIES.test(frame);
-  M.isPyTorch = (frame) => OF_PYTORCH.test(frame);
+  /** Returns the short name of a stack, the innermost frame that is not of a library; "" where there is none. */
+  M.place = (stack) => M.data.labels[M.data.sites[stack] ?? -1] ?? "";
+  M.isLibrary = (code) => M.data.kinds[code] !== USER;
+  M.isPyTorch = (code) => M.data.kinds[code] === PYTORCH;
 
   M.tensorName = (row) => {
     const { tensors } = M.device();

@@ -24,14 +24,19 @@
     const box = M.$("bands-tip");
     box.hidden = row < 0;
     if (row < 0) return;
-    const frames = M.frames(M.device().tensors.stack ? M.device().tensors.stack[row] : -1);
+    const stack = M.device().tensors.stack ? M.device().tensors.stack[row] : -1;
+    const frames = M.frames(stack);
     M.fill(
       box,
       M.tip(M.plain(M.titleOf(row), 200), M.lifeOf(row)),
       M.el(
         "ol",
         { class: "stack" },
-        frames.slice(0, FRAMES).map((frame) => M.el("li", { class: M.isLibrary(frame) ? "library" : "", text: M.plain(frame, 160) })),
+        frames
+          .slice(0, FRAMES)
+          .map((frame, i) =>
+            M.el("li", { class: M.isLibrary(M.data.stacks[stack][i]) ? "library" : "", text: M.plain(frame, 160) }),
+          ),
       ),
       frames.length > FRAMES ? M.el("div", { class: "soft", text: M.t("bands.more-frames", { count: frames.length - FRAMES }) }) : null,
     );

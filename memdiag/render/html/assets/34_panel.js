@@ -82,7 +82,7 @@
         { class: "stack" },
         frames.map((frame, i) =>
           M.el("li", {
-            class: [M.isLibrary(frame) ? "library" : "", hits && hits[codes[i]] ? "hit" : ""].join(" ").trim(),
+            class: [M.isLibrary(codes[i]) ? "library" : "", hits && hits[codes[i]] ? "hit" : ""].join(" ").trim(),
             text: M.plain(frame, 1000),
           }),
         ),

@@ -39,10 +39,10 @@
     return values;
   }
 
-  // PyTorch's own frames are most of a deep stack and say least. Where nothing else is in a stack, its innermost frame stays.
-  function without(frames) {
-    const kept = frames.filter((frame) => frame < 0 || !M.isPyTorch(M.data.frames[frame]));
-    return kept.length ? kept : frames.slice(0, 1);
+  // PyTorch's own frames are most of a deep stack and say least. Where nothing else is in a stack, the frame that names it stays.
+  function without(frames, site) {
+    const kept = frames.filter((frame) => frame < 0 || !M.isPyTorch(frame));
+    return kept.length ? kept : [site];
   }
 
   /** Returns the tree: nodes {frame: index into frames or -1 / -2, value, own, depth, parent, children: sorted}. */
@@ -52,7 +52,7 @@
       if (!(value > 0)) continue;
       const known = stack >= 0 && M.data.stacks[stack] && M.data.stacks[stack].length;
       const all = known ? M.data.stacks[stack] : [stack < -1 ? -2 : -1];
-      const frames = whole ? all : without(all);
+      const frames = whole ? all : without(all, M.data.sites[stack]);
       let node = root;
       root.value += value;
       for (let i = frames.length - 1; i >= 0; i--) {

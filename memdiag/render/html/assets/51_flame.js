@@ -75,10 +75,10 @@
     if (node.frame === null || node.frame < 0) return M.css("--chip");
     if (hits) return hits[node.frame] ? M.colours.line[0] : M.css("--chip");
     const frame = M.data.frames[node.frame];
-    if (M.isPyTorch(frame)) return M.css("--frame-library");
+    if (M.isPyTorch(node.frame)) return M.css("--frame-library");
     let hash = 0;
     for (let i = 0; i < Math.min(frame.length, 400); i++) hash = (hash * 31 + frame.charCodeAt(i)) | 0;
-    const colours = M.isLibrary(frame) ? COOL : WARM;
+    const colours = M.isLibrary(node.frame) ? COOL : WARM;
     return colours[Math.abs(hash) % colours.length];
   }
 

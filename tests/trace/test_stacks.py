@@ -1,0 +1,69 @@
+"""What a call stack is named after."""
+
+from __future__ import annotations
+
+import pytest
+
+from memdiag.trace.stacks import Frame, Stacks
+
+UNWIND = Frame("??", 0, "torch::unwind::unwind()")
+GATHER = Frame("memory_snapshot.cpp", 0, "torch::cuda::(anonymous namespace)::gather_with_cpp()")
+EVAL = Frame("??", 0, "_PyEval_EvalFrameDefault")
+MM = Frame("??", 0, "at::_ops::mm::redispatch(c10::DispatchKeySet)")
+USER = Frame("/app/train.py", 3, "main")
+
+
+def label(*frames):
+    stacks, (number,) = Stacks.from_lists([frames])
+    return stacks.label(int(number))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "torch::unwind::unwind()",
+        "_PyEval_EvalFrameDefault",
+        "_PyFunction_Vectorcall",
+        "PyObject_Call",
+        "PyEval_EvalCode",
+        "Py_BytesMain",
+        "PyMethod_New",
+        "cfunction_vectorcall_FASTCALL",
+        "method_vectorcall",
+        "slot_tp_call",
+        "type_call",
+        "object_vacall",
+        "__libc_start_main",
+        "__Pyx_PyObject_Call(_object*, _object*)",
+        "__pyx_pw_3ray_7_raylet",
+        "_start",
+        "start_thread",
+        "clone",
+        "clone3",
+        "__clone3",
+        "std::_Function_handler<void ()>::_M_invoke(std::_Any_data const&)",
+        "pybind11::cpp_function::dispatcher(_object*)",
+        "??",
+        "",
+    ],
+)
+def test_the_unwinder_and_the_interpreter_name_nothing(name):
+    frame = Frame("??", 0, name)
+    assert frame.is_machinery
+    assert label(frame) == label(UNWIND, GATHER, frame) == ""
+    assert label(UNWIND, GATHER, frame, MM) == "at::_ops::mm::redispatch"
+    assert label(UNWIND, frame, MM, EVAL, USER) == "train.py:3 main"
+
+
+@pytest.mark.parametrize("name", ["aten::mm", "at::native::addmm_out_cuda_impl", "my_kernel(float*)", "python_free(void*)", "startup(int)"])
+def test_other_functions_of_cpp_name_a_stack(name):
+    assert label(UNWIND, GATHER, Frame("??", 0, name), EVAL) == name.partition("(")[0]
+
+
+def test_frames_tell_whose_code_they_are():
+    linear, worker = (
+        Frame("/env/site-packages/torch/nn/modules/linear.py", 9, "forward"),
+        Frame("/env/dist-packages/vllm/worker.py", 9, "f"),
+    )
+    told = [(frame.is_user, frame.is_pytorch) for frame in (USER, EVAL, linear, worker)]
+    assert told == [(True, False), (False, True), (False, True), (False, False)]
