@@ -38,9 +38,11 @@ def announce_compiling(lead: str = "") -> None:
     from memdiag.trace import compiling
 
     line = Line()
+    told: dict[str, float] = {}  # seconds by purpose: estimates that grow a little are no news
 
     def tell(now: Compilation) -> None:
-        if now.has_grown and now.seconds_left >= _WORTH_SAYING:
+        if now.has_grown and now.seconds_left >= max(_WORTH_SAYING, 2 * told.get(now.purpose, 0.0)):
+            told[now.purpose] = now.seconds_left
             wipe_line()
             say(f"{lead}compiling the code to {now.purpose}: about {_rounded(now.seconds_left)} s, {_how_often()}")
         elif now.share < 1:
