@@ -22,9 +22,10 @@ from memdiag.analyzers.context import Context, DeviceView
 from memdiag.analyzers.moments import Look, look
 from memdiag.analyzers.names import largest_names, place_of
 from memdiag.analyzers.places import moment_name, when
-from memdiag.analyzers.sites import by_place, first_finding
+from memdiag.analyzers.sites import Place, by_place, first_finding
 from memdiag.analyzers.without import LEFT
 from memdiag.findings import Evidence, Finding, Fix
+from memdiag.text import phrase
 from memdiag.trace.model import Trace
 from memdiag.trace.schema import CATEGORIES, LIFETIMES, OOM, PHASES
 from memdiag.trace.table import Array
@@ -59,7 +60,7 @@ def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
 
 
 def kinds(view: DeviceView, rows: Array) -> dict[str, Array]:
-    """Returns the tensors among ``rows`` by long-lived kind, in words, and the short-lived ones; the others are left out."""
+    """Returns the tensors among ``rows`` by long-lived kind (a key of the messages), and the short-lived ones; the others are left out."""
     tensors = view.device.tensors
     category, lifetime = tensors.category[rows], tensors.lifetime[rows]
 
@@ -72,11 +73,11 @@ def kinds(view: DeviceView, rows: Array) -> dict[str, Array]:
     start = (is_(("parameter", "gradient"), CATEGORIES, category) | is_(("persistent",), LIFETIMES, lifetime)) & ~optimizer & ~survives
     short = is_(("temporary", "within_phase"), LIFETIMES, lifetime) & ~(optimizer | activation | survives | start)
     return {
-        "weights and gradients": rows[start],
-        "activations made in forward": rows[activation & ~survives & ~start],
-        "surviving to the next step": rows[survives],
-        "optimizer states": rows[optimizer],
-        "short-lived": rows[short],
+        "start": rows[start],
+        "activation": rows[activation & ~survives & ~start],
+        "survives": rows[survives],
+        "optimizer": rows[optimizer],
+        "short": rows[short],
     }
 
 
@@ -98,25 +99,33 @@ def _outputs(view: DeviceView) -> Iterator[Finding]:
     places = by_place(view, old)
     yield Finding(
         "MD111",
-        f"{format_bytes(held)} of the step before is still there {when(view)}",
+        phrase("lifetimes.outputs", bytes=format_bytes(held), moment=when(view)),
         "warning" if held >= KEPT_SHARE * total else "info",
         device.device,
         (
-            Evidence("tensors of the step before", held, "bytes", moment_name(device, view.at)),
-            Evidence("how many they are", len(old), "tensors"),
-            *(Evidence("made at", place.bytes, "bytes", place_of(view, place.rows, place.label)) for place in places[:NUM_PLACES]),
+            Evidence(phrase("lifetimes.outputs.held"), held, "bytes", moment_name(device, view.at)),
+            Evidence(phrase("lifetimes.count"), len(old), "tensors"),
+            *(
+                Evidence(phrase("lifetimes.site"), place.bytes, "bytes", place_of(view, place.rows, place.label))
+                for place in places[:NUM_PLACES]
+            ),
         ),
         (
             Fix(
-                "Delete outputs, loss and batch at the end of a step: a variable keeps its tensor until it is assigned anew",
+                phrase("lifetimes.delete"),
                 "code",
                 "del logits, loss, batch",
-                "every backend",
-                "keep numbers, not tensors, for logging: loss.item(), or loss.detach() for later",
+                phrase("remedies.every"),
+                phrase("lifetimes.delete.caveat"),
             ),
         ),
         weight_bytes=held,
     )
+
+
+def _sites(view: DeviceView, places: list[Place]) -> Iterator[Evidence]:
+    for place in places:
+        yield Evidence(phrase("lifetimes.site"), place.bytes, "bytes", place_of(view, place.rows, place.label))
 
 
 def _gradients(view: DeviceView) -> Iterator[Finding]:
@@ -131,23 +140,23 @@ def _gradients(view: DeviceView) -> Iterator[Finding]:
         return  # without them, the step's own would need as much
     yield Finding(
         "MD112",
-        f"{format_bytes(held)} of gradients of the step before are still there {when(view)}",
+        phrase("lifetimes.gradients", bytes=format_bytes(held), moment=when(view)),
         "critical" if (device.events.action == OOM).any() else "warning",
         device.device,
         (
-            Evidence("gradients of the step before", held, "bytes", moment_name(device, view.at)),
-            Evidence("how many they are", len(old), "tensors"),
-            Evidence("live in all", total, "bytes"),
-            Evidence(LEFT, left, "bytes", "in this step"),
-            *(Evidence("of it", size, "bytes", name) for name, size, _, _ in largest_names(view, old, NUM_PLACES)),
+            Evidence(phrase("lifetimes.gradients.held"), held, "bytes", moment_name(device, view.at)),
+            Evidence(phrase("lifetimes.count"), len(old), "tensors"),
+            Evidence(phrase("lifetimes.total"), total, "bytes"),
+            Evidence(LEFT, left, "bytes", phrase("lifetimes.step")),
+            *(Evidence(phrase("lifetimes.of"), size, "bytes", name) for name, size, _, _ in largest_names(view, old, NUM_PLACES)),
         ),
         (
             Fix(
-                "Free gradients right after the optimizer has used them",
+                phrase("lifetimes.free"),
                 "code",
                 "optimizer.step(); optimizer.zero_grad(set_to_none=True)",
-                "every backend; set_to_none is the default since torch 2.0",
-                "not where gradients are accumulated over several steps, or kept in buffers of DDP, DeepSpeed or Megatron",
+                phrase("lifetimes.free.when"),
+                phrase("lifetimes.free.caveat"),
             ),
         ),
         weight_bytes=held,
@@ -186,23 +195,23 @@ def _mixed(here: Look) -> Iterator[Finding]:
         return
     rows = device.live(here.at, pending=True)
     held = {name: int(device.tensors.block_bytes[own].sum()) for name, own in kinds(here.view, rows).items()}
-    long = sum(held.values()) - held["short-lived"]
+    long = sum(held.values()) - held["short"]
     if not long:
         return
     yield Finding(
         "MD113",
-        f"{format_bytes(unusable)} is free but cannot be used, among {format_bytes(long)} of long-lived tensors",
+        phrase("lifetimes.mixed", bytes=format_bytes(unusable), long=format_bytes(long)),
         "info",
         device.device,
         (
-            Evidence("free but of no use for the request (stranded + foreign)", unusable, "bytes", here.name),
-            Evidence("live: long-lived tensors", long, "bytes"),
-            *(Evidence(f"live: {name}", amount, "bytes") for name, amount in held.items()),
+            Evidence(phrase("lifetimes.mixed.free"), unusable, "bytes", here.name),
+            Evidence(phrase("lifetimes.mixed.long"), long, "bytes"),
+            *(Evidence(phrase("lifetimes.kind", kind=phrase(f"lifetimes.kind.{name}")), amount, "bytes") for name, amount in held.items()),
         ),
         remedies.present(
             remedies.expandable_segments(here.settings),
             _mindspeed() if here.settings.backend == "npu" else None,
-            remedies.long_lived_first("what lives long (weights, optimizer states, gradient buffers)"),
+            remedies.long_lived_first(phrase("lifetimes.long")),
         ),
         weight_bytes=unusable,
     )
@@ -211,10 +220,9 @@ def _mixed(here: Look) -> Iterator[Finding]:
 def _mindspeed() -> Fix:
     """Returns the switch that gives long-lived and short-lived tensors pools of their own (its history: memdiag explain MD113)."""
     return Fix(
-        "Or give long-lived tensors a pool of their own",
+        phrase("lifetimes.pool"),
         "flag",
         "--memory-fragmentation",
-        "MindSpeed 1.0.RC2 to core_r0.9, legacy (not mcore) models; MEMORY_FRAGMENTATION=1 in AscendSpeed and 1.0.RC1; gone since mid 2025",
-        "excludes expandable segments, and takes memory that HCCL needs: leave it some with "
-        "torch_npu.npu.set_per_process_memory_fraction(0.94), called after set_device() and before the first tensor on the device",
+        phrase("lifetimes.pool.when"),
+        phrase("lifetimes.pool.caveat"),
     )

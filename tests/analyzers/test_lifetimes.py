@@ -84,7 +84,7 @@ def test_gradients_that_stay_through_the_forward():
         program.step(zero_first=True)
     finding = findings(program.trace())["MD112"]
     assert number(finding, "gradients of the step before") == 16 * MIB * (1 + 2 + 3)
-    assert number(finding, "how many") == 3
+    assert number(finding, "number of tensors") == 3
     assert "zero_grad(set_to_none=True)" in finding.fixes[0].change
 
 
@@ -138,9 +138,9 @@ def test_the_four_long_lived_kinds_are_told_apart():
     kinds = lifetimes.kinds(view, np.arange(len(tensors)))
     held = {name: int(tensors.requested_bytes[rows].sum()) for name, rows in kinds.items()}
     size, layers = program.size, (1 + 2 + 3)
-    assert held["optimizer states"] == 2 * size * layers
-    assert held["weights and gradients"] == size * layers + 4 * size * layers  # parameters, and the gradients of four steps
-    assert held["surviving to the next step"] == 3 * size + 3 * 512  # batches and losses, of all but the last step
+    assert held["optimizer"] == 2 * size * layers
+    assert held["start"] == size * layers + 4 * size * layers  # parameters, and the gradients of four steps
+    assert held["survives"] == 3 * size + 3 * 512  # batches and losses, of all but the last step
     rows = np.concatenate(list(kinds.values()))
     assert len(rows) == len(np.unique(rows))
 
@@ -173,7 +173,7 @@ def test_memory_that_is_of_no_use_among_long_lived_tensors():
 def test_gradients_kept_through_a_real_forward(shared):
     trace = load(shared / "data/snapshots/kkaitlyn111__cs336-a2-systems__memory_2.7b_forward.pickle")
     finding = findings(trace)["MD112"]
-    assert number(finding, "how many") == 435
+    assert number(finding, "number of tensors") == 435
 
 
 def test_goldens_of_tidy_training_have_no_warning(golden):
