@@ -324,6 +324,46 @@ class Verdict:
     fits_basis: str | None = None
 
 
+FitAnswer = Literal["cache", "segment", "retry", "no", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class WouldFit:
+    """Whether the allocator can serve a tensor at the moment of a report; sizes are in bytes, None: unknown.
+
+    Attributes:
+        request_bytes: ``requested_bytes``, rounded as the recorded settings do.
+        answer: From cache, with a new segment, with one after a retry (cached memory is released first), not at all, or unknown.
+        text, details: The answer in words, and the facts that it rests on.
+        free_bytes, num_free, largest_free_bytes: Free blocks of the pool and stream ``pool``.
+        missing_in_block_bytes: By how much the largest of them is too small.
+        range_bytes, between_bytes, num_between, between: The range of that length that holds the fewest live bytes, and those tensors.
+        new_segment_bytes, driver_free_bytes: What the driver must give, and what it has left (at most, where that was not recorded).
+        released_bytes: What a retry gives back; ``missing_bytes``: what the driver has too little even then.
+    """
+
+    device: int
+    requested_bytes: int
+    request_bytes: int
+    at_event: int | None
+    answer: FitAnswer
+    text: str
+    pool: str = ""
+    free_bytes: int | None = None
+    num_free: int | None = None
+    largest_free_bytes: int | None = None
+    missing_in_block_bytes: int | None = None
+    range_bytes: int | None = None
+    between_bytes: int | None = None
+    num_between: int | None = None
+    between: tuple[str, ...] = ()
+    new_segment_bytes: int | None = None
+    driver_free_bytes: int | None = None
+    released_bytes: int | None = None
+    missing_bytes: int | None = None
+    details: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """Where a trace came from and how complete it is."""
@@ -351,4 +391,5 @@ class Report:
     headline: str = ""
     what_if: tuple[WhatIf, ...] = ()
     verdict: Verdict | None = None
+    would_fit: tuple[WouldFit, ...] = ()
     schema_version: int = field(default=SCHEMA_VERSION)

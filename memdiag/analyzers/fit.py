@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from memdiag.trace.layout import LARGE_SEGMENT
 from memdiag.trace.model import Topology
 from memdiag.trace.table import Array
 
@@ -48,12 +49,18 @@ class Fit:
         return max(self.request_bytes - self.largest_free_bytes, 0)
 
 
-def would_fit(topology: Topology, group: int, request_bytes: int) -> Fit:
-    """Returns whether a request of ``request_bytes`` (rounded) in pool and stream ``group`` fits, and what stands in its way."""
+def would_fit(topology: Topology, group: int, request_bytes: int, max_split: int | None = None) -> Fit:
+    """Returns whether a request of ``request_bytes`` (rounded) in pool and stream ``group`` fits, and what stands in its way.
+
+    With ``max_split`` (max_split_size in bytes), large blocks that may not be split for the request do not count as free for it
+    (CUDACachingAllocator.cpp: get_free_block).
+    """
     segment = topology.blocks["segment"]
     mine = np.flatnonzero(topology.segments["group"][segment] == group)
     size, tensor = topology.blocks["size"][mine], topology.blocks["tensor"][mine]
     free = size[tensor < 0]
+    if max_split is not None:
+        free = free[free < (max_split if request_bytes < max_split else request_bytes + LARGE_SEGMENT)]
     largest = int(free.max(initial=0))
     between, between_bytes, range_bytes = np.empty(0, tensor.dtype), 0, 0
     if largest < request_bytes:

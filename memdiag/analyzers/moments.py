@@ -94,11 +94,7 @@ class Look:
     @property
     def segment_bytes(self) -> int:
         """What the allocator would ask the driver for, to serve the reference request from new memory."""
-        if self.request_bytes <= SMALL_LIMIT:
-            return SMALL_SEGMENT
-        if self.request_bytes < OWN_SEGMENT:
-            return self.settings.page_bytes(small=False)
-        return -(-self.request_bytes // SMALL_SEGMENT) * SMALL_SEGMENT
+        return segment_bytes(self.request_bytes, self.settings)
 
     @property
     def usable_bytes(self) -> int:
@@ -139,6 +135,15 @@ class Look:
     def fit(self) -> Fit:
         """Whether the reference request fits into what was there before it took new memory."""
         return would_fit(self.topology, self.group, self.request_bytes)
+
+
+def segment_bytes(request: int, settings: AllocatorSettings) -> int:
+    """Returns the size of a new segment for a rounded request (CUDACachingAllocator.cpp: get_allocation_size)."""
+    if request <= SMALL_LIMIT:
+        return SMALL_SEGMENT
+    if request < OWN_SEGMENT:
+        return settings.page_bytes(small=False)
+    return -(-request // SMALL_SEGMENT) * SMALL_SEGMENT
 
 
 def look(view: DeviceView, settings: AllocatorSettings) -> Look:

@@ -8,6 +8,7 @@ from memdiag.analyzers.context import Context, DeviceView
 from memdiag.analyzers.devices import describe
 from memdiag.analyzers.headline import headline
 from memdiag.analyzers.verdict import verdict
+from memdiag.analyzers.would_fit import answers
 from memdiag.findings import SEVERITIES, Finding, Note, Report, Source, WhatIf
 from memdiag.registry import ANALYZERS, resolve
 from memdiag.trace.annotate import BASES
@@ -23,7 +24,9 @@ _EVIDENCE_WORDS = {
 }
 
 
-def build_report(trace: Trace, *, at: str | int = DEFAULT, top: int = 10, device: int | None = None, replay: bool = True) -> Report:
+def build_report(
+    trace: Trace, *, at: str | int = DEFAULT, top: int = 10, device: int | None = None, replay: bool = True, fitting: int | None = None
+) -> Report:
     """Diagnoses a trace.
 
     Args:
@@ -33,6 +36,7 @@ def build_report(trace: Trace, *, at: str | int = DEFAULT, top: int = 10, device
         top: How many places in the code are listed.
         device: Look at this device only; None: at all.
         replay: Whether remedies by settings are replayed on the trace, so that their savings are known.
+        fitting: Bytes of a tensor; the report says whether it would fit at the moment. None: it does not say.
 
     Raises:
         MemdiagError: The device, the event, or an out-of-memory event is not in the trace.
@@ -64,6 +68,7 @@ def build_report(trace: Trace, *, at: str | int = DEFAULT, top: int = 10, device
         headline=happened,
         what_if=what_if,
         verdict=verdict(trace, devices, findings, what_if, happened, replay=replay),
+        would_fit=() if fitting is None else answers(trace, context, fitting),
     )
 
 

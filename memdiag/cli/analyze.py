@@ -36,6 +36,10 @@ def analyze(
     top: Annotated[int, typer.Option("--top", metavar="N", min=1, help="Rows in each list.")] = 10,
     device: Annotated[int | None, typer.Option("--device", metavar="N", min=0, help="Only this device.", show_default=False)] = None,
     at: At = None,
+    would_fit: Annotated[
+        str | None,
+        typer.Option("--would-fit", metavar="SIZE", help="Say whether a tensor of this size would fit at the moment.", show_default=False),
+    ] = None,
     full: Annotated[bool, typer.Option("--full", help="Print the whole report instead of one screen.")] = False,
     no_replay: Annotated[bool, typer.Option("--no-replay", help="Do not replay remedies by settings to see what they save.")] = False,
     fail_on: Annotated[
@@ -56,6 +60,7 @@ def analyze(
     Exit code: 0 done, 1 a --fail-on was hit, 2 it could not be done.
     """
     moment = read_moment(at)
+    fitting = None if would_fit is None else _read_size(would_fit)
     budgets = read_budgets(fail_on, "for example --fail-on critical or --fail-on MD201")
 
     from memdiag.cli.choose import choose_trace, is_same
@@ -69,7 +74,7 @@ def analyze(
     for option, file in (("--output", output), ("--html", as_html)):
         if file is not None and is_same(file, path):
             raise MemdiagError(f"{option} {file}: this is the trace itself", "name another file")
-    loaded, report = _report(path, moment, top, device, replay=not no_replay)
+    loaded, report = _report(path, moment, top, device, replay=not no_replay, fitting=fitting)
     if page is not None:
         page.write(loaded, report, moment, replay=not no_replay)
         if form == "html":
@@ -82,7 +87,21 @@ def analyze(
     end_if_hit(_over(report, budgets))
 
 
-def _report(path: Path, at: str | int, top: int, device: int | None, *, replay: bool) -> tuple[Trace, Report]:
+def _read_size(text: str) -> int:
+    """Returns the bytes that ``--would-fit`` names.
+
+    Raises:
+        MemdiagError: It is no size of a tensor.
+    """
+    from memdiag.units import parse_bytes
+
+    size = parse_bytes(text)
+    if not 0 < size < 1 << 60:
+        raise MemdiagError(f"--would-fit {text}: no tensor has this size", "for example --would-fit 2GiB")
+    return size
+
+
+def _report(path: Path, at: str | int, top: int, device: int | None, *, replay: bool, fitting: int | None) -> tuple[Trace, Report]:
     from memdiag.cli.loading import read_trace
     from memdiag.cli.talk import busy
 
@@ -90,7 +109,7 @@ def _report(path: Path, at: str | int, top: int, device: int | None, *, replay: 
     with busy(f"diagnosing {trace.num_events:,} events …"):
         from memdiag.analyzers.report import build_report
 
-        return trace, build_report(trace, at=at, top=top, device=device, replay=replay)
+        return trace, build_report(trace, at=at, top=top, device=device, replay=replay, fitting=fitting)
 
 
 def _over(report: Report, budgets: list[str]) -> list[str]:

@@ -42,6 +42,8 @@ def as_dict(report: Report) -> dict[str, Any]:
         "what_if": [asdict(result) for result in report.what_if],
         "notes": [{"code": note.code, "text": note.text} for note in report.notes],
     }
+    if report.would_fit:
+        shown["would_fit"] = [asdict(each) for each in report.would_fit]
     result: dict[str, Any] = as_json(shown)
     return result
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from memdiag import __version__
 from memdiag.findings import DeviceReport, Finding, Report
-from memdiag.render import card, what_if, words
+from memdiag.render import card, what_if, words, would_fit
 from memdiag.render.bar import stacked_bar
 from memdiag.render.chart import chart
 from memdiag.render.look import PLAIN, Look
@@ -47,7 +47,7 @@ def cell(text: object) -> str:
 
 def render(report: Report, look: Look = PLAIN) -> str:
     """Returns the report as markdown; of ``look`` only ``unicode`` counts."""
-    lines = _card(report)
+    lines = [*_would_fit(report), *_card(report)]
     lines += table(("source", ""), ((escape(label), cell(value)) for label, value in words.source_facts(report)))
     idle = [device for device in report.devices if words.is_idle(device)]
     for device in report.devices:
@@ -70,6 +70,14 @@ def render(report: Report, look: Look = PLAIN) -> str:
     lines.append(f"<sub>memdiag {escape(__version__)}</sub>")
     text = "\n".join(lines) + "\n"
     return text if look.unicode else in_ascii(text)
+
+
+def _would_fit(report: Report) -> list[str]:
+    """Returns whether a tensor would fit, where that was asked."""
+    lines: list[str] = []
+    for each in would_fit.answers(report):
+        lines += [f"## {escape(each.title)}", "", f"**{escape(each.text)}**", "", *(f"- {escape(detail)}" for detail in each.details), ""]
+    return lines
 
 
 def _card(report: Report) -> list[str]:

@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from memdiag.findings import DeviceReport, Report
-from memdiag.render import card, words
+from memdiag.render import card, words, would_fit
 from memdiag.render.bar import bar, stacked_bar
 from memdiag.render.look import PLAIN, Look
 from memdiag.render.page import Page, indented, new_grid
@@ -62,6 +62,7 @@ def draw_card(page: Page, report: Report, *, brief: bool = False) -> None:
 
 def _page(report: Report, look: Look, most: int) -> str:
     page = Page(look)
+    would_fit.draw(page, report)
     draw_card(page, report)
     page.gap()
     _source(page, report)

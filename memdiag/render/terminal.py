@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from memdiag.findings import DeviceReport, Evidence, Finding, Fix, Report, Site
-from memdiag.render import what_if, words
+from memdiag.render import what_if, words, would_fit
 from memdiag.render.bar import bar, stacked_bar
 from memdiag.render.chart import chart
 from memdiag.render.look import PLAIN, Look
@@ -33,6 +33,7 @@ MAX_EVIDENCE = 4  # of every finding but the worst
 def render(report: Report, look: Look = PLAIN) -> str:
     """Returns the report as text for a terminal of ``look.width`` columns."""
     page = Page(look)
+    would_fit.draw(page, report)
     draw_card(page, report)
     _source(page, report)
     idle = [device for device in report.devices if words.is_idle(device)]

@@ -215,3 +215,16 @@ def test_colour(capsys, monkeypatch, variables, colored):
         monkeypatch.setenv(name, value)
     main(["analyze", "x.pkl"])
     assert bool(re.search(r"\x1b", capsys.readouterr().out)) == colored
+
+
+def test_would_fit(root, capsys):
+    trace = str(root / "tests/goldens/cuda-2.13.0-oom/snapshot.pickle")
+    assert main(["analyze", trace, "--no-replay", "--would-fit", "13MiB"]) == 0
+    assert capsys.readouterr().out.startswith("Would a tensor of 13.00 MiB fit?\n  No: when memory ran out, 12.00 MiB are missing")
+
+
+@pytest.mark.parametrize("size", ["0", "much", "-1", "99999999TiB"])
+def test_would_fit_something_that_is_no_size(asked, capsys, size):
+    assert main(["analyze", "x.pkl", f"--would-fit={size}"]) == 2
+    assert "size" in capsys.readouterr().err
+    assert not asked
