@@ -20,13 +20,13 @@ Kind = Literal["category", "lifetime", "phase", "part", "curve"]
 BLUE, SKY, VERMILLION, ORANGE, GREEN, PURPLE, YELLOW, GREY, BROWN = (
     "#387dcb", "#94c9fd", "#e36019", "#eba80e", "#40b98b", "#8d5c96", "#f4e846", "#8f979f", "#8b523c",
 )  # fmt: skip
-CRIMSON, VIOLET = "#d41e3a", "#903295"
+CRIMSON, VIOLET, INDIGO = "#d41e3a", "#903295", "#6a05e4"
 FAILURE, RETRY = CRIMSON, ORANGE  # an out-of-memory error, and a request that was served after a retry
 LINES = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, BROWN)  # several runs in one chart, which also differ in their dashes
 # The nearest of the colours that every terminal has, and shows readably on its own ground.
 _ANSI = {
     BLUE: "blue", SKY: "cyan", VERMILLION: "red", ORANGE: "yellow", GREEN: "green", PURPLE: "magenta", YELLOW: "bright_yellow",
-    GREY: "bright_black", BROWN: "yellow", CRIMSON: "red", VIOLET: "magenta",
+    GREY: "bright_black", BROWN: "yellow", CRIMSON: "red", VIOLET: "magenta", INDIGO: "blue",
 }  # fmt: skip
 
 
@@ -48,7 +48,7 @@ STYLES: Mapping[Kind, Mapping[str, Style]] = {
     "category": {
         "parameter": Style(BLUE), "gradient": Style(VERMILLION, "////"), "optimizer_state": Style(SKY, "\\\\\\\\"),
         "activation": Style(ORANGE), "input": Style(GREEN, "...."), "temporary": Style(YELLOW), "collective": Style(PURPLE, "xxxx"),
-        "workspace": Style(BROWN), "unknown": Style(GREY),
+        "workspace": Style(BROWN), "kv_cache": Style(INDIGO, "++++"), "unknown": Style(GREY),
     },
     # Long-lived classes first: they are the bottom of a stack, and short-lived ones its top.
     "lifetime": {

@@ -39,7 +39,7 @@ USED = 0.2  # of the bytes are freed by a backward: it was to come
 LOOKS = 32  # moments before that are looked at, at most: each takes as long as the trace has events
 
 _FORWARD, _BACKWARD, _OUTSIDE = (PHASES.index(name) for name in ("forward", "backward", "outside"))
-_BY_DESIGN = [CATEGORIES.index(name) for name in ("parameter", "gradient", "optimizer_state", "workspace", "input")]
+_BY_DESIGN = [CATEGORIES.index(name) for name in ("parameter", "gradient", "optimizer_state", "workspace", "kv_cache", "input")]
 
 
 @dataclass(frozen=True)

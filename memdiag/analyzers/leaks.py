@@ -45,7 +45,7 @@ PAIRS = 200  # steps at most that the slope is worked out from
 
 _OPTIMIZER = PHASES.index("optimizer")
 # Made once and kept on purpose.
-_BY_DESIGN = [CATEGORIES.index(name) for name in ("parameter", "optimizer_state", "workspace")]
+_BY_DESIGN = [CATEGORIES.index(name) for name in ("parameter", "optimizer_state", "workspace", "kv_cache")]
 
 
 @dataclass(frozen=True)

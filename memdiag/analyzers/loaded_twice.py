@@ -34,7 +34,7 @@ NUM_PLACES = 3
 _LOADERS = ("torch/serialization.py", "safetensors/torch.py")
 _PASSING = [LIFETIMES.index(name) for name in ("temporary", "within_phase", "within_step", "forward_to_backward")]
 _STATE = CATEGORIES.index("optimizer_state")
-_NOT_A_MODEL = [CATEGORIES.index(name) for name in ("gradient", "activation", "input", "temporary", "collective", "workspace")]
+_NOT_A_MODEL = [CATEGORIES.index(name) for name in ("gradient", "activation", "input", "temporary", "collective", "workspace", "kv_cache")]
 
 
 def analyze(trace: Trace, context: Context) -> Iterable[Finding]:

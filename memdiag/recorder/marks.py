@@ -20,7 +20,7 @@ PHASES = ("unknown", "initialisation", "forward", "backward", "optimizer", "outs
 UNKNOWN, INITIALISATION, FORWARD, BACKWARD, OPTIMIZER, OUTSIDE = range(6)
 CATEGORIES = (
     "unknown", "parameter", "gradient", "optimizer_state", "activation", "input", "temporary", "collective",
-    "workspace",
+    "workspace", "kv_cache",
 )  # fmt: skip
 PARAMETER, GRADIENT, OPTIMIZER_STATE, ACTIVATION, INPUT = range(1, 6)
 KINDS = ("phase", "step", "mark", "look", "oom")

@@ -2,12 +2,14 @@
 
 An inference, not a mark: a report says so. What a source itself knows is kept, and what cannot be told stays unknown:
 
-* parameter: made, moved or loaded before training, and kept; or there all along, with as many of that size as there are gradients;
+* parameter: moved, loaded, or made by the constructor of a module before training, and kept; or made before training in any other
+  way and of the size of a gradient; or there all along, with as many of that size as there are gradients;
 * optimizer state: made in an optimizer's step (or its constructor), and alive after it; or there before, and replaced in one;
 * gradient: made in backward, and alive after it; or freed by ``zero_grad()``;
 * activation: made in forward, and alive after it (of what outlives the next step as well, nothing can be told);
 * input: made between two steps, before the forward that uses it;
 * temporary: dies in the stretch of a phase in which it was made;
+* KV cache: made by a function, or in a file, that is named after it;
 * workspace, collective: by the frames of the libraries that ask for them.
 
 What is still alive when the trace ends is judged by earlier tensors of the same stack and size, where there are any.
@@ -23,7 +25,7 @@ from memdiag.trace.lifetimes import Lives
 from memdiag.trace.model import DeviceTrace
 from memdiag.trace.table import Array
 
-(_UNKNOWN, _PARAMETER, _GRADIENT, _OPTIMIZER_STATE, _ACTIVATION, _INPUT, _TEMPORARY, _COLLECTIVE, _WORKSPACE) = range(
+(_UNKNOWN, _PARAMETER, _GRADIENT, _OPTIMIZER_STATE, _ACTIVATION, _INPUT, _TEMPORARY, _COLLECTIVE, _WORKSPACE, _KV_CACHE) = range(
     len(schema.CATEGORIES)
 )
 
@@ -43,14 +45,16 @@ def infer(device: DeviceTrace, lives: Lives, evidence: Evidence) -> Array:
     zeroed = evidence.marker[tensors.free_stack] == OUTSIDE  # only zero_grad() is told by a stack to be outside of the other phases
     replaced = lives.before & (born == UNKNOWN) & evidence.optimizer[tensors.free_stack]
     outlasts = lives.kept | (lives.step_free > 0)
-    loaded = (born == INITIALISATION) | evidence.moving[stack] | lives.before & evidence.loading[stack]
+    making = evidence.moving[stack] | evidence.building[stack]
+    loaded = (born == INITIALISATION) | evidence.moving[stack] | lives.before & (evidence.loading[stack] | making)
     in_pass = (born == FORWARD) | (born == BACKWARD)
     matmul = (tensors.requested_bytes == CUBLAS_WORKSPACE) & (in_pass | lives.before)
     matmul |= (tensors.requested_bytes == HOPPER_WORKSPACE) & in_pass & lives.kept & (survived > 1)
     conditions = {
         _WORKSPACE: stays & (evidence.workspace[stack] | matmul),
         _OPTIMIZER_STATE: evidence.state[stack] & outlasts | (in_step | (born == OPTIMIZER)) & decided | replaced,
-        _PARAMETER: loaded & outlasts,
+        _KV_CACHE: evidence.kv_cache[stack] & stays,
+        _PARAMETER: loaded & outlasts & making,
         _GRADIENT: (born == BACKWARD) & decided & ~(lives.before & (lives.phase_free == BACKWARD)) | zeroed & (born != FORWARD),
         _COLLECTIVE: evidence.collective[stack],
         _ACTIVATION: (born == FORWARD) & stays & (survived <= 1),
@@ -62,6 +66,8 @@ def infer(device: DeviceTrace, lives: Lives, evidence: Evidence) -> Array:
     category[(category == _UNKNOWN) & lives.before & (born == UNKNOWN) & (lives.phase_free == BACKWARD)] = _ACTIVATION
     category = _like_earlier(category, lives, stack, tensors.requested_bytes)
     category[_like_gradients(category, lives, tensors.requested_bytes)] = _PARAMETER
+    gradients = tensors.requested_bytes[category == _GRADIENT]
+    category[(category == _UNKNOWN) & loaded & outlasts & np.isin(tensors.requested_bytes, gradients)] = _PARAMETER
     return np.where(tensors.category != _UNKNOWN, tensors.category, category)
 
 

@@ -28,13 +28,24 @@ UNKNOWN, INITIALISATION, FORWARD, BACKWARD, OPTIMIZER, OUTSIDE = range(len(PHASE
 SILENT, OTHER = len(PHASES), len(PHASES) + 1
 
 # Bits of what one frame says.
-_PYTHON, _CONSTRUCTOR, _MOVES, _FORWARD, _BACKWARD, _STEP, _STATE, _ZERO_GRAD, _COLLECTIVE, _WORKSPACE = (1 << bit for bit in range(10))
+_PYTHON, _CONSTRUCTOR, _MOVES, _FORWARD, _BACKWARD, _STEP, _STATE, _ZERO_GRAD, _COLLECTIVE, _WORKSPACE, _BUILDS, _CACHE = (
+    1 << bit for bit in range(12)
+)
 
 _BACKWARD_NAMES = frozenset({"backward", "custom_backward", "_engine_run_backward", "_make_grads"})
 _BACKWARD_HOOK = re.compile(r"_?(root_)?(pre|post)_backward")
 _MODULE_MOVES = frozenset({"_apply", "to", "cuda", "npu", "xpu", "to_empty", "half", "bfloat16", "float", "double", "convert"})
 _LOADS = frozenset({"from_pretrained", "load_state_dict", "_load_from_state_dict", "reset_parameters", "setup_model_and_optimizer"})
 _NOT_A_STEP = frozenset({"__init__", "add_param_group", "state_dict", "load_state_dict", "__setstate__", "<module>"})
+_WEIGHTS = re.compile(
+    r"(?!.*(grad|buffer|optim|state))_?(init|initialize|load|create|allocate|build)_(\w+_)?(weights?|parameters|params)(_|$)"
+)
+_MODULES = re.compile(r"torch/nn/(modules/|parameter\.py)")
+_KV_CACHE = re.compile(
+    r"kv_?(cache|buffer|pool)|(key_?value|past_key_values)_?cache|^_?(init|initialize|setup|allocate)_caches?(_|$)", re.IGNORECASE
+)
+_KV_CACHE_FILES = ("transformers/cache_utils.py", "/cache_engine.py", "/kv_cache.py")
+_NEAR = 4  # Python frames, innermost first, that tell for what memory is made: those further out call much else
 _COLLECTIVE_NAME = re.compile(r"all_?gather|reduce_?scatter|all_?reduce|all_?to_?all|foreach_reduce|alloc_storage|unshard|broadcast")
 _WORKSPACE_NAME = re.compile(r"getNewWorkspace|getCurrentCUDABlasHandle|setWorkspaceForHandle|BlasLtWorkspace|[aA]llocate_?[wW]orkspace")
 
@@ -47,6 +58,9 @@ class Evidence:
         marker: int8: a phase (index into PHASES), SILENT or OTHER.
         loading: A constructor runs, or parameters are made, moved or loaded.
         moving: Parameters are made, moved or loaded.
+        building: A module makes its parameters: a constructor of PyTorch's modules runs, or one in a file with a forward that
+            runs in this trace, or a function named after weights. Constructors in general make anything.
+        kv_cache: A cache of keys and values is made.
         optimizer: An optimizer's step runs.
         state: An optimizer makes or loads its state.
         collective: A collective, or the sharding library, asks for the memory.
@@ -56,6 +70,8 @@ class Evidence:
     marker: Array
     loading: Array
     moving: Array
+    building: Array
+    kv_cache: Array
     optimizer: Array
     state: Array
     collective: Array
@@ -70,6 +86,9 @@ class Evidence:
 def read_stacks(stacks: Stacks) -> Evidence:
     """Returns what the stacks of a trace say."""
     bits = np.array([_frame_bits(frame) for frame in stacks.frames], np.int32)
+    modules = {frame.filename for frame in stacks.frames if frame.name == "forward"}
+    own = np.array([frame.name == "__init__" and frame.filename in modules for frame in stacks.frames], bool)
+    python = bits & _PYTHON != 0
 
     def holds(bit: int) -> Array:
         held = stacks.with_frame(bits & bit != 0) if len(bits) else np.zeros(len(stacks), bool)
@@ -87,11 +106,22 @@ def read_stacks(stacks: Stacks) -> Evidence:
         marker=marker,
         loading=(constructor | moves) & early,
         moving=moves & early,
+        building=np.append(_near(stacks, own | (bits & _BUILDS != 0), python), False) & early,
+        kv_cache=np.append(_near(stacks, bits & _CACHE != 0, python), False) & early,
         optimizer=step & ~forward & ~zero_grad,
         state=holds(_STATE) & ~forward,
         collective=holds(_COLLECTIVE),
         workspace=holds(_WORKSPACE),
     )
+
+
+def _near(stacks: Stacks, mask: Array, python: Array) -> Array:
+    """Returns, per stack, whether one of its innermost Python frames is one of ``mask`` (per frame, as is ``python``)."""
+    near = stacks.with_frame(mask)
+    for stack in np.flatnonzero(near):
+        frames = stacks.frame_ids[stacks.offsets[stack] : stacks.offsets[stack + 1]]
+        near[stack] = mask[frames[python[frames]][:_NEAR]].any()
+    return near
 
 
 def _frame_bits(frame: Frame) -> int:
@@ -111,9 +141,13 @@ def _frame_bits(frame: Frame) -> int:
     elif name == "zero_grad":
         bits |= _ZERO_GRAD
     elif name == "__init__":
-        bits |= _CONSTRUCTOR | (_STATE if "optim" in file.rsplit("/", 1)[-1].lower() else 0)
+        bits |= _CONSTRUCTOR | (_BUILDS if _MODULES.search(file) else 0) | (_STATE if "optim" in file.rsplit("/", 1)[-1].lower() else 0)
     elif name in _LOADS or file.endswith("torch/nn/init.py") or (name in _MODULE_MOVES and file.endswith("module.py")):
         bits |= _MOVES | (_STATE if "torch/optim/" in file else 0)
+    if _WEIGHTS.match(name):
+        bits |= _BUILDS
+    if _KV_CACHE.search(name) or file.endswith(_KV_CACHE_FILES):
+        bits |= _CACHE
     if "distributed" in file and _COLLECTIVE_NAME.search(name):
         bits |= _COLLECTIVE
     return bits | _optimizer_bits(name, file)

@@ -34,7 +34,7 @@ ACTION_CODES = {name: code for code, name in enumerate(ACTIONS)}
 
 CATEGORIES: tuple[str, ...] = (
     "unknown", "parameter", "gradient", "optimizer_state", "activation", "input", "temporary", "collective",
-    "workspace",
+    "workspace", "kv_cache",
 )  # fmt: skip
 PHASES: tuple[str, ...] = ("unknown", "initialisation", "forward", "backward", "optimizer", "outside")
 LIFETIMES: tuple[str, ...] = (

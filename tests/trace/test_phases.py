@@ -330,3 +330,74 @@ def test_a_real_training_step_adds_up(shared):
     assert held["parameter"] == pytest.approx(held["gradient"], rel=0.001)
     assert held["optimizer_state"] == pytest.approx(2 * held["gradient"], rel=0.02)
     assert held["unknown"] < 0.001 * held["parameter"]
+
+
+MODULE, CONSTRUCTOR = Frame("/app/model.py", 5, "__init__"), Frame("/app/engine.py", 5, "__init__")
+OWN_FORWARD = Frame("/app/model.py", 9, "forward")
+MAIN = Frame("/app/serve.py", 1, "main")
+
+
+def category_of(*frames, then=(OWN_FORWARD, MAIN)):
+    """The category of a tensor that is made with these frames, and kept while a forward runs."""
+    stacks, ids = Stacks.from_lists([frames, then, then])
+    device = RawDevice(
+        device=0,
+        action=np.array([schema.ALLOC, schema.ALLOC, schema.FREE_COMPLETED], np.int8),
+        addr=np.array([0, 8 * MIB, 8 * MIB]),
+        size=np.array([4 * MIB, MIB, MIB]),
+        stack=ids,
+    )
+    trace = build_trace(path="any", format="torch-snapshot", backend="cuda", raws=[device], stacks=stacks)
+    return CATEGORIES[trace.devices[0].tensors.category[0]]
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [Frame("/env/vllm/worker/cache_engine.py", 83, "_allocate_kv_cache"), Frame("/env/vllm/worker/cache_engine.py", 64, "__init__")],
+        [Frame("/env/vllm/v1/worker/gpu_model_runner.py", 83, "_allocate_kv_cache_tensors"), CONSTRUCTOR],
+        [Frame("/env/sglang/memory_pool.py", 83, "_create_kv_buffers"), CONSTRUCTOR],
+        [Frame("/env/transformers/cache_utils.py", 83, "early_initialization"), CONSTRUCTOR],
+        [MODULE, Frame("/app/model.py", 99, "setup_caches")],
+    ],
+)
+def test_kv_caches_are_no_parameters(frames):
+    assert category_of(*frames, MAIN) == "kv_cache"
+
+
+def test_what_an_engine_makes_beside_its_cache_is_not_called_one():
+    inner = [Frame("/app/engine.py", line, "warm_up") for line in range(5)]
+    assert category_of(*inner, Frame("/app/engine.py", 90, "_initialize_kv_caches"), CONSTRUCTOR, MAIN) == "unknown"
+    assert category_of(Frame("/app/model.py", 5, "_build_rope_cache"), CONSTRUCTOR, MAIN) == "unknown"
+
+
+def test_a_constructor_alone_proves_no_parameter():
+    assert category_of(CONSTRUCTOR, MAIN) == "unknown"
+    assert (
+        category_of(Frame("/app/buffers.py", 592, "__init__"), Frame("/app/ddp.py", 1, "_allocate_buffers_for_parameters"), MAIN)
+        == "unknown"
+    )
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [Frame("/env/site-packages/torch/nn/modules/linear.py", 106, "__init__"), CONSTRUCTOR],
+        [MODULE, CONSTRUCTOR],  # the forward of the same file runs
+        [Frame("/env/vllm/linear.py", 9, "create_weights"), CONSTRUCTOR],
+        [Frame("/app/backend.py", 9, "allocate"), Frame("/app/opt.py", 9, "init_weight"), CONSTRUCTOR],
+    ],
+)
+def test_constructors_of_modules_make_parameters(frames):
+    assert category_of(*frames, MAIN) == "parameter"
+
+
+def test_what_any_constructor_made_is_a_parameter_if_it_has_a_gradient():
+    program = Training()
+    program.parameters = [program.alloc(program.size * (1 + k), (CONSTRUCTOR, MAIN), "parameter") for k in range(program.layers)]
+    other = program.alloc(7 * MIB, (CONSTRUCTOR, MAIN), "unknown")
+    for _ in range(3):
+        program.step()
+    device = program.trace().devices[0]
+    assert other in program.live
+    assert names(CATEGORIES, device.tensors.category[born(device)[:4]]) == ["parameter"] * 3 + ["unknown"]
