@@ -5,7 +5,7 @@ An inference, not a mark: a report says so. What a source itself knows is kept, 
 * parameter: moved, loaded, or made by the constructor of a module before training, and kept; or made before training in any other
   way and of the size of a gradient; or there all along, with as many of that size as there are gradients;
 * optimizer state: made in an optimizer's step (or its constructor), and alive after it; or there before, and replaced in one;
-* gradient: made in backward, and alive after it; or freed by ``zero_grad()``;
+* gradient: made in backward, and alive after it; or freed by ``zero_grad()``; or moved by ``Module._apply`` right after its parameter;
 * activation: made in forward, and alive after it (of what outlives the next step as well, nothing can be told);
 * input: made between two steps, before the forward that uses it;
 * temporary: dies in the stretch of a phase in which it was made;
@@ -47,6 +47,7 @@ def infer(device: DeviceTrace, lives: Lives, evidence: Evidence) -> Array:
     outlasts = lives.kept | (lives.step_free > 0)
     making = evidence.moving[stack] | evidence.building[stack]
     loaded = (born == INITIALISATION) | evidence.moving[stack] | lives.before & (evidence.loading[stack] | making)
+    moved = _moved_gradients(device, evidence.apply_line[stack])
     in_pass = (born == FORWARD) | (born == BACKWARD)
     matmul = (tensors.requested_bytes == CUBLAS_WORKSPACE) & (in_pass | lives.before)
     matmul |= (tensors.requested_bytes == HOPPER_WORKSPACE) & in_pass & lives.kept & (survived > 1)
@@ -54,8 +55,10 @@ def infer(device: DeviceTrace, lives: Lives, evidence: Evidence) -> Array:
         _WORKSPACE: stays & (evidence.workspace[stack] | matmul),
         _OPTIMIZER_STATE: evidence.state[stack] & outlasts | (in_step | (born == OPTIMIZER)) & decided | replaced,
         _KV_CACHE: evidence.kv_cache[stack] & stays,
-        _PARAMETER: loaded & outlasts & making,
-        _GRADIENT: (born == BACKWARD) & decided & ~(lives.before & (lives.phase_free == BACKWARD)) | zeroed & (born != FORWARD),
+        _PARAMETER: loaded & outlasts & making & ~moved,
+        _GRADIENT: (born == BACKWARD) & decided & ~(lives.before & (lives.phase_free == BACKWARD))
+        | zeroed & (born != FORWARD)
+        | moved & outlasts,
         _COLLECTIVE: evidence.collective[stack],
         _ACTIVATION: (born == FORWARD) & stays & (survived <= 1),
         _INPUT: (born == OUTSIDE) & stays & (lives.next_phase == FORWARD) & (survived <= 1),
@@ -69,6 +72,28 @@ def infer(device: DeviceTrace, lives: Lives, evidence: Evidence) -> Array:
     gradients = tensors.requested_bytes[category == _GRADIENT]
     category[(category == _UNKNOWN) & loaded & outlasts & np.isin(tensors.requested_bytes, gradients)] = _PARAMETER
     return np.where(tensors.category != _UNKNOWN, tensors.category, category)
+
+
+def _moved_gradients(device: DeviceTrace, line: Array) -> Array:
+    """Returns which tensors are gradients that ``Module._apply`` moved; ``line``: the line of it that moves each tensor, or 0.
+
+    ``_apply`` moves each parameter, then its gradient on a later line, then the module's buffers on another. So all that the line of
+    gradients moves is as large as the parameter that was moved just before, and most parameters have one.
+    """
+    tensors = device.tensors
+    found = np.zeros(len(tensors), bool)
+    rows = np.flatnonzero((line > 0) & (tensors.alloc_at >= 0))
+    rows = rows[np.argsort(tensors.alloc_at[rows], kind="stable")]
+    lines = np.unique(line[rows])
+    if len(lines) < 2:
+        return found
+    size, at = tensors.requested_bytes[rows], line[rows]
+    follows = np.append(False, (size[1:] == size[:-1]) & (at[:-1] == lines[0]))
+    for each in lines[1:]:
+        mine = at == each
+        if follows[mine].all() and 2 * mine.sum() > (at == lines[0]).sum():
+            found[rows[mine]] = True
+    return found
 
 
 def _like_earlier(category: Array, lives: Lives, stack: Array, size: Array) -> Array:

@@ -61,6 +61,7 @@ class Evidence:
         building: A module makes its parameters: a constructor of PyTorch's modules runs, or one in a file with a forward that
             runs in this trace, or a function named after weights. Constructors in general make anything.
         kv_cache: A cache of keys and values is made.
+        apply_line: int32: the line of ``Module._apply`` that moves something; 0: none does.
         optimizer: An optimizer's step runs.
         state: An optimizer makes or loads its state.
         collective: A collective, or the sharding library, asks for the memory.
@@ -72,6 +73,7 @@ class Evidence:
     moving: Array
     building: Array
     kv_cache: Array
+    apply_line: Array
     optimizer: Array
     state: Array
     collective: Array
@@ -108,6 +110,7 @@ def read_stacks(stacks: Stacks) -> Evidence:
         moving=moves & early,
         building=np.append(_near(stacks, own | (bits & _BUILDS != 0), python), False) & early,
         kv_cache=np.append(_near(stacks, bits & _CACHE != 0, python), False) & early,
+        apply_line=_apply_lines(stacks),
         optimizer=step & ~forward & ~zero_grad,
         state=holds(_STATE) & ~forward,
         collective=holds(_COLLECTIVE),
@@ -122,6 +125,16 @@ def _near(stacks: Stacks, mask: Array, python: Array) -> Array:
         frames = stacks.frame_ids[stacks.offsets[stack] : stacks.offsets[stack + 1]]
         near[stack] = mask[frames[python[frames]][:_NEAR]].any()
     return near
+
+
+def _apply_lines(stacks: Stacks) -> Array:
+    """Returns, per stack and for no stack, the line of the innermost ``Module._apply``: those further out call it for their children."""
+    lines = np.zeros(len(stacks) + 1, np.int32)
+    of_apply = np.array([frame.name == "_apply" and frame.filename.endswith("nn/modules/module.py") for frame in stacks.frames], bool)
+    for stack in np.flatnonzero(stacks.with_frame(of_apply)):
+        frames = stacks.frame_ids[stacks.offsets[stack] : stacks.offsets[stack + 1]]
+        lines[stack] = stacks.frames[frames[of_apply[frames]][0]].line
+    return lines
 
 
 def _frame_bits(frame: Frame) -> int:

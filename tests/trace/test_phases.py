@@ -401,3 +401,26 @@ def test_what_any_constructor_made_is_a_parameter_if_it_has_a_gradient():
     device = program.trace().devices[0]
     assert other in program.live
     assert names(CATEGORIES, device.tensors.category[born(device)[:4]]) == ["parameter"] * 3 + ["unknown"]
+
+
+def applied(line):
+    """Frames of the line of ``Module._apply`` that moves something, called for a child."""
+    file = "/env/site-packages/torch/nn/modules/module.py"
+    return (Frame(file, 1053, "convert"), Frame(file, line, "_apply"), Frame(file, 900, "_apply"), Frame(file, 1084, "to"), MAIN)
+
+
+@pytest.mark.parametrize(
+    ("lines", "truth"),
+    [
+        ([964, 1008, 964, 1008], ["parameter", "gradient"] * 2),
+        ([964, 1008, 964, 1008, 1034, 964], ["parameter", "gradient", "parameter", "gradient", "parameter", "parameter"]),  # a buffer
+        ([964, 964, 1034, 1034], ["parameter"] * 4),  # a batch norm: weight, bias, running mean, running variance
+        ([964, 964, 964, 1034], ["parameter"] * 4),
+    ],
+)
+def test_gradients_that_are_moved_with_their_module_are_gradients(lines, truth):
+    program = Training()
+    program.parameters = [program.alloc(2 * MIB, applied(line), "parameter") for line in lines]
+    program.step()
+    device = program.trace().devices[0]
+    assert names(CATEGORIES, device.tensors.category[born(device)[: len(lines)]]) == truth
