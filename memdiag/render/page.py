@@ -6,6 +6,7 @@ Lines to paste are never wrapped: a terminal that is too narrow wraps them itsel
 from __future__ import annotations
 
 import io
+import re
 
 from rich.console import Console, RenderableType
 from rich.table import Table
@@ -14,15 +15,17 @@ from rich.text import Text
 from memdiag.render.look import Look
 from memdiag.render.text import in_ascii
 
-NARROWEST, WIDEST = 60, 132
+NARROWEST, WIDEST = 40, 132
 WIDE = 110
+NARROW = 60
+_CUT_AMOUNT = re.compile(r"\s?\S*\d( [KMGT]?i?B?)?…$")
 
 
 class Page:
     """Collects what is printed.
 
     Args:
-        look: Of the place it goes to; its width is kept between 60 and 132 columns.
+        look: Of the place it goes to; its width is kept between 40 and 132 columns.
     """
 
     def __init__(self, look: Look) -> None:
@@ -48,6 +51,11 @@ class Page:
     def wide(self) -> bool:
         """Whether there is room for more than 80 columns hold."""
         return self.width >= WIDE
+
+    @property
+    def narrow(self) -> bool:
+        """Whether there is no room for explanations beside numbers."""
+        return self.width < NARROW
 
     def add(self, what: RenderableType) -> None:
         """Adds anything that rich can draw."""
@@ -80,11 +88,28 @@ class Page:
         return shown if self.look.unicode else in_ascii(shown)
 
 
+def shorten(text: Text, width: int) -> Text:
+    """Cuts ``text`` to ``width`` columns, with an ellipsis; a number is left out rather than cut, or parted from its unit."""
+    if text.cell_len > width:
+        text.truncate(width, overflow="ellipsis")
+        if amount := _CUT_AMOUNT.search(text.plain):
+            text.right_crop(len(amount.group()))
+            text.append("…")
+    return text
+
+
 def new_grid(*justify: str, padding: int = 2) -> Table:
-    """Returns a table without lines; a column is "l", "r", or "w": it takes the rest and wraps."""
+    """Returns a table without lines; a column is "l", "r", or "w": it takes the rest and wraps.
+
+    In a narrow terminal text on the left wraps if there is no "w", and numbers on the right keep their units.
+    """
     table = Table.grid(padding=(0, padding, 0, 0))
+    wrapping = "w" if "w" in justify else "l"
     for kind in justify:
-        table.add_column(justify="right" if kind == "r" else "left", ratio=1 if kind == "w" else None, no_wrap=kind != "w", overflow="fold")
+        is_rest = kind == "w"
+        table.add_column(
+            justify="right" if kind == "r" else "left", ratio=1 if is_rest else None, no_wrap=kind != wrapping, overflow="fold"
+        )
     return table
 
 

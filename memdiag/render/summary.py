@@ -14,7 +14,7 @@ from memdiag.findings import DeviceReport, Report
 from memdiag.render import card, words, would_fit
 from memdiag.render.bar import bar, stacked_bar
 from memdiag.render.look import PLAIN, Look
-from memdiag.render.page import Page, indented, new_grid
+from memdiag.render.page import Page, indented, new_grid, shorten
 from memdiag.render.split import split
 from memdiag.render.steps import full_step
 from memdiag.render.text import plain
@@ -47,7 +47,7 @@ def draw_card(page: Page, report: Report, *, brief: bool = False) -> None:
     grid = new_grid("l", "w")
     happened = Text(plain(verdict.happened, LONGEST), style="bold", overflow="fold")
     if brief:
-        happened.truncate(page.width - cell_len(severity_name(verdict.severity)) - 4, overflow="ellipsis")
+        shorten(happened, page.width - cell_len(severity_name(verdict.severity)) - 4)
     grid.add_row(Text(severity_name(verdict.severity), style=words.SEVERITY_STYLE[verdict.severity]), happened)
     page.add(grid)
     rows = card.rows(verdict, brief=brief)
@@ -135,7 +135,7 @@ def _findings(page: Page, report: Report, most: int) -> None:
     grid = new_grid("l", "l", "l")
     for finding in found[:most]:
         title = Text(plain(finding.title, LONGEST))
-        title.truncate(max(page.width - 21, 10), overflow="ellipsis")
+        shorten(title, max(page.width - 21, 10))
         severity = Text(severity_name(finding.severity), style=words.SEVERITY_STYLE[finding.severity])
         grid.add_row(Text(plain(finding.code), style="cyan"), severity, title)
     page.add(indented(grid))
@@ -150,7 +150,7 @@ def _remedies(page: Page, report: Report, most: int) -> None:
     shown = [*card.remedies(report)][1 : 1 + min(most, 3)]
     for finding, fix in shown:
         line = Text(f"{plain(finding.code)}  ", style="cyan").append(plain(fix.title, LONGEST), style="default")
-        line.truncate(page.width - 2, overflow="ellipsis")
+        shorten(line, page.width - 2)
         page.add(Text("  ").append_text(line))
     _more(page, len(rest) - len(shown))
 

@@ -7,13 +7,14 @@ that is too narrow wraps them itself, and they still copy as one line.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 from rich.cells import cell_len
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from memdiag.findings import DeviceReport, Evidence, Finding, Fix, Report, Site
+from memdiag.findings import DeviceReport, Evidence, Finding, Fix, Report, Site, Usage
 from memdiag.render import what_if, words, would_fit
 from memdiag.render.bar import bar, stacked_bar
 from memdiag.render.chart import chart
@@ -26,7 +27,9 @@ from memdiag.render.text import plain
 from memdiag.units import format_bytes, plural
 
 LONGEST, LONGEST_PLACE = 400, 90  # characters of a text, and of a place in the code
+ROOMY = 80  # columns that the table of replays needs
 LEAST_NAME = 12  # columns: less of a name says nothing
+_Cell = TypeVar("_Cell")
 MAX_EVIDENCE = 4  # of every finding but the worst
 
 
@@ -79,20 +82,26 @@ def _device(page: Page, device: DeviceReport, *, titled: bool) -> None:
 def _usage(page: Page, device: DeviceReport) -> None:
     columns = words.moments(device)
     page.title("How much", words.counts(device) if page.wide else "")
-    grid = new_grid("l", *("r" for _ in columns))
-    grid.add_row("", *(Text(title, style="bold") for title, _, _ in columns))
-    grid.add_row("", *(Text(where, style="dim") for _, where, _ in columns))
-    for name, meaning in words.USAGE_WORDS:
-        label = Text(f"{name:<11}").append(meaning, style="dim")
-        grid.add_row(label, *(Text(format_bytes(getattr(usage, f"{name}_bytes"))) for _, _, usage in columns))
-    grid.add_row("reserved - allocated", *(Text(format_bytes(words.difference(usage))) for _, _, usage in columns))
-    page.add(indented(grid))
+    for shown in [[column] for column in columns] if page.narrow else [columns]:
+        _usage_table(page, shown)
     if card := words.card(device):
         page.text(f"{card}.", indent=2)
     if place := words.moment_place(device):
         page.text(f"{columns[0][0].capitalize()}: {place}.", indent=2)
     if not page.wide:
         page.text(f"{words.counts(device)}.", "dim", indent=2)
+
+
+def _usage_table(page: Page, columns: Sequence[tuple[str, str, Usage]]) -> None:
+    """Adds the bytes at some moments, beside each other."""
+    grid = new_grid("l", *("r" for _ in columns))
+    grid.add_row("", *(Text(title, style="bold") for title, _, _ in columns))
+    grid.add_row("", *(Text(where, style="dim") for _, where, _ in columns))
+    for name, meaning in words.USAGE_WORDS:
+        label = Text(name) if page.narrow else Text(f"{name:<11}").append(meaning, style="dim")
+        grid.add_row(label, *(Text(format_bytes(getattr(usage, f"{name}_bytes"))) for _, _, usage in columns))
+    grid.add_row("reserved - allocated", *(Text(format_bytes(words.difference(usage))) for _, _, usage in columns))
+    page.add(indented(grid))
 
 
 def _split(page: Page, device: DeviceReport) -> None:
@@ -102,22 +111,26 @@ def _split(page: Page, device: DeviceReport) -> None:
         page.text(no_split(device), indent=2)
         return
     page.add(Text("  ").append_text(stacked_bar([(row.glyph, row.style, row.bytes or 0) for row in rows], page.width - 4)))
-    grid = new_grid("l", "l", "r", "r", "w")
+    grid = new_grid("l", "l", "r", "r", *_unless_narrow(page, "w"))
     for row in rows:
-        grid.add_row(
-            Text(row.glyph, style=row.style), row.name, format_bytes(row.bytes), words.percent(row.share), Text(row.meaning, style="dim")
-        )
+        amounts = (row.name, format_bytes(row.bytes), words.percent(row.share))
+        grid.add_row(Text(row.glyph, style=row.style), *amounts, *_unless_narrow(page, Text(row.meaning, style="dim")))
     page.add(indented(grid))
     if sentence := fit(device):
         page.text(sentence, indent=2)
 
 
+def _unless_narrow(page: Page, *cells: _Cell) -> tuple[_Cell, ...]:
+    """Returns the cells for which there is no room in a narrow terminal."""
+    return () if page.narrow else cells
+
+
 def _holders(page: Page, device: DeviceReport) -> None:
     page.title(f"Who holds memory {words.moment(device)}")
     width = 24 if page.wide else 8
-    page.add(indented(_bars("what it is", words.holders(device.by_category, "category"), 24)))
+    page.add(indented(_bars(page, "what it is", words.holders(device.by_category, "category"), 24)))
     page.gap()
-    page.add(indented(_bars("how long it lives", words.holders(device.by_lifetime, "lifetime"), width, explained=True)))
+    page.add(indented(_bars(page, "how long it lives", words.holders(device.by_lifetime, "lifetime"), width, explained=True)))
     page.gap()
     _modules(page, device)
     _sites(page, device)
@@ -126,11 +139,11 @@ def _holders(page: Page, device: DeviceReport) -> None:
 def _modules(page: Page, device: DeviceReport) -> None:
     if not device.by_module:
         return
-    grid = new_grid("l", "r", "r", "l")
+    grid = new_grid("l", "r", "r", *_unless_narrow(page, "l"))
     grid.add_row(Text("by module", style="bold"))
     for module in device.by_module:
-        name = _cut(module.name, min(48, page.width - 38))
-        grid.add_row(name, format_bytes(module.bytes), words.percent(module.share), bar(module.share, 8))
+        name = _cut(module.name, page.width - 24 if page.narrow else min(48, page.width - 38))
+        grid.add_row(name, format_bytes(module.bytes), words.percent(module.share), *_unless_narrow(page, bar(module.share, 8)))
     page.add(indented(grid))
     page.gap()
 
@@ -142,18 +155,13 @@ def _cut(text: str, width: int) -> Text:
     return shown
 
 
-def _bars(title: str, rows: list[words.Row], width: int, *, explained: bool = False) -> Table:
+def _bars(page: Page, title: str, rows: list[words.Row], width: int, *, explained: bool = False) -> Table:
     """One list of amounts with bars of ``width`` columns, with what each means if ``explained``."""
-    grid = new_grid("l", "r", "r", "l", "w") if explained else new_grid("l", "r", "r", "l")
+    grid = new_grid("l", "r", "r", *_unless_narrow(page, "l", *(["w"] if explained else [])))
     grid.add_row(Text(title, style="bold"))
     for row in rows:
-        cells: list[RenderableType] = [
-            f"{row.name:<18}",
-            format_bytes(row.bytes),
-            words.percent(row.share),
-            bar(row.share or 0, width, row.style),
-        ]
-        grid.add_row(*cells, *([Text(row.meaning, style="dim")] if explained else []))
+        drawn: list[RenderableType] = [bar(row.share or 0, width, row.style), *([Text(row.meaning, style="dim")] if explained else [])]
+        grid.add_row(f"{row.name:<18}", format_bytes(row.bytes), words.percent(row.share), *_unless_narrow(page, *drawn))
     if not rows:
         grid.add_row("unknown")
     return grid
@@ -261,6 +269,9 @@ def _what_if(page: Page, report: Report) -> None:
     page.title(what_if.TITLE)
     page.text(plain(f"{what_if.subtitle(report)}."), "dim", indent=2)
     if not what_if.rows(report):
+        return
+    if page.width < ROOMY:
+        _pairs(page, ((row.saves, f"peak {row.peak}, {row.fate}: {plain(row.change, LONGEST)}") for row in what_if.rows(report)))
         return
     grid = new_grid("r", "r", "l", "w")
     grid.add_row(*(Text(title, style="dim") for title in ("reserved peak", "then", "", "with")))

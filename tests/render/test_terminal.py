@@ -2,15 +2,19 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
 
+from memdiag.analyzers.report import build_report
 from memdiag.findings import Evidence, Finding, Report
 from memdiag.registry import RENDERERS, resolve
+from memdiag.render import summary, terminal
 from memdiag.render.look import Look
 from memdiag.render.split import fit
 from memdiag.render.terminal import render
+from memdiag.sources import load
 
 REPORTS = ("rich", "unknown", "several", "hostile")
 SECTIONS = ("Memory over the trace", "How much", "Where the reserved bytes are", "Who holds memory at the peak", "Findings", "Next")
@@ -32,7 +36,7 @@ def test_it_keeps_to_the_width(samples, sample, width):
     for line in render(report, Look(width=width)).splitlines():
         assert line == line.rstrip()
         if not any(text in line for text in pasted):
-            assert cell_len(line) <= min(max(width, 60), 132), line
+            assert cell_len(line) <= min(max(width, 40), 132), line
 
 
 def test_sections_come_in_order(samples):
@@ -288,3 +292,18 @@ def test_it_says_what_phases_rest_on(samples):
     shown = render(replace(samples.rich(), source=samples.source(format="msmemscope-db")), Look())
     assert "told by the file" in shown
     assert "known from" not in render(replace(samples.rich(), source=samples.source(bases=dict.fromkeys(bases, "none"))), Look())
+
+
+GOLDENS = sorted(path.parent.name for path in (Path(__file__).parents[1] / "goldens").glob("*/snapshot.pickle"))
+_AMOUNT = re.compile(r"(?<![\w./-])\d[\d,]*\.\d\d(?!\d)(?!\s+[KMGT]iB\b)")
+
+
+@pytest.mark.parametrize("width", [40, 50, 60, 80])
+@pytest.mark.parametrize("name", GOLDENS[::4])
+def test_no_unit_is_cut_in_a_narrow_terminal(root, name, width):
+    report = build_report(load(root / f"tests/goldens/{name}/snapshot.pickle"), replay=name.endswith("oom"))
+    for form in (terminal.render, summary.render):
+        text = re.sub(r"torch(_npu)?\s+\d+\.\d+|>=\s+\d+\.\d+|\S*goldens\S*", "", form(report, Look(width=width)))
+        for line in text.splitlines():
+            assert not re.search(r"\d (?:[KMGT]i?|[KMGT]i…)(?=$| )", line), line
+        assert not _AMOUNT.search(text), _AMOUNT.search(text)
