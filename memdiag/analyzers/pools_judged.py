@@ -7,7 +7,6 @@ some, so that their peak says little on a card that is much too large.
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -22,6 +21,7 @@ from memdiag.analyzers.lifetime_pools import GAP, buffer_bytes, buffers, share, 
 from memdiag.analyzers.simulation import Scenario, Subject
 from memdiag.errors import MemdiagError
 from memdiag.findings import PAST_FAILURE, Evidence, Finding, Fix, Saving
+from memdiag.quoting import file_argument
 from memdiag.registry import POLICIES, resolve
 from memdiag.settings.conf import parse_conf
 from memdiag.trace.table import Array
@@ -235,7 +235,7 @@ def _saving(subject: Subject, card: Scenario, runs: _Runs, error: int) -> Saving
     if not is_calibrated(subject) or saved <= error:
         return None
     policy = next(policy for policy, hooks in POOLS.items() if runs.best.name.endswith(hooks))
-    path = shlex.quote(subject.trace.path) if subject.trace.path.isprintable() else "FILE"
+    path = file_argument(subject.trace.path)
     size = f" --capacity {card.capacity_bytes}" if card.capacity_bytes is not None else ""
     return Saving(saved - error, saved, saved + error, "simulated", f"memdiag simulate {path} --policy {policy}{size}")
 

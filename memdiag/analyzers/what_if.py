@@ -23,6 +23,7 @@ from memdiag.analyzers.pools_judged import is_calibrated, judged
 from memdiag.analyzers.simulation import Subject
 from memdiag.errors import MemdiagError
 from memdiag.findings import Finding, Fix, WhatIf
+from memdiag.quoting import file_argument
 from memdiag.settings.conf import parse_conf
 from memdiag.text import phrase
 from memdiag.trace import schema
@@ -139,7 +140,7 @@ class _Replays:
             saved_bytes=(self.subject.comparable_peak or 0) - peak, error_bytes=found.error_bytes or 0,
             num_ooms=int(replay.ooms.max(initial=0)), recorded_ooms=self.recorded_ooms,
             calibration=phrase("verdict.exact" if found.is_exact else "verdict.partly", exact=found.exact or 0, events=found.events),
-            repro=f"memdiag simulate {shlex.quote(self.path) if self.path.isprintable() else 'FILE'} --conf {shlex.quote(conf)}",
+            repro=f"memdiag simulate {file_argument(self.path)} --conf {shlex.quote(conf)}",
             num_retries=int(replay.retries.max(initial=0)),
             begins_late=bool(len(self.subject.workload.start.block_off)),
             num_driver_calls=int(replay.device_allocs.max(initial=0)) + int(replay.device_frees.max(initial=0)),

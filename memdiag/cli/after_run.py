@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 import signal
 import time
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from memdiag.cli.talk import busy, say
 from memdiag.errors import MemdiagError
+from memdiag.quoting import file_argument
 from memdiag.units import format_bytes, format_count, plural
 
 if TYPE_CHECKING:
@@ -291,7 +291,7 @@ def _tell_files(run: Run, chosen: dict[str, Any]) -> None:
         say(f"  note       {shown(run.folder.single)} was not written: there is more than one process")
     for folder in run.nested:
         say(f"  note       another memdiag record ran inside: see {shown(folder)}")
-    name = shlex.quote(shown(run.single or (chosen["trace"] if len(run.recorded) > 1 else run.folder.path)))
+    name = file_argument(shown(run.single or (chosen["trace"] if len(run.recorded) > 1 else run.folder.path)))
     say(f"  next       memdiag analyze {name}")
     failed = {oom.get("backend") for oom in chosen.get("ooms") or ()}
     if failed & {"cuda", "npu"} and not run.phantom:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from shlex import quote
 from typing import TYPE_CHECKING, NamedTuple
 
+from memdiag.quoting import file_argument
 from memdiag.render.text import plain
 from memdiag.units import format_bytes, format_count, format_ranges, plural
 
@@ -175,9 +175,9 @@ def next_steps(report: FleetReport) -> list[tuple[str, str]]:
         return []
     names = {row.rank: plain(row.file) for row in report.ranks}
     worst = tight(report, 1) or [max(report.ranks, key=lambda row: row.peak_bytes)]
-    found = [(f"rank {worst[0].rank} alone", f"memdiag analyze {quote(names[worst[0].rank])}")]
+    found = [(f"rank {worst[0].rank} alone", f"memdiag analyze {file_argument(names[worst[0].rank])}")]
     odd = next((each for each in report.odd if each.delta_bytes > 0), None)
     if odd is not None:
-        both = f"{quote(names[odd.against])} {quote(names[odd.rank])}"
+        both = f"{file_argument(names[odd.against])} {file_argument(names[odd.rank])}"
         found.append((f"rank {odd.rank} beside rank {odd.against}, which holds the same", f"memdiag compare {both}"))
     return found

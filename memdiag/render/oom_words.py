@@ -5,12 +5,12 @@ The terminal and markdown renderers lay out the same rows; this is where the row
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from memdiag.findings import Finding, Fix
 from memdiag.oom.model import Message, OomReport
+from memdiag.quoting import file_argument
 from memdiag.render.text import plain, shorten
 from memdiag.render.words import Row
 from memdiag.units import MIB, format_bytes, format_count, plural
@@ -367,7 +367,7 @@ def next_steps(message: Message, trace: str = "") -> list[tuple[str, str]]:
         trace: The trace that was read with it; "" if there was none.
     """
     if trace:
-        file = shlex.quote(plain(trace))
+        file = file_argument(plain(trace))
         if message.moment:
             return [("see everything that held memory at that moment", f"memdiag analyze {file} {message.moment}")]
         return [("see what filled the memory in the trace", f"memdiag analyze {file}")]
@@ -382,7 +382,7 @@ def next_steps(message: Message, trace: str = "") -> list[tuple[str, str]]:
         return [(_in_a_sentence(fix.title), fix.change) for fix in recording[:1]]
     line = runs[0][0] if runs else RECORD
     log = plain(message.source)
-    given = shlex.quote(log) + " " if log not in {"", "-", "text"} else ""
+    given = file_argument(log) + " " if log not in {"", "-", "text"} else ""
     after = [fix for fix in recording if fix.change.startswith(f"{line}\nmemdiag simulate")]
     return [
         ("see which tensors and lines of code filled the memory: run it once more, as you start it now, under", line),

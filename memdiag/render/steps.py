@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
-
 from memdiag.findings import Report
+from memdiag.quoting import file_argument
 from memdiag.render.words import is_idle
 from memdiag.text import phrase
 
@@ -22,13 +21,13 @@ def record_lines(backend: str | None) -> tuple[str, str]:
 def full_step(report: Report) -> tuple[str, str]:
     """Returns the command that prints the whole report."""
     path = report.source.path
-    return phrase("summary.whole"), f"memdiag analyze {shlex.quote(path) if path.isprintable() else 'FILE'} --full"
+    return phrase("summary.whole"), f"memdiag analyze {file_argument(path)} --full"
 
 
 def next_steps(report: Report) -> list[tuple[str, str]]:
     """Returns pairs of what it is good for and the line to paste, at most four."""
     path = report.source.path
-    file = shlex.quote(path) if path.isprintable() else "FILE"
+    file = file_argument(path)
     busy = [device for device in report.devices if not is_idle(device)]
     steps = []
     if any(device.counts.get("num_ooms") and (device.moment is None or device.moment.kind != "oom") for device in busy):

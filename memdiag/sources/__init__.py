@@ -9,9 +9,9 @@ from __future__ import annotations
 from codecs import getincrementaldecoder
 from os import PathLike
 from pathlib import Path
-from shlex import quote
 
 from memdiag.errors import RefusedFile
+from memdiag.quoting import file_argument
 from memdiag.redaction import is_on
 from memdiag.registry import SOURCES, resolve
 from memdiag.sources.files import read_head
@@ -39,7 +39,7 @@ def load(path: str | PathLike[str]) -> Trace:
         if source.sniff(head):
             trace: Trace = source.read(file)
             return redacted(trace) if is_on() else trace
-    hint = _TEXT_HINT.format(quote(str(file))) if _is_text(head) else _HINT
+    hint = _TEXT_HINT.format(file_argument(str(file))) if _is_text(head) else _HINT
     raise RefusedFile(f"{file} is not a memory trace in any format memdiag knows", hint)
 
 
