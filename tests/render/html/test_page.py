@@ -109,7 +109,8 @@ def test_a_click_on_the_peak_shows_a_map_that_adds_up(shown, trace):
     tensors = device.tensors
     assert state["map"]["blocks"] == int(((tensors.alloc_at <= event) & (tensors.free_completed_at > event)).sum())
     assert shown.page.locator("#sums .sum.good").count() == 6
-    assert state["flame"]["total"] == there["active"]
+    shown.show("flame")  # sections are drawn when they come into view
+    assert shown.state()["flame"]["total"] == there["active"]
 
 
 def test_every_instant_adds_up(shown):
