@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from memdiag.cli import card_options as card
 from memdiag.cli import offload_options as o
 from memdiag.errors import MemdiagError
 
@@ -46,19 +47,8 @@ def simulate(
     torch: Annotated[
         str | None, typer.Option("--torch", metavar="X.Y", help="Rules of this version; left out: the recorded one.", show_default=False)
     ] = None,
-    capacity: Annotated[
-        str | None,
-        typer.Option("--capacity", metavar="SIZE", help="All memory of the card, as 64GiB. Default: as recorded.", show_default=False),
-    ] = None,
-    outside: Annotated[
-        str | None,
-        typer.Option(
-            "--outside",
-            metavar="SIZE",
-            help="Memory of the card outside the allocator: context, NCCL or HCCL, other processes. Default: as recorded.",
-            show_default=False,
-        ),
-    ] = None,
+    capacity: card.Capacity = None,
+    outside: card.Outside = None,
     fraction: Annotated[
         float | None,
         typer.Option("--fraction", metavar="F", help="Share of the card that the process may use, as 0.94.", show_default=False),

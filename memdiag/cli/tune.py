@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from memdiag.cli import card_options as card
 from memdiag.errors import MemdiagError
 
 if TYPE_CHECKING:
@@ -25,19 +26,8 @@ def tune(
         ),
     ] = None,
     *,
-    capacity: Annotated[
-        str | None,
-        typer.Option("--capacity", metavar="SIZE", help="All memory of the card, as 64GiB. Default: as recorded.", show_default=False),
-    ] = None,
-    outside: Annotated[
-        str | None,
-        typer.Option(
-            "--outside",
-            metavar="SIZE",
-            help="Memory of the card outside the allocator: context, NCCL or HCCL, other processes. Default: as recorded.",
-            show_default=False,
-        ),
-    ] = None,
+    capacity: card.Capacity = None,
+    outside: card.Outside = None,
     budget: Annotated[float, typer.Option("--budget-seconds", metavar="N", min=0.0, help="Time for the search.")] = _SECONDS,
     min_saving: Annotated[
         float, typer.Option("--min-saving", metavar="PERCENT", min=0.0, max=100.0, help="Least saving to recommend, of the reserved peak.")

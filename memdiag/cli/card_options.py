@@ -1,0 +1,21 @@
+"""The options that describe a card, for every command that predicts what fits on one."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+Capacity = Annotated[
+    str | None,
+    typer.Option("--capacity", metavar="SIZE", help="All memory of the card, as 64GiB. Default: as recorded.", show_default=False),
+]
+Outside = Annotated[
+    str | None,
+    typer.Option(
+        "--outside",
+        metavar="SIZE",
+        help="Memory of the card outside the allocator: context, NCCL or HCCL, other processes. Default: as recorded.",
+        show_default=False,
+    ),
+]
