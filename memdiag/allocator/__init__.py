@@ -1,1 +1,1 @@
-"""What would have happened: models of allocators that replay a trace (none yet)."""
+"""Models of allocators: what a recorded program would have needed under other settings, versions, policies and on other devices."""

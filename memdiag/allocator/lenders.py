@@ -6,7 +6,7 @@ slot that Fibonacci hashing gives it, or as close behind as may be: of two that 
 
 from __future__ import annotations
 
-from memdiag.allocator.machine import memory as mem
+from memdiag.allocator.engine import memory as mem
 from memdiag.allocator.workload import POOL_BEGIN, POOL_RELEASE, Workload
 from memdiag.trace.table import Array
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from memdiag.allocator.conf import Conf
+from memdiag.allocator.engine import memory as mem
 from memdiag.allocator.lenders import Lenders, changes_of, turns_of
-from memdiag.allocator.machine import memory as mem
 
-from memdiag.allocator.machine.run import (  # isort: skip
+from memdiag.allocator.engine.run import (  # isort: skip
     NUM_OUT, OUT_ACTIVE, OUT_ALLOCATED, OUT_BLOCK, OUT_DEVICE_ALLOCS, OUT_DEVICE_FREES, OUT_OFF, OUT_OOMS, OUT_REQUESTED, OUT_RESERVED,
     OUT_RETRIES, OUT_SEG, OUT_STATUS, run,
 )  # fmt: skip
-from memdiag.allocator.machine.start import load_start, with_start_allocated
-from memdiag.allocator.machine.state import enlarge, limits, new_state, segments
+from memdiag.allocator.engine.start import load_start, with_start_allocated
+from memdiag.allocator.engine.state import enlarge, limits, new_state, segments
 from memdiag.allocator.result import Replay
 from memdiag.allocator.rules import Rules, rules_for
 from memdiag.allocator.workload import ALLOC, POOL_BEGIN, POOL_END, SET_FRACTION, SET_TOTAL, Workload

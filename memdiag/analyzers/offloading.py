@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from memdiag.allocator.as_trace import Simulated
-from memdiag.allocator.machine.start import with_start_allocated
+from memdiag.allocator.engine.start import with_start_allocated
 from memdiag.allocator.offload.choose import Chosen, automatic, forced
 from memdiag.allocator.offload.clock import Clock
 from memdiag.allocator.offload.modules import block_of_activation, module_of_activation

@@ -50,7 +50,7 @@ def test_functions_that_call_each_other_have_one() -> None:
 def test_what_has_run_is_not_cold() -> None:
     import numpy as np
 
-    from memdiag.allocator.machine.run import run
+    from memdiag.allocator.engine.run import run
     from memdiag.allocator.replay import replay
     from memdiag.allocator.workload import Workload
 

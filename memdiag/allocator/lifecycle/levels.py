@@ -11,24 +11,10 @@ e. a large long-lived request takes nothing from the short-lived.
 
 from __future__ import annotations
 
-from memdiag.allocator.lifecycle import tables
-from memdiag.allocator.lifecycle.pools import (
-    ALR_MAX,
-    DEFAULT,
-    IN_FORWARD,
-    LARGE,
-    LARGE_SEGMENT,
-    LONG,
-    MOST_SMALL,
-    OPTIMIZE,
-    SMALL,
-    USABLE,
-    segment_size,
-)  # fmt: skip
-from memdiag.allocator.machine.blocks import new_block, note
-from memdiag.allocator.machine.driver import charge, gained, obtain
-from memdiag.allocator.machine.expandable import grow
-from memdiag.allocator.machine.memory import (
+from memdiag.allocator.engine.blocks import new_block, record_trace
+from memdiag.allocator.engine.driver import count_device_alloc, new_segment, take_device_bytes
+from memdiag.allocator.engine.expandable import try_allocate_expandable_block
+from memdiag.allocator.engine.memory import (
     EXPANDABLE,
     FREE,
     FREE_BYTES,
@@ -43,8 +29,22 @@ from memdiag.allocator.machine.memory import (
     SUCC,
     UNLIMITED,
 )  # fmt: skip
-from memdiag.allocator.machine.ordered import at_least, remove
-from memdiag.allocator.machine.release import flush, is_whole, lane_of, release_oversize
+from memdiag.allocator.engine.ordered import lower_bound, remove
+from memdiag.allocator.engine.release import is_unsplit, lane_of, release_available_cached_blocks, release_cached_blocks
+from memdiag.allocator.lifecycle import tables
+from memdiag.allocator.lifecycle.pools import (
+    ALR_MAX,
+    DEFAULT,
+    IN_FORWARD,
+    LARGE,
+    LARGE_SEGMENT,
+    LONG,
+    MOST_SMALL,
+    OPTIMIZE,
+    SMALL,
+    USABLE,
+    get_allocation_size,
+)  # fmt: skip
 from memdiag.trace.compiled import njit_part
 from memdiag.trace.schema import SEGMENT_ALLOC
 from memdiag.trace.table import Array
@@ -69,10 +69,10 @@ def find(r: Array, m: Array, log: Array, k: Array, size: int, own: int, stream: 
             remove(m, block)
             return REUSE, block
 
-    lane, needed = lane_of(r, own, half, stream), segment_size(size, own)
-    block = _new(r, m, log, k, lane, size, needed, False)
-    if block == NONE and release_oversize(r, m, log, lane, size):
-        block = _new(r, m, log, k, lane, size, needed, False)
+    lane, needed = lane_of(r, own, half, stream), get_allocation_size(size, own)
+    block = alloc_block(r, m, log, k, lane, size, needed, False)
+    if block == NONE and release_available_cached_blocks(r, m, log, lane, size):
+        block = alloc_block(r, m, log, k, lane, size, needed, False)
     if block != NONE:
         return NEW, block
 
@@ -88,9 +88,9 @@ def find(r: Array, m: Array, log: Array, k: Array, size: int, own: int, stream: 
             if block != NONE:
                 return LARGE_FOR_SMALL, block
 
-    flush(r, m, log)
+    release_cached_blocks(r, m, log)
     r[RETRIES] += 1
-    block = _new(r, m, log, k, lane, size, needed, True)
+    block = alloc_block(r, m, log, k, lane, size, needed, True)
     return (NOWHERE if block == NONE else AGAIN), block
 
 
@@ -104,7 +104,7 @@ def _breaks_a(r: Array, there: int, size: int) -> bool:
 @njit_part
 def _any(r: Array, m: Array, lane: int, size: int) -> int:
     """Returns the smallest free block of a lane for a request, taken out of its set, under restriction a alone; NONE: there is none."""
-    block = at_least(m, lane, size)
+    block = lower_bound(m, lane, size)
     if block == lane or _breaks_a(r, m[block + SIZE], size):
         return NONE
     remove(m, block)
@@ -123,7 +123,7 @@ def _is_forbidden(r: Array, m: Array, k: Array, block: int, size: int, lifetime:
         if k[IN_FORWARD]:
             return lifetime == LONG
         return there >= _VERY_LARGE and there - size >= LARGE_SEGMENT
-    return lifetime == DEFAULT or there != segment_size(size, own) or not is_whole(m, block)
+    return lifetime == DEFAULT or there != get_allocation_size(size, own) or not is_unsplit(m, block)
 
 
 @njit_part
@@ -134,7 +134,7 @@ def _allowed(r: Array, m: Array, k: Array, size: int, lifetime: int, own: int, h
     the source has it, an ordinary block ends the search with nothing.
     """
     lane = lane_of(r, lifetime, half, stream)
-    block = at_least(m, lane, size)
+    block = lower_bound(m, lane, size)
     if not k[OPTIMIZE]:
         return NONE if block == lane or _is_forbidden(r, m, k, block, size, lifetime, own, half) else block
     for _ in range(_MOST_CANDIDATES):
@@ -150,7 +150,7 @@ def _allowed(r: Array, m: Array, k: Array, size: int, lifetime: int, own: int, h
 
 
 @njit_part
-def _new(r: Array, m: Array, log: Array, k: Array, lane: int, size: int, needed: int, retry: bool) -> int:
+def alloc_block(r: Array, m: Array, log: Array, k: Array, lane: int, size: int, needed: int, retry: bool) -> int:
     """Returns a new free block, in no set; NONE: the device, or a limit, has none. Each real attempt looks at what the device has left."""
     total = r[RESERVED] + needed
     if not retry and k[USABLE] >= 0 and total + _PREJUDGED > k[USABLE]:
@@ -158,11 +158,11 @@ def _new(r: Array, m: Array, log: Array, k: Array, lane: int, size: int, needed:
     if (r[LIMIT] >= 0 and total > r[LIMIT]) or total > k[ALR_MAX]:
         return NONE
     if r[EXPANDABLE]:
-        block = grow(r, m, log, lane, size)
-    elif charge(r, needed):
-        gained(r, needed)
-        block = new_block(r, m, obtain(r, m, lane, needed, 0), 0, needed, FREE)
-        note(r, m, log, SEGMENT_ALLOC, block, needed, -1)
+        block = try_allocate_expandable_block(r, m, log, lane, size)
+    elif take_device_bytes(r, needed):
+        count_device_alloc(r, needed)
+        block = new_block(r, m, new_segment(r, m, lane, needed, 0), 0, needed, FREE)
+        record_trace(r, m, log, SEGMENT_ALLOC, block, needed, -1)
     else:
         block = NONE
     if r[FREE_BYTES] < UNLIMITED // 2:  # a device without bounds has nothing that could be known

@@ -5,30 +5,8 @@ Lifetimes are decided by ``tables`` from what earlier windows have shown, or tol
 
 from __future__ import annotations
 
-from memdiag.allocator.lifecycle import levels, tables
-from memdiag.allocator.lifecycle.marks import (
-    FORWARD_BEGIN,
-    FORWARD_END,
-    PRECISE_BEGIN,
-    PRECISE_END,
-    RELEASE,
-    STEP_BEGIN,
-    STEP_END,
-)  # fmt: skip
-from memdiag.allocator.lifecycle.pools import (
-    CAPACITY,
-    DEFAULT,
-    FORWARD_STARTS,
-    IN_FORWARD,
-    IN_STEP,
-    IS_PRECISE,
-    LONG,
-    NEXT_MARK,
-    THRESHOLD,
-)  # fmt: skip
-from memdiag.allocator.lifecycle.tables import FORWARD, FOUND, NEVER, NOTHING_YET, START, STEP, TIK, UNTIL, WINDOW
-from memdiag.allocator.machine.blocks import cut, merge, note, put
-from memdiag.allocator.machine.memory import (
+from memdiag.allocator.engine.blocks import insert_into_blocks, record_trace, split_tail, try_merge_blocks
+from memdiag.allocator.engine.memory import (
     ALLOCATED,
     AT,
     CALL,
@@ -69,10 +47,32 @@ from memdiag.allocator.machine.memory import (
     TENSOR,
     USES,
 )  # fmt: skip
-from memdiag.allocator.machine.memory import CAPACITY as ROOM
-from memdiag.allocator.machine.memory import FREE as IS_FREE
-from memdiag.allocator.machine.memory import IS_SMALL as LANE_IS_SMALL
-from memdiag.allocator.machine.release import flush
+from memdiag.allocator.engine.memory import CAPACITY as ROOM
+from memdiag.allocator.engine.memory import FREE as IS_FREE
+from memdiag.allocator.engine.memory import IS_SMALL as LANE_IS_SMALL
+from memdiag.allocator.engine.release import release_cached_blocks
+from memdiag.allocator.lifecycle import levels, tables
+from memdiag.allocator.lifecycle.marks import (
+    FORWARD_BEGIN,
+    FORWARD_END,
+    PRECISE_BEGIN,
+    PRECISE_END,
+    RELEASE,
+    STEP_BEGIN,
+    STEP_END,
+)  # fmt: skip
+from memdiag.allocator.lifecycle.pools import (
+    CAPACITY,
+    DEFAULT,
+    FORWARD_STARTS,
+    IN_FORWARD,
+    IN_STEP,
+    IS_PRECISE,
+    LONG,
+    NEXT_MARK,
+    THRESHOLD,
+)  # fmt: skip
+from memdiag.allocator.lifecycle.tables import FORWARD, FOUND, NEVER, NOTHING_YET, START, STEP, TIK, UNTIL, WINDOW
 from memdiag.allocator.result import OK, OUT_OF_MEMORY, SKIPPED
 from memdiag.allocator.workload import ALLOC, EMPTY_CACHE, EXTERNAL, FREE, FREE_REQUESTED, SET_FRACTION, SET_TOTAL
 from memdiag.trace import schema
@@ -120,7 +120,7 @@ def _mark(r: Array, m: Array, log: Array, k: Array, kind: int) -> None:
         k[IN_STEP] = 0
         tables.end(k, STEP)
     elif kind == RELEASE:
-        flush(r, m, log)
+        release_cached_blocks(r, m, log)
 
 
 @njit_part
@@ -190,13 +190,13 @@ def run(r: Array, m: Array, log: Array, k: Array, out: Array, life: Array, op: A
                     rest = m[block + SIZE] - rounded[i]
                     fine = m[m[block + LANE] + LANE_IS_SMALL] or r[EXPANDABLE]
                     if rest >= _SMALLEST_REST if fine else (rounded[i] < r[MAX_SPLIT] and rest > _LARGEST_WASTE):
-                        put(r, m, cut(r, m, block, rounded[i]))
+                        insert_into_blocks(r, m, split_tail(r, m, block, rounded[i]))
                     m[block + STATE], m[block + TENSOR], m[block + REQUESTED], m[block + USES] = LIVE, t, size[i], NONE
                     seg, off, block_size = m[m[block + RANGE] + NUMBER], m[block + OFF], m[block + SIZE]
                     r[ALLOCATED] += block_size
                     r[REQUESTED_BYTES] += size[i]
                     if keep_log:
-                        note(r, m, log, schema.ALLOC, block, size[i], t)
+                        record_trace(r, m, log, schema.ALLOC, block, size[i], t)
                     life[t, L_BLOCK], life[t, L_FORWARD], life[t, L_STEP] = block, NO_ENTRY, NO_ENTRY
                     life[t, L_FORWARD_WINDOW], life[t, L_STEP_WINDOW] = k[FORWARD + WINDOW], k[STEP + WINDOW]
                     if k[IN_FORWARD]:
@@ -218,12 +218,12 @@ def run(r: Array, m: Array, log: Array, k: Array, out: Array, life: Array, op: A
                 r[ALLOCATED] -= m[block + SIZE]
                 r[REQUESTED_BYTES] -= m[block + REQUESTED]
                 if keep_log:
-                    note(r, m, log, schema.FREE_REQUESTED, block, m[block + REQUESTED], t)
-                    note(r, m, log, schema.FREE_COMPLETED, block, m[block + REQUESTED], t)
+                    record_trace(r, m, log, schema.FREE_REQUESTED, block, m[block + REQUESTED], t)
+                    record_trace(r, m, log, schema.FREE_COMPLETED, block, m[block + REQUESTED], t)
                 m[block + STATE] = IS_FREE
-                merge(r, m, block)
+                try_merge_blocks(r, m, block)
         elif code == EMPTY_CACHE:
-            flush(r, m, log)
+            release_cached_blocks(r, m, log)
         elif code == SET_FRACTION:
             if k[CAPACITY] >= 0:
                 r[LIMIT] = int(size[i] / _NANO * k[CAPACITY])

@@ -1,6 +1,6 @@
 """The four pools on the machine of the caching allocator: two pools as that one knows them, each with its small and its large half.
 
-Blocks, the ordered sets of free ones and the driver are the machine's own (``memdiag.allocator.machine``); only which pool a request goes
+Blocks, the ordered sets of free ones and the driver are the machine's own (``memdiag.allocator.engine``); only which pool a request goes
 to, and where it may look, is different here.
 """
 
@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from memdiag.allocator.conf import Conf
+from memdiag.allocator.engine import memory as mem
+from memdiag.allocator.engine.state import new_state
 from memdiag.allocator.lifecycle.conf import NO_LIMIT, Settings
-from memdiag.allocator.machine import memory as mem
-from memdiag.allocator.machine.state import new_state
 from memdiag.allocator.rules import Rules
 from memdiag.trace.compiled import njit_part
 from memdiag.trace.table import Array
@@ -59,7 +59,7 @@ def of_segments(r: Array, m: Array) -> Array:
 
 
 @njit_part
-def segment_size(size: int, lifetime: int) -> int:
+def get_allocation_size(size: int, lifetime: int) -> int:
     """Returns the bytes of a new segment for a request."""
     if size <= MOST_SMALL:
         return SMALL_SEGMENT

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from memdiag.allocator import workload as w
+from memdiag.allocator.engine import memory as mem
+from memdiag.allocator.engine.state import enlarge, segments
 from memdiag.allocator.lifecycle import machine, pools, tables
 from memdiag.allocator.lifecycle.conf import Settings
 from memdiag.allocator.lifecycle.marks import FORWARD_END, PRECISE_BEGIN, PRECISE_END, STEP_END, Marks, Windows
 from memdiag.allocator.lifecycle.report import Lifecycle
-from memdiag.allocator.machine import memory as mem
-from memdiag.allocator.machine.state import enlarge, segments
 from memdiag.allocator.result import Replay
 from memdiag.allocator.workload import Workload
 from memdiag.trace.table import Array

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from memdiag.allocator.engine import memory as mem
 from memdiag.allocator.lifecycle import machine, pools
 from memdiag.allocator.lifecycle.marks import Marks, Windows
 from memdiag.allocator.lifecycle.told import LifetimePools, Misfiled, PoolState
-from memdiag.allocator.machine import memory as mem
 from memdiag.allocator.result import OK
 from memdiag.trace import schema
 from memdiag.trace.table import Array

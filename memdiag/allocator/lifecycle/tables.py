@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from memdiag.allocator.lifecycle.pools import LONG, NUM_KEPT, segment_size
+from memdiag.allocator.lifecycle.pools import LONG, NUM_KEPT, get_allocation_size
 from memdiag.trace.compiled import njit_part
 from memdiag.trace.table import Array
 
@@ -134,7 +134,7 @@ def expects(k: Array, t: int, segment: int) -> bool:
     for rows, num in ((k[t + LAST], k[t + NUM_LAST]), (k[t + OLD], k[t + NUM_OLD])):
         for at in range(rows, rows + ROW * num, ROW):
             key = k[at + KEY]
-            if k[t + START] < key & _START < k[t + UNTIL] and segment_size(k[k[t + SIZES] + (key >> 32)], LONG) == segment:
+            if k[t + START] < key & _START < k[t + UNTIL] and get_allocation_size(k[k[t + SIZES] + (key >> 32)], LONG) == segment:
                 return True
     return False
 

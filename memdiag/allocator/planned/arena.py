@@ -7,17 +7,16 @@ lane, is taken out again (``sweep``), and its place is free.
 
 from __future__ import annotations
 
-from memdiag.allocator.machine.blocks import new_block, note
-from memdiag.allocator.machine.driver import charge, obtain
-from memdiag.allocator.machine.driver import taken as device_bytes
+from memdiag.allocator.engine.blocks import new_block, record_trace
+from memdiag.allocator.engine.driver import device_bytes, new_segment, take_device_bytes
 
-from memdiag.allocator.machine.memory import (  # isort: skip
+from memdiag.allocator.engine.memory import (  # isort: skip
     CALL, DEVICE_ALLOCS, DEVICE_FREES, FREE, FREE_BYTES, IS_LOGGED, LIMIT, LOG_ACTION, LOG_CALL, LOG_OFF, LOG_POOL, LOG_SEG, LOG_SIZE,
     LOG_STREAM, LOG_TENSOR, NONE, NUMBER, NUM_LOGGED, OFF, OOMS, RESERVED, RETRIES, SIZE, STREAM, SUCC, drop_row,
 )  # fmt: skip
-from memdiag.allocator.machine.ordered import remove
-from memdiag.allocator.machine.release import flush, lane_of
-from memdiag.allocator.machine.streams import wait
+from memdiag.allocator.engine.ordered import remove
+from memdiag.allocator.engine.release import lane_of, release_cached_blocks
+from memdiag.allocator.engine.streams import synchronize_and_free_events
 
 from memdiag.allocator.planned.slots import (  # isort: skip
     BEGIN, CYCLE, IS_ALONE, OWN_POOL, POINTER, ROVES, SLOT_ARENA, SLOT_CYCLE, SLOT_OFF, SLOT_SECOND, SLOT_SIZE, SLOT_USED, STAY, STEP,
@@ -67,10 +66,10 @@ def _open(r: Array, m: Array, log: Array, arenas: Array, a: int, lane: int) -> b
         return arenas[A_RANGE, a] != NONE
     height = arenas[A_HEIGHT, a]
     for attempt in range(2):
-        if (r[LIMIT] < 0 or r[RESERVED] + height <= r[LIMIT]) and charge(r, device_bytes(height, 0)):
+        if (r[LIMIT] < 0 or r[RESERVED] + height <= r[LIMIT]) and take_device_bytes(r, device_bytes(height, 0)):
             r[RESERVED] += height
             r[DEVICE_ALLOCS] += 1
-            arenas[A_RANGE, a] = obtain(r, m, lane, height, 0)
+            arenas[A_RANGE, a] = new_segment(r, m, lane, height, 0)
             if r[IS_LOGGED]:
                 at = r[NUM_LOGGED]
                 r[NUM_LOGGED] = at + 1
@@ -79,7 +78,7 @@ def _open(r: Array, m: Array, log: Array, arenas: Array, a: int, lane: int) -> b
                 log[LOG_STREAM, at], log[LOG_POOL, at], log[LOG_TENSOR, at] = m[lane + STREAM], 0, -1
             return True
         if attempt == 0:
-            flush(r, m, log)
+            release_cached_blocks(r, m, log)
             r[RETRIES] += 1
     arenas[A_REFUSED, a] = 1
     return False
@@ -174,14 +173,14 @@ def planned(r: Array, m: Array, log: Array, k: Array, slots: Array, arenas: Arra
 def alone(r: Array, m: Array, log: Array, k: Array, arenas: Array, taken: Array, lane: int, size: int, tensor: int) -> int:
     """Returns a block that is a range of just its size; NONE: there is no room for it."""
     for attempt in range(2):
-        if (r[LIMIT] < 0 or r[RESERVED] + size <= r[LIMIT]) and charge(r, size):
+        if (r[LIMIT] < 0 or r[RESERVED] + size <= r[LIMIT]) and take_device_bytes(r, size):
             r[RESERVED] += size
             r[DEVICE_ALLOCS] += 1
-            block = new_block(r, m, obtain(r, m, lane, size, 0), 0, size, FREE)
-            note(r, m, log, schema.SEGMENT_ALLOC, block, size, -1)
+            block = new_block(r, m, new_segment(r, m, lane, size, 0), 0, size, FREE)
+            record_trace(r, m, log, schema.SEGMENT_ALLOC, block, size, -1)
             return block
         if attempt == 0:
-            wait(r, m, log, NONE)
+            synchronize_and_free_events(r, m, log, NONE)
             sweep(r, m, log, k, arenas, taken)
             r[RETRIES] += 1
     r[OOMS] += 1
@@ -202,7 +201,7 @@ def sweep(r: Array, m: Array, log: Array, k: Array, arenas: Array, taken: Array)
             block = m[lane + SUCC]
             remove(m, block)
             if k[IS_ALONE]:
-                note(r, m, log, schema.SEGMENT_FREE, block, m[block + SIZE], -1)
+                record_trace(r, m, log, schema.SEGMENT_FREE, block, m[block + SIZE], -1)
                 r[RESERVED] -= m[block + SIZE]
                 r[FREE_BYTES] += m[block + SIZE]
                 r[DEVICE_FREES] += 1

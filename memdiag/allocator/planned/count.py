@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from memdiag.allocator.machine.run import OUT_RESERVED
+from memdiag.allocator.engine.run import OUT_RESERVED
 from memdiag.allocator.planned import arena, machine
 from memdiag.allocator.planned.profile import Requests
 from memdiag.allocator.planned.told import PlanTold, Served

@@ -1,16 +1,16 @@
 """The compiled replay of a plan: each request is looked for in the plan, and goes to the caching allocator where it has no place there.
 
-All but requests is as in the machine of the caching allocator (``memdiag.allocator.machine.run``).
+All but requests is as in the machine of the caching allocator (``memdiag.allocator.engine.run``).
 """
 
 from __future__ import annotations
 
-from memdiag.allocator.machine.malloc import allocate
-from memdiag.allocator.machine.memory import AT, CALL, IS_BROKEN, NONE, NUMBER, OFF, RANGE, SIZE, up
-from memdiag.allocator.machine.release import lane_of
-from memdiag.allocator.machine.run import NUM_OUT as NUM_OF_MACHINE
-from memdiag.allocator.machine.run import has_room, make_live, other_call, write_row
-from memdiag.allocator.machine.streams import poll
+from memdiag.allocator.engine.malloc import malloc
+from memdiag.allocator.engine.memory import AT, CALL, IS_BROKEN, NONE, NUMBER, OFF, RANGE, SIZE, up
+from memdiag.allocator.engine.release import lane_of
+from memdiag.allocator.engine.run import NUM_OUT as NUM_OF_MACHINE
+from memdiag.allocator.engine.run import has_room, make_live, serve_other, write_result
+from memdiag.allocator.engine.streams import process_events
 from memdiag.allocator.planned.arena import A_HEIGHT, A_RANGE, OTHER, alone, planned, sweep
 from memdiag.allocator.planned.slots import BEGIN, CYCLE, IS_ALONE, ORDINAL, OWN_POOL, POINTER, STEP, STRANGENESS
 from memdiag.allocator.result import OUT_OF_MEMORY, UNDEFINED
@@ -62,32 +62,32 @@ def run(r: Array, m: Array, log: Array, k: Array, slots: Array, arenas: Array, t
             if size[i] > 0:
                 lane, block = lane_of(r, k[OWN_POOL], 0, stream[i]), NONE
                 if k[IS_ALONE]:
-                    poll(r, m, log)
+                    process_events(r, m, log)
                     sweep(r, m, log, k, arenas, taken)
                     block = alone(r, m, log, k, arenas, taken, lane, up(size[i], GRAIN), t)
                 else:
                     if pool[i] == 0:
-                        poll(r, m, log)
+                        process_events(r, m, log)
                         sweep(r, m, log, k, arenas, taken)
                         k[ORDINAL] += 1
                         block, way = planned(r, m, log, k, slots, arenas, taken, by_place, stream[i], lane, up(size[i], GRAIN), site[i])
                     if block == NONE and not r[IS_BROKEN]:
                         small = 1 if rounded[i] <= _SMALL else 0
-                        block = allocate(r, m, log, lane_of(r, pool[i], small, stream[i]), rounded[i], segment_size[i], t)
+                        block = malloc(r, m, log, lane_of(r, pool[i], small, stream[i]), rounded[i], segment_size[i], t)
                 if block == NONE:
                     status = OUT_OF_MEMORY
                 else:
                     make_live(r, m, log, where, block, t, size[i])
                     seg, off, block_size = m[m[block + RANGE] + NUMBER], m[block + OFF], m[block + SIZE]
         else:
-            status = other_call(r, m, log, where, code, t, size[i], stream[i], pool[i], rounded[i])
+            status = serve_other(r, m, log, where, code, t, size[i], stream[i], pool[i], rounded[i])
         sweep(r, m, log, k, arenas, taken)
         if r[IS_BROKEN]:
             status = UNDEFINED
         arena_bytes = 0
         for a in range(arenas.shape[1]):
             arena_bytes += arenas[A_HEIGHT, a] if arenas[A_RANGE, a] != NONE else 0
-        write_row(r, out, i, status, seg, off, block_size)
+        write_result(r, out, i, status, seg, off, block_size)
         out[OUT_WAY, i], out[OUT_ARENAS, i] = way, arena_bytes
         i += 1
     r[AT] = i

@@ -8,11 +8,11 @@ import numpy as np
 
 from memdiag.allocator import workload as w
 from memdiag.allocator.conf import Conf
+from memdiag.allocator.engine import memory as mem
+from memdiag.allocator.engine import run as base
+from memdiag.allocator.engine.start import with_start_allocated
+from memdiag.allocator.engine.state import enlarge, limits, new_state, segments
 from memdiag.allocator.lenders import turns_of
-from memdiag.allocator.machine import memory as mem
-from memdiag.allocator.machine import run as base
-from memdiag.allocator.machine.start import with_start_allocated
-from memdiag.allocator.machine.state import enlarge, limits, new_state, segments
 from memdiag.allocator.planned import arena, machine
 from memdiag.allocator.planned import slots as s
 from memdiag.allocator.planned.count import told_of

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from memdiag.allocator.machine.blocks import new_block, note
-from memdiag.allocator.machine.driver import charge, gained, lost, obtain, taken
+from memdiag.allocator.engine.blocks import new_block, record_trace
+from memdiag.allocator.engine.driver import count_device_alloc, count_device_free, device_bytes, new_segment, take_device_bytes
 
-from memdiag.allocator.machine.memory import (  # isort: skip
+from memdiag.allocator.engine.memory import (  # isort: skip
     DEVICE_FREES, FREE, IS_SMALL, LANE, MAX_SPLIT, NONE, NUM_STREAMS, PRED, RANGE, SIZE, SPLIT_IS_LIMITED, SUCC, drop_row,
 )  # fmt: skip
-from memdiag.allocator.machine.ordered import at_least, remove
-from memdiag.allocator.machine.release import is_whole, lane_of
+from memdiag.allocator.engine.ordered import lower_bound, remove
+from memdiag.allocator.engine.release import is_unsplit, lane_of
 
 from memdiag.allocator.stitch.pieces import (  # isort: skip
     CHUNK, FIRST_BLOCK, FIRST_CHUNK, IS_GONE, NEXT_CHUNK, NUM_CREATED, NUM_MAPPED, NUM_UNMAPPED, take_apart_idle,
 )  # fmt: skip
-from memdiag.allocator.stitch.waiting import look
+from memdiag.allocator.stitch.waiting import process_events
 from memdiag.trace import schema
 from memdiag.trace.compiled import lean_part
 from memdiag.trace.table import Array
@@ -26,7 +26,7 @@ LARGE_FROM = 10 << 20
 
 
 @lean_part
-def segment_size(size: int) -> int:
+def get_allocation_size(size: int) -> int:
     """Returns the bytes that the driver is asked for."""
     if size <= MOST_SMALL:
         return SMALL_SEGMENT
@@ -34,12 +34,12 @@ def segment_size(size: int) -> int:
 
 
 @lean_part
-def _give_back(r: Array, m: Array, log: Array, k: Array, block: int) -> None:
+def release_block(r: Array, m: Array, log: Array, k: Array, block: int) -> None:
     """Frees the range that a free block is."""
     segment, lane = m[block + RANGE], m[block + LANE]
     remove(m, block)
-    note(r, m, log, schema.SEGMENT_FREE, block, m[block + SIZE], -1)
-    lost(r, m, lane, m[block + SIZE], 0)
+    record_trace(r, m, log, schema.SEGMENT_FREE, block, m[block + SIZE], -1)
+    count_device_free(r, m, lane, m[block + SIZE], 0)
     m[segment + IS_GONE] = 1
     if not m[lane + IS_SMALL]:
         k[NUM_UNMAPPED] += m[block + SIZE] // CHUNK
@@ -47,9 +47,9 @@ def _give_back(r: Array, m: Array, log: Array, k: Array, block: int) -> None:
 
 
 @lean_part
-def flush(r: Array, m: Array, log: Array, k: Array, used: Array, life: Array, keep_log: bool) -> None:
+def release_cached_blocks(r: Array, m: Array, log: Array, k: Array, used: Array, life: Array, keep_log: bool) -> None:
     """Gives back all ranges that are wholly free, after waiting for other streams."""
-    look(r, m, log, k, used, life, keep_log, True)
+    process_events(r, m, log, k, used, life, keep_log, True)
     before = r[DEVICE_FREES]
     for small in range(2):
         for stream in range(r[NUM_STREAMS]):
@@ -57,32 +57,32 @@ def flush(r: Array, m: Array, log: Array, k: Array, used: Array, life: Array, ke
             block = m[lane + SUCC]
             while block != lane:
                 following = m[block + SUCC]
-                if is_whole(m, block):
-                    _give_back(r, m, log, k, block)
+                if is_unsplit(m, block):
+                    release_block(r, m, log, k, block)
                 block = following
     if r[DEVICE_FREES] > before:
         take_apart_idle(r, m, k, True)
 
 
 @lean_part
-def release_oversize(r: Array, m: Array, log: Array, k: Array, lane: int, size: int) -> bool:
+def release_available_cached_blocks(r: Array, m: Array, log: Array, k: Array, lane: int, size: int) -> bool:
     """With a limit on splitting: gives back one range that is large enough, else the largest ones until they are; whether it was."""
     if not r[SPLIT_IS_LIMITED]:
         return False
     want, got, before = max(size, r[MAX_SPLIT]), 0, r[DEVICE_FREES]
-    block = at_least(m, lane, want)
+    block = lower_bound(m, lane, want)
     if block != lane:
         # A block of that size can be a part of a range here, since stitched blocks cut in everything; such a one cannot be given back.
-        if is_whole(m, block):
+        if is_unsplit(m, block):
             got = m[block + SIZE]
-            _give_back(r, m, log, k, block)
+            release_block(r, m, log, k, block)
     else:
         block = m[lane + PRED]
         while block != lane and got < want and m[block + SIZE] >= r[MAX_SPLIT]:
             following = m[block + PRED]
-            if is_whole(m, block):
+            if is_unsplit(m, block):
                 got += m[block + SIZE]
-                _give_back(r, m, log, k, block)
+                release_block(r, m, log, k, block)
             block = following
     if r[DEVICE_FREES] > before:
         take_apart_idle(r, m, k, True)
@@ -92,15 +92,15 @@ def release_oversize(r: Array, m: Array, log: Array, k: Array, lane: int, size: 
 @lean_part
 def new_range(r: Array, m: Array, log: Array, k: Array, lane: int, wanted: int) -> int:
     """Returns new memory as a free block in no set; NONE: there is none."""
-    if not charge(r, taken(wanted, 0)):
+    if not take_device_bytes(r, device_bytes(wanted, 0)):
         return NONE
-    gained(r, wanted)
-    segment = obtain(r, m, lane, wanted, 0)
+    count_device_alloc(r, wanted)
+    segment = new_segment(r, m, lane, wanted, 0)
     block = new_block(r, m, segment, 0, wanted, FREE)
     m[segment + FIRST_BLOCK], m[segment + IS_GONE], m[segment + FIRST_CHUNK] = block, 0, k[NEXT_CHUNK]
     if not m[lane + IS_SMALL]:
         k[NEXT_CHUNK] += wanted // CHUNK
         k[NUM_CREATED] += wanted // CHUNK
         k[NUM_MAPPED] += wanted // CHUNK
-    note(r, m, log, schema.SEGMENT_ALLOC, block, wanted, -1)
+    record_trace(r, m, log, schema.SEGMENT_ALLOC, block, wanted, -1)
     return block

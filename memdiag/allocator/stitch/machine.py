@@ -6,19 +6,26 @@ more after giving back what is cached.
 
 from __future__ import annotations
 
-from memdiag.allocator.machine.blocks import cut, note, put
+from memdiag.allocator.engine.blocks import insert_into_blocks, record_trace, split_tail
 
-from memdiag.allocator.machine.memory import (  # isort: skip
+from memdiag.allocator.engine.memory import (  # isort: skip
     ACTIVE, ALLOCATED, AT, CALL, DEVICE_ALLOCS, DEVICE_BYTES, DEVICE_FREES, FINISHED, FREE_BYTES, FRESH, IS_LOGGED, IS_SMALL, ISSUED,
     LANE, LIMIT, LIVE, LOG_ACTION, LOG_CALL, LOG_CAPACITY, LOG_OFF, LOG_POOL, LOG_SEG, LOG_SIZE, LOG_STREAM, LOG_TENSOR, MAX_SPLIT,
     NONE, NUM_LOGGED, NUM_ROWS, NUM_STREAMS, NUMBER, OFF, OOMS, OTHERS, RANGE, REQUESTED, REQUESTED_BYTES, RESERVED, RETRIES, ROW, SIZE,
     STATE, STREAM, STREAMS, SUCC, TENSOR, USES,
 )  # fmt: skip
-from memdiag.allocator.machine.memory import CAPACITY as ROOM
-from memdiag.allocator.machine.ordered import at_least, remove
-from memdiag.allocator.machine.release import lane_of
+from memdiag.allocator.engine.memory import CAPACITY as ROOM
+from memdiag.allocator.engine.ordered import lower_bound, remove
+from memdiag.allocator.engine.release import lane_of
 from memdiag.allocator.result import OK, OUT_OF_MEMORY, SKIPPED
-from memdiag.allocator.stitch.driver import LARGE_SEGMENT, MOST_SMALL, flush, new_range, release_oversize, segment_size
+from memdiag.allocator.stitch.driver import (
+    LARGE_SEGMENT,
+    MOST_SMALL,
+    get_allocation_size,
+    new_range,
+    release_available_cached_blocks,
+    release_cached_blocks,
+)
 
 from memdiag.allocator.stitch.pieces import (  # isort: skip
     ADDS_MISSING, CAPACITY, CHUNK, COLLECT_ABOVE, FRAG_LIMIT, LEVEL, NEXT_CHUNK, NEXT_PIECE, NUM_MAPPED, STITCHED_BYTES, reuse, set_used,
@@ -31,11 +38,11 @@ from memdiag.allocator.stitch.waiting import (
     L_STITCHED,
     L_WAITS,
     drop_uses,
-    finish,
-    look,
-    release,
+    free,
+    free_block,
+    process_events,
+    record_stream,
     stop_waiting,
-    use,
 )
 
 from memdiag.allocator.workload import (  # isort: skip
@@ -59,9 +66,9 @@ _NANO = 1_000_000_000
 
 
 @lean_part
-def _new(r: Array, m: Array, log: Array, k: Array, lane: int, size: int) -> tuple[int, int, int]:
+def alloc_block(r: Array, m: Array, log: Array, k: Array, lane: int, size: int) -> tuple[int, int, int]:
     """Returns how new memory was got, the stitched block (NONE: none) and a block in no set or the first piece; NONE: there is none."""
-    wanted = segment_size(size)
+    wanted = get_allocation_size(size)
     if r[LIMIT] >= 0 and r[RESERVED] + wanted > r[LIMIT]:
         return NOTHING, NONE, NONE
     if k[ADDS_MISSING] and not m[lane + IS_SMALL] and size >= k[FRAG_LIMIT]:
@@ -71,12 +78,12 @@ def _new(r: Array, m: Array, log: Array, k: Array, lane: int, size: int) -> tupl
             block = m[block + SUCC]
         if free >= size:
             return NOTHING, NONE, NONE
-        wanted = segment_size(size - free)
+        wanted = get_allocation_size(size - free)
         if wanted < size:
             block = new_range(r, m, log, k, lane, wanted)
             if block == NONE:
                 return NOTHING, NONE, NONE
-            put(r, m, block)
+            insert_into_blocks(r, m, block)
             stitched, piece = stitch(r, m, k, lane, size)
             return (NOTHING if stitched == NONE else ADDED), stitched, piece
     block = new_range(r, m, log, k, lane, wanted)
@@ -84,9 +91,9 @@ def _new(r: Array, m: Array, log: Array, k: Array, lane: int, size: int) -> tupl
 
 
 @lean_part
-def _search(r: Array, m: Array, k: Array, used: Array, lane: int, size: int, most: int) -> tuple[int, int, int]:
+def get_free_block(r: Array, m: Array, k: Array, used: Array, lane: int, size: int, most: int) -> tuple[int, int, int]:
     """Returns what is there already: the smallest free block that is large enough, else the smallest such stitched one."""
-    block = at_least(m, lane, size)
+    block = lower_bound(m, lane, size)
     if block == lane:
         if m[lane + IS_SMALL]:
             return NOTHING, NONE, NONE
@@ -100,25 +107,25 @@ def _search(r: Array, m: Array, k: Array, used: Array, lane: int, size: int, mos
 
 
 @lean_part
-def _find(r: Array, m: Array, log: Array, k: Array, used: Array, life: Array, lane: int, size: int, most: int,
+def _malloc(r: Array, m: Array, log: Array, k: Array, used: Array, life: Array, lane: int, size: int, most: int,
           keep_log: bool) -> tuple[int, int, int]:  # fmt: skip
     """Returns how memory was found, the stitched block (NONE: none), and a block in no set, not yet cut, or the first piece."""
     may = not m[lane + IS_SMALL] and size >= k[FRAG_LIMIT]
-    how, stitched, block = _search(r, m, k, used, lane, size, most)
+    how, stitched, block = get_free_block(r, m, k, used, lane, size, most)
     if block == NONE and may and k[LEVEL] <= 0:
         how = STITCHED
         stitched, block = stitch(r, m, k, lane, size)
     if block == NONE:
-        how, stitched, block = _new(r, m, log, k, lane, size)
-    if block == NONE and release_oversize(r, m, log, k, lane, size):
-        how, stitched, block = _new(r, m, log, k, lane, size)
+        how, stitched, block = alloc_block(r, m, log, k, lane, size)
+    if block == NONE and release_available_cached_blocks(r, m, log, k, lane, size):
+        how, stitched, block = alloc_block(r, m, log, k, lane, size)
     if block == NONE and may and k[LEVEL] <= 1:
         how = STITCHED
         stitched, block = stitch(r, m, k, lane, size)
     if block == NONE:
-        flush(r, m, log, k, used, life, keep_log)
+        release_cached_blocks(r, m, log, k, used, life, keep_log)
         r[RETRIES] += 1
-        how, stitched, block = _new(r, m, log, k, lane, size)
+        how, stitched, block = alloc_block(r, m, log, k, lane, size)
     if block == NONE and may and k[LEVEL] <= 2:
         how = STITCHED
         stitched, block = stitch(r, m, k, lane, size)
@@ -136,7 +143,7 @@ def _hand_out(r: Array, m: Array, log: Array, used: Array, life: Array, t: int, 
         m[block + NEXT_PIECE] = NONE
         rest = m[block + SIZE] - size
         if rest >= _SMALLEST_REST if small else (rest >= CHUNK and size < r[MAX_SPLIT]):
-            put(r, m, cut(r, m, block, size))
+            insert_into_blocks(r, m, split_tail(r, m, block, size))
     num, total, piece = 0, 0, block
     while piece != NONE:
         num, total, piece = num + 1, total + m[piece + SIZE], m[piece + NEXT_PIECE]
@@ -150,7 +157,7 @@ def _hand_out(r: Array, m: Array, log: Array, used: Array, life: Array, t: int, 
         if not small:
             set_used(m, used, piece, 1)
         if keep_log:
-            note(r, m, log, schema.ALLOC, piece, m[piece + REQUESTED], t)
+            record_trace(r, m, log, schema.ALLOC, piece, m[piece + REQUESTED], t)
         piece = following
     life[t, L_PIECE], life[t, L_STITCHED], life[t, L_BYTES], life[t, L_ASKED], life[t, L_WAITS] = block, stitched, total, asked, 0
     r[ALLOCATED] += total
@@ -197,12 +204,12 @@ def run(r: Array, m: Array, log: Array, k: Array, used: Array, out: Array, life:
         code, t = op[i], tensor[i]
         status, seg, off, block_size, how, num = OK, -1, -1, -1, -1, 0
         if code == ALLOC:
-            look(r, m, log, k, used, life, keep_log, False)
+            process_events(r, m, log, k, used, life, keep_log, False)
             if size[i] <= 0 or t < 0:
                 status = SKIPPED
             else:
                 lane = lane_of(r, 0, 1 if rounded[i] <= MOST_SMALL else 0, stream[i])
-                how, stitched, block = _find(r, m, log, k, used, life, lane, rounded[i], most[i], keep_log)
+                how, stitched, block = _malloc(r, m, log, k, used, life, lane, rounded[i], most[i], keep_log)
                 if block == NONE:
                     status = OUT_OF_MEMORY
                     r[OOMS] += 1
@@ -215,21 +222,21 @@ def run(r: Array, m: Array, log: Array, k: Array, used: Array, out: Array, life:
             if t < 0 or life[t, L_PIECE] == NONE or life[t, L_WAITS]:
                 status = SKIPPED
             else:
-                release(r, m, log, k, used, life, t, code == FREE_REQUESTED, keep_log)
+                free(r, m, log, k, used, life, t, code == FREE_REQUESTED, keep_log)
         elif code == FREE_COMPLETED:
             if t < 0 or life[t, L_PIECE] == NONE or not life[t, L_WAITS]:
                 status = SKIPPED
             else:
                 drop_uses(r, m, life[t, L_PIECE])
                 stop_waiting(k, life, t)
-                finish(r, m, log, k, used, life, t, keep_log)
+                free_block(r, m, log, k, used, life, t, keep_log)
         elif code == RECORD_STREAM:
             if t < 0 or life[t, L_PIECE] == NONE or life[t, L_WAITS]:
                 status = SKIPPED
             else:
-                use(r, m, life[t, L_PIECE], stream[i])
+                record_stream(r, m, life[t, L_PIECE], stream[i])
         elif code == EMPTY_CACHE:
-            flush(r, m, log, k, used, life, keep_log)
+            release_cached_blocks(r, m, log, k, used, life, keep_log)
             take_apart_idle(r, m, k, False)
         elif code == COMPLETE or code == SYNC:
             for s in range(r[NUM_STREAMS]):

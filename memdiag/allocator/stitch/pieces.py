@@ -1,18 +1,18 @@
 """Blocks, compiled: primitive ones, which lie in memory, and stitched ones, which are lists of places where primitive ones lay.
 
 A large tensor takes whole chunks of 2 MiB. Free chunks that touch are one free block, as in the caching allocator, whose rows and ordered
-sets are used here (``allocator.machine``). A tensor in a stitched block has several of them, its *pieces*, linked by BORN; a stitched block
+sets are used here (``allocator.engine``). A tensor in a stitched block has several of them, its *pieces*, linked by BORN; a stitched block
 outlives its tensor, and can serve again when all its chunks are free. Which ones are is kept chunk by chunk (``used``).
 """
 
 from __future__ import annotations
 
-from memdiag.allocator.machine.blocks import cut, merge, put
+from memdiag.allocator.engine.blocks import insert_into_blocks, split_tail, try_merge_blocks
 
-from memdiag.allocator.machine.memory import (  # isort: skip
+from memdiag.allocator.engine.memory import (  # isort: skip
     BORN, FREE, KEY, LANE, LIVE, NEXT, NONE, OFF, PRED, PREV, RANGE, ROW, SIZE, STATE, SUCC, TIE, drop_row, new_row,
 )  # fmt: skip
-from memdiag.allocator.machine.ordered import at_least, insert, remove
+from memdiag.allocator.engine.ordered import insert, lower_bound, remove
 from memdiag.trace.compiled import lean_part
 from memdiag.trace.table import Array
 
@@ -45,7 +45,7 @@ def settle(r: Array, m: Array, block: int) -> None:
     """Makes a block free and joins it with its neighbours."""
     segment = m[block + RANGE]
     m[block + STATE] = FREE
-    row = merge(r, m, block)
+    row = try_merge_blocks(r, m, block)
     if m[row + PREV] == NONE:
         m[segment + FIRST_BLOCK] = row
 
@@ -59,10 +59,10 @@ def take(r: Array, m: Array, segment: int, off: int, size: int) -> int:
     remove(m, block)
     if m[block + OFF] < off:
         head = block
-        block = cut(r, m, head, off - m[head + OFF])
-        put(r, m, head)
+        block = split_tail(r, m, head, off - m[head + OFF])
+        insert_into_blocks(r, m, head)
     if m[block + SIZE] > size:
-        put(r, m, cut(r, m, block, size))
+        insert_into_blocks(r, m, split_tail(r, m, block, size))
     return block
 
 
@@ -86,7 +86,7 @@ def reuse(r: Array, m: Array, k: Array, used: Array, stream: int, size: int, mos
     With it comes the first of the pieces that the request gets.
     """
     head = k[HEADS] + stream * ROW
-    stitched = at_least(m, head, size)
+    stitched = lower_bound(m, head, size)
     while stitched != head and m[stitched + SIZE] <= most:
         if _is_idle(m, used, stitched):
             break
@@ -140,7 +140,7 @@ def stitch(r: Array, m: Array, k: Array, lane: int, size: int) -> tuple[int, int
         following = m[block + PRED]
         remove(m, block)
         if m[block + SIZE] > left:
-            put(r, m, cut(r, m, block, left))
+            insert_into_blocks(r, m, split_tail(r, m, block, left))
         left -= m[block + SIZE]
         place = new_row(r, m)
         m[place + STATE], m[place + NEXT] = A_PLACE, NONE

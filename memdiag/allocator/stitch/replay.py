@@ -12,9 +12,9 @@ import numpy as np
 
 from memdiag.allocator import workload as w
 from memdiag.allocator.conf import Conf
-from memdiag.allocator.machine import memory as mem
-from memdiag.allocator.machine.start import with_start_allocated
-from memdiag.allocator.machine.state import enlarge, new_state, segments
+from memdiag.allocator.engine import memory as mem
+from memdiag.allocator.engine.start import with_start_allocated
+from memdiag.allocator.engine.state import enlarge, new_state, segments
 from memdiag.allocator.replay import DONE
 from memdiag.allocator.result import OK, Replay
 from memdiag.allocator.rules import Rules

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from memdiag.allocator.machine.blocks import note
+from memdiag.allocator.engine.blocks import record_trace
 
-from memdiag.allocator.machine.memory import (  # isort: skip
+from memdiag.allocator.engine.memory import (  # isort: skip
     ACTIVE, ALLOCATED, AS_RECORDED, BY_NEXT_CALL, DONE, FINISHED, FOLLOWING, IS_SMALL, ISSUED, LANE, NONE, PENDING, REQUESTED,
     REQUESTED_BYTES, ROW, SEQUENCE, STATE, STREAM, STREAMS, USED_STREAM, USES, drop_row, new_row,
 )  # fmt: skip
@@ -19,13 +19,13 @@ L_PIECE, L_STITCHED, L_BYTES, L_ASKED, L_WAITS, L_BEFORE, L_AFTER, NUM_LIFE = ra
 
 
 @lean_part
-def finish(r: Array, m: Array, log: Array, k: Array, used: Array, life: Array, t: int, keep_log: bool) -> None:
+def free_block(r: Array, m: Array, log: Array, k: Array, used: Array, life: Array, t: int, keep_log: bool) -> None:
     """Ends a free: the chunks can be found again, in any combination."""
     piece, stream = life[t, L_PIECE], m[m[life[t, L_PIECE] + LANE] + STREAM]
     while piece != NONE:
         following = m[piece + NEXT_PIECE]
         if keep_log:
-            note(r, m, log, schema.FREE_COMPLETED, piece, m[piece + REQUESTED], t)
+            record_trace(r, m, log, schema.FREE_COMPLETED, piece, m[piece + REQUESTED], t)
         if not m[m[piece + LANE] + IS_SMALL]:
             set_used(m, used, piece, 0)
         settle(r, m, piece)
@@ -63,7 +63,7 @@ def stop_waiting(k: Array, life: Array, t: int) -> None:
 
 
 @lean_part
-def look(r: Array, m: Array, log: Array, k: Array, used: Array, life: Array, keep_log: bool, by_force: bool) -> None:
+def process_events(r: Array, m: Array, log: Array, k: Array, used: Array, life: Array, keep_log: bool, by_force: bool) -> None:
     """Ends the frees of tensors whose streams are through; ``by_force``: waits for them."""
     t = k[FIRST_WAITING] if by_force or r[DONE] != AS_RECORDED else -1
     while t >= 0:
@@ -76,7 +76,7 @@ def look(r: Array, m: Array, log: Array, k: Array, used: Array, life: Array, kee
         if by_force or (is_over and m[life[t, L_PIECE] + USES] != NONE):
             drop_uses(r, m, life[t, L_PIECE])
             stop_waiting(k, life, t)
-            finish(r, m, log, k, used, life, t, keep_log)
+            free_block(r, m, log, k, used, life, t, keep_log)
         t = following
 
 
@@ -92,19 +92,19 @@ def drop_uses(r: Array, m: Array, block: int) -> None:
 
 
 @lean_part
-def release(r: Array, m: Array, log: Array, k: Array, used: Array, life: Array, t: int, recorded: bool, keep_log: bool) -> None:
+def free(r: Array, m: Array, log: Array, k: Array, used: Array, life: Array, t: int, recorded: bool, keep_log: bool) -> None:
     """Takes a tensor's memory back. ``recorded``: it is free again only when the recording says so."""
     first = life[t, L_PIECE]
     r[ALLOCATED] -= life[t, L_BYTES]
     piece = first
     while piece != NONE:
         if keep_log:
-            note(r, m, log, schema.FREE_REQUESTED, piece, m[piece + REQUESTED], t)
+            record_trace(r, m, log, schema.FREE_REQUESTED, piece, m[piece + REQUESTED], t)
         m[piece + STATE] = PENDING
         piece = m[piece + NEXT_PIECE]
     x = m[first + USES]
     if not recorded and x == NONE:
-        finish(r, m, log, k, used, life, t, keep_log)
+        free_block(r, m, log, k, used, life, t, keep_log)
         return
     while x != NONE:  # an event on each stream, after what it does now
         stream = r[STREAMS] + m[x + USED_STREAM] * ROW
@@ -115,7 +115,7 @@ def release(r: Array, m: Array, log: Array, k: Array, used: Array, life: Array, 
 
 
 @lean_part
-def use(r: Array, m: Array, block: int, stream: int) -> None:
+def record_stream(r: Array, m: Array, block: int, stream: int) -> None:
     """Remembers that a stream other than its own uses the block."""
     if r[DONE] == AS_RECORDED or stream == m[m[block + LANE] + STREAM]:
         return

@@ -7,8 +7,8 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from memdiag.allocator.conf import Conf
-from memdiag.allocator.machine import memory as mem
-from memdiag.allocator.machine.driver import GRAIN
+from memdiag.allocator.engine import memory as mem
+from memdiag.allocator.engine.driver import GRAIN
 from memdiag.allocator.rules import BY_ADDRESS, BY_BIRTH, Rules
 from memdiag.trace.table import Array
 

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from memdiag.allocator.machine.blocks import cut, new_block, note, put, resize
-from memdiag.allocator.machine.driver import charge, gained, obtain, taken
-from memdiag.allocator.machine.expandable import grow
+from memdiag.allocator.engine.blocks import insert_into_blocks, new_block, record_trace, resize, split_tail
+from memdiag.allocator.engine.driver import count_device_alloc, device_bytes, new_segment, take_device_bytes
+from memdiag.allocator.engine.expandable import try_allocate_expandable_block
 
-from memdiag.allocator.machine.memory import (  # isort: skip
+from memdiag.allocator.engine.memory import (  # isort: skip
     ADDRESS, ALIGNMENT, CALL, COUNT, EXPANDABLE, FREE, FREEABLE, FREE_BYTES, GC, HELD, HOLE, INDEX, IS_BROKEN, IS_CAPTURED, IS_LAZY,
     IS_LOGGED, IS_OPEN, IS_PRIVATE, IS_SMALL, KNOWN, LANE, LANES, LENDS_EXPANDABLE, LENDS_LAST, LIMIT, LOG_ACTION, LOG_CALL, LOG_OFF,
     LOG_POOL, LOG_SEG, LOG_SIZE, LOG_STREAM, LOG_TENSOR, MAX_SPLIT, NEXT, NONE, NO_SPLIT, NUM_LOGGED, NUM_POOLS, NUM_STAND_IN, NUM_STREAMS,
     OFF, OOMS, OUTSTANDING, POOL, POOLS, PREV, PRIVATE_IS_EXPANDABLE, RANGE, REJECT_ABOVE, RESERVED, RETRIES, REUSE_NEEDS_CAPTURE, ROUNDING,
     ROW, SEARCHES, SIZE, STANDS_IN, STATE, STREAM, SUCC, TIE, USERS, up,
 )  # fmt: skip
-from memdiag.allocator.machine.ordered import at_least, remove
-from memdiag.allocator.machine.release import collect, flush, is_expandable, lane_of, release_oversize
-from memdiag.allocator.machine.streams import is_capturing, poll
+from memdiag.allocator.engine.ordered import lower_bound, remove
+from memdiag.allocator.engine.release import (
+    garbage_collect_cached_blocks,
+    is_expandable,
+    lane_of,
+    release_available_cached_blocks,
+    release_cached_blocks,
+)
+from memdiag.allocator.engine.streams import is_capturing, process_events
 from memdiag.trace.compiled import lean_part
 from memdiag.trace.schema import OOM, SEGMENT_ALLOC
 from memdiag.trace.table import Array
@@ -27,7 +33,7 @@ _MOST_EVENTS = 512  # so many may wait before lazy reclaiming looks at them
 
 
 @lean_part
-def _reach(m: Array, block: int) -> int:
+def _size_with_unmapped(m: Array, block: int) -> int:
     """Size that a block could grow to in place."""
     following = m[block + NEXT]
     size: int = m[block + SIZE]
@@ -35,17 +41,17 @@ def _reach(m: Array, block: int) -> int:
 
 
 @lean_part
-def _search(r: Array, m: Array, lane: int, size: int) -> int:
+def get_free_block(r: Array, m: Array, lane: int, size: int) -> int:
     """Returns the best free block, still in its set; NONE: no block, or the best one is refused."""
     if r[GC] and r[LIMIT] >= 0 and lane < r[LANES] + r[NUM_STREAMS] * 2 * 16:
         r[SEARCHES] += 1  # the collector's clock: it stands still while there is nothing to collect
-    block = at_least(m, lane, size)
+    block = lower_bound(m, lane, size)
     if block == lane:
         return NONE
     if r[EXPANDABLE]:
         # Of the blocks that follow, one with less room to grow is preferred; the first that has not less ends the search.
         following = m[block + SUCC]
-        while following != lane and is_expandable(m, block) and _reach(m, following) < _reach(m, block):
+        while following != lane and is_expandable(m, block) and _size_with_unmapped(m, following) < _size_with_unmapped(m, block):
             block, following = following, m[following + SUCC]
     else:
         while is_expandable(m, block):
@@ -59,7 +65,7 @@ def _search(r: Array, m: Array, lane: int, size: int) -> int:
 
 
 @lean_part
-def _from_driver(r: Array, m: Array, log: Array, lane: int, size: int, segment_size: int) -> int:
+def alloc_block(r: Array, m: Array, log: Array, lane: int, size: int, segment_size: int) -> int:
     """Returns a new free block, in no set; NONE: over the limit or the device's memory; REJECTED: refused at once."""
     total = r[RESERVED] + segment_size  # the size of a segment counts even where an expandable one would grow by less
     if r[LIMIT] >= 0 and total > r[LIMIT]:
@@ -67,12 +73,12 @@ def _from_driver(r: Array, m: Array, log: Array, lane: int, size: int, segment_s
     if r[REJECT_ABOVE] >= 0 and total > r[REJECT_ABOVE]:
         return REJECTED
     if r[EXPANDABLE] and (r[PRIVATE_IS_EXPANDABLE] or not m[m[lane + POOL] + IS_PRIVATE]):
-        block = grow(r, m, log, lane, size)
-    elif charge(r, taken(segment_size, 0)):
-        gained(r, segment_size)
+        block = try_allocate_expandable_block(r, m, log, lane, size)
+    elif take_device_bytes(r, device_bytes(segment_size, 0)):
+        count_device_alloc(r, segment_size)
         m[m[lane + POOL] + HELD] += segment_size
-        block = new_block(r, m, obtain(r, m, lane, segment_size, 0), 0, segment_size, FREE)
-        note(r, m, log, SEGMENT_ALLOC, block, segment_size, -1)
+        block = new_block(r, m, new_segment(r, m, lane, segment_size, 0), 0, segment_size, FREE)
+        record_trace(r, m, log, SEGMENT_ALLOC, block, segment_size, -1)
     else:
         block = NONE
     if block != NONE and m[m[lane + POOL] + IS_PRIVATE]:
@@ -81,7 +87,7 @@ def _from_driver(r: Array, m: Array, log: Array, lane: int, size: int, segment_s
 
 
 @lean_part
-def _from_stand_in(r: Array, m: Array, lane: int, size: int) -> int:
+def try_mempool_fallback(r: Array, m: Array, lane: int, size: int) -> int:
     """Returns a free block, still in its set, of a private pool that lends what it has to the default pool; NONE: none has one.
 
     The allocator opens a scope of each such pool for the search: one that is open already is an assertion. With expandable segments it
@@ -102,7 +108,7 @@ def _from_stand_in(r: Array, m: Array, lane: int, size: int) -> int:
             r[IS_BROKEN] = 1
             return NONE
         if r[LENDS_EXPANDABLE] or not r[EXPANDABLE]:
-            block = _search(r, m, lane_of(r, m[pool + INDEX], m[lane + IS_SMALL], m[lane + STREAM]), size)
+            block = get_free_block(r, m, lane_of(r, m[pool + INDEX], m[lane + IS_SMALL], m[lane + STREAM]), size)
             if block != NONE:
                 return block
         turn = m[pool + STANDS_IN]
@@ -110,44 +116,44 @@ def _from_stand_in(r: Array, m: Array, lane: int, size: int) -> int:
 
 
 @lean_part
-def _by_all_means(r: Array, m: Array, log: Array, lane: int, size: int, segment_size: int) -> int:
+def _alloc_after_miss(r: Array, m: Array, log: Array, lane: int, size: int, segment_size: int) -> int:
     """What follows a search in vain. The free blocks are not searched again, even where a release or a wait has made one that fits."""
     if r[GC] and r[LIMIT] >= 0:
-        collect(r, m, log)
-    block = _from_driver(r, m, log, lane, size, segment_size)
+        garbage_collect_cached_blocks(r, m, log)
+    block = alloc_block(r, m, log, lane, size, segment_size)
     if block == NONE and r[NUM_STAND_IN] and not r[LENDS_LAST]:
-        block = _from_stand_in(r, m, lane, size)
+        block = try_mempool_fallback(r, m, lane, size)
         if r[IS_BROKEN]:
             return NONE
     captures = m[m[lane + POOL] + IS_CAPTURED] != 0
-    if block == NONE and release_oversize(r, m, log, lane, size):
-        block = _from_driver(r, m, log, lane, size, segment_size)
+    if block == NONE and release_available_cached_blocks(r, m, log, lane, size):
+        block = alloc_block(r, m, log, lane, size, segment_size)
     if block == NONE and not (captures or is_capturing(r)):
-        flush(r, m, log)
+        release_cached_blocks(r, m, log)
         if r[IS_BROKEN]:
             return NONE
         r[RETRIES] += 1
-        block = _from_driver(r, m, log, lane, size, segment_size)
+        block = alloc_block(r, m, log, lane, size, segment_size)
     if block == NONE and r[NUM_STAND_IN] and r[LENDS_LAST]:
-        block = _from_stand_in(r, m, lane, size)
+        block = try_mempool_fallback(r, m, lane, size)
     return block
 
 
 @lean_part
-def allocate(r: Array, m: Array, log: Array, lane: int, size: int, segment_size: int, tensor: int) -> int:
+def malloc(r: Array, m: Array, log: Array, lane: int, size: int, segment_size: int, tensor: int) -> int:
     """Returns the block for a request of ``size`` bytes, rounded; NONE: out of memory."""
     if (not r[IS_LAZY] or r[OUTSTANDING] > _MOST_EVENTS) and not m[m[lane + POOL] + IS_CAPTURED]:
-        poll(r, m, log)
+        process_events(r, m, log)
     if r[REUSE_NEEDS_CAPTURE] and is_capturing(r):
         r[IS_BROKEN] = 1
         return NONE
-    block = _search(r, m, lane, size)
+    block = get_free_block(r, m, lane, size)
     if block == NONE and r[IS_LAZY]:
-        poll(r, m, log)
-        block = _search(r, m, lane, size)
+        process_events(r, m, log)
+        block = get_free_block(r, m, lane, size)
     is_found = block != NONE
     if not is_found:
-        block = _by_all_means(r, m, log, lane, size, segment_size)
+        block = _alloc_after_miss(r, m, log, lane, size, segment_size)
         is_found = block > NONE and m[block + LANE] != lane  # of a pool that stands in
     if block <= NONE:
         if block == NONE:
@@ -169,18 +175,18 @@ def allocate(r: Array, m: Array, log: Array, lane: int, size: int, segment_size:
                 remove(m, block)
                 is_found = False
             head = block
-            block = cut(r, m, head, skipped)
-            put(r, m, head)
+            block = split_tail(r, m, head, skipped)
+            insert_into_blocks(r, m, head)
     spare = 0 if m[m[m[block + LANE] + POOL] + NO_SPLIT] else m[block + SIZE] - size
     if spare >= 512 if fine else (size < r[MAX_SPLIT] and spare > _SMALL):
-        return _cut_off(r, m, block, size, spare, is_found)
+        return split_block(r, m, block, size, spare, is_found)
     if is_found:
         remove(m, block)
     return block
 
 
 @lean_part
-def _cut_off(r: Array, m: Array, block: int, size: int, spare: int, is_found: bool) -> int:
+def split_block(r: Array, m: Array, block: int, size: int, spare: int, is_found: bool) -> int:
     """Hands out the beginning of a block. In the allocator, and here, the block that is cut becomes the rest; what is handed out is new."""
     off, before = m[block + OFF], m[block + PREV]
     low = new_block(r, m, m[block + RANGE], off, size, FREE)
@@ -191,5 +197,5 @@ def _cut_off(r: Array, m: Array, block: int, size: int, spare: int, is_found: bo
         resize(r, m, block, off + size, spare, m[block + TIE])
     else:
         m[block + OFF], m[block + SIZE] = off + size, spare
-        put(r, m, block)
+        insert_into_blocks(r, m, block)
     return low

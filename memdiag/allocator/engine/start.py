@@ -11,17 +11,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from memdiag.allocator.machine import memory as mem
-from memdiag.allocator.machine.blocks import new_block, put
-from memdiag.allocator.machine.driver import GRAIN, taken
+from memdiag.allocator.engine import memory as mem
+from memdiag.allocator.engine.blocks import insert_into_blocks, new_block
+from memdiag.allocator.engine.driver import GRAIN, device_bytes
 
-from memdiag.allocator.machine.memory import (  # isort: skip
+from memdiag.allocator.engine.memory import (  # isort: skip
     ACTIVE, ADDRESS, ALLOCATED, A_RANGE, COUNT, FREE, FREE_BYTES, HELD, HOLE, IS_PRIVATE, KNOWN, LANE, LENGTH, LIVE, NEXT, NONE, NUMBER,
     NUM_BEFORE, NUM_RANGES, NUM_STAND_IN, PAGE, PLACE, POOL, PREV, REQUESTED, REQUESTED_BYTES, RESERVED, STANDS_IN, STATE, TENSOR, TURN,
     USERS, USES, new_row,
 )  # fmt: skip
-from memdiag.allocator.machine.release import lane_of
-from memdiag.allocator.machine.streams import start_waiting
+from memdiag.allocator.engine.release import lane_of
+from memdiag.allocator.engine.streams import start_waiting
 from memdiag.allocator.rules import BY_ADDRESS
 from memdiag.allocator.workload import ALLOC, FREE_REQUESTED, Start, Workload
 from memdiag.trace.compiled import lean, lean_part
@@ -145,7 +145,7 @@ def _append(r: Array, m: Array, segment: int, last: int, off: int, size: int, st
     if last != NONE:
         m[last + NEXT] = block
     if state <= FREE:
-        put(r, m, block)
+        insert_into_blocks(r, m, block)
     return block
 
 
@@ -177,7 +177,7 @@ def _load(
             end = piece_off[p] + piece_size[p]
             r[RESERVED] += piece_size[p]
             m[owner + HELD] += piece_size[p]
-            r[FREE_BYTES] -= taken(piece_size[p], page[k])
+            r[FREE_BYTES] -= device_bytes(piece_size[p], page[k])
             while b < len(block_off) and block_segment[b] == k and block_off[b] < end:
                 if block_off[b] > at:
                     last = _append(r, m, segment, last, at, block_off[b] - at, FREE)

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from memdiag.allocator.machine.blocks import note
-from memdiag.allocator.machine.malloc import allocate
+from memdiag.allocator.engine.blocks import record_trace
+from memdiag.allocator.engine.malloc import malloc
 
-from memdiag.allocator.machine.memory import (  # isort: skip
+from memdiag.allocator.engine.memory import (  # isort: skip
     ACTIVE, ALLOCATED, AT, BAR, CALL, CAPACITY, COUNT, DEFERRED, DEVICE_ALLOCS, DEVICE_BYTES, DEVICE_FREES, EVENTS, FREEABLE, FREE_BYTES,
     FRESH, IS_BROKEN, IS_CAPTURED, IS_LOGGED, IS_OPEN, KNOWN, LENDS_LAST, LIMIT, LIVE, LOG_CAPACITY, NONE, NUMBER, NUM_LOGGED, NUM_ROWS,
     NUM_SCOPES, NUM_STAND_IN, OFF, OOMS, OTHERS, PENDING, POOLS, RANGE, REQUESTED, REQUESTED_BYTES, RESERVED, RETRIES, REUSE_NEEDS_CAPTURE,
     ROW, SCOPE_END_FREES, SIZE, STANDS_IN, STATE, SUCC, TENSOR, TURN, UNTIL, USERS, USES,
 )  # fmt: skip
-from memdiag.allocator.machine.release import flush, lane_of, release_pool
-from memdiag.allocator.machine.streams import (
-    complete,
-    end_scope,
-    finish,
+from memdiag.allocator.engine.release import lane_of, release_cached_blocks, release_private_pool
+from memdiag.allocator.engine.streams import (
+    complete_stream,
+    free_block,
+    free_deferred_of_pool,
+    insert_events,
     is_capturing,
-    record_events,
+    record_stream,
     start_waiting,
     stop_waiting,
-    use,
-    wait,
+    synchronize_and_free_events,
 )
 from memdiag.allocator.result import OUT_OF_MEMORY, SKIPPED, UNDEFINED
 
@@ -65,16 +65,16 @@ def _begin_pool(r: Array, m: Array, pool: int) -> None:
 
 
 @lean_part
-def _release(r: Array, m: Array, log: Array, block: int, recorded: bool) -> None:
+def free(r: Array, m: Array, log: Array, block: int, recorded: bool) -> None:
     """Takes a block back. ``recorded``: it is free again only when the recording says so."""
-    note(r, m, log, schema.FREE_REQUESTED, block, m[block + REQUESTED], m[block + TENSOR])
+    record_trace(r, m, log, schema.FREE_REQUESTED, block, m[block + REQUESTED], m[block + TENSOR])
     r[ALLOCATED] -= m[block + SIZE]
     m[block + EVENTS] = 0
     if recorded:
         start_waiting(r, m, block)
         return
     if m[block + USES] == NONE:
-        finish(r, m, log, block)
+        free_block(r, m, log, block)
         return
     m[block + STATE] = PENDING
     if is_capturing(r):
@@ -83,7 +83,7 @@ def _release(r: Array, m: Array, log: Array, block: int, recorded: bool) -> None
         m[block + SUCC] = r[DEFERRED]
         r[DEFERRED] = block
     else:
-        record_events(r, m, block)
+        insert_events(r, m, block)
 
 
 @lean_part
@@ -94,11 +94,11 @@ def make_live(r: Array, m: Array, log: Array, where: Array, block: int, tensor: 
     r[ALLOCATED] += m[block + SIZE]
     r[ACTIVE] += m[block + SIZE]
     r[REQUESTED_BYTES] += size
-    note(r, m, log, schema.ALLOC, block, size, tensor)
+    record_trace(r, m, log, schema.ALLOC, block, size, tensor)
 
 
 @lean_part
-def other_call(
+def serve_other(
     r: Array, m: Array, log: Array, where: Array, code: int, t: int, size: int, stream: int, pool: int, rounded: int
 ) -> int:  # fmt: skip
     """Makes a call that is no request, with what the columns of ``run`` say of it. Returns its status."""
@@ -111,7 +111,7 @@ def other_call(
             if code == FREE:
                 where[t] = NONE
             if m[block + STATE] == LIVE:
-                _release(r, m, log, block, code == FREE_REQUESTED)
+                free(r, m, log, block, code == FREE_REQUESTED)
             else:
                 status = SKIPPED
     elif code == FREE_COMPLETED:
@@ -121,7 +121,7 @@ def other_call(
             where[t] = NONE
         if block != NONE and m[block + STATE] == PENDING and m[block + TENSOR] == t:
             stop_waiting(m, block)
-            finish(r, m, log, block)
+            free_block(r, m, log, block)
         else:
             status = SKIPPED
     elif code == RECORD_STREAM:
@@ -129,13 +129,13 @@ def other_call(
         if block == NONE or m[block + STATE] != LIVE:
             status = SKIPPED
         else:
-            use(r, m, block, stream)
+            record_stream(r, m, block, stream)
     elif code == EMPTY_CACHE:
-        flush(r, m, log)
+        release_cached_blocks(r, m, log)
     elif code == COMPLETE:
-        complete(r, m, stream)
+        complete_stream(r, m, stream)
     elif code == SYNC:
-        complete(r, m, -1)
+        complete_stream(r, m, -1)
     elif code == SET_FRACTION:
         r[LIMIT] = size
         r[BAR] = rounded
@@ -145,7 +145,7 @@ def other_call(
         r[NUM_SCOPES] -= 1
         m[r[POOLS] + pool * ROW + IS_OPEN] = 0
         if r[SCOPE_END_FREES] and r[DEFERRED] != NONE:
-            end_scope(r, m, log, r[POOLS] + pool * ROW)
+            free_deferred_of_pool(r, m, log, r[POOLS] + pool * ROW)
         _unuse(m, r[POOLS] + pool * ROW)
     elif code == POOL_RELEASE:
         row = r[POOLS] + pool * ROW
@@ -154,8 +154,8 @@ def other_call(
             m[row + STANDS_IN] = 0
         _unuse(m, row)
         if m[row + FREEABLE] and size == 0:  # emptying one pool waits for the events of its own blocks only
-            wait(r, m, log, row)
-            release_pool(r, m, log, pool)
+            synchronize_and_free_events(r, m, log, row)
+            release_private_pool(r, m, log, pool)
     elif code == EXTERNAL:
         r[FREE_BYTES] += r[OTHERS] - size
         r[OTHERS] = size
@@ -179,7 +179,7 @@ def has_room(r: Array) -> bool:
 
 
 @lean_part
-def write_row(r: Array, out: Array, i: int, status: int, seg: int, off: int, block_size: int) -> None:
+def write_result(r: Array, out: Array, i: int, status: int, seg: int, off: int, block_size: int) -> None:
     """Writes what stands after call ``i``."""
     out[OUT_STATUS, i], out[OUT_SEG, i], out[OUT_OFF, i], out[OUT_BLOCK, i] = status, seg, off, block_size
     out[OUT_RESERVED, i], out[OUT_ALLOCATED, i] = r[RESERVED], r[ALLOCATED]
@@ -218,17 +218,17 @@ def run(r: Array, m: Array, log: Array, out: Array, where: Array, op: Array, ten
         elif code == ALLOC:
             if size[i] > 0:
                 small = 1 if rounded[i] <= _SMALL else 0
-                block = allocate(r, m, log, lane_of(r, pool[i], small, stream[i]), rounded[i], segment_size[i], t)
+                block = malloc(r, m, log, lane_of(r, pool[i], small, stream[i]), rounded[i], segment_size[i], t)
                 if block == NONE:
                     status = OUT_OF_MEMORY
                 else:
                     make_live(r, m, log, where, block, t, size[i])
                     seg, off, block_size = m[m[block + RANGE] + NUMBER], m[block + OFF], m[block + SIZE]
         else:
-            status = other_call(r, m, log, where, code, t, size[i], stream[i], pool[i], rounded[i])
+            status = serve_other(r, m, log, where, code, t, size[i], stream[i], pool[i], rounded[i])
         if r[IS_BROKEN]:
             status = UNDEFINED
-        write_row(r, out, i, status, seg, off, block_size)
+        write_result(r, out, i, status, seg, off, block_size)
         i += 1
     r[AT] = i
     return i

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from memdiag.allocator.machine.blocks import note
-from memdiag.allocator.machine.driver import lost
-from memdiag.allocator.machine.expandable import unmap
+from memdiag.allocator.engine.blocks import record_trace
+from memdiag.allocator.engine.driver import count_device_free
+from memdiag.allocator.engine.expandable import unmap_block
 
-from memdiag.allocator.machine.memory import (  # isort: skip
+from memdiag.allocator.engine.memory import (  # isort: skip
     BAR, BORN, COUNT, FREEABLE, HELD, HOLES, IS_BROKEN, KNOWN, LANE, LANES, LANE_ROWS, MAX_SPLIT, NEXT, NONE, NUM_POOLS, NUM_STREAMS, PAGE,
     POOLS, PRED, PREV, RANGE, RESERVED, ROW, SEARCHES, SIZE, SPLIT_IS_LIMITED, SUCC, TAKES_EXPANDABLE, drop_row,
 )  # fmt: skip
-from memdiag.allocator.machine.ordered import at_least, remove
-from memdiag.allocator.machine.streams import wait
+from memdiag.allocator.engine.ordered import lower_bound, remove
+from memdiag.allocator.engine.streams import synchronize_and_free_events
 from memdiag.trace.compiled import lean_part
 from memdiag.trace.schema import SEGMENT_FREE
 from memdiag.trace.table import Array
@@ -25,7 +25,7 @@ def lane_of(r: Array, pool: int, small: int, stream: int) -> int:
 
 
 @lean_part
-def is_whole(m: Array, block: int) -> bool:
+def is_unsplit(m: Array, block: int) -> bool:
     """Whether a block is a range of its own, not cut."""
     return m[block + PREV] == NONE and m[block + NEXT] == NONE
 
@@ -37,22 +37,22 @@ def is_expandable(m: Array, block: int) -> bool:
 
 
 @lean_part
-def _give_back(r: Array, m: Array, log: Array, block: int) -> None:
+def release_block(r: Array, m: Array, log: Array, block: int) -> None:
     """Frees the range that a free block is. One of an expandable segment is none: that is an assertion of the allocator's."""
     if is_expandable(m, block):
         r[IS_BROKEN] = 1
         return
-    if not is_whole(m, block):  # with pages of 1 GiB an oversize block can be the rest of a segment: the driver refuses it
+    if not is_unsplit(m, block):  # with pages of 1 GiB an oversize block can be the rest of a segment: the driver refuses it
         r[IS_BROKEN] = 1
         return
     remove(m, block)
-    note(r, m, log, SEGMENT_FREE, block, m[block + SIZE], -1)
-    lost(r, m, m[block + LANE], m[block + SIZE], m[m[block + RANGE] + PAGE])
+    record_trace(r, m, log, SEGMENT_FREE, block, m[block + SIZE], -1)
+    count_device_free(r, m, m[block + LANE], m[block + SIZE], m[m[block + RANGE] + PAGE])
     drop_row(r, m, block)
 
 
 @lean_part
-def _release(r: Array, m: Array, log: Array, pool: int, small: int) -> None:
+def release_blocks(r: Array, m: Array, log: Array, pool: int, small: int) -> None:
     """Gives back half a pool: whole segments first, then the pages of expandable ones, both in the order of the sets."""
     num_expandable = 0
     for stream in range(r[NUM_STREAMS]):
@@ -62,8 +62,8 @@ def _release(r: Array, m: Array, log: Array, pool: int, small: int) -> None:
             following = m[block + SUCC]
             if is_expandable(m, block):
                 num_expandable += 1
-            elif is_whole(m, block):
-                _give_back(r, m, log, block)
+            elif is_unsplit(m, block):
+                release_block(r, m, log, block)
             block = following
     if num_expandable == 0:
         return
@@ -73,16 +73,16 @@ def _release(r: Array, m: Array, log: Array, pool: int, small: int) -> None:
         while block != lane and not r[IS_BROKEN]:
             following = m[block + SUCC]  # pieces that stay are smaller than the block: they are put before it
             if is_expandable(m, block):
-                unmap(r, m, log, block)
+                unmap_block(r, m, log, block)
             block = following
 
 
 @lean_part
-def release_pool(r: Array, m: Array, log: Array, index: int) -> None:
+def release_private_pool(r: Array, m: Array, log: Array, index: int) -> None:
     """Gives back what a released private pool holds; without ranges it is gone."""
     pool = r[POOLS] + index * ROW
-    _release(r, m, log, index, 1)
-    _release(r, m, log, index, 0)
+    release_blocks(r, m, log, index, 1)
+    release_blocks(r, m, log, index, 0)
     if m[pool + COUNT] == 0 and not r[IS_BROKEN]:
         m[pool + FREEABLE] = 0
         m[pool + KNOWN] = 0
@@ -99,38 +99,38 @@ def release_pool(r: Array, m: Array, log: Array, index: int) -> None:
 
 
 @lean_part
-def flush(r: Array, m: Array, log: Array) -> None:
+def release_cached_blocks(r: Array, m: Array, log: Array) -> None:
     """Gives back all that can be: after waiting for all events, both halves of the default pool, then each released private pool."""
-    wait(r, m, log, NONE)
-    _release(r, m, log, 0, 0)
-    _release(r, m, log, 0, 1)
+    synchronize_and_free_events(r, m, log, NONE)
+    release_blocks(r, m, log, 0, 0)
+    release_blocks(r, m, log, 0, 1)
     for index in range(1, r[NUM_POOLS]):
         if m[r[POOLS] + index * ROW + FREEABLE]:
-            release_pool(r, m, log, index)
+            release_private_pool(r, m, log, index)
 
 
 @lean_part
-def release_oversize(r: Array, m: Array, log: Array, lane: int, size: int) -> bool:
+def release_available_cached_blocks(r: Array, m: Array, log: Array, lane: int, size: int) -> bool:
     """With a limit on splitting: gives back one segment that is large enough, else the largest ones until they are; whether it was."""
     if not r[SPLIT_IS_LIMITED]:
         return False
     want, got = max(size, r[MAX_SPLIT]), 0
-    block = at_least(m, lane, want)
+    block = lower_bound(m, lane, want)
     if block != lane and (r[TAKES_EXPANDABLE] or not is_expandable(m, block)):
-        _give_back(r, m, log, block)
+        release_block(r, m, log, block)
         return True
     block = m[lane + PRED]
     while block != lane and got < want and m[block + SIZE] >= r[MAX_SPLIT] and not r[IS_BROKEN]:
         following = m[block + PRED]
         if r[TAKES_EXPANDABLE] or not is_expandable(m, block):
             got += m[block + SIZE]
-            _give_back(r, m, log, block)
+            release_block(r, m, log, block)
         block = following
     return got >= want
 
 
 @lean_part
-def collect(r: Array, m: Array, log: Array) -> None:
+def garbage_collect_cached_blocks(r: Array, m: Array, log: Array) -> None:
     """Garbage collection: gives back whole segments of the large default pool that were passed over most often, until few enough are left.
 
     Age is how many searches of the pool a block has been free for. Each pass takes all that are at least as old as the average, even
@@ -144,7 +144,7 @@ def collect(r: Array, m: Array, log: Array) -> None:
         lane = lane_of(r, 0, 0, stream)
         block = m[lane + SUCC]
         while block != lane:
-            if is_whole(m, block):
+            if is_unsplit(m, block):
                 ages += r[SEARCHES] - m[block + BORN]
                 count += 1
             block = m[block + SUCC]
@@ -157,7 +157,7 @@ def collect(r: Array, m: Array, log: Array) -> None:
             while block != lane:
                 following = m[block + SUCC]
                 age = r[SEARCHES] - m[block + BORN]
-                if is_whole(m, block) and (r[TAKES_EXPANDABLE] or not is_expandable(m, block)) and age >= average:
+                if is_unsplit(m, block) and (r[TAKES_EXPANDABLE] or not is_expandable(m, block)) and age >= average:
                     freed, got, ages, count = True, got + m[block + SIZE], ages - age, count - 1
-                    _give_back(r, m, log, block)
+                    release_block(r, m, log, block)
                 block = following

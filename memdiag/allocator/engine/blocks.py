@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from memdiag.allocator.machine.memory import (  # isort: skip
+from memdiag.allocator.engine.memory import (  # isort: skip
     ADDRESS, BIRTHS, BORN, CALL, FREE, HOLE, HOLES, INDEX, IS_LOGGED, KEY, LANE, LOG_ACTION, LOG_CALL, LOG_OFF, LOG_POOL, LOG_SEG,
     LOG_SIZE, LOG_STREAM, LOG_TENSOR, NEXT, NONE, NUMBER, NUM_LOGGED, OFF, PLACE, POOL, PREV, RANGE, SEARCHES, SIZE, STATE, STREAM, TIE,
     TIES_BY_BIRTH, drop_row, new_row,
 )  # fmt: skip
-from memdiag.allocator.machine.ordered import insert, remove, stays
+from memdiag.allocator.engine.ordered import insert, remove, stays
 from memdiag.trace.compiled import lean_part
 from memdiag.trace.table import Array
 
 
 @lean_part
-def note(r: Array, m: Array, log: Array, action: int, block: int, size: int, tensor: int) -> None:
+def record_trace(r: Array, m: Array, log: Array, action: int, block: int, size: int, tensor: int) -> None:
     """Writes an entry as the allocator would have traced it."""
     if r[IS_LOGGED]:
         at = r[NUM_LOGGED]
@@ -38,7 +38,7 @@ def new_block(r: Array, m: Array, segment: int, off: int, size: int, state: int)
 
 
 @lean_part
-def cut(r: Array, m: Array, block: int, size: int) -> int:
+def split_tail(r: Array, m: Array, block: int, size: int) -> int:
     """Shortens ``block`` to its first ``size`` bytes; returns the rest as a block of its own, in no set."""
     rest = new_block(r, m, m[block + RANGE], m[block + OFF] + size, m[block + SIZE] - size, m[block + STATE])
     following = m[block + NEXT]
@@ -50,7 +50,7 @@ def cut(r: Array, m: Array, block: int, size: int) -> int:
 
 
 @lean_part
-def put(r: Array, m: Array, block: int) -> None:
+def insert_into_blocks(r: Array, m: Array, block: int) -> None:
     """Puts an idle block into its set. Returning to the free blocks makes it young again for the garbage collector."""
     segment, lane = m[block + RANGE], m[block + LANE]
     if m[block + STATE] == FREE:
@@ -75,11 +75,11 @@ def resize(r: Array, m: Array, block: int, off: int, size: int, birth: int) -> N
     else:
         remove(m, block)
         m[block + TIE] = tie
-        put(r, m, block)
+        insert_into_blocks(r, m, block)
 
 
 @lean_part
-def merge(r: Array, m: Array, block: int) -> int:
+def try_merge_blocks(r: Array, m: Array, block: int) -> int:
     """Joins ``block``, which is free and in no set, with its free neighbours, and puts it into its set; returns the row that it is now."""
     before, after = m[block + PREV], m[block + NEXT]
     off, size = m[block + OFF], m[block + SIZE]
@@ -96,12 +96,12 @@ def merge(r: Array, m: Array, block: int) -> int:
         resize(r, m, before, m[before + OFF], size + m[before + SIZE], m[block + TIE])
         _unlink(r, m, block)
         return before
-    put(r, m, block)
+    insert_into_blocks(r, m, block)
     return block
 
 
 @lean_part
-def merge_hole(r: Array, m: Array, block: int) -> None:
+def merge_unmapped(r: Array, m: Array, block: int) -> None:
     """The same for a block that has lost its memory; its row stays."""
     other = m[block + PREV]
     if m[other + STATE] == HOLE:
@@ -114,7 +114,7 @@ def merge_hole(r: Array, m: Array, block: int) -> None:
         remove(m, other)
         m[block + SIZE] += m[other + SIZE]
         _unlink(r, m, other)
-    put(r, m, block)
+    insert_into_blocks(r, m, block)
 
 
 @lean_part

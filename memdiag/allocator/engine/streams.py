@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from memdiag.allocator.machine.blocks import merge, note
+from memdiag.allocator.engine.blocks import record_trace, try_merge_blocks
 
-from memdiag.allocator.machine.memory import (  # isort: skip
+from memdiag.allocator.engine.memory import (  # isort: skip
     ACTIVE, AS_RECORDED, BLOCK, BY_NEXT_CALL, CAPTURED, CAPTURE_USES_COUNT, DEFERRED, DONE, EVENTS, FINISHED, FOLLOWING, FREE, HEAD,
     ISSUED, IS_BROKEN, LANE, NONE, NUM_SCOPES, NUM_STREAMS, OUTSTANDING, OWN_STREAM_COUNTS, PENDING, POOL, PRED, REQUESTED,
     REQUESTED_BYTES, ROW, SCOPE_IS_CAPTURE, SEQUENCE, SIZE, STATE, STREAM, STREAMS, SUCC, TAIL, TENSOR, USED_STREAM, USES, WAITING,
@@ -16,17 +16,17 @@ from memdiag.trace.table import Array
 
 
 @lean_part
-def finish(r: Array, m: Array, log: Array, block: int) -> None:
+def free_block(r: Array, m: Array, log: Array, block: int) -> None:
     """Ends a free: the block can be found again."""
-    note(r, m, log, FREE_COMPLETED, block, m[block + REQUESTED], m[block + TENSOR])
+    record_trace(r, m, log, FREE_COMPLETED, block, m[block + REQUESTED], m[block + TENSOR])
     r[ACTIVE] -= m[block + SIZE]
     r[REQUESTED_BYTES] -= m[block + REQUESTED]
     m[block + STATE] = FREE
-    merge(r, m, block)
+    try_merge_blocks(r, m, block)
 
 
 @lean_part
-def use(r: Array, m: Array, block: int, stream: int) -> None:
+def record_stream(r: Array, m: Array, block: int, stream: int) -> None:
     """Remembers that ``stream`` uses the block. CUDA leaves out the stream that it was allocated on; torch_npu does not."""
     if r[DONE] == AS_RECORDED or (stream == m[m[block + LANE] + STREAM] and not r[OWN_STREAM_COUNTS]):
         return
@@ -42,7 +42,7 @@ def use(r: Array, m: Array, block: int, stream: int) -> None:
 
 
 @lean_part
-def record_events(r: Array, m: Array, block: int) -> None:
+def insert_events(r: Array, m: Array, block: int) -> None:
     """Queues one event on every stream that used the block, as of now."""
     x = m[block + USES]
     m[block + USES] = NONE
@@ -62,14 +62,14 @@ def record_events(r: Array, m: Array, block: int) -> None:
 
 
 @lean_part
-def _over(r: Array, m: Array, log: Array, event: int) -> None:
+def _finish_event(r: Array, m: Array, log: Array, event: int) -> None:
     """Counts an event as done."""
     block = m[event + BLOCK]
     drop_row(r, m, event)
     r[OUTSTANDING] -= 1
     m[block + EVENTS] -= 1
     if m[block + EVENTS] == 0:
-        finish(r, m, log, block)
+        free_block(r, m, log, block)
 
 
 @lean_part
@@ -79,7 +79,7 @@ def is_capturing(r: Array) -> bool:
 
 
 @lean_part
-def _end_capture(r: Array, m: Array, log: Array) -> None:
+def insert_events_deferred_until_no_capture(r: Array, m: Array, log: Array) -> None:
     """Goes on with what was freed in a capture: uses from within it are the graph's affair, the others get their events now."""
     block, last = NONE, r[DEFERRED]
     r[DEFERRED] = NONE
@@ -99,14 +99,14 @@ def _end_capture(r: Array, m: Array, log: Array) -> None:
                 m[block + USES] = x
             x = after
         if m[block + USES] == NONE:
-            finish(r, m, log, block)
+            free_block(r, m, log, block)
         else:
-            record_events(r, m, block)
+            insert_events(r, m, block)
         block = following
 
 
 @lean_part
-def end_scope(r: Array, m: Array, log: Array, pool: int) -> None:
+def free_deferred_of_pool(r: Array, m: Array, log: Array, pool: int) -> None:
     """Frees blocks of a private pool whose end was put off, without waiting for anything."""
     block, others = NONE, NONE
     x = r[DEFERRED]
@@ -132,17 +132,17 @@ def end_scope(r: Array, m: Array, log: Array, pool: int) -> None:
             drop_row(r, m, use_of)
             use_of = after
         m[block + USES] = NONE
-        finish(r, m, log, block)
+        free_block(r, m, log, block)
         block = following
 
 
 @lean_part
-def poll(r: Array, m: Array, log: Array) -> None:
+def process_events(r: Array, m: Array, log: Array) -> None:
     """Looks which events are done: of each stream in order, up to the first that is not. Every request for memory begins with this."""
     if is_capturing(r):
         return
     if r[DEFERRED] != NONE:
-        _end_capture(r, m, log)
+        insert_events_deferred_until_no_capture(r, m, log)
     if r[OUTSTANDING] == 0:
         return
     for s in range(r[NUM_STREAMS]):
@@ -150,18 +150,18 @@ def poll(r: Array, m: Array, log: Array) -> None:
         event = m[stream + HEAD]
         while event != NONE and (r[DONE] == BY_NEXT_CALL or m[event + SEQUENCE] <= m[stream + FINISHED]):
             m[stream + HEAD] = m[event + FOLLOWING]
-            _over(r, m, log, event)
+            _finish_event(r, m, log, event)
             event = m[stream + HEAD]
 
 
 @lean_part
-def wait(r: Array, m: Array, log: Array, pool: int) -> None:
+def synchronize_and_free_events(r: Array, m: Array, log: Array, pool: int) -> None:
     """Waits for all events (``pool``: only for those of its blocks), and so for the work before them on their streams."""
     if is_capturing(r):  # an assertion: in a capture nothing may be waited for
         r[IS_BROKEN] = 1
         return
     if r[DEFERRED] != NONE:
-        _end_capture(r, m, log)
+        insert_events_deferred_until_no_capture(r, m, log)
     if r[OUTSTANDING] > 0:
         for s in range(r[NUM_STREAMS]):
             stream = r[STREAMS] + s * ROW
@@ -176,7 +176,7 @@ def wait(r: Array, m: Array, log: Array, pool: int) -> None:
                         m[last + FOLLOWING] = following
                     if following == NONE:
                         m[stream + TAIL] = last
-                    _over(r, m, log, event)
+                    _finish_event(r, m, log, event)
                 else:
                     last = event
                 event = following
@@ -186,7 +186,7 @@ def wait(r: Array, m: Array, log: Array, pool: int) -> None:
         following = m[block + SUCC]
         if pool == NONE or m[m[block + LANE] + POOL] == pool:
             stop_waiting(m, block)
-            finish(r, m, log, block)
+            free_block(r, m, log, block)
         block = following
 
 
@@ -210,7 +210,7 @@ def stop_waiting(m: Array, block: int) -> None:
 
 
 @lean_part
-def complete(r: Array, m: Array, stream: int) -> None:
+def complete_stream(r: Array, m: Array, stream: int) -> None:
     """Makes all work of a stream (-1: of all) done; the allocator sees that when it looks at its events."""
     for s in range(r[NUM_STREAMS]):
         if stream < 0 or s == stream:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memdiag.allocator.machine.memory import (  # isort: skip
+from memdiag.allocator.engine.memory import (  # isort: skip
     ADDRESS, A_RANGE, COUNT, DEVICE_ALLOCS, DEVICE_FREES, FREE_BYTES, GIVEN, GIVEN_AT, GIVEN_BY_LANE, HELD, IS_BROKEN, IS_PRIVATE, LANE,
     LENGTH, NEXT_ADDRESS, NEXT_PLACE, NUMBER, NUM_BEFORE, NUM_GIVEN, NUM_RANGES, PAGE, PLACE, POOL, RESERVED, STATE, new_row, up,
 )  # fmt: skip
@@ -13,7 +13,7 @@ GRAIN = 2 << 20
 
 
 @lean_part
-def charge(r: Array, wanted: int) -> bool:
+def take_device_bytes(r: Array, wanted: int) -> bool:
     """Takes device memory, whole pages of it; False: there is not as much."""
     if wanted > r[FREE_BYTES]:
         return False
@@ -22,7 +22,7 @@ def charge(r: Array, wanted: int) -> bool:
 
 
 @lean_part
-def obtain(r: Array, m: Array, lane: int, length: int, page: int) -> int:
+def new_segment(r: Array, m: Array, lane: int, length: int, page: int) -> int:
     """Returns a new range of addresses. They are those that the driver gave while recording, as far as these are known.
 
     Where it is known what each was for, it is used for nothing else: a range of which nothing was ever mapped is in no recording.
@@ -52,24 +52,24 @@ def obtain(r: Array, m: Array, lane: int, length: int, page: int) -> int:
 
 
 @lean_part
-def gained(r: Array, size: int) -> None:
+def count_device_alloc(r: Array, size: int) -> None:
     """Books memory that the driver gave."""
     r[RESERVED] += size
     r[DEVICE_ALLOCS] += 1
 
 
 @lean_part
-def taken(size: int, page: int) -> int:
+def device_bytes(size: int, page: int) -> int:
     """Returns the device memory behind ``size`` bytes of a range whose pages have ``page`` bytes (0: it is one piece)."""
     return up(size, GRAIN) if page == 0 else size // page * up(page, GRAIN)
 
 
 @lean_part
-def lost(r: Array, m: Array, lane: int, size: int, page: int) -> None:
+def count_device_free(r: Array, m: Array, lane: int, size: int, page: int) -> None:
     """Books memory that was given back."""
     r[RESERVED] -= size
     m[m[lane + POOL] + HELD] -= size
-    r[FREE_BYTES] += taken(size, page)
+    r[FREE_BYTES] += device_bytes(size, page)
     pool = m[lane + POOL]
     if m[pool + IS_PRIVATE]:
         # A private pool's count rises once for each allocation that needed the driver, however many ranges that mapped, and falls once

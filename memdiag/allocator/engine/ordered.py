@@ -7,7 +7,7 @@ LEFT is its root, SUCC its first and PRED its last member (the head itself where
 
 from __future__ import annotations
 
-from memdiag.allocator.machine.memory import KEY, LEFT, NONE, PARENT, PRED, PRIORITY, RIGHT, SUCC, TIE
+from memdiag.allocator.engine.memory import KEY, LEFT, NONE, PARENT, PRED, PRIORITY, RIGHT, SUCC, TIE
 from memdiag.trace.compiled import lean_part
 from memdiag.trace.table import Array
 
@@ -73,7 +73,7 @@ def remove(m: Array, row: int) -> None:
 
 
 @lean_part
-def at_least(m: Array, head: int, key: int) -> int:
+def lower_bound(m: Array, head: int, key: int) -> int:
     """Returns the first member whose KEY is at least ``key``; the head: there is none."""
     found, x = head, m[head + LEFT]
     while x != NONE:

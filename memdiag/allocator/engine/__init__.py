@@ -1,0 +1,1 @@
+"""The compiled allocator model, with the function names of CUDACachingAllocator.cpp. Policies decide sizes, the engine addresses."""

@@ -1,1 +1,0 @@
-"""The compiled machine: what the allocator does with each call. Policies decide sizes, this decides places."""
