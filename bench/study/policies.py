@@ -54,9 +54,10 @@ def simulate(trace: Path, policies: Sequence[str], capacity: int | None) -> tupl
     Args:
         trace: A recording or a snapshot.
         policies: Their names.
-        capacity: Bytes for PyTorch; None: as recorded.
+        capacity: Bytes for PyTorch; None: as recorded. The study compares room for PyTorch, so nothing lies outside the allocator here:
+            otherwise memdiag simulate takes the capacity as the whole card, and gives the smallest whole card.
     """
-    words = [sys.executable, "-m", "memdiag", "simulate", str(trace), "--json", "--min-capacity"]
+    words = [sys.executable, "-m", "memdiag", "simulate", str(trace), "--json", "--min-capacity", "--outside", "0B"]
     words += ["--capacity", str(capacity)] if capacity else []
     said, refused = _run([*words, "--policy", ",".join(policies)])
     if said is not None:
