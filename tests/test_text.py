@@ -99,3 +99,28 @@ def test_the_environment_chooses_the_language(environment, expected):
 def test_an_unknown_language_is_refused():
     with pytest.raises(MemdiagError, match="English"):
         text.checked("fr")
+
+
+# What readers see of a call: positions and names of its texts.
+_TEXTS = {"Finding": {1: "title"}, "Evidence": {0: "what", 3: "where"}, "Fix": {0: "title", 3: "applicability", 4: "caveat"}}
+
+
+def texts_outside_catalogues(path):
+    """Yields (line, text) of the English that a module hands to findings, evidence and fixes itself."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        places = _TEXTS.get(getattr(node.func, "id", "")) if isinstance(node, ast.Call) else None
+        if places is None:
+            continue
+        given = [node.args[at] for at in places if at < len(node.args)] + [
+            each.value for each in node.keywords if each.arg in places.values()
+        ]
+        for text_ in given:
+            keys = {id(part) for each in ast.walk(text_) if isinstance(each, ast.Call) for part in ast.walk(each)}
+            for part in ast.walk(text_):
+                if isinstance(part, ast.Constant) and isinstance(part.value, str) and " " in part.value.strip() and id(part) not in keys:
+                    yield part.lineno, part.value
+
+
+@pytest.mark.parametrize("area", [area for area in AREAS if (PACKAGE / "analyzers" / f"{area}.py").exists()])
+def test_an_analyzer_with_a_catalogue_keeps_all_its_texts_there(area):
+    assert not list(texts_outside_catalogues(PACKAGE / "analyzers" / f"{area}.py"))

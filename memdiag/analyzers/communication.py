@@ -15,13 +15,14 @@ import numpy as np
 from memdiag.analyzers.context import Context, DeviceView
 from memdiag.analyzers.places import moment_name
 from memdiag.findings import Evidence, Finding, Fix, Saving
+from memdiag.text import phrase
 from memdiag.trace.model import Trace
 from memdiag.trace.stacks import Frame
 from memdiag.trace.table import Array
-from memdiag.units import MIB, format_bytes, plural
+from memdiag.units import MIB, format_bytes
 
 CODES: dict[str, str] = {
-    "MD121": "shards are gathered into a list and joined: twice the bytes",
+    "MD121": "list of gathered shards joined into a second copy",
 }
 
 FLOOR = 16 * MIB  # of one list
@@ -117,27 +118,27 @@ def _gathered(view: DeviceView) -> Iterator[Finding]:
     live = np.intersect1d(np.concatenate(members), view.live)
     at_peak = int(tensors.block_bytes[live].sum())
     allocated = int(device.usage_at(view.at)["allocated"])
-    shards = f"{plural(int(found.count[most]), 'shard')} of {format_bytes(int(tensors.requested_bytes[members[most][0]]))}"
+    shard = format_bytes(int(tensors.requested_bytes[members[most][0]]))
     is_highest = device.usage_at(view.at)["reserved"] == max(int(device.usage.reserved.max()), device.start["reserved"])
     yield Finding(
         "MD121",
-        f"{shards} are gathered into a list and joined: {format_bytes(int(held[most]))} that one flat output would not need",
+        phrase("communication.title", count=int(found.count[most]), size=shard, bytes=format_bytes(int(held[most]))),
         "warning" if at_peak >= SHARE * allocated > 0 else "info",
         device.device,
         (
-            Evidence("held by the largest list", int(held[most]), "bytes", moment_name(device, int(tensors.alloc_at[joined[most]]))),
-            Evidence("held beside it by the joined tensor", int(tensors.block_bytes[joined[most]]), "bytes"),
-            Evidence("lists that were joined", len(held), "lists"),
-            Evidence("of the lists live at the moment looked at", at_peak, "bytes", moment_name(device, view.at)),
+            Evidence(phrase("communication.list"), int(held[most]), "bytes", moment_name(device, int(tensors.alloc_at[joined[most]]))),
+            Evidence(phrase("communication.joined"), int(tensors.block_bytes[joined[most]]), "bytes"),
+            Evidence(phrase("communication.lists"), len(held), "lists"),
+            Evidence(phrase("communication.live"), at_peak, "bytes", moment_name(device, view.at)),
             *_places(view, tensors.stack[np.array([rows[0] for rows in members])], held),
         ),
         (
             Fix(
-                "Gather into one flat tensor instead of a list",
+                phrase("communication.fix"),
                 "code",
                 "torch.distributed.all_gather_into_tensor(output, shard)",
-                "shards of equal size, one after the other in the first dimension",
-                "to join them in another dimension, a copy is needed still: gather, then view and permute",
+                phrase("communication.fix.when"),
+                phrase("communication.fix.caveat"),
             ),
         ),
         saving=Saving(0, at_peak, at_peak, "estimated") if at_peak and is_highest else None,
@@ -152,4 +153,4 @@ def _places(view: DeviceView, stacks: Array, held: Array) -> Iterator[Evidence]:
         label = view.label(stack)
         largest[label] = max(largest.get(label, 0), size)
     for label in sorted(largest, key=lambda name: (-largest[name], name))[:NUM_PLACES]:
-        yield Evidence("largest list made here", largest[label], "bytes", label)
+        yield Evidence(phrase("communication.site"), largest[label], "bytes", label)

@@ -14,11 +14,12 @@ from memdiag.analyzers.context import Context, DeviceView
 from memdiag.analyzers.places import moment_name, when
 from memdiag.analyzers.sites import first_finding
 from memdiag.findings import Evidence, Finding, Fix
+from memdiag.text import phrase
 from memdiag.trace.model import Trace
 from memdiag.trace.schema import ALLOC, CATEGORIES, OOM, PHASES
 from memdiag.trace.stacks import Frame
 from memdiag.trace.table import Array
-from memdiag.units import MIB, format_bytes, plural
+from memdiag.units import MIB, format_bytes
 
 CODES: dict[str, str] = {"MD129": "FSDP gathers most of the model at once"}
 
@@ -67,14 +68,14 @@ def _unit(view: DeviceView, asks: Array) -> Iterator[Finding]:
         return
     yield Finding(
         "MD129",
-        f"FSDP gathers most of the model at once: {format_bytes(largest)} in one unit, {format_bytes(held)} {when(view)} with the copies",
+        phrase("gathered.title", largest=format_bytes(largest), held=format_bytes(held), when=when(view)),
         "critical" if ran_out else "warning",
         device.device,
         (
-            Evidence("held by gathered weights and their copies", held, "bytes", moment_name(device, view.at)),
-            Evidence("live in all", total, "bytes"),
-            Evidence("gathered by the largest unit", largest, "bytes"),
-            Evidence("gathered by all units of a forward", gathered, "bytes", plural(len(sizes), "unit")),
+            Evidence(phrase("gathered.held"), held, "bytes", moment_name(device, view.at)),
+            Evidence(phrase("gathered.live"), total, "bytes"),
+            Evidence(phrase("gathered.largest"), largest, "bytes"),
+            Evidence(phrase("gathered.forward"), gathered, "bytes", phrase("gathered.units", count=len(sizes))),
         ),
         (_smaller_units() if len(sizes) == 1 else _one_more_unit(),),
         weight_bytes=held,
@@ -83,22 +84,22 @@ def _unit(view: DeviceView, asks: Array) -> Iterator[Finding]:
 
 def _smaller_units() -> Fix:
     return Fix(
-        "Make each block a unit of its own, then the model: one block's weights are gathered at a time",
+        phrase("gathered.fix.blocks"),
         "code",
-        "for block in model.blocks: fully_shard(block)  # and then fully_shard(model)",
-        "FSDP2; FSDP1: auto_wrap_policy=ModuleWrapPolicy({Block}); accelerate: fsdp_transformer_layer_cls_to_wrap",
-        "more and smaller messages; the embedding and the head stay in the model's own unit",
+        phrase("gathered.fix.blocks.change"),
+        phrase("gathered.fix.blocks.when"),
+        phrase("gathered.fix.blocks.caveat"),
     )
 
 
 def _one_more_unit() -> Fix:
     """What is not wrapped itself is the model's own unit."""
     return Fix(
-        "Give what the largest unit holds units of its own: blocks that are not wrapped yet, else the embedding and the head",
+        phrase("gathered.fix.split"),
         "code",
-        "fully_shard(model.embedding)  # before fully_shard(model)",
-        "FSDP2; FSDP1: add its class to ModuleWrapPolicy({Block, Embedding})",
-        "an embedding and a head that share their weight must be in one unit",
+        phrase("gathered.fix.split.change"),
+        phrase("gathered.fix.split.when"),
+        phrase("gathered.fix.split.caveat"),
     )
 
 

@@ -14,11 +14,12 @@ import numpy as np
 from memdiag.analyzers.context import Context, DeviceView
 from memdiag.analyzers.places import moment_name
 from memdiag.findings import Evidence, Finding, Fix, Saving
+from memdiag.text import phrase
 from memdiag.trace.model import Trace
 from memdiag.trace.table import Array
-from memdiag.units import MIB, format_bytes, format_count, plural
+from memdiag.units import MIB, format_bytes
 
-CODES: dict[str, str] = {"MD123": "chains of operators in one module make a temporary tensor at each link"}
+CODES: dict[str, str] = {"MD123": "one temporary tensor per operator in a chain"}
 
 MIN_LINKS = 4  # short-lived tensors of a run
 SOON = 3  # a link is freed before so many more of the run are made
@@ -124,24 +125,23 @@ def _chained(view: DeviceView) -> Iterator[Finding]:
     is_highest = device.usage_at(view.at)["reserved"] == max(int(device.usage.reserved.max()), device.start["reserved"])
     yield Finding(
         "MD123",
-        f"A chain of operators makes {plural(len(found.rows[worst]), 'temporary tensor')} of {format_bytes(size)}, one for each link:"
-        f" {format_bytes(largest)} at a time",
+        phrase("intermediates.title", count=len(found.rows[worst]), size=format_bytes(size), bytes=format_bytes(largest)),
         "warning" if less >= WARNING_SHARE * allocated else "info",
         device.device,
         (
-            Evidence("most bytes of one chain at a time", largest, "bytes", moment_name(device, int(found.peak_at[worst]))),
-            Evidence("its temporary tensors", len(found.rows[worst]), "tensors"),
-            Evidence("chains like this", len(found.rows), "chains"),
-            Evidence("of their tensors live at the moment looked at", at_peak, "bytes", moment_name(device, view.at)),
+            Evidence(phrase("intermediates.largest"), largest, "bytes", moment_name(device, int(found.peak_at[worst]))),
+            Evidence(phrase("intermediates.temporaries"), len(found.rows[worst]), "tensors"),
+            Evidence(phrase("intermediates.chains"), len(found.rows), "chains"),
+            Evidence(phrase("intermediates.live"), at_peak, "bytes", moment_name(device, view.at)),
             *_places(view, found),
         ),
         (
             Fix(
-                "Fuse the chain: a fused operator of PyTorch, torch.compile of the module, or in-place operators",
+                phrase("intermediates.fix"),
                 "code",
                 "",
-                "every backend",
-                "in-place operators only where autograd does not need what they overwrite",
+                phrase("remedies.every"),
+                phrase("intermediates.fix.caveat"),
             ),
         ),
         saving=Saving(0, less, less, "estimated") if less and is_highest else None,
@@ -158,4 +158,4 @@ def _places(view: DeviceView, found: Chains) -> Iterator[Evidence]:
         most[label] = (max(highest, size), count + 1)
     for label in sorted(most, key=lambda name: (-most[name][0], name))[:NUM_PLACES]:
         highest, count = most[label]
-        yield Evidence(f"begins here, {format_count(count)} times; at a time", highest, "bytes", label)
+        yield Evidence(phrase("intermediates.site", count=count), highest, "bytes", label)

@@ -21,13 +21,14 @@ from memdiag.analyzers.places import moment_name
 from memdiag.analyzers.sites import first_finding
 from memdiag.analyzers.without import peak_without
 from memdiag.findings import Evidence, Finding, Fix
+from memdiag.text import phrase
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.schema import ALLOC, CATEGORIES, OOM, PHASES
 from memdiag.trace.stacks import Frame
 from memdiag.trace.table import Array
 from memdiag.units import MIB, format_bytes
 
-CODES: dict[str, str] = {"MD106": "forward passes are kept that no backward uses"}
+CODES: dict[str, str] = {"MD106": "autograd graphs retained without a backward pass"}
 
 FEWEST = 3  # passes, the running one not counted
 SHARE = 0.1  # of live bytes
@@ -179,27 +180,29 @@ def _finding(view: DeviceView, found: Passes) -> Finding:
     total = int(tensors.block_bytes[device.live(view.at)].sum())
     ran_out = bool((device.events.action == OOM).any())
     caller = _caller(view, found.rows)
-    by = f" made at {caller}" if caller else ""
+    share = f"{held / total:.0%}"
     return Finding(
         "MD106",
-        f"{found.number} forward passes{by} are kept and no backward uses them: {format_bytes(held)}, {held / total:.0%} of what is live",
+        phrase("kept_passes.title.site", count=found.number, place=caller, bytes=format_bytes(held), share=share)
+        if caller
+        else phrase("kept_passes.title", count=found.number, bytes=format_bytes(held), share=share),
         "critical" if ran_out else "warning",
         device.device,
         tuple(_evidence(view, found, held)),
         (
             Fix(
-                "Where no backward follows (validation, inference), build no graph",
+                phrase("kept_passes.fix.grad"),
                 "code",
                 "with torch.no_grad():",
-                "every backend; model.eval() does not do it",
-                "not where one backward is still to come for all of these passes",
+                phrase("kept_passes.fix.grad.when"),
+                phrase("kept_passes.fix.grad.caveat"),
             ),
             Fix(
-                "Keep losses, outputs and predictions without their graph",
+                phrase("kept_passes.fix.detach"),
                 "code",
-                "losses.append(loss.detach())  # not: losses.append(loss)",
-                "lists, dicts, running sums",
-                "on the host (.item(), .cpu()) where they are large or many",
+                phrase("kept_passes.fix.detach.change"),
+                phrase("kept_passes.fix.detach.when"),
+                phrase("kept_passes.fix.detach.caveat"),
             ),
         ),
         weight_bytes=held,
@@ -207,10 +210,11 @@ def _finding(view: DeviceView, found: Passes) -> Finding:
 
 
 def _evidence(view: DeviceView, found: Passes, held: int) -> Iterator[Evidence]:
-    yield Evidence("kept by earlier forward passes", held, "bytes", moment_name(view.device, view.at))
+    yield Evidence(phrase("kept_passes.kept"), held, "bytes", moment_name(view.device, view.at))
     if caller := _caller(view, found.rows):
-        yield Evidence("all of it made under one call", held, "bytes", caller)
+        yield Evidence(phrase("kept_passes.site"), held, "bytes", caller)
     yield peak_without(view.device, _all_such(view, found.rows))
-    steps = f"steps {found.steps[0]} to {found.steps[-1]}" if len(found.steps) > 1 else f"step {found.steps[0]}"
-    yield Evidence("kept, one of each pass", found.number, "graphs", steps)
-    yield Evidence("there when a backward began before, at most", found.usual, "graphs")
+    first, last = str(found.steps[0]), str(found.steps[-1])
+    steps = phrase("kept_passes.steps", first=first, last=last) if len(found.steps) > 1 else phrase("places.step", step=first)
+    yield Evidence(phrase("kept_passes.graphs"), found.number, "graphs", steps)
+    yield Evidence(phrase("kept_passes.usual"), found.usual, "graphs")

@@ -17,12 +17,13 @@ from memdiag.analyzers.context import Context, DeviceView
 from memdiag.analyzers.places import moment_name
 from memdiag.analyzers.sites import by_place
 from memdiag.findings import Evidence, Finding, Fix, Saving
+from memdiag.text import phrase
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.schema import PHASES
 from memdiag.trace.table import Array
-from memdiag.units import MIB, format_bytes, plural
+from memdiag.units import MIB, format_bytes
 
-CODES: dict[str, str] = {"MD125": "segments of temporaries of initialisation stay behind, half empty or empty"}
+CODES: dict[str, str] = {"MD125": "segments of initialisation left empty or half empty"}
 
 FLOOR = 64 * MIB
 SHARE = 0.02  # of reserved memory
@@ -110,30 +111,29 @@ def _left(view: DeviceView, settings: AllocatorSettings) -> Iterator[Finding]:
         return
     is_highest = reserved == max(int(device.usage.reserved.max()), device.start["reserved"])
     once = Fix(
-        "Call empty_cache() once after initialisation",
+        phrase("leftovers.fix.once"),
         "code",
         "torch.npu.empty_cache()" if settings.backend == "npu" else "torch.cuda.empty_cache()",
-        "segments that are wholly free; before the first step, and not inside training",
-        "",
+        phrase("leftovers.fix.once.when"),
     )
     order = Fix(
-        "Load on the CPU or part by part, or make what stays before what goes",
+        phrase("leftovers.fix.order"),
         "code",
         "",
-        "segments in which something stayed",
-        "loading may take longer",
+        phrase("leftovers.fix.order.when"),
+        phrase("leftovers.fix.order.caveat"),
     )
     yield Finding(
         "MD125",
-        f"{format_bytes(unused)} of segments from initialisation are free since it ended, and nothing uses them",
+        phrase("leftovers.title", bytes=format_bytes(unused)),
         "warning" if unused >= WARNING_SHARE * reserved else "info",
         device.device,
         (
-            Evidence("free since initialisation ended, and unused", unused, "bytes", moment_name(device, found.at)),
-            Evidence("of it in segments that are wholly free", whole, "bytes", plural(int(found.whole.sum()), "segment")),
-            Evidence("segments concerned", len(found.unused_bytes), "segments"),
+            Evidence(phrase("leftovers.unused"), unused, "bytes", moment_name(device, found.at)),
+            Evidence(phrase("leftovers.whole"), whole, "bytes", phrase("scattered.segments", count=int(found.whole.sum()))),
+            Evidence(phrase("leftovers.segments"), len(found.unused_bytes), "segments"),
             *(
-                Evidence("temporaries that had lain there, in all", place.bytes, "bytes", place.label)
+                Evidence(phrase("leftovers.temporaries"), place.bytes, "bytes", place.label)
                 for place in by_place(view, found.rows)[:NUM_PLACES]
             ),
         ),

@@ -17,12 +17,13 @@ from memdiag.analyzers.places import moment_name, when
 from memdiag.analyzers.sites import by_place, first_finding
 from memdiag.analyzers.without import peak_without
 from memdiag.findings import Evidence, Finding, Fix
+from memdiag.text import phrase
 from memdiag.trace.model import Trace
 from memdiag.trace.schema import CATEGORIES, LIFETIMES, OOM
 from memdiag.trace.table import Array
 from memdiag.units import MIB, format_bytes
 
-CODES: dict[str, str] = {"MD127": "a loaded checkpoint stays on the device beside the model"}
+CODES: dict[str, str] = {"MD127": "loaded checkpoint kept on the device next to the model"}
 
 SHARE = 0.05  # of live bytes
 FLOOR = 64 * MIB
@@ -85,31 +86,32 @@ def _twice(view: DeviceView, loaders: Array) -> Iterator[Finding]:
     places = by_place(view, rows)
     yield Finding(
         "MD127",
-        f"A checkpoint loaded at {places[0].label} lies beside the model it was copied into: {format_bytes(held)}, "
-        f"{held / total:.0%} of what is live {when(view)}",
+        phrase("loaded_twice.title", place=places[0].label, bytes=format_bytes(held), share=f"{held / total:.0%}", when=when(view)),
         "critical" if (device.events.action == OOM).any() else "warning",
         device.device,
         (
-            Evidence("loaded, and there once more", held, "bytes", moment_name(device, view.at)),
-            Evidence("how many", len(rows), "tensors"),
+            Evidence(phrase("loaded_twice.copies"), held, "bytes", moment_name(device, view.at)),
+            Evidence(phrase("loaded_twice.count"), len(rows), "tensors"),
             peak_without(device, rows),
-            *(Evidence("loaded at", place.bytes, "bytes", place_of(view, place.rows, place.label)) for place in places[:NUM_PLACES]),
+            *(
+                Evidence(phrase("loaded_twice.site"), place.bytes, "bytes", place_of(view, place.rows, place.label))
+                for place in places[:NUM_PLACES]
+            ),
         ),
         (
             Fix(
-                ("Map the file" if view.trace.backend == "cpu" else "Load to the host")
-                + ", and let the checkpoint go once the model has it",
+                phrase("loaded_twice.fix.map" if view.trace.backend == "cpu" else "loaded_twice.fix.host"),
                 "code",
                 'state = torch.load(path, map_location="cpu", mmap=True); model.load_state_dict(state); del state',
-                "every backend; safetensors: load_file(path) without a device",
-                "the host needs room for it, unless the file is mapped (mmap=True)",
+                phrase("loaded_twice.fix.host.when"),
+                phrase("loaded_twice.fix.host.caveat"),
             ),
             Fix(
-                "Or let the model take the loaded tensors over instead of copying them",
+                phrase("loaded_twice.fix.assign"),
                 "code",
                 "model.load_state_dict(state, assign=True)",
-                "torch >= 2.1; a model made under torch.device('meta') needs no memory before",
-                "before the optimizer is made: it would keep the old parameters",
+                phrase("loaded_twice.fix.assign.when"),
+                phrase("loaded_twice.fix.assign.caveat"),
             ),
         ),
         weight_bytes=held,

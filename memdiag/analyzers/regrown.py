@@ -16,13 +16,14 @@ from memdiag.analyzers.context import Context, DeviceView
 from memdiag.analyzers.places import moment_name
 from memdiag.analyzers.sites import label_of
 from memdiag.findings import Evidence, Finding, Fix
+from memdiag.text import phrase
 from memdiag.trace import schema
 from memdiag.trace.layout import SMALL_LIMIT
 from memdiag.trace.model import Trace
 from memdiag.trace.table import Array
-from memdiag.units import MIB, format_bytes, plural
+from memdiag.units import MIB, format_bytes
 
-CODES: dict[str, str] = {"MD128": "tensors grow by being made anew, a little larger each time"}
+CODES: dict[str, str] = {"MD128": "tensors that grow by repeated reallocation"}
 
 MOST_AT_ONCE = 0.5  # of the old size: it is a little that is added
 LEAST_LINKS = 6  # times that one tensor was made anew
@@ -124,36 +125,36 @@ def _regrown(view: DeviceView) -> Iterator[Finding]:
     idle = reserved - int(device.usage.active.max())
     ran_out = bool((device.events.action == schema.OOM).any())
     largest = int(tensors.requested_bytes[rows].max())
-    times = plural(max(one.links for one in found), "time")
-    number = plural(sum(one.num_chains for one in found), "tensor")
+    links, number = max(one.links for one in found), sum(one.num_chains for one in found)
+    place = label_of(view, found[0].stack)
     yield Finding(
         "MD128",
-        f"{number} grow by being made anew at {label_of(view, found[0].stack)}, up to {times} each, to at most {format_bytes(largest)}",
+        phrase("regrown.title", count=number, links=links, bytes=format_bytes(largest), place=place),
         "critical" if ran_out else "warning" if idle >= WARNING_SHARE * reserved else "info",
         device.device,
         (
-            Evidence("held by them", held, "bytes", moment_name(device, at)),
-            Evidence("made in all, each time with what it held before", int(tensors.block_bytes[rows].sum()), "bytes"),
-            Evidence("reserved peak - active peak", idle, "bytes"),
+            Evidence(phrase("regrown.live"), held, "bytes", moment_name(device, at)),
+            Evidence(phrase("regrown.total"), int(tensors.block_bytes[rows].sum()), "bytes"),
+            Evidence(phrase("regrown.idle"), idle, "bytes"),
             *(
-                Evidence("made anew at", int(tensors.block_bytes[one.rows].sum()), "bytes", label_of(view, one.stack))
+                Evidence(phrase("regrown.site"), int(tensors.block_bytes[one.rows].sum()), "bytes", label_of(view, one.stack))
                 for one in found[:NUM_PLACES]
             ),
         ),
         (
             Fix(
-                "Make the buffer once, as long as it will become, and write into it",
+                phrase("regrown.fix.once"),
                 "code",
-                "cache[:, position:position + n] = new  # not: cache = torch.cat([cache, new], dim=1)",
-                'every backend; transformers: generate(…, cache_implementation="static")',
-                "takes the memory of the longest from the start",
+                phrase("regrown.fix.once.change"),
+                phrase("regrown.fix.once.when"),
+                phrase("regrown.fix.once.caveat"),
             ),
             Fix(
-                "Where the length is not known: grow by large pieces, or keep the parts in a list and join them once",
+                phrase("regrown.fix.chunks"),
                 "code",
                 "",
-                "every backend",
-                "joining needs twice the bytes for a moment",
+                phrase("remedies.every"),
+                phrase("regrown.fix.chunks.caveat"),
             ),
         ),
         weight_bytes=max(held, idle),

@@ -18,13 +18,14 @@ from memdiag.analyzers.moments import OWN_SEGMENT, Look
 from memdiag.analyzers.names import place_of
 from memdiag.analyzers.places import moment_name
 from memdiag.findings import Evidence, Finding, Fix, Saving
+from memdiag.text import phrase
 from memdiag.trace.layout import MIN_BLOCK
 from memdiag.trace.table import Array
-from memdiag.units import MIB, format_bytes, plural
+from memdiag.units import MIB, format_bytes
 
 CODES: dict[str, str] = {
-    "MD203": "blocks are much larger than what was asked for",
-    "MD207": "tensors of exact multiples of 2 MiB cost a page more each (NPU)",
+    "MD203": "blocks larger than the requests they serve",
+    "MD207": "exact multiples of 2 MiB waste 2 MiB per tensor (NPU)",
 }
 
 SHARE = 0.05  # of allocated memory
@@ -53,16 +54,15 @@ def _rounding(here: Look) -> Iterator[Finding]:
     least = np.maximum(-(-asked // MIN_BLOCK) * MIN_BLOCK, MIN_BLOCK)
     beyond = np.maximum(block - least, 0)
     divided = any(number > 1 for number in here.settings.layout.divisions)
-    cause = "rounding to powers of two (roundup_power2_divisions)" if divided else "blocks not cut for a rest of 1 MiB or less"
     yield Finding(
         "MD203",
-        f"Blocks are {format_bytes(allocated - requested)} larger than what was asked for",
+        phrase("rounding.title", bytes=format_bytes(allocated - requested)),
         "warning",
         here.device.device,
         (
-            Evidence("allocated - requested", allocated - requested, "bytes", moment_name(here.device, here.after)),
-            Evidence("of it rounding to 512 bytes", int((least - asked).sum()), "bytes"),
-            Evidence(f"of it {cause}", int(beyond.sum()), "bytes"),
+            Evidence(phrase("rounding.gap"), allocated - requested, "bytes", moment_name(here.device, here.after)),
+            Evidence(phrase("rounding.least"), int((least - asked).sum()), "bytes"),
+            Evidence(phrase("rounding.divided" if divided else "rounding.unsplit"), int(beyond.sum()), "bytes"),
             *_largest_places(here.view, live, beyond if beyond.any() else block - asked),
         ),
         remedies.present(_no_divisions(here.settings) if divided else remedies.expandable_segments(here.settings), _flat_buffer()),
@@ -78,22 +78,21 @@ def _largest_places(view: DeviceView, rows: Array, lost: Array) -> Iterator[Evid
     for i in np.argsort(-sums, kind="stable")[:NUM_PLACES]:
         place = place_of(view, rows[inverse == i], view.label(int(stacks[i])))
         if sums[i] > 0 and (stacks[i] >= 0 or place):
-            yield Evidence(f"lost by {plural(int(counts[i]), 'tensor')}", int(sums[i]), "bytes", place)
+            yield Evidence(phrase("rounding.place", count=int(counts[i])), int(sums[i]), "bytes", place)
 
 
 def _no_divisions(settings: AllocatorSettings) -> Fix:
     return Fix(
-        "Leave out roundup_power2_divisions, or use more divisions",
+        phrase("rounding.fix.divisions"),
         "env",
         settings.line({"roundup_power2_divisions": None}),
-        "CUDA, and torch_npu >= 7.3.0",
-        "sizes that vary will fit less often into blocks that others left; compare the reserved peaks",
+        phrase("rounding.fix.divisions.when"),
+        phrase("rounding.fix.divisions.caveat"),
     )
 
 
 def _flat_buffer() -> Fix:
-    title = "Put many small tensors of one kind into one buffer, as views"
-    return Fix(title, "code", "", "every backend", "views keep the whole buffer alive")
+    return Fix(phrase("rounding.fix.buffer"), "code", "", phrase("remedies.every"), phrase("remedies.together.caveat"))
 
 
 def _tails(here: Look) -> Iterator[Finding]:
@@ -124,21 +123,21 @@ def _tails(here: Look) -> Iterator[Finding]:
     tails = np.full(len(at), PAGE - MIN_BLOCK)
     yield Finding(
         "MD207",
-        f"{plural(len(at), 'tensor')} of exact multiples of 2 MiB cost a page more each, {format_bytes(lost)} in all",
+        phrase("rounding.tails.title", count=len(at), bytes=format_bytes(lost)),
         "warning",
         here.device.device,
         (
-            Evidence("free behind tensors that fill their segment but for 2 MiB", lost, "bytes", moment_name(here.device, here.after)),
+            Evidence(phrase("rounding.tails.free"), lost, "bytes", moment_name(here.device, here.after)),
             *_largest_places(here.view, row[at], tails),
         ),
         remedies.present(
             remedies.expandable_segments(here.settings),
             Fix(
-                "Make such tensors at least 32 bytes smaller than the multiple, or put several into one buffer",
+                phrase("rounding.tails.fix"),
                 "code",
                 "",
-                "torch_npu; not on Ascend 950 with CANN >= 9.1, which adds nothing",
-                "helps only where the rest is not used for smaller tensors meanwhile",
+                phrase("rounding.tails.fix.when"),
+                phrase("rounding.tails.fix.caveat"),
             ),
         ),
         # without its tail each of these segments is one page shorter; more cannot be saved, and another tensor may use the tail

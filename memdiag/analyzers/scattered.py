@@ -11,15 +11,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from memdiag import vocabulary
 from memdiag.analyzers.context import Context, DeviceView
 from memdiag.analyzers.places import lifetime_name, moment_name
 from memdiag.findings import Evidence, Finding, Fix
+from memdiag.text import joined, phrase
 from memdiag.trace.model import Trace
 from memdiag.trace.schema import CATEGORIES, LIFETIMES
 from memdiag.trace.table import Array
-from memdiag.units import MIB, format_bytes, plural
+from memdiag.units import MIB, format_bytes
 
-CODES: dict[str, str] = {"MD122": "many long-lived tensors of one kind lie in blocks of their own"}
+CODES: dict[str, str] = {"MD122": "many long-lived tensors of one kind in separate blocks"}
 
 MIN_TENSORS = 16
 FLOOR = 32 * MIB  # of rounding and of what they pin
@@ -110,7 +112,7 @@ def _by_kind(view: DeviceView, rows: Array) -> dict[str, Array]:
     parts = np.split(rows[order], np.cumsum(np.bincount(inverse, minlength=len(kinds)))[:-1])
     found: dict[tuple[str, int, int, int], list[Array]] = {}
     for (category, stack, *where), members in zip(kinds.tolist(), parts, strict=True):
-        name = f"{view.label(stack)}: {CATEGORIES[category].replace('_', ' ')}"
+        name: str = phrase("scattered.group", place=view.label(stack), category=vocabulary.name("category", CATEGORIES[category]))
         found.setdefault((name, *where), []).append(members)
     largest: dict[str, Array] = {}
     for (name, *_), arrays in found.items():  # of one place in several pools or streams, where most of them are
@@ -124,26 +126,26 @@ def _finding(view: DeviceView, group: Group) -> Finding:
     tensors = view.device.tensors
     asked = tensors.requested_bytes[group.rows]
     lifetimes = np.unique(tensors.lifetime[group.rows]).tolist()
-    words = " or ".join(lifetime_name(one) for one in lifetimes)
+    words = joined([lifetime_name(one) for one in lifetimes], phrase("scattered.or"))
     return Finding(
         "MD122",
-        f"{plural(len(group.rows), 'long-lived tensor')} lie in blocks of their own, which costs {format_bytes(group.lost_bytes)}",
+        phrase("scattered.title", count=len(group.rows), bytes=format_bytes(group.lost_bytes)),
         "info",
         view.device.device,
         (
-            Evidence(f"tensors, {words}", len(group.rows), "tensors", group.name),
-            Evidence("asked for by them", int(asked.sum()), "bytes"),
-            Evidence("their usual size", int(np.median(asked)), "bytes"),
-            Evidence("rounding of their blocks", group.rounding_bytes, "bytes", moment_name(view.device, view.at)),
-            Evidence("free in segments that hold nothing else", group.pinned_bytes, "bytes", plural(group.num_segments, "segment")),
+            Evidence(phrase("scattered.tensors", lifetimes=words), len(group.rows), "tensors", group.name),
+            Evidence(phrase("scattered.requested"), int(asked.sum()), "bytes"),
+            Evidence(phrase("scattered.median"), int(np.median(asked)), "bytes"),
+            Evidence(phrase("scattered.rounding"), group.rounding_bytes, "bytes", moment_name(view.device, view.at)),
+            Evidence(phrase("scattered.pinned"), group.pinned_bytes, "bytes", phrase("scattered.segments", count=group.num_segments)),
         ),
         (
             Fix(
-                "Allocate one buffer for all of them, and make each a view into it",
+                phrase("scattered.fix"),
                 "code",
                 "",
-                "every backend; optimizers and sharding libraries often have it as an option (flat parameters, contiguous gradients)",
-                "the buffer stays while any view does; free the old tensors, then call empty_cache() once",
+                phrase("scattered.fix.when"),
+                phrase("scattered.fix.caveat"),
             ),
         ),
         weight_bytes=group.lost_bytes,

@@ -16,14 +16,15 @@ from memdiag.analyzers.moments import look
 from memdiag.analyzers.names import has_names, place_of
 from memdiag.analyzers.places import moment_name, when
 from memdiag.findings import Evidence, Finding, Fix
+from memdiag.text import joined, phrase
 from memdiag.trace import schema
 from memdiag.trace.model import Trace
 from memdiag.trace.table import Array
-from memdiag.units import GIB, MIB, format_bytes, plural
+from memdiag.units import GIB, MIB, format_bytes
 
 CODES: dict[str, str] = {
-    "MD501": "freed blocks wait for another stream",
-    "MD502": "out of memory although a free range was large enough",
+    "MD501": "freed memory waiting for another stream",
+    "MD502": "out of memory despite a free range large enough",
 }
 
 SHARE = 0.05  # of reserved memory, at the moment looked at: a warning
@@ -56,13 +57,15 @@ def _pending(view: DeviceView, backend: str | None) -> Iterator[Finding]:
     rows = _waited(view)
     yield Finding(
         "MD501",
-        f"Up to {format_bytes(most)} of freed memory waits for another stream{f', {format_bytes(here)} {when(view)}' if at_peak else ''}",
+        phrase("streams.title.now", bytes=format_bytes(most), now=format_bytes(here), when=when(view))
+        if at_peak
+        else phrase("streams.title", bytes=format_bytes(most)),
         "warning" if at_peak else "info",
         device.device,
         (
-            Evidence("freed but waiting (active - allocated)", here, "bytes", moment_name(device, view.at)),
-            Evidence("most that ever waited", most, "bytes", moment_name(device, worst)),
-            Evidence("tensors whose free had to wait", len(rows), "tensors"),
+            Evidence(phrase("streams.waiting"), here, "bytes", moment_name(device, view.at)),
+            Evidence(phrase("streams.highest"), most, "bytes", moment_name(device, worst)),
+            Evidence(phrase("streams.delayed"), len(rows), "tensors"),
             *_by_place(view, rows),
         ),
         tuple(_remedies(view, rows, backend)),
@@ -101,7 +104,7 @@ def _by_place(view: DeviceView, rows: Array) -> Iterator[Evidence]:
     own = np.split(rows[np.argsort(inverse, kind="stable")], np.cumsum(counts)[:-1])
     for number, (stack, total, count) in enumerate(zip(stacks.tolist(), sums.tolist(), counts.tolist(), strict=True)):
         label = view.label(stack)
-        place = (place_of(view, own[number], label) if has_names(view) else label) or "unknown place"
+        place = (place_of(view, own[number], label) if has_names(view) else label) or phrase("streams.nowhere")
         before = totals.get(place, (0.0, 0))
         totals[place] = (before[0] + total, before[1] + count)
     for place in sorted(totals, key=lambda name: (-totals[name][0], name))[:NUM_PLACES]:
@@ -112,33 +115,33 @@ def _by_place(view: DeviceView, rows: Array) -> Iterator[Evidence]:
             value, unit = total / GIB, "GiB x s"
         else:
             value, unit = total / MIB * 1000, "MiB x ms"
-        yield Evidence(f"bytes x time waited by {plural(count, 'tensor')}", round(value, 3), unit, place)
+        yield Evidence(phrase("streams.cost", count=count), round(value, 3), unit, place)
 
 
 def _remedies(view: DeviceView, rows: Array, backend: str | None) -> Iterator[Fix]:
     if backend == "npu":
         yield Fix(
-            "Let torch_npu hand back what a finished collective used: the default, 1, or 3, which includes tensors already freed",
+            phrase("streams.fix.reuse"),
             "env",
             "export MULTI_STREAM_MEMORY_REUSE=3",
-            "torch_npu",
-            "2 keeps tensors longer instead; the snapshot does not say which value was set",
+            phrase("streams.fix.reuse.when"),
+            phrase("streams.fix.reuse.caveat"),
         )
     elif backend == "cuda" and _is_collective(view, rows):
         yield Fix(
-            "Let collectives keep their tensors instead of recording streams on them",
+            phrase("streams.fix.record"),
             "env",
             "export TORCH_NCCL_AVOID_RECORD_STREAMS=1",
-            "torch 2.1 to 2.7; from 2.8 on it is what happens anyway",
-            "an asynchronous collective whose handle is never waited for then keeps its tensors",
+            phrase("streams.fix.record.when"),
+            phrase("streams.fix.record.caveat"),
         )
-        yield Fix("With FSDP1, keep limit_all_gathers=True (the default); FSDP2 records no streams", "code", "", "FSDP")
+        yield Fix(phrase("streams.fix.gathers"), "code", "", phrase("streams.fix.gathers.when"))
     yield Fix(
-        "Instead of record_stream: make the first stream wait for the other (wait_stream or an event) before the tensor is freed",
+        phrase("streams.fix.wait"),
         "code",
         "",
-        "every backend",
-        "waiting too early loses the overlap of copies and compute",
+        phrase("remedies.every"),
+        phrase("streams.fix.wait.caveat"),
     )
 
 
@@ -160,20 +163,20 @@ def _too_late(view: DeviceView, settings: AllocatorSettings) -> Iterator[Finding
         return
     yield Finding(
         "MD502",
-        f"Out of memory although {format_bytes(here.fit.largest_free_bytes)} lay free in one piece for {format_bytes(here.request_bytes)}",
+        phrase("streams.late.title", asked=format_bytes(here.request_bytes), bytes=format_bytes(here.fit.largest_free_bytes)),
         "critical",
         view.device.device,
         (
-            Evidence("asked for (rounded)", here.request_bytes, "bytes", here.name + (f", {here.site}" if here.site else "")),
-            Evidence("largest free range of its pool and stream afterwards", here.fit.largest_free_bytes, "bytes"),
+            Evidence(phrase("fragmentation.asked"), here.request_bytes, "bytes", joined([here.name, here.site], ", ")),
+            Evidence(phrase("streams.late.range"), here.fit.largest_free_bytes, "bytes"),
         ),
         (
             Fix(
-                "Free the tensors that wait for other streams earlier (MD501), so that their blocks are back before memory is full",
+                phrase("streams.late.fix"),
                 "code",
                 "",
-                "every backend",
-                "as a stopgap, catch the error and try once more: by then the range is found",
+                phrase("remedies.every"),
+                phrase("streams.late.fix.caveat"),
             ),
         ),
         weight_bytes=here.request_bytes,

@@ -45,9 +45,9 @@ def found(units, frames=SECOND, *, fails=False, passes=1):
 @pytest.mark.parametrize("frames", [SECOND, FIRST])
 def test_a_unit_that_is_most_of_the_model(frames):
     (finding,) = found([500, 40, 40], frames)
-    facts = {fact.what: fact.value for fact in finding.evidence}
-    assert facts["gathered by the largest unit"] == 500 * MIB
-    assert facts["gathered by all units of a forward"] == 580 * MIB
+    facts = {fact.what.key: fact.value for fact in finding.evidence}
+    assert facts["gathered.largest"] == 500 * MIB
+    assert facts["gathered.forward"] == 580 * MIB
     assert "fully_shard(model.embedding)" in finding.fixes[0].change, "blocks are wrapped: it is what is beside them"
 
 

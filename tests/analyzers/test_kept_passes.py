@@ -63,11 +63,11 @@ def trained(**options):
 def test_an_evaluation_that_keeps_its_graphs_is_named_with_the_line_that_calls_the_model():
     program = trained(count=6)
     (finding,) = found(program)
-    facts = {fact.what: (fact.value, fact.where) for fact in finding.evidence}
+    facts = {fact.what.key: (fact.value, fact.where) for fact in finding.evidence}
     earlier = 5 * 3 * 2 * program.size  # the sixth is the one that runs
-    assert facts["kept by earlier forward passes"][0] == earlier
-    assert facts["all of it made under one call"] == (earlier, "train.py:55 evaluate")
-    assert facts["kept, one of each pass"][0] == 5
+    assert facts["kept_passes.kept"][0] == earlier
+    assert facts["kept_passes.site"] == (earlier, "train.py:55 evaluate")
+    assert facts["kept_passes.graphs"][0] == 5
     assert finding.severity == "warning"
     assert "no_grad" in finding.fixes[0].change
 

@@ -32,10 +32,10 @@ def found(sizes, *, forget=False):
 
 def test_what_was_loaded_and_is_there_once_more():
     (finding,) = found([32, 64, 96])
-    facts = {fact.what: (fact.value, fact.where) for fact in finding.evidence}
-    assert facts["loaded, and there once more"][0] == 192 * MIB
-    assert facts["how many"][0] == 3
-    assert facts["loaded at"][1] == "train.py:15 resume"
+    facts = {fact.what.key: (fact.value, fact.where) for fact in finding.evidence}
+    assert facts["loaded_twice.copies"][0] == 192 * MIB
+    assert facts["loaded_twice.count"][0] == 3
+    assert facts["loaded_twice.site"][1] == "train.py:15 resume"
     assert 'map_location="cpu"' in finding.fixes[0].change
 
 

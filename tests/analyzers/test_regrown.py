@@ -31,7 +31,7 @@ def grown(heap, sizes, *, late=False, elsewhere=False, other=0):
 
 def test_a_cache_that_is_joined_with_what_is_new(heap):
     (finding,) = findings(grown(heap, range(100, 120, 2)))
-    assert "at train.py:1 cat, up to 9 times each" in finding.title
+    assert finding.title.endswith("up to 9 times each, to 118.00 MiB, at train.py:1 cat")
     assert finding.evidence[0].value == (116 + 118) * MIB  # the old and the new
     assert finding.evidence[1].value == sum(range(102, 120, 2)) * MIB
     assert finding.evidence[-1].where == "train.py:1 cat"

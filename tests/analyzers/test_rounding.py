@@ -25,7 +25,7 @@ def test_rounding_to_powers_of_two_is_named_with_its_setting(heap):
     found = findings(heap.trace(settings=settings, layout=layout))["MD203"]
     assert number(found, "allocated - requested") == 4 * 31 * MIB
     assert number(found, "roundup_power2_divisions") == 4 * 31 * MIB
-    assert number(found, "lost by 4 tensors") == 4 * 31 * MIB
+    assert number(found, "rounding of 4 tensors") == 4 * 31 * MIB
     assert found.fixes[0].change == "export PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:200"
 
 
@@ -35,7 +35,7 @@ def test_exact_multiples_of_two_mib_cost_a_page_each_on_an_npu(heap):
         heap.alloc(i * 100, 30 * MIB, where="weight3")
     trace = heap.trace(backend="npu")
     found = findings(trace)["MD207"]
-    assert number(found, "free behind tensors") == 40 * PAGE
+    assert number(found, "free bytes at the end of their segments") == 40 * PAGE
     assert (found.saving.low_bytes, found.saving.expected_bytes, found.saving.high_bytes) == (0, 80 * MIB, 80 * MIB)
     assert found.saving.basis == "estimated"
     assert "MD207" not in findings(heap.trace(backend="cuda"))
