@@ -21,9 +21,10 @@ from memdiag.oom.advice import advise
 from memdiag.oom.ledger import account
 from memdiag.oom.model import Cause, Found, Judgement, Message, OomReport
 from memdiag.oom.verdict import judge
+from memdiag.text import Phrase, in_language, joined, phrase
 from memdiag.trace.model import Trace
 from memdiag.trace.schema import CATEGORIES, OOM, PHASES
-from memdiag.units import format_bytes, format_count, plural
+from memdiag.units import format_bytes
 
 MOST_LOOKED_AT = 4  # moments that all analyzers run on: each takes as long as `memdiag analyze`
 
@@ -34,9 +35,9 @@ _ARRANGEMENT = frozenset({"MD112", "MD113", "MD201", "MD202", "MD203", "MD204", 
 _AMOUNT = frozenset({"MD101", "MD102", "MD103", "MD104", "MD105", "MD111", "MD112", "MD203", "MD206", "MD208", "MD301", "MD302", *_KEPT})
 _OUTSIDE = frozenset({"MD206", "MD301"})
 _RELEVANT: dict[Cause, frozenset[str]] = {"fragmentation": _ARRANGEMENT, "capacity": _AMOUNT, "limit": _AMOUNT | {"MD201"}}
-# Memory that grows: the fact that tells by how much, and how often that was (a step: once). Within so many steps, or passes, it has filled
-# what a better arrangement would free.
-_GROWING = {"MD106": ("kept by earlier forward passes", "kept, one of each pass"), "MD301": ("growth", "")}
+# Memory that grows: the evidence (its key) that says by how much, and in how many steps or passes ("": one). Within _SOON of these, growth
+# has filled everything that a better arrangement would free.
+_GROWING = {"MD106": ("kept_passes.kept", "kept_passes.graphs"), "MD301": ("leaks.growth", "")}
 _SOON = {"MD106": 2, "MD301": 20}
 _LITTLE = 0.1  # of what is live: what the batch decides, where it is not worth making smaller
 _NOT_OF_THE_BATCH = np.array([CATEGORIES.index(name) for name in ("parameter", "gradient", "optimizer_state", "collective", "workspace")])
@@ -56,15 +57,14 @@ class _Joiner:
     def join(self, message: Message) -> Message:
         """Returns a message with what the trace knows of it."""
         if not numbers(message.fields) or _UNCOUNTED in message.dialect:
-            return _alone(message, "it names no numbers of the caching allocator that could be compared")
+            return _alone(message, phrase("joined.alone.numbers"))
         if self.trace.backend and {self.trace.backend, message.backend} in ({"cuda", "npu"}, {"hip", "npu"}):
-            return _alone(message, f"the trace is of {self.trace.backend}, the message of {message.backend}")
+            return _alone(message, phrase("joined.alone.backend", trace=self.trace.backend, message=message.backend))
         have = [device.device for device in self.trace.devices]
         index = message.fields.get("device_index")
         devices = [index] if isinstance(index, int) else have
         if not set(devices) & set(have):
-            listed = ", ".join(map(str, have)) or "nothing"
-            return _alone(message, f"the trace holds device {listed}, the message is of device {devices[0] if devices else 'unknown'}")
+            return _alone(message, _other_device(have, devices))
         candidates = [failure for device in devices for failure in self._failed(device)]
         if not candidates:
             return self._approximate(message, devices)
@@ -85,14 +85,13 @@ class _Joiner:
         moments = [nearest(self.trace, device, message.fields) for device in devices]
         close = [moment for moment in moments if is_near(message.fields, moment)]
         if not close or "requested_bytes" not in message.fields:
-            why = "its numbers are far from those of the trace" if not close else "it does not say how much was asked for"
-            return _alone(message, f"the trace has no out-of-memory event, and {why}")
+            return _alone(message, phrase("joined.alone.request" if close else "joined.alone.far"))
         if close[0].could_be_served:
-            cache = format_bytes(close[0].split.cache) if close[0].split else ""
-            why = f"at the moment most like it, {close[0].here.name}, {cache} of cache could have been given back to make room"
-            return _alone(message, f"the trace has no out-of-memory event, and {why}")
-        note = f"An approximation: the trace has no out-of-memory event; this is {close[0].here.name}, the moment most like the message."
-        return self.told(message, close[0], note)
+            moment, split = close[0].here.name, close[0].split
+            if split is None:
+                return _alone(message, phrase("joined.alone.served.unknown", moment=moment))
+            return _alone(message, phrase("joined.alone.served", moment=moment, cache=format_bytes(split.cache)))
+        return self.told(message, close[0], phrase("joined.approximate", moment=close[0].here.name))
 
     def told(self, message: Message, failure: Failure, note: str) -> Message:
         """Returns a message with cause, ledger and findings of a failure."""
@@ -100,8 +99,8 @@ class _Joiner:
         special = found.findings if found else ()
         judgement = _despite_growth(cause(failure, message), failure, special)
         if failure.count > 1:
-            note = f"{note} The same request failed {plural(failure.count, 'time')}; this is the last."
-        judgement = replace(judgement, reasons=(*judgement.reasons, note.strip())) if note else judgement
+            note = joined([note, phrase("joined.last", count=failure.count)])
+        judgement = replace(judgement, reasons=(*judgement.reasons, note)) if note else judgement
         kept = message.findings
         if judgement.verdict != message.judgement.verdict:  # advice for another cause
             kept = advise(Found(0, 0, message.dialect, message.framework, message.backend, dict(message.fields)), judgement)
@@ -143,13 +142,15 @@ def _despite_growth(judgement: Judgement, failure: Failure, findings: tuple[Find
     growing = next((finding for finding in findings if finding.code in _GROWING and _is_root(finding)), None)
     if growing is None:
         return judgement
-    facts = {fact.what: fact.value for fact in growing.evidence if isinstance(fact.value, int | float)}
+    facts = {
+        fact.what.key: fact.value for fact in growing.evidence if isinstance(fact.what, Phrase) and isinstance(fact.value, int | float)
+    }
     what, of = _GROWING[growing.code]
     rate = facts.get(what, 0) / max(facts.get(of, 1), 1)
     spare = failure.free_bytes - failure.request_bytes
     if judgement.verdict != "fragmentation" or not rate or spare >= _SOON[growing.code] * rate:
-        return replace(judgement, reasons=(f"{growing.title}: that fills whatever is freed.", *judgement.reasons))
-    text = f"{growing.title}: the {format_bytes(failure.free_bytes)} that lay free would soon have been taken as well."
+        return replace(judgement, reasons=(phrase("joined.grows", title=growing.title), *judgement.reasons))
+    text = phrase("joined.grows.soon", title=growing.title, free=format_bytes(failure.free_bytes))
     others = ("fragmentation", *(other for other in judgement.alternatives if other not in {"fragmentation", "capacity"}))
     return replace(judgement, verdict="capacity", alternatives=others, reasons=(text, *judgement.reasons))
 
@@ -164,10 +165,12 @@ def _without_batch(findings: tuple[Finding, ...], failure: Failure) -> tuple[Fin
     asked = 0 if failure.device.events.phase[failure.here.at] in _NOT_IN_PASSES else failure.request_bytes
     if size[~kept].sum() + asked > _LITTLE * size.sum():
         return findings
-    return tuple(
-        replace(finding, fixes=tuple(fix for fix in finding.fixes if not re.search("batch|[Rr]ecompute|backward pass", fix.title)))
-        for finding in findings
-    )
+    return tuple(replace(finding, fixes=tuple(fix for fix in finding.fixes if not _needs_less_per_batch(fix))) for finding in findings)
+
+
+def _needs_less_per_batch(fix: Fix) -> bool:
+    """Returns whether a remedy makes the batch smaller, or keeps less of each."""
+    return bool(re.search("batch|[Rr]ecompute|backward pass", in_language(fix.title, "en")))
 
 
 def join(report: OomReport | None, trace: Trace) -> OomReport:
@@ -215,43 +218,63 @@ def _moment(failure: Failure) -> str:
 def _sentence(failure: Failure) -> str:
     """Says what failed, as a message would."""
     usage, left = failure.usage, failure.here.device_free_bytes
-    shown = [f"{format_bytes(usage[name])} {name}" for name in ("allocated", "reserved") if usage[name] >= 0]
-    shown += [f"{format_bytes(left)} free on the device"] if left is not None else []
-    where = f" at {failure.site}" if failure.site else ""
-    name, asked = failure.here.name, format_bytes(failure.request_bytes)
-    with_these = f" with {', '.join(shown)}" if shown else ""
-    return f"Out of memory on device {failure.device.device} in {name}: {asked} (rounded) could not be had{where}{with_these}."
+    known = {**usage, "free": -1 if left is None else left}
+    amounts = [
+        phrase(f"joined.amount.{name}", bytes=format_bytes(known[name])) for name in ("allocated", "reserved", "free") if known[name] >= 0
+    ]
+    return phrase(
+        "joined.failed",
+        device=str(failure.device.device),
+        moment=failure.here.name,
+        asked=format_bytes(failure.request_bytes),
+        where=phrase("joined.failed.site", place=failure.site) if failure.site else "",
+        amounts=phrase("joined.failed.amounts", amounts=joined(amounts, ", ")) if amounts else "",
+    )
 
 
-def _alone(message: Message, why: str) -> Message:
-    """Returns a message that the trace says nothing of, with the reason."""
+def _other_device(recorded: list[int], devices: list[int]) -> Phrase:
+    """Says that a message is about a device that the trace does not cover."""
+    if not recorded:
+        return phrase("joined.alone.no-device")
+    listed = ", ".join(map(str, recorded))
+    return phrase("joined.alone.device", recorded=listed, device=str(devices[0]))
+
+
+def _alone(message: Message, why: Phrase) -> Message:
+    """Returns a message that the trace cannot explain, with the reason."""
     judgement: Judgement = message.judgement
-    return replace(message, judgement=replace(judgement, reasons=(*judgement.reasons, f"Judged without the trace: {why}.")))
+    return replace(message, judgement=replace(judgement, reasons=(*judgement.reasons, phrase("joined.alone", why=why))))
 
 
 def _agreement(failure: Failure, compared: Comparison) -> str:
-    same = ", ".join(f"{name} ({format_bytes(size)})" for name, size in compared.agreeing)
-    text = f"The trace has this failure: {failure.here.name}, where {format_bytes(failure.request_bytes)} (rounded) was asked for; "
-    text += f"its numbers are those of the message: {same}."
+    same = [phrase("joined.agrees.number", name=_name(name), bytes=format_bytes(size)) for name, size in compared.agreeing]
+    asked = format_bytes(failure.request_bytes)
+    text = phrase("joined.agrees", moment=failure.here.name, asked=asked, numbers=joined(same, ", "))
     differing = [
-        f"{name}: {format_bytes(printed)} printed, {format_bytes(size)} in the trace" for name, printed, size in compared.differing
+        phrase("joined.differs.number", name=_name(name), printed=format_bytes(printed), recorded=format_bytes(size))
+        for name, printed, size in compared.differing
     ]
-    return text + (f" Not so {'; '.join(differing)}." if differing else "")
+    return joined([text, phrase("joined.differs", numbers=joined(differing, "; ")) if differing else ""])
 
 
-def _why_not(message: Message, candidates: list[Failure]) -> str:
-    """Says how the numbers of the message and of the trace's failures differ."""
+def _name(number: str) -> Phrase:
+    """Returns the name of a number of a message, see ``failures.numbers``."""
+    return phrase(f"joined.name.{number}")
+
+
+def _why_not(message: Message, candidates: list[Failure]) -> Phrase:
+    """Says how the numbers of the message differ from those of the trace's last failure."""
     printed = numbers(message.fields)
     last = candidates[-1]
     seen = {**last.usage, "requested": last.segment_bytes}
     pairs = [
-        f"{format_bytes(printed[n].bytes)} {n} against {format_bytes(seen[n])}"
+        phrase("joined.differs.number", name=_name(n), printed=format_bytes(printed[n].bytes), recorded=format_bytes(seen[n]))
         for n in ("requested", "allocated", "reserved")
         if n in printed and seen[n] >= 0
     ]
-    failed = plural(len(candidates), "out-of-memory event")
-    event = f"event {format_count(last.here.at)}"
-    return f"it is not among the trace's {failed}, another run or another moment ({', '.join(pairs)} at {event})"
+    return phrase(
+        "joined.alone.other", count=len(candidates), numbers=joined(pairs, "; "), event=phrase("places.event", at=int(last.here.at))
+    )
 
 
 def _merged(first: tuple[Finding, ...], others: tuple[Finding, ...]) -> tuple[Finding, ...]:

@@ -11,6 +11,7 @@ from memdiag.findings import Evidence, Finding
 from memdiag.oom.model import Judgement, OomReport
 from memdiag.oom.read import read_text
 from memdiag.sources import load
+from memdiag.text import phrase
 from memdiag.trace import schema
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -85,7 +86,7 @@ def test_free_bytes_in_pieces_are_fragmentation(pieces):
         "requested_bytes": 50 * MIB, "device_index": 0, "free_bytes": 4 * MIB, "allocated_bytes": 40 * MIB, "reserved_bytes": 160 * MIB,
         "active_bytes": 40 * MIB,
     }  # fmt: skip
-    assert "50.00 MiB (rounded) could not be had at train.py:3 big3 with 40.00 MiB allocated, 160.00 MiB reserved" in only.text
+    assert "an allocation of 50.00 MiB (rounded) failed at train.py:3 big3 with 40.00 MiB allocated, 160.00 MiB reserved" in only.text
     assert (only.judgement.verdict, only.judgement.confidence) == ("fragmentation", "high")
     assert says(only, "120.00 MiB lay free", "50.00 MiB asked for", "in 4 pieces", "the largest of 30.00 MiB: 20.00 MiB too small")
     assert says(only, "160.00 MiB reserved = 40.00 MiB asked for by live tensors + 120.00 MiB free in pieces too small")
@@ -182,7 +183,7 @@ def test_a_message_finds_its_own_failure_among_several(pieces):
     events = [failure.here.at for failure in every_failure(trace, 0)]
     for texts, order in (((first, second), events), ((second, first), events[::-1])):
         for one, at in zip(joined("\n".join(texts), trace), order, strict=True):
-            assert says(one, f"event {at}, where 50.00 MiB (rounded) was asked for", "its numbers are those of the message")
+            assert says(one, f"a request of 50.00 MiB (rounded) at event {at}.", "Its numbers match the message")
             assert one.moment == ("--at oom" if at == max(events) else f"--at {at}")
 
 
@@ -200,7 +201,7 @@ def test_the_printed_size_is_that_of_the_segment(heap):
     heap.alloc(0, 90 * MIB)
     heap.oom(3 * MIB, device_free=MIB)
     [one] = joined(message(20 * MIB, 90 * MIB, 100 * MIB, MIB), heap.trace())
-    assert says(one, "where 3.00 MiB (rounded) was asked for")
+    assert says(one, "a request of 3.00 MiB (rounded)")
     [other] = joined(message(40 * MIB, 90 * MIB, 100 * MIB, MIB), heap.trace())
     assert says(other, "Judged without the trace")
 
@@ -208,10 +209,10 @@ def test_the_printed_size_is_that_of_the_segment(heap):
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (message(50 * MIB, 40 * MIB, 160 * MIB, 4 * MIB, device=3), "the trace holds device 0, the message is of device 3"),
-        (message(50 * MIB, 70 * MIB, 160 * MIB, 4 * MIB), "another run or another moment (50.00 MiB requested against"),
-        (NPU_MESSAGE, "the trace is of cuda, the message of npu"),
-        (NPU_WORKSPACE_MESSAGE, "names no numbers"),
+        (message(50 * MIB, 40 * MIB, 160 * MIB, 4 * MIB, device=3), "the trace covers device 0, the message is about device 3"),
+        (message(50 * MIB, 70 * MIB, 160 * MIB, 4 * MIB), "allocated: 70.00 MiB printed, 40.00 MiB in the trace"),
+        (NPU_MESSAGE, "the trace is from cuda, the message from npu"),
+        (NPU_WORKSPACE_MESSAGE, "has no numbers"),
     ],
 )
 def test_a_message_that_does_not_fit_keeps_its_verdict(pieces, text, why):
@@ -228,7 +229,7 @@ def test_a_message_without_numbers_keeps_its_verdict(pieces):
     report = read_text(message(50 * MIB, 40 * MIB, 160 * MIB, 4 * MIB))
     bare = replace(report, messages=(replace(report.messages[0], fields={"device_index": 0}),))
     [one] = join(bare, pieces.trace()).messages
-    assert says(one, "Judged without the trace: it names no numbers")
+    assert says(one, "Judged without the trace: the message has no numbers")
 
 
 def test_files_without_addresses_tell_amounts(pieces):
@@ -243,13 +244,13 @@ def test_files_without_addresses_tell_amounts(pieces):
 def test_without_a_failure_in_the_trace_a_like_moment_stands_in(pieces):
     trace = pieces.trace()
     [one] = joined(message(50 * MIB, 44 * MIB, 164 * MIB, 4 * MIB, total=200 * MIB), trace)
-    assert says(one, "An approximation: the trace has no out-of-memory event; this is event", "120.00 MiB lay free", "in 4 pieces")
+    assert says(one, "Approximation: the trace has no out-of-memory event; this is event", "120.00 MiB lay free", "in 4 pieces")
     assert one.moment.startswith("--at ")
     assert one.moment != "--at oom"
     assert (one.judgement.verdict, one.judgement.confidence) == ("fragmentation", "medium")
     pieces.free(30, 10 * MIB)
     [served] = joined(message(38 * MIB, 30 * MIB, 160 * MIB, 4 * MIB), pieces.trace())
-    assert says(served, "Judged without the trace", "40.00 MiB of cache could have been given back to make room")
+    assert says(served, "Judged without the trace", "releasing 40.00 MiB of cache would have made room")
     [far] = joined(message(50 * MIB, 400 * MIB, 640 * MIB, 4 * MIB), trace)
     assert says(far, "Judged without the trace: the trace has no out-of-memory event, and its numbers are far")
     assert far.moment == ""
@@ -290,7 +291,7 @@ def test_recorded_failures(goldens, name):
     if not (folder / "message.txt").exists():
         return
     [both] = joined((folder / "message.txt").read_text(), trace)
-    assert says(both, f"The trace has this failure: event {at}", "its numbers are those of the message: ")
+    assert says(both, f"(rounded) at event {at}", "Its numbers match the message: ")
     assert both.judgement.verdict == alone.judgement.verdict
     fixes = [fix for finding in both.findings for fix in finding.fixes]
     assert not [fix for fix in fixes if fix.kind == "record"]
@@ -320,11 +321,11 @@ def test_a_dump_written_at_the_failure(shared):
 @pytest.mark.parametrize(
     ("code", "facts", "verdict"),
     [
-        ("MD301", (Evidence("growth", 50 * MIB, "bytes/step"),), "capacity"),
-        ("MD301", (Evidence("growth", MIB, "bytes/step"),), "fragmentation"),
-        ("MD106", (Evidence("kept by earlier forward passes", GIB), Evidence("kept, one of each pass", 8, "graphs")), "capacity"),
-        ("MD106", (Evidence("kept by earlier forward passes", GIB), Evidence("kept, one of each pass", 80, "graphs")), "fragmentation"),
-        ("MD302", (Evidence("growth", 50 * MIB, "bytes/step"),), "fragmentation"),
+        ("MD301", (Evidence(phrase("leaks.growth"), 50 * MIB, "bytes/step"),), "capacity"),
+        ("MD301", (Evidence(phrase("leaks.growth"), MIB, "bytes/step"),), "fragmentation"),
+        ("MD106", (Evidence(phrase("kept_passes.kept"), GIB), Evidence(phrase("kept_passes.graphs"), 8, "graphs")), "capacity"),
+        ("MD106", (Evidence(phrase("kept_passes.kept"), GIB), Evidence(phrase("kept_passes.graphs"), 80, "graphs")), "fragmentation"),
+        ("MD302", (Evidence(phrase("leaks.growth"), 50 * MIB, "bytes/step"),), "fragmentation"),
     ],
 )
 def test_pieces_that_growth_would_fill_in_a_few_steps_are_not_the_cause(code, facts, verdict):
