@@ -1,4 +1,4 @@
-"""``memdiag oom``: an out-of-memory message, or logs with any number of them, in; cause, account and remedies out."""
+"""``memdiag oom``: explains out-of-memory messages: a message, or logs with any number of them."""
 
 from __future__ import annotations
 
@@ -20,40 +20,41 @@ MOST_ROWS = 10
 def oom(
     given: Annotated[
         list[str] | None,
-        typer.Argument(metavar="FILE|TEXT", help="Logs, folders of logs, - for a pipe, or the message itself.", show_default=False),
+        typer.Argument(metavar="FILE|TEXT", help="Logs, folders of logs, - for a pipe, or the message.", show_default=False),
     ] = None,
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts (memdiag explain oom-json).")] = False,
     as_md: Annotated[bool, typer.Option("--md", help="Print markdown, to paste into an issue.")] = False,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write there; .json and .md choose the form.", show_default=False),
+        typer.Option("--output", "-o", metavar="FILE", help="Write to this file; .json and .md choose the form.", show_default=False),
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Every rank and message has its row, every remedy is shown.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show every remedy and reason, and the whole account of memory.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Show a row for every rank and message; includes --verbose.")] = False,
     top: Annotated[
-        int | None, typer.Option("--top", metavar="N", min=1, help="Rows in each list; 10 if left out.", show_default=False)
+        int | None, typer.Option("--top", metavar="N", min=1, help="Maximum rows in each list; default 10.", show_default=False)
     ] = None,
     from_trace: Annotated[
         Path | None,
-        typer.Option("--from-trace", metavar="TRACE", help="Say also what the memory held, from this trace.", show_default=False),
+        typer.Option("--from-trace", metavar="TRACE", help="Explain the failure with this memory trace of the run.", show_default=False),
     ] = None,
     fail_on: Annotated[
         list[str] | None,
         typer.Option(
             "--fail-on",
             metavar="any|CAUSE|CODE",
-            help="Exit with 1 if there is any message, one of this cause, or such a finding; may be repeated.",
+            help="Exit with 1 for any message, for this cause or for this finding; can be repeated.",
             show_default=False,
         ),
     ] = None,
 ) -> None:
-    """Explain an out-of-memory message: what caused it, where the memory was, what to do.
+    """Explain an out-of-memory message: its cause, what to try first, and who held the memory.
 
-    Give it logs of any length, folders of logs, - for a pipe, or the message itself, in quotes: memdiag oom train.log
+    Pass logs of any length, folders of logs, - for a pipe, or the message in quotes: memdiag oom train.log
 
-    It knows the messages of PyTorch on every backend, JAX, TensorFlow, vLLM and others, of libraries, and of Linux.
+    memdiag reads the messages of PyTorch on every backend, of JAX, TensorFlow, vLLM and others, of libraries, and of Linux.
 
-    Exit code: 0 done, also if there is no message; 1 a --fail-on was hit; 2 it could not be done.
+    Exit status: 0 success, also without a message; 1 a --fail-on condition matched; 2 error.
     """
     budgets = _budgets(fail_on)
 
@@ -71,7 +72,7 @@ def oom(
     from memdiag.registry import OOM_RENDERERS, resolve
 
     render = resolve(OOM_RENDERERS[form])
-    emit(lambda look: render(report, look, every=every, top=top or MOST_ROWS), output)
+    emit(lambda look: render(report, look, every=every, top=top or MOST_ROWS, verbose=verbose), output)
     end_if_hit(_over(report, budgets))
 
 
@@ -98,7 +99,7 @@ def _check_output(output: Path | None, chosen: list[Chosen], from_trace: Path | 
 
     read = [item.path for item in chosen if item.path] + ([from_trace] if from_trace else [])
     if output is not None and any(is_same(output, path) for path in read):
-        raise MemdiagError(f"--output {output}: this is what is read", "name another file")
+        raise MemdiagError(f"--output {output}: this file is read as input", "name another file")
 
 
 def _has_message(text: str) -> bool:

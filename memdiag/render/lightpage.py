@@ -32,6 +32,11 @@ class LightPage:
         self.width = min(max(look.width, NARROWEST), WIDEST)
         self._lines: list[str] = []
 
+    @property
+    def num_lines(self) -> int:
+        """How many lines it has."""
+        return len(self._lines)
+
     def text(self, text: str, style: str = "", indent: int = 0) -> None:
         """Adds a paragraph, wrapped."""
         self._lines += [" " * indent + self._styled(line, style) for line in wrap(self._known(text), self.width - indent)]

@@ -1,6 +1,6 @@
 """Out-of-memory messages for programs: keys, order and units as documented in docs/oom-json.md, ``schema_version`` 1.
 
-Fields hold only what is printed; a ledger line that nobody knows is null. Plain ASCII JSON, as of ``memdiag analyze``.
+Fields contain only printed numbers; an unknown part of the ledger is null. Plain ASCII JSON, as from ``memdiag analyze``.
 """
 
 from __future__ import annotations
@@ -15,8 +15,15 @@ from memdiag.render.json import as_json, finding_dict
 from memdiag.render.look import PLAIN, Look
 
 
-def render(report: OomReport, look: Look = PLAIN, *, every: bool = False, top: int = 10) -> str:  # noqa: ARG001 - all are called alike
-    """Returns the report as one JSON object, indented, with a newline at its end. All messages are there, whatever else was asked for."""
+def render(
+    report: OomReport,
+    look: Look = PLAIN,  # noqa: ARG001 - every form takes the same arguments
+    *,
+    every: bool = False,  # noqa: ARG001
+    top: int = 10,  # noqa: ARG001
+    verbose: bool = False,  # noqa: ARG001
+) -> str:
+    """Returns the report as one JSON object, indented, with a newline at its end. It always contains all messages."""
     return json.dumps(as_dict(report), indent=2, allow_nan=False) + "\n"
 
 

@@ -1,22 +1,33 @@
-"""Out-of-memory messages as GitHub-flavoured markdown, to paste into an issue. The same rows as in a terminal, see oom_words."""
+"""Out-of-memory messages as GitHub-flavoured markdown, to paste into an issue. The same texts and order as in a terminal, see oom_words."""
 
 from __future__ import annotations
 
 from memdiag import __version__
-from memdiag.findings import Finding, Fix
+from memdiag.findings import Fix
 from memdiag.oom.model import Message, OomReport
+from memdiag.render import oom_account as account
+from memdiag.render import oom_actions as actions
+from memdiag.render import oom_many as many
 from memdiag.render import oom_words as words
 from memdiag.render.bar import stacked_bar
 from memdiag.render.look import PLAIN, Look
 from memdiag.render.markdown import WIDTH, escape, fence, table
 from memdiag.render.text import in_ascii, plain
 from memdiag.render.words import percent
+from memdiag.text import phrase
 from memdiag.units import format_bytes
 
 MOST_LINES = 30  # of the message itself
 
 
-def render(report: OomReport, look: Look = PLAIN, *, every: bool = False, top: int = 10) -> str:
+def render(
+    report: OomReport,
+    look: Look = PLAIN,
+    *,
+    every: bool = False,
+    top: int = 10,
+    verbose: bool = False,  # noqa: ARG001 - always so: a page of markdown has room
+) -> str:
     """Returns the report as markdown; of ``look`` only ``unicode`` counts.
 
     Args:
@@ -24,11 +35,12 @@ def render(report: OomReport, look: Look = PLAIN, *, every: bool = False, top: i
         look: The place it goes to.
         every: A row for each message, rather than for groups of them.
         top: Rows in each list.
+        verbose: Markdown always contains every reason and remedy.
     """
     lines: list[str] = []
     if not report.messages:
-        lines += ["## memdiag: no out-of-memory message", "", *(f"{escape(line)}\n" for line in words.nothing(report))]
-        lines += [*(f"- {escape(example)}" for example in words.EXAMPLES), ""] if report.num_lines or not report.trace else []
+        lines += [f"## memdiag: {escape(phrase('oom.nothing'))}", "", *(f"{escape(line)}\n" for line in many.nothing(report))]
+        lines += [*(f"- {escape(example)}" for example in many.EXAMPLES), ""] if report.num_lines or not report.trace else []
     else:
         lines += _messages(report, every=every, top=top)
     lines.append(f"<sub>memdiag {escape(__version__)}</sub>")
@@ -37,65 +49,62 @@ def render(report: OomReport, look: Look = PLAIN, *, every: bool = False, top: i
 
 
 def _messages(report: OomReport, *, every: bool, top: int) -> list[str]:
-    first = report.messages[0]
-    lines = [f"## memdiag: {words.cause_name(first.judgement.verdict).upper()}", ""]
+    lines = [f"## memdiag: {escape(words.heading(report.messages[0]))}", ""]
+    if where := words.where(report.messages):
+        lines += [escape(where), ""]
+    lines += _message(report.messages[0], report.trace)
     if len(report.messages) > 1:
-        head, rows, rest = words.overview(report, every=every, top=top)
-        lines += [f"**{escape(words.summary(report))}**", "", *table(head, [[escape(part) for part in row] for row in rows], (0,))]
-        lines += [f"{escape(line)}\n" for line in (rest, words.left_out(report)) if line]
-        lines += ["### The first one", ""]
-    lines += _message(first, report.trace, every=every)
-    if others := words.others(report.messages):
-        lines += ["### Other causes", "", *(f"- **{escape(name)}**: {escape(reason)}" for name, reason in others), ""]
+        head, rows, rest = many.overview(report, every=every, top=top)
+        cells = [[escape(part) for part in row] for row in rows]
+        lines += [f"### {escape(many.summary(report))}", "", *table([escape(name) for name in head], cells, (0,))]
+        lines += [f"{escape(line)}\n" for line in (rest, many.omitted(report)) if line]
+    if others := many.others(report.messages):
+        title = escape(phrase("oom.others"))
+        lines += [f"### {title}", "", *(f"- **{escape(name)}**: {escape(reason)}" for name, reason in others), ""]
     return lines
 
 
-def _message(message: Message, trace: str, *, every: bool) -> list[str]:
-    why = " ".join(words.reasons(message, 0 if every else words.MOST_REASONS))
-    lines = [f"**{escape(words.sentence(message))}** {escape(why)}", ""]
-    lines += [f"How sure: {escape(words.sureness(message))}", "", f"*{escape(words.facts(message))}*", ""]
-    rows, scale, total = words.ledger_rows(message), words.scale_of(message), words.total_of(message)
-    if rows:
-        lines += [f"### {words.ledger_title(message)}", ""]
-        if scale:
-            drawn = stacked_bar([(row.glyph, row.style, row.bytes or 0) for row in rows], WIDTH)
-            lines += [*fence([drawn.plain], "text"), ""]
-        cells = [
-            (
-                f"`{row.glyph}` {escape(row.name)}" if scale else escape(row.name),
-                format_bytes(row.bytes),
-                percent(row.share),
-                escape(row.meaning),
-            )
-            for row in rows
-        ]
-        if scale and total is not None:
-            cells.append(("**total**", f"**{format_bytes(total)}**", "", ""))
-        lines += table(("", "bytes", "share", ""), cells, (1, 2))
-    if said := words.tried(message):
-        lines += [escape(said), ""]
-    if message.findings:
-        lines += ["### What to do", ""]
-    for finding in message.findings:
-        lines += _finding(finding)
-    steps = words.next_steps(message, trace)
-    lines += ["### Next", ""] if steps else []
-    for purpose, given in steps:
-        lines += [f"{escape(purpose)}:", "", *fence([plain(line) for line in given.splitlines()]), ""]
+def _message(message: Message, trace: str) -> list[str]:
+    lines = [f"**{escape(words.meaning(message))}** {escape(' '.join(words.reasons(message)))}", ""]
+    lines += [escape(doubts), ""] if (doubts := words.doubts(message)) else []
+    remedies = actions.remedies(message)
+    if remedies:
+        lines += [f"### {escape(phrase('oom.first'))}", "", *_fix(1, remedies[0].fix)]
+    for section, members in actions.by_section(remedies[1:]).items():
+        lines += [f"### {escape(section)}", ""]
+        for number, remedy in enumerate(members, 1):
+            lines += _fix(number, remedy.fix)
+    if futile := actions.futile(message):
+        lines += [f"### {escape(phrase('oom.futile'))}", "", *(f"- {escape(words.as_sentence(line))}" for line in futile), ""]
+    lines += _account(message)
+    for number, (purpose, given) in enumerate(actions.next_steps(message, trace)):
+        title = phrase("oom.then", purpose=purpose) if number else phrase("oom.next", purpose=purpose)
+        lines += [f"### {escape(title)}", "", *fence([plain(line) for line in given.splitlines()]), ""]
     text = [plain(line) for line in message.text.splitlines()[:MOST_LINES]]
-    return [*lines, "<details><summary>the message</summary>", "", *fence(text, "text"), "", "</details>", ""]
+    summary = f"{escape(phrase('oom.facts'))}: {escape(words.facts(message))}"
+    return [*lines, f"<details><summary>{summary}</summary>", "", *fence(text, "text"), "", "</details>", ""]
 
 
-def _finding(finding: Finding) -> list[str]:
-    lines = [f"#### {escape(finding.code)} {escape(finding.title)}", ""]
-    for number, fix in enumerate(words.remedies(finding), 1):
-        lines += _fix(number, fix)
+def _account(message: Message) -> list[str]:
+    rows, scale, total = account.rows(message), account.scale_of(message), account.total_of(message)
+    lines = [f"### {escape(account.title(message))}", ""] if rows else []
+    if scale:
+        drawn = stacked_bar([(row.glyph, row.style, row.bytes or 0) for row in rows], WIDTH)
+        lines += [*fence([drawn.plain], "text"), ""]
+    if rows:
+        names = [f"`{row.glyph}` {escape(row.name)}" if scale else escape(row.name) for row in rows]
+        cells = [(name, format_bytes(row.bytes), percent(row.share), escape(row.meaning)) for name, row in zip(names, rows, strict=True)]
+        if scale and total is not None:
+            cells.append((f"**{escape(phrase('oom.account.total'))}**", f"**{format_bytes(total)}**", "", ""))
+        lines += table(("", *map(escape, (phrase("oom.table.bytes"), phrase("oom.table.share"))), ""), cells, (1, 2))
+    if tried := account.tried(message):
+        lines += [escape(tried), ""]
     return lines
 
 
 def _fix(number: int, fix: Fix) -> list[str]:
-    applies = f" · {escape(fix.applicability)}" if fix.applicability else ""
-    lines = [f"{number}. {escape(fix.title)}{applies}", ""]
+    title, when = plain(fix.title), plain(fix.applicability)
+    lines = [f"{number}. {escape(phrase('oom.fix.when', title=title, when=when) if when else title)}", ""]
     if fix.change:
         lines += [*("   " + line for line in fence([plain(line) for line in fix.change.splitlines()])), ""]
     if fix.caveat:

@@ -1,148 +1,230 @@
-"""Out-of-memory messages for people, in a terminal: the verdict first, then where the memory was, what to do, and what next.
+"""Out-of-memory messages in a terminal: cause, one remedy to try first, alternatives, the account of memory, next commands.
 
-One message takes about a screen. Many are grouped by cause; the first one, where it all began, is explained in full.
+A report of one message has at most 25 lines as a rule; ``verbose`` shows everything. Of many messages the first one is explained, and a
+table groups all of them by cause.
 """
 
 from __future__ import annotations
 
-from memdiag.findings import Finding, Fix
+from collections.abc import Sequence
+
+from memdiag.findings import Fix
 from memdiag.oom.model import Message, OomReport
+from memdiag.render import oom_account as account
+from memdiag.render import oom_actions as actions
+from memdiag.render import oom_many as many
 from memdiag.render import oom_words as words
-from memdiag.render.bar import share_out
-from memdiag.render.lightpage import Cell, LightPage
+from memdiag.render.lightpage import Cell, LightPage, wrap
 from memdiag.render.look import PLAIN, Look
 from memdiag.render.text import plain
-from memdiag.render.words import percent
-from memdiag.units import format_bytes, plural
+from memdiag.render.words import Row, percent
+from memdiag.text import joined, phrase
+from memdiag.units import format_bytes
 
 LONGEST = 400  # characters of a text
-MOST_FIXES = (3, 2)  # of the first finding, and of another
+MOST_LINES = 25
+LEAD_LINES = 3  # of reasons below the heading
+# Alternatives and further reasons to show, the first pair that keeps to MOST_LINES.
+FILLINGS = ((3, 2), (2, 2), (2, 1), (2, 0), (1, 1), (1, 0))
+WITH_TRACE = 4  # reasons that a trace adds
+MOST_OTHERS = 3  # other causes
 
 
-def render(report: OomReport, look: Look = PLAIN, *, every: bool = False, top: int = 10) -> str:
+def render(report: OomReport, look: Look = PLAIN, *, every: bool = False, top: int = 10, verbose: bool = False) -> str:
     """Returns the report as text for a terminal of ``look.width`` columns.
 
     Args:
         report: The messages.
         look: The place it is shown in.
-        every: A row for each message, rather than for groups of them.
+        every: A row for each message, rather than for groups of them; includes ``verbose``.
         top: Rows in each list.
+        verbose: All reasons and remedies, and the whole account.
     """
     page = LightPage(look)
     if not report.messages:
         _nothing(page, report)
         return page.finish()
+    if verbose or every:
+        _verbose(page, report)
+    else:
+        page = _brief(look, report)
     if len(report.messages) > 1:
         _overview(page, report, every=every, top=top)
-    _message(page, report.messages[0], report.trace, every=every)
-    if others := words.others(report.messages):
-        page.title("Other causes")
-        page.grid("lw", [((name.upper(), "bold"), reason) for name, reason in others])
     return page.finish()
 
 
 def _nothing(page: LightPage, report: OomReport) -> None:
-    page.text("No out-of-memory message was found.", "bold")
-    for line in words.nothing(report):
+    page.text(phrase("oom.nothing"), "bold")
+    for line in many.nothing(report):
         page.gap()
         page.text(line)
-    for example in words.EXAMPLES if report.num_lines or not report.trace else ():
+    for example in many.EXAMPLES if report.num_lines or not report.trace else ():
         page.text(example, "dim", indent=2)
 
 
-def _overview(page: LightPage, report: OomReport, *, every: bool, top: int) -> None:
-    page.text(words.summary(report), "bold")
-    head, rows, rest = words.overview(report, every=every, top=top, width=page.width)
-    if len(rows) > 1:  # one is what the line above says
-        page.gap()
-        table: list[list[Cell]] = [[(title, "bold") for title in head]]
-        table += [[*row[:-1], (row[-1], "dim")] for row in rows]
-        page.grid("r" + "l" * (len(head) - 2) + "w", table)
-    for line in filter(None, (rest, words.left_out(report))):
-        page.text(line, "dim", indent=2)
-    page.gap()
+def _brief(look: Look, report: OomReport) -> LightPage:
+    """Returns a page on the first message with as many alternatives and reasons as keep it short."""
+    page = LightPage(look)
+    for num_alternatives, num_reasons in FILLINGS:
+        page = LightPage(look)
+        _message(page, report, num_alternatives, max(num_reasons, WITH_TRACE if report.trace else 0))
+        if page.num_lines <= MOST_LINES:
+            break
+    return page
 
 
-def _message(page: LightPage, message: Message, trace: str, *, every: bool) -> None:
+def _message(page: LightPage, report: OomReport, num_alternatives: int, num_reasons: int) -> None:
+    message = report.messages[0]
+    told = _heading(page, report.messages)
+    remedies = actions.remedies(message)
+    futile = actions.futile(message)
+    if remedies:
+        page.title(phrase("oom.first"))
+        _first(page, remedies[0].fix)
+    _alternatives(page, remedies[1 : 1 + num_alternatives])
+    if futile:
+        page.text(phrase("oom.futile"), "bold")
+        for line in futile:
+            page.text(words.as_sentence(line), indent=2)
+    further = words.explanation(message)[told:]
+    _reasons(page, further[:num_reasons])
+    rows = account.short_rows(message)
+    if rows:
+        page.title(account.title(message))
+        _bars(page, rows)
+    _next(page, message, report.trace)
+    hidden = [
+        phrase("oom.more.fixes", count=len(remedies) - 1 - num_alternatives) if len(remedies) > 1 + num_alternatives else "",
+        phrase("oom.more.reasons", count=len(further) - num_reasons) if len(further) > num_reasons else "",
+        phrase("oom.more.account") if account.rows(message) else "",
+    ]
+    if any(hidden):
+        page.text(phrase("oom.more", what=joined(hidden, ", ")), "dim")
+
+
+def _heading(page: LightPage, messages: Sequence[Message], *, with_doubts: bool = False) -> int:
+    """Adds the cause, the place, the decisive reasons and, unless the verdict is certain, other causes; returns the number of reasons."""
+    message = messages[0]
     style = "bold yellow" if message.judgement.verdict == "unknown" or message.is_warning else "bold red"
-    name = words.cause_name(message.judgement.verdict).upper()
-    page.grid("lw", [((name, style), (words.sentence(message), "bold"))], indent=0)
-    reasons = words.reasons(message)
-    rows: list[list[Cell]] = [[("", "dim"), reason] for reason in (reasons if every else reasons[: words.MOST_REASONS])]
-    if len(reasons) > len(rows):
-        rows.append(["", (f"and {plural(len(reasons) - len(rows), 'more reason')} (--all)", "dim")])
-    if rows:
-        rows[0][0] = ("why", "dim")
-    rows += [[("how sure", "dim"), words.sureness(message)], [("message", "dim"), words.facts(message)]]
-    page.grid("lw", rows)
-    _ledger(page, message)
-    if message.findings:
-        page.title("What to do")
-    for number, finding in enumerate(message.findings):
-        _finding(page, finding, len(finding.fixes) if every else MOST_FIXES[number > 0])
-    _next(page, message, trace)
+    page.grid("lw", [((words.heading(message), style), words.where(messages))], indent=0)
+    sentences = words.explanation(message)
+    lead = sentences[:1]
+    for sentence in sentences[1:]:
+        if len(wrap(" ".join([*lead, sentence]), page.width)) > LEAD_LINES:
+            break
+        lead.append(sentence)
+    page.text(" ".join(lead))
+    if (with_doubts or message.judgement.confidence != "high") and (doubts := words.doubts(message)):
+        page.text(doubts, "dim")
+    return len(lead)
 
 
-def _ledger(page: LightPage, message: Message) -> None:
-    rows, scale, total = words.ledger_rows(message), words.scale_of(message), words.total_of(message)
-    said = words.tried(message)
-    if rows:
-        page.title(words.ledger_title(message))
-    elif said:
-        page.gap()
-    sizes = [row.bytes or 0 for row in rows]
-    if scale and sum(sizes) > 0:
-        width = page.width - 4
-        page.spans(((row.glyph * num, row.style) for row, num in zip(rows, share_out(sizes, width), strict=True)), indent=2)
-        _wanted(page, message, scale, width)
+def _first(page: LightPage, fix: Fix) -> None:
+    page.text(words.as_sentence(plain(fix.title, LONGEST)), indent=2)
+    for line in fix.change.splitlines():
+        page.paste(plain(line), indent=4)
+    note = joined([words.as_sentence(plain(fix.applicability, LONGEST)), words.caveat(fix)])
+    if note:
+        page.text(note, "dim", indent=4)
+
+
+def _alternatives(page: LightPage, remedies: Sequence[actions.Remedy]) -> None:
+    for section, members in actions.by_section(remedies).items():
+        page.text(section, "bold")
+        for remedy in members:
+            _fix(page, remedy.fix)
+
+
+def _fix(page: LightPage, fix: Fix) -> None:
+    title, when = plain(fix.title, LONGEST), plain(fix.applicability, LONGEST)
+    page.text(phrase("oom.fix.when", title=title, when=when) if when else title, indent=2)
+    for line in fix.change.splitlines():
+        page.paste(plain(line), indent=4)
+
+
+def _reasons(page: LightPage, reasons: Sequence[str]) -> None:
+    if reasons:
+        page.text(phrase("oom.why"), "bold")
+    for reason in reasons:
+        page.text(reason, indent=2)
+
+
+def _bars(page: LightPage, rows: Sequence[Row]) -> None:
+    longest = min(max(page.width * 3 // 10, 10), 40)
+    largest = max((row.share or 0 for row in rows), default=0) or 1
     table: list[tuple[Cell, ...]] = []
     for row in rows:
-        name = f"{row.name} · {row.meaning}" if row.meaning else row.name
-        size = format_bytes(row.bytes)
-        table.append(((row.glyph, row.style), size, percent(row.share), name) if scale else (size, name))
-    if scale and total and rows:
-        table.append((("", ""), (format_bytes(total), "bold"), ("", ""), ("total", "bold")))
-    page.grid("lrrw" if scale else "rw", table)
-    if said:
-        page.text(said, indent=2)
-
-
-def _wanted(page: LightPage, message: Message, total: int, width: int) -> None:
-    """The request on the scale of the bar above it."""
-    wanted = message.fields.get("requested_bytes")
-    if not isinstance(wanted, int) or wanted <= 0:
-        return
-    columns = min(max(round(wanted * width / total), 1), width)
-    drawn = "=" * columns if wanted <= total else "=" * (width - 1) + ">"
-    said = f" {format_bytes(wanted)} wanted "
-    if columns + len(said) > width:  # no room behind it
-        drawn, said = f"=={said}{drawn[2 + len(said) :]}", ""
-    page.spans([(drawn, "bold"), (said.rstrip(), "bold")], indent=2)
-
-
-def _finding(page: LightPage, finding: Finding, most_fixes: int) -> None:
-    page.grid("lw", [((plain(finding.code), "cyan"), (plain(finding.title, LONGEST), "bold"))])
-    fixes = words.remedies(finding)
-    for number, fix in enumerate(fixes[:most_fixes], 1):
-        _fix(page, number, fix)
-    if len(fixes) > most_fixes:
-        page.text(f"and {plural(len(fixes) - most_fixes, 'more remedy', 'more remedies')} (--all)", "dim", indent=4)
-
-
-def _fix(page: LightPage, number: int, fix: Fix) -> None:
-    applies = f" · {plain(fix.applicability, LONGEST)}" if fix.applicability else ""
-    page.grid("lw", [((f"{number}.", "green"), plain(fix.title, LONGEST) + applies)], indent=4)
-    for line in fix.change.splitlines():
-        page.paste(plain(line), indent=8)
-    if fix.caveat:
-        page.text(words.caveat(fix), "dim", indent=8)
+        columns = max(round((row.share or 0) / largest * longest), 1 if row.share else 0)
+        table.append((row.name, format_bytes(row.bytes), (row.glyph * columns, row.style)))
+    page.grid("wrl", table)
 
 
 def _next(page: LightPage, message: Message, trace: str) -> None:
-    steps = words.next_steps(message, trace)
-    if steps:
-        page.title("Next")
-    for purpose, lines in steps:
-        page.text(purpose + ":", indent=2)
+    for number, (purpose, lines) in enumerate(actions.next_steps(message, trace)):
+        page.text(phrase("oom.then", purpose=purpose) if number else phrase("oom.next", purpose=purpose), "bold")
         for line in lines.splitlines():
             page.paste(plain(line), indent=4)
+
+
+def _verbose(page: LightPage, report: OomReport) -> None:
+    message = report.messages[0]
+    told = _heading(page, report.messages, with_doubts=True)
+    remedies = actions.remedies(message)
+    if remedies:
+        page.title(phrase("oom.first"))
+        _first(page, remedies[0].fix)
+    for section, members in actions.by_section(remedies[1:]).items():
+        page.title(section)
+        for remedy in members:
+            _first(page, remedy.fix)
+    if futile := actions.futile(message):
+        page.title(phrase("oom.futile"))
+        for line in futile:
+            page.text(words.as_sentence(line), indent=2)
+    further = words.explanation(message)[told:]
+    page.title(phrase("oom.why"))
+    for reason in (*further, account.tried(message)):
+        if reason:
+            page.text(reason, indent=2)
+    page.grid("lw", [((phrase("oom.facts"), "dim"), words.facts(message))])
+    if rows := account.rows(message):
+        page.title(account.title(message))
+        _whole_account(page, message, rows)
+    if actions.next_steps(message, report.trace):
+        page.gap()
+    _next(page, message, report.trace)
+
+
+def _whole_account(page: LightPage, message: Message, rows: Sequence[Row]) -> None:
+    scale, total = account.scale_of(message), account.total_of(message)
+    if not scale:
+        page.grid("rw", [(format_bytes(row.bytes), row.name) for row in rows])
+        return
+    requested = account.request_size(message)
+    if requested:
+        rows = [*rows, Row(phrase("oom.account.request"), requested, requested / scale, "", "=", "bold")]
+    longest = min(max(page.width // 5, 10), 40)
+    table: list[tuple[Cell, ...]] = []
+    for row in rows:
+        name = phrase("oom.account.basis", what=row.name, basis=row.meaning) if row.meaning else row.name
+        columns = max(round(min(row.share or 0, 1) * longest), 1 if row.share else 0)
+        drawn = row.glyph * columns + (">" if (row.share or 0) > 1 else "")
+        table.append((name, format_bytes(row.bytes), percent(row.share), (drawn, row.style)))
+    if total:
+        table.append(((phrase("oom.account.total"), "bold"), (format_bytes(total), "bold"), "", ""))
+    page.grid("wrrl", table)
+
+
+def _overview(page: LightPage, report: OomReport, *, every: bool, top: int) -> None:
+    head, rows, rest = many.overview(report, every=every, top=top, width=page.width)
+    if len(rows) > 1:  # one row says no more than the heading
+        page.title(many.summary(report))
+        table: list[list[Cell]] = [[(title, "bold") for title in head]]
+        table += [[*row[:-1], (row[-1], "dim")] for row in rows]
+        page.grid("r" + "l" * (len(head) - 2) + "w", table)
+    for line in filter(None, (rest, many.omitted(report))):
+        page.text(line, "dim", indent=2)
+    if others := many.others(report.messages):
+        page.title(phrase("oom.others"))
+        shown = others if every else others[:MOST_OTHERS]
+        page.grid("lw", [((str(name).upper(), "bold"), reason) for name, reason in shown])
