@@ -7,7 +7,8 @@ A phrase is looked up by its key in a catalogue, ``messages/<area>.json``, which
     phrase("fragmentation.stranded", bytes=format_bytes(n), count=3)
 
 The part of a key before its first dot is the area. In a template, ``{name}`` is a value; whole numbers get thousands separators.
-``{name:# block|# blocks}`` chooses by number, and ``#`` stands for the number. A value may be a phrase itself.
+``{name:# block|# blocks}`` chooses by number, and ``#`` stands for the number. A value may be a phrase itself. ``{name:A}`` begins with
+a capital letter.
 
 A ``Phrase`` is a ``str`` in the language that was active when it was made. It remembers its key and values, so a renderer can show it
 in another language (``in_language``); the HTML report holds both.
@@ -72,6 +73,11 @@ def joined(parts: Iterable[str], separator: str = " ") -> Phrase:
     """Returns texts and phrases one after the other, as one phrase. Empty ones are left out; Chinese sentences follow without a space."""
     kept = tuple(part for part in parts if part)
     return Phrase("", {"parts": kept, "separator": separator})
+
+
+def sentence(text: str) -> Phrase:
+    """Returns a text without a full stop as a sentence."""
+    return phrase("vocabulary.sentence", text=text)
 
 
 def in_language(text: str, chosen: Language) -> str:
@@ -152,8 +158,9 @@ class _Formatter(Formatter):
         self.language: Language = chosen
 
     def format_field(self, value: object, format_spec: str) -> str:
-        if isinstance(value, Phrase):
-            return value.in_language(self.language)
+        if isinstance(value, Phrase) or format_spec == "A":
+            text = in_language(str(value) if not isinstance(value, str) else value, self.language)
+            return text[:1].upper() + text[1:] if format_spec == "A" else text
         if isinstance(value, int) and not isinstance(value, bool):
             if not format_spec:
                 return f"{value:,}"

@@ -10,7 +10,7 @@ from memdiag.allocator.offload.told import Offloading
 from memdiag.allocator.outlook import Outlook
 from memdiag.allocator.planned.told import PlanTold
 from memdiag.allocator.stitch.told import Stitching
-from memdiag.findings import SCHEMA_VERSION, CardReport, Finding, Fragmentation
+from memdiag.findings import SCHEMA_VERSION, CardReport, Finding, Fragmentation, ReportMoment
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +101,7 @@ class Prediction:
         stitching: What stitching came to; None: the policy does not stitch.
         offload: The plan for moving what is idle; None: nothing is to move.
         mempools: What pools of the program's own came to; None: the policy has none.
+        moment: The moment of ``fragmentation``; its event is one of the input. None: unknown.
     """
 
     policy: str
@@ -132,11 +133,12 @@ class Prediction:
     outlook: Outlook | None = None
     room_bytes: int | None = None
     min_room_bytes: int | None = None
+    moment: ReportMoment | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
-    """The recorded run beside the simulated ones; None where the file does not tell."""
+    """The recorded run beside the simulated ones, split at ``moment``; None where the file does not tell."""
 
     peak_reserved_bytes: int | None
     peak_allocated_bytes: int | None
@@ -147,6 +149,7 @@ class RecordedRun:
     fragmentation: Fragmentation
     policy: str
     conf: str | None
+    moment: ReportMoment | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,10 +46,15 @@ def describe(view: DeviceView, context: Context) -> DeviceReport:
         by_lifetime=sums(schema.LIFETIMES, lifetime, size) if known and lifetime.any() else None,
         top_sites=_sites(view, rows, context.top) if known and len(view.trace.stacks) else None,
         timeline=_timeline(device),
-        moment=ReportMoment(**_event_facts(device, view.at), kind=view.kind, lost_bytes=fragmentation.lost_bytes),
+        moment=moment_of(device, view.at, view.kind, fragmentation.lost_bytes),
         by_module=by_module(view, rows, context.top) if known else None,
         card=told_of(device),
     )
+
+
+def moment_of(device: DeviceTrace, at: int, kind: str, lost_bytes: int | None) -> ReportMoment:
+    """Returns the moment after event ``at`` as reports state it."""
+    return ReportMoment(**_event_facts(device, at), kind=kind, lost_bytes=lost_bytes)
 
 
 def peak_of(device: DeviceTrace, curve: str) -> Peak:

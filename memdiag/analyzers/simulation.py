@@ -29,18 +29,17 @@ from memdiag.analyzers.cards import card_of
 from memdiag.analyzers.churn import count_retries
 from memdiag.analyzers.context import DeviceView
 from memdiag.analyzers.continuation import Continuation, continuation_of
-from memdiag.analyzers.moments import fragmentation_at
 from memdiag.analyzers.names import name_of
 from memdiag.analyzers.outlook import outlook
-from memdiag.findings import Fragmentation
+from memdiag.analyzers.split_moments import recorded_split, simulated_split
 from memdiag.registry import POLICIES, resolve
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
+from memdiag.trace.moments import DEFAULT
 from memdiag.trace.reach import Reach, reach_of
 from memdiag.units import format_bytes
 
 Replayer = Callable[..., Replay]
-_NO_SPLIT = Fragmentation(None, None, None, None, None, None, None, None, None)
 
 
 @dataclass(frozen=True)
@@ -73,6 +72,7 @@ class Subject:
         calibration: How exactly its own settings reproduce it.
         replayer: What replays a workload.
         hooks: What policies that go by what the program was doing have told of that, kept for the next replay.
+        at: The moment at which reserved memory is split, as ``--at`` names it (``memdiag.trace.moments``).
     """
 
     trace: Trace
@@ -82,6 +82,7 @@ class Subject:
     calibration: Calibration
     replayer: Replayer
     hooks: dict[str, object] = field(default_factory=dict, compare=False)
+    at: str | int = DEFAULT
 
     @classmethod
     def of(cls, trace: Trace, device: DeviceTrace, replayer: Replayer | None = None) -> Subject:
@@ -217,6 +218,7 @@ def predict(
     if with_min_capacity:
         smallest = smallest_capacity(lambda size: subject.replay(replace(scenario, capacity_bytes=size), log=False), others)
     ahead = outlook(subject, scenario, fails=bool(len(failed) or undefined), with_rest=with_rest)
+    moment, split = simulated_split(simulated, subject.at)
     lifecycle = getattr(replay, "lifecycle", None)  # what the policies with more to tell tell; none of them is loaded for that
     prediction = Prediction(
         policy=scenario.policy, conf=scenario.conf, torch_version=scenario.torch_version, capacity_bytes=scenario.capacity_bytes,
@@ -225,7 +227,7 @@ def predict(
         first_oom=_first_oom(subject, scenario, replay, simulated, int(failed[0])) if len(failed) else None,
         fits=ahead.fits, outlook=ahead, device_allocs=obtained,
         device_frees=int(replay.device_frees[-1]) if len(replay.device_frees) else 0,
-        fragmentation=_fragmentation(simulated, fullest=hasattr(replay, "planned")),
+        fragmentation=split, moment=moment,
         saved_bytes=None if base is None else base - peaks["reserved"],
         num_cycles=int(np.count_nonzero(freed > 0)), num_undefined=undefined,
         error_bytes=subject.calibration.error_bytes if base is not None else None, is_recorded=kept,
@@ -313,22 +315,6 @@ def _num_steps(device: DeviceTrace) -> int:
     return len(steps)
 
 
-def _fragmentation(simulated: Simulated, *, fullest: bool) -> Fragmentation:
-    """The split at the reserved peak; its event is that of the input.
-
-    ``fullest``: of all moments with as much reserved, where most is in use: the memory may be there before it is needed.
-    """
-    device = simulated.device
-    if not device.num_events:
-        return _NO_SPLIT
-    at = device.peak("reserved")
-    if fullest:
-        reserved = device.usage.reserved
-        at = int(np.argmax(np.where(reserved == reserved.max(), device.usage.active, -1)))
-    split = fragmentation_at(device, at, simulated.trace.layout.large_segment)
-    return replace(split, at_event=int(simulated.row[at]) if at >= 0 else -1)
-
-
 def _first_oom(subject: Subject, scenario: Scenario, replay: Replay, simulated: Simulated, call: int) -> FirstOom:
     workload, device, trace = subject.workload, subject.device, subject.trace
     tensor, row = int(workload.tensor[call]), int(workload.row[call])
@@ -377,13 +363,13 @@ def recorded_run(subject: Subject) -> RecordedRun:
     obtained = int(count[schema.SEGMENT_ALLOC] + count[schema.SEGMENT_MAP]) if known else None
     steps = _num_steps(device)
     settings = AllocatorSettings.of(trace)
+    moment, split = recorded_split(trace, device, subject.at)
     return RecordedRun(
         peak_reserved_bytes=recorded_peak(device, "reserved"), peak_allocated_bytes=recorded_peak(device, "allocated"),
         num_retries=count_retries(DeviceView(trace, device, at), settings) if known else None,
         num_ooms=int(count[schema.OOM]) if known else None, device_allocs=obtained,
         mallocs_per_step=obtained / steps if steps and obtained is not None else None,
-        fragmentation=fragmentation_at(device, at, trace.layout.large_segment) if known else _NO_SPLIT, policy=subject.calibration.policy,
-        conf=subject.calibration.conf if known else None,
+        fragmentation=split, policy=subject.calibration.policy, conf=subject.calibration.conf if known else None, moment=moment,
     )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,6 +10,7 @@ import typer
 
 from memdiag.cli import card_options as card
 from memdiag.cli import offload_options as o
+from memdiag.cli.at_option import At, read_moment
 from memdiag.errors import MemdiagError
 
 if TYPE_CHECKING:
@@ -86,6 +88,7 @@ def simulate(
     disk: o.DiskRate = None,
     step_seconds: o.StepSeconds = None,
     allow_exposed: o.Exposed = None,
+    at: At = None,
     min_capacity: Annotated[bool, typer.Option("--min-capacity", help="Find the smallest card on which it runs.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts (memdiag explain simulate).")] = False,
     rows: Annotated[
@@ -116,6 +119,7 @@ def simulate(
     from memdiag.cli.emit import emit, form_of
     from memdiag.cli.page import read_page
     from memdiag.cli.scenarios import Wanted
+    from memdiag.trace.moments import require_moment
 
     wanted = Wanted.read(policy or [], conf, torch, capacity, fraction, outside)
     moving = o.read_offload(
@@ -126,12 +130,14 @@ def simulate(
         offload_path=offload_path, offload_kinds=offload_kinds, link=link, disk=disk,
         step_seconds=step_seconds, allow_exposed=allow_exposed,
     )  # fmt: skip
-    form = form_of(as_json=as_json, as_md=False, output=output)
+    form, moment = form_of(as_json=as_json, as_md=False, output=output), read_moment(at)
     page = read_page(as_html)
     path = choose_trace(trace)
     _check_files(path, {"--rows": rows, "--out": out, "--output": output, "--html": as_html}, wanted)
     recording, chosen = _read(path, device)
     wanted.check(recording, chosen)
+    if isinstance(moment, int):
+        require_moment([chosen], moment)
 
     from memdiag.cli.talk import busy
 
@@ -139,7 +145,7 @@ def simulate(
         from memdiag.analyzers.pools_judged import with_advice
         from memdiag.analyzers.simulation import Subject, predict, report_of
 
-        subject = wanted.on_card(Subject.of(recording, chosen))
+        subject = replace(wanted.on_card(Subject.of(recording, chosen)), at=moment)
         scenarios = wanted.scenarios(subject)
         predicted = [predict(subject, scenario, with_min_capacity=min_capacity) for scenario in scenarios]
         if moving is not None:
@@ -148,6 +154,7 @@ def simulate(
             scenarios.append(wanted.offload_scenario(subject))
             moved, prediction = predict_offload(subject, scenarios[-1], moving, with_min_capacity=min_capacity)
             predicted.append(prediction)
+        require_moment([chosen, *(simulated.device for _, _, simulated in predicted)], moment)
         report = report_of(subject, tuple(prediction for prediction, _, _ in predicted), with_min_capacity=min_capacity)
         report = with_advice(report, subject, scenarios, communicators)
     _, replay, simulated = predicted[0]
@@ -228,9 +235,11 @@ def _write_trace(path: Path, simulated: object, replay: object) -> None:
 def _write_page(page: Page, subject: Subject, replays: list[tuple[Scenario, Replay]]) -> None:
     """Writes the page of the recording, with the simulated runs laid over it."""
     from memdiag.analyzers.report import build_report
+    from memdiag.trace.moments import DEFAULT
     from memdiag.views.policies import curve
 
-    report = build_report(subject.trace, device=subject.device.device)
+    at = DEFAULT if subject.at == "oom" else subject.at  # the same moment, and a recording without a failure has one too
+    report = build_report(subject.trace, device=subject.device.device, at=at)
     own = subject.recorded
     curves = [curve(subject, own, subject.replay(own, log=False), "as recorded")] if subject.calibration.exact is not None else []
     for scenario, replay in replays:

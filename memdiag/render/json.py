@@ -57,7 +57,8 @@ def _peak(peak: Peak) -> dict[str, Any]:
     return {**_usage(peak), "at_event": peak.at_event, "at_us": peak.at_us, "phase": peak.phase, "step": peak.step}
 
 
-def _moment(moment: ReportMoment) -> dict[str, Any]:
+def moment_dict(moment: ReportMoment) -> dict[str, Any]:
+    """Returns the moment of a report as JSON states it."""
     return {"kind": moment.kind, **_peak(moment), "lost_bytes": moment.lost_bytes}
 
 
@@ -77,7 +78,7 @@ def _device(device: DeviceReport) -> dict[str, Any]:
         else [{"bytes": s.bytes, "num_tensors": s.num_tensors, "stack": list(s.stack), "name": s.name, "names": s.names} for s in sites],
         "by_module": None if device.by_module is None else [asdict(module) for module in device.by_module],
         "card": None if device.card is None else card_dict(device.card),
-        "moment": None if device.moment is None else _moment(device.moment),
+        "moment": None if device.moment is None else moment_dict(device.moment),
     }
 
 

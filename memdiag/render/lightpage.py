@@ -6,6 +6,7 @@ a few colours, and characters that are two columns wide.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 
@@ -16,6 +17,12 @@ NARROWEST, WIDEST = 60, 132
 _CODES = {
     "bold": "1", "dim": "2", "underline": "4", "red": "31", "green": "32", "yellow": "33", "blue": "34", "magenta": "35", "cyan": "36",
 }  # fmt: skip
+
+# A line of Chinese may end beside any ideograph, but it does not begin with a closing sign, nor end with an opening one.
+_IDEOGRAPH, _CLOSING, _OPENING = "\u3400-\u9fff", "\uff0c\u3002\uff1a\uff1b\uff09\u3001\uff1f\uff01\u201d\u300b%", "\uff08\u201c\u300a"
+_BREAK = re.compile(
+    f"(?<=[{_IDEOGRAPH}{_CLOSING}])(?=[^{_CLOSING}\\s])|(?<=[^{_OPENING}\\s])(?=[{_IDEOGRAPH}{_OPENING}])",
+)
 
 Cell = str | tuple[str, str]  # text, or text and its style ("bold red")
 
@@ -107,14 +114,14 @@ def cells(text: str) -> int:
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """Returns ``text`` in lines of at most ``width`` columns, broken at blanks; a word that is longer is cut."""
+    """Returns ``text`` in lines of at most ``width`` columns, broken at blanks and between Chinese characters; a longer word is cut."""
     lines, line, used = [], "", 0
-    for word in text.split(" "):
+    for blank, word in _words(text):
         size = cells(word)
-        if line and used + 1 + size > width:
+        if line and used + blank + size > width:
             lines.append(line)
             line, used = "", 0
-        elif line:
+        elif line and blank:
             line, used = line + " ", used + 1
         while size > width:
             head = _head(word, width - used)
@@ -123,6 +130,14 @@ def wrap(text: str, width: int) -> list[str]:
             size = cells(word)
         line, used = line + word, used + size
     return [*lines, line] if line or not lines else lines
+
+
+def _words(text: str) -> Iterable[tuple[int, str]]:
+    """Yields what a line may be broken between, each with the number of blanks before it (0 or 1)."""
+    for number, word in enumerate(text.split(" ")):
+        parts = [word] if word.isascii() else _BREAK.sub("\n", word).split("\n")
+        for index, part in enumerate(parts):
+            yield int(number > 0 and index == 0), part
 
 
 def _head(word: str, width: int) -> str:

@@ -9,7 +9,8 @@ from typing import Any
 from memdiag import __version__
 from memdiag.allocator.outlook import Outlook
 from memdiag.allocator.prediction import CalibrationReport, Prediction, PredictionReport
-from memdiag.render.json import as_json, card_dict
+from memdiag.findings import ReportMoment
+from memdiag.render.json import as_json, card_dict, moment_dict
 from memdiag.render.look import PLAIN, Look
 
 
@@ -26,7 +27,7 @@ def as_dict(report: PredictionReport) -> dict[str, Any]:
         "path": report.path,
         "device": report.device,
         "calibration": _calibration(report.calibration),
-        "recorded": asdict(report.recorded),
+        "recorded": {**asdict(report.recorded), "moment": _moment(report.recorded.moment)},
         "results": [_result(result, with_min_capacity=report.with_min_capacity) for result in report.results],
         "card": card_dict(report.card),
     }
@@ -46,6 +47,10 @@ def _calibration(found: CalibrationReport) -> dict[str, Any]:
         "what_if_error_bytes": found.what_if_error_bytes,
         "notes": list(found.notes),
     }
+
+
+def _moment(moment: ReportMoment | None) -> dict[str, Any] | None:
+    return None if moment is None else moment_dict(moment)
 
 
 def outlook_json(outlook: Outlook) -> dict[str, Any]:
@@ -81,6 +86,7 @@ def _result(result: Prediction, *, with_min_capacity: bool) -> dict[str, Any]:
         "num_undefined": result.num_undefined,
         "fits_basis": None if result.outlook is None else result.outlook.basis,
         "room_bytes": result.room_bytes,
+        "moment": _moment(result.moment),
     }
     if result.outlook is not None and result.fits is None:
         shown["outlook"] = outlook_json(result.outlook)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from memdiag.allocator.tuned import Reason, Recommended, Tried, TunedTrace, TuneReport
 from memdiag.render.lightpage import Cell, LightPage
 from memdiag.render.look import PLAIN, Look
-from memdiag.render.outlook import MEANINGS, fate, sentences
+from memdiag.render.outlook import fate, meanings, sentences
 from memdiag.render.simulate import name_of, on
 from memdiag.render.text import plain
 from memdiag.units import format_bytes, format_count, plural
@@ -140,9 +140,8 @@ def _words(page: LightPage, report: TuneReport) -> None:
         tried += "; the time was over first (--budget-seconds gives more)"
     page.text(f"{tried}.", "dim")
     fates = [fate(*tried.score.fits(report.basis)) for tried in (report.baseline, *report.front)]
-    for word in dict.fromkeys(fates):
-        if word in MEANINGS:
-            page.text(MEANINGS[word], "dim")
+    for meaning in meanings(fates):
+        page.text(meaning, "dim")
     for note in dict.fromkeys(note for trace in report.traces for note in trace.card.notes):
         page.text(f"{note[0].upper()}{note[1:]}.", "dim")
     page.text("retries: requests for which all cached memory had to be given back first; each stops the device", "dim")

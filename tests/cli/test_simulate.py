@@ -64,11 +64,40 @@ def test_json_has_the_keys_that_are_promised(asked, train):
     assert (own["conf"], own["capacity_bytes"], own["first_oom"]) == ("", None, None)
 
 
-def test_the_split_at_the_peak_adds_up(asked, train):
+PARTS = ("rounding", "pending", "stranded", "foreign", "cache")
+
+
+def test_the_split_adds_up_at_its_moment(asked, train):
     for result in asked(train, "--policy", "caching,expandable,npu,npu-expandable")["results"]:
-        split = result["fragmentation"]
-        parts = sum(split[f"{name}_bytes"] for name in ("rounding", "pending", "stranded", "foreign", "cache"))
-        assert 0 < result["peak_reserved_bytes"] - parts <= result["peak_requested_bytes"]
+        split, moment = result["fragmentation"], result["moment"]
+        assert moment["reserved_bytes"] - sum(split[f"{name}_bytes"] for name in PARTS) == moment["requested_bytes"] > 0
+        assert (moment["kind"], moment["at_event"]) == ("peak", split["at_event"])
+
+
+@pytest.mark.parametrize("at", [(), ("--at", "end"), ("--at", "reserved"), ("--at", "allocated"), ("--at", "40")])
+@pytest.mark.parametrize("recording", ["cuda-2.13.0-train", "cuda-2.13.0-oom-dump"])
+def test_the_moment_is_that_of_analyze(asked, goldens, capsys, recording, at):
+    file = goldens / recording / "snapshot.pickle"
+    assert main(["analyze", "--json", str(file), *map(str, at)]) == 0
+    device = json.loads(capsys.readouterr().out)["devices"][0]
+    shown = asked(file, *at)
+    (own,), recorded = shown["results"], shown["recorded"]
+    assert recorded["moment"] == device["moment"]
+    assert recorded["fragmentation"] == device["fragmentation"]
+    assert (own["moment"]["kind"], own["moment"]["at_event"]) == (device["moment"]["kind"], device["moment"]["at_event"])
+    assert own["moment"]["allocated_bytes"] == device["moment"]["allocated_bytes"]
+
+
+def test_a_run_that_no_longer_fails_is_split_at_its_peak(asked, goldens):
+    file = goldens / "cuda-2.13.0-oom-dump" / "snapshot.pickle"
+    shown = asked(file, "--capacity", "64GiB")
+    assert [shown["recorded"]["moment"]["kind"], shown["results"][0]["moment"]["kind"]] == ["oom", "peak"]
+
+
+def test_a_moment_that_no_run_has_is_refused(refused, train):
+    assert "no out-of-memory event" in refused(train, "--at", "oom")[0]
+    assert "event 99999999 is not in this trace" in refused(train, "--at", 99_999_999)[0]
+    assert "no such moment" in refused(train, "--at", "noon")[0]
 
 
 def test_policies_times_settings(asked, train):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from memdiag.allocator.outlook import Outlook
 from memdiag.allocator.prediction import CalibrationReport, FirstDivergence, FirstOom, Prediction, PredictionReport, RecordedRun
-from memdiag.findings import Fragmentation
+from memdiag.findings import Fragmentation, ReportMoment
 from memdiag.render import simulate, simulate_json
 from memdiag.render.look import Look
 from memdiag.render.simulate_answer import answer
@@ -17,6 +18,7 @@ from memdiag.units import GIB, MIB
 
 SPLIT = Fragmentation(12, 30 * MIB, "this request", 1000, 0, 8 * MIB, 4 * MIB, 60 * MIB, 5 * MIB)
 NO_SPLIT = Fragmentation(None, None, None, None, None, None, None, None, None)
+PEAK = ReportMoment(500 * MIB, 400 * MIB, 400 * MIB, 390 * MIB, at_event=12, kind="peak", lost_bytes=12 * MIB)
 EXACT = CalibrationReport(248, 248, 1.0, None, 0, 209, 209, "2.13")
 INEXACT = CalibrationReport(
     100_000, 99_999, 0.99999, FirstDivergence(7, "address", "512 bytes into a segment", "in a new segment", "unknown slack"), 2 * MIB, 9, 8,
@@ -29,13 +31,13 @@ def prediction(policy="caching", conf="", **values) -> Prediction:
     known = {
         "policy": policy, "conf": conf, "torch_version": "2.13", "capacity_bytes": GIB, "peak_reserved_bytes": 500 * MIB,
         "peak_allocated_bytes": 400 * MIB, "peak_requested_bytes": 390 * MIB, "num_retries": 1, "num_ooms": 0, "first_oom": None,
-        "fits": True, "device_allocs": 40, "device_frees": 3, "fragmentation": SPLIT, "saved_bytes": 24 * MIB,
+        "fits": True, "device_allocs": 40, "device_frees": 3, "fragmentation": SPLIT, "saved_bytes": 24 * MIB, "moment": PEAK,
     }  # fmt: skip
     return Prediction(**{**known, **values})
 
 
 def report(*results, calibration=EXACT, recorded=None, **values) -> PredictionReport:
-    run = recorded or RecordedRun(524 * MIB, 400 * MIB, 2, 1, 50, None, SPLIT, "caching", "")
+    run = recorded or RecordedRun(524 * MIB, 400 * MIB, 2, 1, 50, None, SPLIT, "caching", "", PEAK)
     return PredictionReport(
         "trace.pkl", 0, 1000, calibration, run, results, values.pop("capacity_bytes", GIB), is_capacity_known=False, **values
     )
@@ -46,27 +48,27 @@ def shown(given: PredictionReport, width=80, *, unicode=True) -> str:
 
 
 def row(text: str, name: str) -> list[str]:
-    line = next(line for line in text.splitlines() if line.strip().startswith(name))
-    return line.strip()[len(name) :].split()
+    line = next(line for line in text.splitlines() if line.strip().startswith(name.strip()) and name in f"  {line}")
+    return line.strip()[len(name.strip()) :].split()
 
 
 def test_exact_and_beside_the_recorded_run():
     text = shown(report(prediction(is_recorded=True), prediction("expandable", saved_bytes=-3 * MIB)))
-    assert "\nCALIBRATED  exact: the recorded settings, simulated, give 248 of 248 recorded" in text
+    assert "\nCALIBRATED  exact: a replay of the recorded settings reproduces 248 of 248" in text
     assert row(text, "peak reserved") == ["524.00", "MiB", "500.00", "MiB", "500.00", "MiB"]
     assert row(text, "saved") == ["24.00", "MiB", "3.00", "MiB", "more"]
-    assert "give or take" not in text
+    assert "error (±)" not in text
     assert row(text, "runs") == ["out", "of", "memory", "yes", "yes"]
-    assert "1.00 GiB at most" in text
+    assert "at most 1.00 GiB" in text
 
 
 def test_a_model_that_is_not_exact_never_says_100_percent():
     text = shown(report(prediction(error_bytes=2 * MIB), calibration=INEXACT))
     assert "99.99 %" in text
-    assert "100" not in text.split("\n\n")[1].replace("100,000", "")
+    assert "100" not in text[text.index("CALIBRATED") :].replace("100,000", "")
     assert "First difference at event 7" in text
     assert "Probable cause: unknown slack." in text
-    assert row(text, "give or take") == ["2.00", "MiB"]
+    assert row(text, "error (±)") == ["2.00", "MiB"]
     assert "Nothing was refused." in text
 
 
@@ -76,15 +78,15 @@ def test_what_is_not_known_is_a_dash():
     assert "\nNOT CALIBRATED" in text
     assert row(text, "saved") == ["-"]
     assert row(text, "runs") == ["-", "yes"]
-    assert "settings not known" in text
+    assert "unknown settings" in text
 
 
 def test_a_failure_says_what_was_asked_for_and_what_it_lacked():
     first = FirstOom(1204, 512 * MIB, "layers.3.mlp (gelu)", "train.py:35 forward", 900 * MIB, 800 * MIB, GIB, 388 * MIB, 3 * MIB)
     text = " ".join(shown(report(prediction(first_oom=first, num_ooms=3, fits=False))).split())
-    assert "A runs out of memory at event 1,204: 512.00 MiB are asked for (layers.3.mlp (gelu) · train.py:35 forward) while" in text
-    assert "while 900.00 MiB are held of 1.00 GiB; the driver has 388.00 MiB too little, and the largest free block has 3.00 MiB." in text
-    assert "After it, 2 more requests would fail." in text
+    assert "A runs out of memory at event 1,204: a request for 512.00 MiB (layers.3.mlp (gelu) · train.py:35 forward) fails with" in text
+    assert "900.00 MiB of 1.00 GiB reserved. The driver lacks 388.00 MiB. The largest free block has 3.00 MiB." in text
+    assert "2 later requests would also fail." in text
 
 
 def test_the_smallest_card_has_a_row_if_asked_for():
@@ -93,19 +95,21 @@ def test_the_smallest_card_has_a_row_if_asked_for():
     assert row(text, "smallest card") == ["256.00", "MiB", "-"]
 
 
-def test_what_the_peak_consists_of_is_labelled_as_such():
-    lines = shown(report(prediction())).splitlines()
-    below = [line.strip() for line in lines[next(n for n, line in enumerate(lines) if line.strip().startswith("saved")) + 1 :]]
-    assert below[0].startswith(("at peak: requested", "give or take"))
-    assert not any(line.startswith("of that") for line in below)
+def test_the_split_names_the_moment_of_each_run():
+    failed = replace(PEAK, kind="oom", at_event=7)
+    chosen = replace(PEAK, kind="event", at_event=1204, reserved_bytes=480 * MIB)
+    text = shown(report(prediction(moment=failed), prediction(moment=chosen), prediction(moment=None)))
+    assert row(text, "reserved memory at") == ["peak", "out", "of", "memory", "event", "1,204", "-"]
+    assert row(text, "  reserved  ") == ["500.00", "MiB", "500.00", "MiB", "480.00", "MiB", "-"]
+    assert row(text, "  requested  ")[:2] == ["390.00", "MiB"]
 
 
 @pytest.mark.parametrize("width", [60, 80, 132])
 def test_many_runs_go_below_each_other(width):
     text = shown(report(*(prediction(conf=f"max_split_size_mb:{20 + n}") for n in range(30))), width)
     assert max(map(len, text.splitlines())) <= width
-    letters = [word for line in text.splitlines() if line.split()[:1] == ["recorded"] and "MiB" not in line and "," not in line
-               for word in line.split()[1:]]  # fmt: skip
+    heads = [line.split()[1:] for line in text.splitlines() if line.split()[:1] == ["recorded"]]
+    letters = [word for words in heads for word in words if word.isalpha() and word.isupper()]
     assert letters == [simulate.name_of(n) for n in range(30)]
     assert letters[-4:] == ["AA", "AB", "AC", "AD"]
 
