@@ -1,6 +1,7 @@
-"""What replays answer that a trace alone does not.
+"""Evidence from replays of a changed program.
 
-What one buffer would save, how much headroom would end retries, and what like sizes would do where they change from step to step.
+They show the saving of one buffer instead of many blocks, the headroom that avoids retries, and the peak with fewer distinct sizes. The
+texts are in ``messages/habits.json``.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from memdiag.analyzers.scattered import FLOOR, find_groups
 from memdiag.analyzers.simulation import Scenario, Subject
 from memdiag.errors import MemdiagError
 from memdiag.findings import Evidence, Finding, Saving
+from memdiag.text import phrase
 from memdiag.trace.layout import SMALL_LIMIT, Layout
 from memdiag.trace.table import Array
 from memdiag.units import MIB, format_bytes
@@ -72,7 +74,7 @@ def one_buffer(subject: Subject, view: DeviceView, question: Finding) -> Finding
     return replace(
         question,
         severity="warning" if saved >= WARNING_SHARE * peak else "info",
-        evidence=(*question.evidence, Evidence("reserved peak with one buffer in their place, replayed", with_buffer, "bytes")),
+        evidence=(*question.evidence, Evidence(phrase("habits.buffer"), with_buffer, "bytes")),
         saving=Saving(saved - error, saved, saved + error, "simulated"),
         weight_bytes=saved,
     )
@@ -90,7 +92,7 @@ def padded(workload: Workload, asks: Array) -> Workload:
 
 
 def like_sizes(subject: Subject, view: DeviceView, question: Finding) -> Finding:
-    """Returns MD126 with what is reserved at most if the sizes that change were a few."""
+    """Returns MD126 with the reserved peak for fewer distinct sizes."""
     found = find_changing(view)
     if found is None:
         return question
@@ -98,9 +100,9 @@ def like_sizes(subject: Subject, view: DeviceView, question: Finding) -> Finding
         _replay(subject, workload, subject.recorded) for workload in (subject.workload, padded(subject.workload, found.asks))
     )  # fmt: skip
     peak, with_few = int(before.reserved.max(initial=0)), int(after.reserved.max(initial=0))
-    what = "reserved peak with these sizes rounded up to eighths of powers of two, replayed"
-    where = "out of memory" if int(after.ooms.max(initial=0)) > int(before.ooms.max(initial=0)) else f"as recorded: {format_bytes(peak)}"
-    return replace(question, evidence=(*question.evidence, Evidence(what, with_few, "bytes", where)))
+    is_worse = int(after.ooms.max(initial=0)) > int(before.ooms.max(initial=0))
+    where = phrase("habits.rounded.oom") if is_worse else phrase("habits.rounded.recorded", bytes=format_bytes(peak))
+    return replace(question, evidence=(*question.evidence, Evidence(phrase("habits.rounded"), with_few, "bytes", where)))
 
 
 def headroom(subject: Subject, view: DeviceView, question: Finding) -> Finding:
@@ -108,16 +110,14 @@ def headroom(subject: Subject, view: DeviceView, question: Finding) -> Finding:
     own = subject.recorded
     if own.capacity_bytes is None or view.device.num_events > MOST_SEARCHED:
         return question
-    if not _retries(subject, own):  # the model does not show what was recorded
+    if not _retries(subject, own):  # the model does not reproduce the recorded retries
         return question
     capacity, low, high = own.capacity_bytes, 0, 1
     while _retries(subject, replace(own, capacity_bytes=capacity + high * _PAGE)):
         low, high = high, 2 * high
         if high * _PAGE > capacity:
             twice = _retries(subject, replace(own, capacity_bytes=2 * capacity))
-            return replace(
-                question, evidence=(*question.evidence, Evidence("on a device twice as large there would still be", twice, "times"))
-            )
+            return replace(question, evidence=(*question.evidence, Evidence(phrase("habits.twice"), twice, "times")))
     while high - low > 1:
         middle = (low + high) // 2
         if _retries(subject, replace(own, capacity_bytes=capacity + middle * _PAGE)):
@@ -125,8 +125,8 @@ def headroom(subject: Subject, view: DeviceView, question: Finding) -> Finding:
         else:
             high = middle
     more = int(high * _PAGE * (own.fraction if own.fraction is not None else 1))
-    where = f"beside the {format_bytes(capacity)} there were" + ("" if subject.limits.is_known else ", as far as refusals tell")
-    return replace(question, evidence=(*question.evidence, Evidence("more room with which none would be, replayed", more, "bytes", where)))
+    where = phrase("habits.room.known" if subject.limits.is_known else "habits.room.inferred", bytes=format_bytes(capacity))
+    return replace(question, evidence=(*question.evidence, Evidence(phrase("habits.room"), more, "bytes", where)))
 
 
 def _retries(subject: Subject, scenario: Scenario) -> int:
@@ -142,7 +142,7 @@ def _replay(subject: Subject, workload: Workload, scenario: Scenario) -> Replay:
 
 
 def answered(subject: Subject, view: DeviceView, question: Finding) -> Finding | None:
-    """Returns a finding with what replays say to it; None: they refute it. What cannot be replayed stays as it is."""
+    """Returns a finding with evidence from replays; None: they refute it. Without a replay the finding is unchanged."""
     try:
         return _ANSWERS[question.code](subject, view, question)
     except MemdiagError:  # the file claims settings that its allocator would refuse

@@ -1,6 +1,7 @@
-"""Whether the recording itself is good enough, said only where recording again would make the diagnosis better.
+"""Weaknesses of the recording that another recording would remove.
 
-What a file cannot know stands in the notes (codes MD901 to MD949). Here are the few cases in which the user can do something.
+Notes (codes MD901 to MD949) list the facts that are missing in a file. These findings are the few cases in which the user can do
+something. The texts are in ``messages/quality.json``.
 """
 
 from __future__ import annotations
@@ -12,15 +13,16 @@ import numpy as np
 from memdiag.analyzers.context import Context, DeviceView
 from memdiag.analyzers.places import moment_name
 from memdiag.findings import Evidence, Finding, Fix
+from memdiag.text import phrase
 from memdiag.trace import schema
 from memdiag.trace.model import Trace
 from memdiag.units import MIB, format_bytes, format_count
 
 CODES: dict[str, str] = {
-    "MD951": "the snapshot holds no history",
-    "MD952": "most of what is live was allocated before the recording began",
-    "MD953": "the recording has no stacks",
-    "MD954": "the recording contradicts itself",
+    "MD951": "the snapshot has no history",
+    "MD952": "most live memory was allocated before the recording began",
+    "MD953": "the recording has no call stacks",
+    "MD954": "entries of the recording contradict each other",
 }
 
 BEFORE_SHARE = 0.5  # of live bytes
@@ -52,17 +54,11 @@ def _history(view: DeviceView, backend: str | None) -> Iterator[Finding]:
         return
     yield Finding(
         "MD951",
-        f"The snapshot shows {format_bytes(reserved)} reserved but not how it came about: nothing was recorded",
+        phrase("quality.history.title", bytes=format_bytes(reserved)),
         "warning",
         view.device.device,
-        (Evidence("entries in the trace", view.device.num_events, "events"),),
-        (
-            Fix(
-                "Start recording before the model is built, and take the snapshot afterwards",
-                "record",
-                _record(backend, "max_entries=1_000_000"),
-            ),
-        ),
+        (Evidence(phrase("quality.entries"), view.device.num_events, "events"),),
+        (Fix(phrase("quality.history.fix"), "record", _record(backend, "max_entries=1_000_000")),),
     )
 
 
@@ -77,27 +73,27 @@ def _before(view: DeviceView, backend: str | None) -> Iterator[Finding]:
     if device.num_events < MIN_ENTRIES or not total or unknown < max(BEFORE_SHARE * total, FLOOR):
         return
     evidence = [
-        Evidence("live bytes of unknown origin", unknown, "bytes", moment_name(device, at)),
-        Evidence("live bytes in all", total, "bytes"),
-        Evidence("entries in the trace", device.num_events, "events"),
+        Evidence(phrase("quality.before.unknown"), unknown, "bytes", moment_name(device, at)),
+        Evidence(phrase("quality.before.live"), total, "bytes"),
+        Evidence(phrase("quality.entries"), device.num_events, "events"),
     ]
     allocs = np.flatnonzero(device.events.action == schema.ALLOC)
     steps = device.events.step[device.events.step >= 0]
     if len(allocs) and len(steps) and steps.max() > steps.min():
-        evidence.append(Evidence("steps that they cover", int(steps.max() - steps.min()) + 1, "steps"))
+        evidence.append(Evidence(phrase("quality.before.steps"), int(steps.max() - steps.min()) + 1, "steps"))
     yield Finding(
         "MD952",
-        f"{unknown / total:.0%} of live memory was allocated before the recording began, by unknown code",
+        phrase("quality.before.title", share=f"{unknown / total:.0%}"),
         "info",
         device.device,
         tuple(evidence),
         (
             Fix(
-                "Start recording before the model is built, with room for all entries",
+                phrase("quality.before.fix"),
                 "record",
                 _record(backend, f"max_entries={format_count(max(1_000_000, 4 * device.num_events)).replace(',', '_')}"),
                 "",
-                "when the ring is full the oldest entries go first; each entry takes some hundred bytes of host memory",
+                phrase("quality.before.fix.caveat"),
             ),
         ),
     )
@@ -112,17 +108,20 @@ def _stacks(view: DeviceView, backend: str | None) -> Iterator[Finding]:
         return
     yield Finding(
         "MD953",
-        "Without stacks nothing can be said about where in the code memory is allocated",
+        phrase("quality.stacks.title"),
         "warning",
         view.device.device,
-        (Evidence("allocations without a stack", without, "allocations"), Evidence("allocations", len(stacks), "allocations")),
+        (
+            Evidence(phrase("quality.stacks.without"), without, "allocations"),
+            Evidence(phrase("quality.stacks.all"), len(stacks), "allocations"),
+        ),
         (
             Fix(
-                "Record with Python stacks",
+                phrase("quality.stacks.fix"),
                 "record",
                 _record(backend, 'context="all", stacks="python"'),
                 "",
-                'stacks="all" adds C++ frames and makes the snapshot many times slower to write',
+                phrase("quality.stacks.fix.caveat"),
             ),
         ),
     )
@@ -136,14 +135,9 @@ def _contradictions(view: DeviceView) -> Iterator[Finding]:
         return
     yield Finding(
         "MD954",
-        f"{count / device.num_events:.0%} of the entries contradict others: take the numbers with care",
+        phrase("quality.contradictions.title", share=f"{count / device.num_events:.0%}"),
         "warning",
         device.device,
-        tuple(Evidence(kind.replace("_", " "), number, "events") for kind, number in sorted(device.anomalies.items()) if number),
-        (
-            Fix(
-                "Record again: take the snapshot when no other thread allocates, and do not change max_entries in between",
-                "record",
-            ),
-        ),
+        tuple(Evidence(phrase(f"anomalies.{kind}"), number, "events") for kind, number in sorted(device.anomalies.items()) if number),
+        (Fix(phrase("quality.contradictions.fix"), "record"),),
     )

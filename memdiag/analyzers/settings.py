@@ -1,7 +1,7 @@
-"""Allocator settings: what is set, whether it is understood, and whether it had any effect on this trace.
+"""Allocator settings: unknown and conflicting ones, and those without an effect on this trace.
 
-An effect is looked for in the trace: an expandable segment, a block too large to be cut, a request rounded to a power of two.
-"No effect" is said only where the trace would show one.
+memdiag looks for the effect in the trace: an expandable segment, a block too large to be split, a request rounded to a power of two.
+It reports "no effect" only if the trace would show one. The texts are in ``messages/settings.json``.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from memdiag.analyzers.context import Context, DeviceView
 from memdiag.findings import Evidence, Finding, Fix
 from memdiag.settings.npu_keys import NEEDS_EXPANDABLE
 from memdiag.settings.tables import every
+from memdiag.text import Phrase, joined, phrase
 from memdiag.trace import schema
 from memdiag.trace.layout import Layout
 from memdiag.trace.model import DeviceTrace, Trace
@@ -25,9 +26,9 @@ from memdiag.units import GIB, format_bytes
 
 CODES: dict[str, str] = {
     "MD601": "an allocator setting had no effect",
-    "MD602": "an allocator setting is not one that this backend knows",
-    "MD603": "allocator settings exclude each other",
-    "MD604": "another allocator was in use: cudaMallocAsync",
+    "MD602": "an allocator setting is unknown to this backend",
+    "MD603": "allocator settings conflict with each other",
+    "MD604": "cudaMallocAsync was used instead of PyTorch's allocator",
 }
 
 # Every key that any version reads.
@@ -50,11 +51,11 @@ def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
 def _async(settings: AllocatorSettings) -> Finding:
     return Finding(
         "MD604",
-        "CUDA's own pool allocator (cudaMallocAsync) was in use: what is said of segments and fragmentation does not apply",
+        phrase("settings.async.title"),
         "info",
         None,
-        (Evidence("setting", settings.text, "", settings.variable),),
-        (Fix("To find out about fragmentation, record once with the native allocator", "record", settings.line({"backend": None})),),
+        (Evidence(phrase("settings.setting"), settings.text, "", settings.variable),),
+        (Fix(phrase("settings.async.fix"), "record", settings.line({"backend": None})),),
     )
 
 
@@ -70,20 +71,28 @@ def _unknown(trace: Trace, settings: AllocatorSettings) -> Iterator[Finding]:
             continue
         close = get_close_matches(key, known, 1, 0.8)
         of_other = key in elsewhere
-        hint = "a key of another backend" if of_other else f"probably {close[0]}" if close else "no key of any version known here"
+        hint = (
+            phrase("settings.unknown.elsewhere")
+            if of_other
+            else phrase("settings.unknown.close", key=close[0])
+            if close
+            else phrase("settings.unknown.key")
+        )
         evidence.append(Evidence(hint, f"{key}:{value}", "", settings.variable))
         del good[key]
         if close and not of_other:
             good.setdefault(close[0], value)
     changes: dict[str, str | None] = {**dict.fromkeys(settings.keys), **good}
-    fixes = [Fix("Correct the line", "env", settings.line(changes))] if evidence else []
+    fixes = [Fix(phrase("settings.unknown.fix"), "env", settings.line(changes))] if evidence else []
     evidence += [
-        Evidence("a variable that this backend does not read", str(trace.settings[name]), "", name)
+        Evidence(phrase("settings.unknown.variable"), str(trace.settings[name]), "", name)
         for name in _FOREIGN_VARIABLES.get(settings.backend or "", ())
         if trace.settings.get(name)
     ]
     if evidence:
-        title = f"{evidence[0].value if len(evidence) == 1 else 'Several settings'}: not read by the {settings.backend} allocator"
+        title = phrase("settings.unknown.title.several", backend=settings.backend)
+        if len(evidence) == 1:
+            title = phrase("settings.unknown.title", setting=evidence[0].value, backend=settings.backend)
         yield Finding("MD602", title, "warning", None, tuple(evidence), tuple(fixes))
 
 
@@ -94,17 +103,17 @@ def _conflicts(settings: AllocatorSettings) -> Iterator[Finding]:
     excluded = [key for key in (NPU_EXCLUDED if settings.backend == "npu" else ("max_split_size_mb",)) if key in settings.keys]
     if not excluded:
         return
-    title = f"expandable_segments and {' and '.join(excluded)} exclude each other"
-    if settings.backend != "npu":
-        title = "max_split_size_mb does next to nothing beside expandable_segments"
+    title = phrase("settings.conflict.cuda.title")
+    if settings.backend == "npu":
+        title = phrase("settings.conflict.npu.title", keys=joined(excluded, phrase("remedies.and")))
     without: dict[str, str | None] = dict.fromkeys(excluded)
     yield Finding(
         "MD603",
         title,
         "warning" if settings.backend == "npu" else "info",
         None,
-        (Evidence("setting", settings.text, "", settings.variable),),
-        (Fix("Keep expandable_segments only", "env", settings.line(without)),),
+        (Evidence(phrase("settings.setting"), settings.text, "", settings.variable),),
+        (Fix(phrase("settings.conflict.fix"), "env", settings.line(without)),),
     )
 
 
@@ -127,20 +136,20 @@ def _without_effect(settings: AllocatorSettings, views: list[DeviceView]) -> Ite
     is_expandable = evidence[0] is checks[0]
     yield Finding(
         "MD601",
-        "expandable_segments was set but never used" if is_expandable else f"{evidence[0].value} had no effect on this run",
+        phrase("settings.unused.title") if is_expandable else phrase("settings.none.title", setting=evidence[0].value),
         "warning" if is_expandable else "info",
         None,
         evidence,
         (
             Fix(
-                "Set it before the first allocation, in the environment of the process itself",
+                phrase("settings.unused.fix"),
                 "env",
                 settings.line({}),
                 "",
-                "some builds, platforms and drivers do not support it and say so once in the log",
+                phrase("settings.unused.fix.caveat"),
             )
             if is_expandable
-            else Fix("Leave it out: settings without effect hide those that have one", "env", _line_without(settings, evidence)),
+            else Fix(phrase("settings.none.fix"), "env", _line_without(settings, evidence)),
         ),
     )
 
@@ -149,22 +158,22 @@ def _line_without(settings: AllocatorSettings, evidence: tuple[Evidence, ...]) -
     return settings.line(dict.fromkeys(str(item.value).split(":", 1)[0] for item in evidence))
 
 
-def _setting(settings: AllocatorSettings, key: str, what: str) -> Evidence:
+def _setting(settings: AllocatorSettings, key: str, what: Phrase) -> Evidence:
     return Evidence(what, f"{key}:{settings.keys[key]}" if key in settings.keys else key, "", settings.variable)
 
 
 def _segment_sizes(device: DeviceTrace, chosen: Array) -> Array:
-    """Returns the bytes of each segment among the chosen pieces (a mask of Regions); every expandable piece counts by itself."""
+    """Returns the bytes of each segment among the chosen regions (a mask); every expandable region counts by itself."""
     regions = device.regions
     alone = chosen & (regions.segment < 0)
-    joined = np.flatnonzero(chosen & (regions.segment >= 0))
+    part = np.flatnonzero(chosen & (regions.segment >= 0))
     sizes = np.zeros(int(regions.segment.max(initial=-1)) + 1, np.int64)
-    np.add.at(sizes, regions.segment[joined], regions.size[joined])
+    np.add.at(sizes, regions.segment[part], regions.size[part])
     return np.concatenate((sizes[sizes > 0], regions.size[alone]))
 
 
 def _is_default(device: DeviceTrace) -> Array:
-    """Whether each piece is of the default pool: a MemPool may have an allocator of its own, which has no expandable segments."""
+    """Returns a mask of the regions in the default pool. A MemPool may use another allocator, without expandable segments."""
     groups, group = device.groups, device.regions.group
     if not len(groups):
         return np.ones(len(group), bool)
@@ -176,7 +185,7 @@ def _expandable(settings: AllocatorSettings, devices: list[DeviceTrace]) -> Evid
     if not settings.expandable_recorded or settings.expandable_seen:
         return None
     count = sum(len(_segment_sizes(device, _is_default(device))) for device in devices)
-    return _setting(settings, "expandable_segments", f"none of {count:,} segments is expandable") if count else None
+    return _setting(settings, "expandable_segments", phrase("settings.why.expandable", count=count)) if count else None
 
 
 def _max_split(settings: AllocatorSettings, devices: list[DeviceTrace]) -> Evidence | None:
@@ -187,7 +196,7 @@ def _max_split(settings: AllocatorSettings, devices: list[DeviceTrace]) -> Evide
     largest = max((int(sizes.max(initial=0)) for sizes in everything), default=0)
     if not largest or largest >= limit:
         return None
-    return _setting(settings, "max_split_size_mb", f"no segment is as large as that: the largest has {format_bytes(largest)}")
+    return _setting(settings, "max_split_size_mb", phrase("settings.why.split", bytes=format_bytes(largest)))
 
 
 def _divisions(settings: AllocatorSettings, devices: list[DeviceTrace]) -> Evidence | None:
@@ -198,7 +207,7 @@ def _divisions(settings: AllocatorSettings, devices: list[DeviceTrace]) -> Evide
     divided, plain = Layout(divisions=settings.layout.divisions).round(sizes), Layout().round(sizes)
     if not len(sizes) or (divided != plain).any():
         return None
-    return _setting(settings, "roundup_power2_divisions", f"it changes the size of none of {len(sizes):,} distinct requests")
+    return _setting(settings, "roundup_power2_divisions", phrase("settings.why.divisions", count=len(sizes)))
 
 
 def _collection(settings: AllocatorSettings, views: list[DeviceView]) -> Evidence | None:
@@ -206,7 +215,7 @@ def _collection(settings: AllocatorSettings, views: list[DeviceView]) -> Evidenc
     key = "garbage_collection_threshold"
     if key not in settings.keys or any((~find_bursts(view).is_call).any() for view in views if view.device.num_events):
         return None
-    return _setting(settings, key, "no request released cached memory; it needs a memory limit (set_per_process_memory_fraction)")
+    return _setting(settings, key, phrase("settings.why.collection"))
 
 
 def _page_size(settings: AllocatorSettings, devices: list[DeviceTrace]) -> Evidence | None:
@@ -216,20 +225,20 @@ def _page_size(settings: AllocatorSettings, devices: list[DeviceTrace]) -> Evide
     sizes = np.concatenate(large) if large else np.empty(0, np.int64)
     if not len(sizes) or (sizes % GIB == 0).any():
         return None
-    return _setting(settings, "page_size", "no segment is a multiple of 1 GiB: CANN or driver are too old, or the pages were refused")
+    return _setting(settings, "page_size", phrase("settings.why.pages"))
 
 
 def _only_expandable(settings: AllocatorSettings, key: str) -> Evidence | None:
     if key not in settings.keys or settings.expandable:
         return None
-    return _setting(settings, key, "it is read only with expandable_segments:True")
+    return _setting(settings, key, phrase("settings.why.expandable_only"))
 
 
 def settings_in_effect(trace: Trace) -> dict[str, object]:
-    """Returns what the report says of settings: those of the file, and beside them what the trace shows.
+    """Returns the settings of the file and those that the trace shows.
 
     Returns:
-        The file's own settings (empty: it has none) and ``"seen"``: ``{"expandable_segments": True}`` or False; None where the
+        The settings of the file (empty: it has none) and ``"seen"``: ``{"expandable_segments": True}`` or False; None if the
         trace has no addresses.
     """
     settings = AllocatorSettings.of(trace)

@@ -109,7 +109,7 @@ def test_batches_of_many_lengths_are_replayed_with_expandable_segments_and_with_
     found = next(finding for finding in build_report(trace).findings if finding.code == "MD126")
     assert found.saving.basis == "simulated"
     assert found.saving.repro.endswith("--conf expandable_segments:True")
-    padded = number(found, "rounded up to eighths")
+    padded = number(found, "rounded to eighths")
     assert padded < trace.devices[0].usage.reserved.max()
     subject, view = Subject.of(trace, trace.devices[0]), next(Context().views(trace))
     few = habits_judged.padded(subject.workload, changing_sizes.find_changing(view).asks)

@@ -29,7 +29,7 @@ def crowded(goldens):
 
 
 def test_headroom_is_the_least_with_which_no_request_waits(crowded):
-    more = facts(crowded)["more room with which none would be, replayed"]
+    more = facts(crowded)["additional memory that avoids all retries (replayed)"]
     subject = Subject.of(crowded, crowded.devices[0])
     own = subject.recorded
     assert more % PAGE == 0
@@ -40,7 +40,7 @@ def test_headroom_is_the_least_with_which_no_request_waits(crowded):
 
 def test_where_even_twice_the_device_is_not_enough_it_says_how_many_remain(goldens):
     found = facts(load(goldens / "cuda-2.13.0-retries" / "snapshot.pickle"))
-    assert 0 < found["on a device twice as large there would still be"] < found["retries: cache releases that a request waited for"]
+    assert 0 < found["retries that remain on a device twice as large"] < found["retries: cache releases that a request waited for"]
 
 
 def test_a_long_trace_is_not_searched_and_nothing_is_said_without_replays(crowded, monkeypatch):

@@ -1,4 +1,4 @@
-"""Whether pools by lifetime pay is replayed, against expandable segments and the bound; HCCL's part comes from the trace's own numbers."""
+"""Lifetime-segregated pools are judged by replays, and the part of HCCL comes from the numbers of the trace."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from memdiag.units import GIB, MIB
 def runs(plain: tuple[int, int], expandable: tuple[int, int] | None, pools: tuple[int, int], bound: int = GIB) -> _Runs:
     """Peaks in GiB and failures."""
     made = [
-        None if each is None else Run(name, each[0] * GIB, each[1])
-        for name, each in (("recorded settings", plain), ("expandable segments", expandable), ("pools", pools))
+        None if each is None else Run(kind, each[0] * GIB, each[1])
+        for kind, each in (("recorded", plain), ("expandable", expandable), ("lifecycle", pools))
     ]
     assert made[0] is not None
     assert made[2] is not None
@@ -36,28 +36,28 @@ def runs(plain: tuple[int, int], expandable: tuple[int, int] | None, pools: tupl
 @pytest.mark.parametrize(
     ("found", "pays", "said"),
     [
-        (runs((9, 0), (8, 0), (7, 0)), True, "7.00 GiB at the peak, 1.00 GiB less than expandable segments"),
-        (runs((9, 0), (7, 0), (8, 0)), False, "8.00 GiB at the peak, expandable segments need 7.00 GiB"),
+        (runs((9, 0), (8, 0), (7, 0)), True, "their peak of 7.00 GiB is 1.00 GiB below that of expandable segments"),
+        (runs((9, 0), (7, 0), (8, 0)), False, "their peak is 8.00 GiB, and expandable segments need 7.00 GiB"),
         (runs((9, 0), (8, 0), (8, 0)), False, "expandable segments need 8.00 GiB"),
-        (runs((9, 1), (9, 2), (8, 0)), True, "the run fits on 10.00 GiB, and with nothing else that was tried"),
-        (runs((9, 1), (8, 0), (9, 3)), False, "they run out of memory on 10.00 GiB, expandable segments fit with 8.00 GiB"),
-        (runs((9, 1), None, (9, 3)), False, "they run out of memory on 10.00 GiB as well"),
-        (runs((9, 1), (9, 1), (9, 3), 11 * GIB), False, "no allocator fits this run on 10.00 GiB, 11.00 GiB are live at once"),
-        (runs((8, 0), None, (7, 0)), True, "1.00 GiB less than the recorded settings"),
+        (runs((9, 1), (9, 2), (8, 0)), True, "only with them does the run fit on a card of 10.00 GiB"),
+        (runs((9, 1), (8, 0), (9, 3)), False, "they run out of memory on a card of 10.00 GiB; expandable segments fit with 8.00 GiB"),
+        (runs((9, 1), None, (9, 3)), False, "they also run out of memory on a card of 10.00 GiB"),
+        (runs((9, 1), (9, 1), (9, 3), 11 * GIB), False, "11.00 GiB is live at once, too much for any allocator on a card of 10.00 GiB"),
+        (runs((8, 0), None, (7, 0)), True, "1.00 GiB below that of the recorded settings"),
     ],
 )
 def test_pools_pay_if_nothing_else_fits_or_they_hold_least(found: _Runs, pays: bool, said: str) -> None:
     verdict, title = _verdict(found, 10 * GIB, error=0)
     assert verdict == pays
     assert said in title
-    assert ("would pay" in title) == pays
+    assert ("would help" in title) == pays
 
 
 def test_a_gain_within_the_error_of_the_model_or_hardly_any_is_none() -> None:
     assert not _verdict(runs((9, 0), (8, 0), (7, 0)), None, error=GIB)[0]
     pays, title = _verdict(runs((999, 0), (999, 0), (998, 0)), None, error=0)
     assert not pays
-    assert title.endswith("998.00 GiB at the peak, 1.00 GiB less than the recorded settings")
+    assert title.endswith("their peak of 998.00 GiB is only 1.00 GiB below that of the recorded settings")
 
 
 @pytest.fixture(scope="module")
@@ -77,10 +77,10 @@ def test_the_question_is_asked_by_the_rule_of_thumb_and_answered_by_replays(npu:
     assert list(lifetime_pools.analyze(npu, Context())) == []
     monkeypatch.setattr(lifetime_pools, "GAP", MIB)
     (question,) = lifetime_pools.analyze(npu, Context())
-    assert "made for that" in question.title
+    assert "may help" in question.title
     assert list(lifetime_pools.analyze(replace(npu, backend="cuda"), Context())) == []
     (answer,) = [finding for finding in build_report(npu).findings if finding.code == "MD114"]
-    assert answer.title.startswith("Pools by lifetime would")
+    assert answer.title.startswith("Lifetime-segregated pools would")
     (asked,) = [finding for finding in build_report(npu, replay=False).findings if finding.code == "MD114"]
     assert asked.title == question.title
 
@@ -91,17 +91,17 @@ def test_the_answer_has_every_rival_the_bound_and_the_part_of_hccl(npu: Trace) -
     assert found is not None
     facts = {item.what: item for item in found.evidence}
     peaks = [item.value for what, item in facts.items() if what.startswith("reserved peak")]
-    bound = facts["most bytes live at a time: no allocator needs less"].value
+    bound = facts["most bytes live at once (lower bound for every allocator)"].value
     assert len(peaks) == 4
     assert isinstance(bound, int)
     assert all(isinstance(peak, int) and peak >= bound for peak in peaks)
     assert bound == most_live(subject.workload)
     if "bound" in POLICIES:
         assert bound == int(subject.replay(Scenario("bound", "", "2.13", None), log=False).reserved.max())
-    kept = facts["kept free by a memory fraction of 0.94"]
+    kept = facts["left free by a memory fraction of 0.94"]
     assert kept.value == 64 * GIB - int(0.94 * 64 * GIB)
-    assert kept.where == "9 communicators; with it the pools fit; assumed, as in the feature's documentation"
-    assert (facts["communicators"].value, "--communicators N" in facts["communicators"].where) == ("not in a trace", True)
+    assert kept.where == "for 9 communicators; with it the pools fit; assumed, as in the feature's documentation"
+    assert (facts["communicators"].value, "--communicators N" in facts["communicators"].where) == ("unknown", True)
 
 
 def test_the_share_is_worked_out_from_the_communicators_that_are_given(npu: Trace) -> None:
@@ -110,9 +110,9 @@ def test_the_share_is_worked_out_from_the_communicators_that_are_given(npu: Trac
     report = with_advice(report_of(subject, ()), subject, [card], communicators=12)
     assert report.advice is not None
     facts = {item.what: item for item in report.advice.evidence}
-    assert facts["HCCL needs, in all"].value == 12 * 400 * MIB
-    kept = facts["kept free by a memory fraction of 0.92"]  # 1 - 4.69 / 64, rounded down
-    assert kept.where == "13 communicators; with it the pools fit"
+    assert facts["HCCL buffers of all communicators"].value == 12 * 400 * MIB
+    kept = facts["left free by a memory fraction of 0.92"]  # 1 - 4.69 / 64, rounded down
+    assert kept.where == "for 13 communicators; with it the pools fit"
     assert isinstance(kept.value, int)
     assert kept.value >= 12 * 400 * MIB
 
@@ -123,8 +123,8 @@ def test_what_was_outside_of_pytorch_at_failures_sets_the_fraction(npu: Trace) -
     found = judged(replace(subject, limits=limits), like=replace(subject.recorded, capacity_bytes=64 * GIB))
     assert found is not None
     facts = {item.what: item for item in found.evidence}
-    assert facts["outside of PyTorch's memory"].where == "at failures; buffers of 15 communicators at most"
-    assert "kept free by a memory fraction of 0.90" in facts
+    assert facts["outside PyTorch's memory"].where == "when memory ran out; buffers of at most 15 communicators"
+    assert "left free by a memory fraction of 0.90" in facts
 
 
 def test_simulate_says_it_where_such_pools_were_simulated(npu: Trace) -> None:
@@ -142,8 +142,7 @@ def test_a_switch_is_only_told_of_where_the_pools_pay(npu: Trace, monkeypatch: p
     subject = Subject.of(npu, npu.devices[0])
     for pools, changes in (((1, 0), ["--memory-fragmentation", "torch_npu.npu.set_per_process_memory_fraction(0.94)"]), ((9, 0), None)):
         found = runs((5, 0), (4, 0), pools)
-        named = replace(found, pools=(replace(found.pools[0], name="pools by lifetime, hooks around layers"),))
-        monkeypatch.setattr(pools_judged, "_runs", lambda *_, named=named: named)
+        monkeypatch.setattr(pools_judged, "_runs", lambda *_, found=found: found)
         answer = judged(subject, like=replace(subject.recorded, capacity_bytes=64 * GIB))
         assert answer is not None
         told = [fix.change for fix in answer.fixes]
