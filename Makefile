@@ -75,8 +75,9 @@ study: .venv/.core ## the lifecycle study, from recordings: RECORDINGS=folder [S
 	@$(BIN)/python bench/study/policies.py --recordings "$(RECORDINGS)" $(if $(SNAPSHOTS),--snapshots "$(SNAPSHOTS)") $(ARGS)
 	@$(BIN)/python bench/study/modules.py --recordings "$(RECORDINGS)"
 
-readme: .venv/.core ## write the diagnosis in README.md anew
+readme: .venv/.core ## regenerate the reports in README.md and in the pages of findings
 	@$(BIN)/python docs/readme_excerpt.py
+	@$(BIN)/python tests/analyzers/page_examples.py
 
 $(CUDA_VENV)/.torch:
 	@$(PYTHON) -m venv $(CUDA_VENV) && echo "installing $(CUDA_TORCH) into $(CUDA_VENV)" >&2

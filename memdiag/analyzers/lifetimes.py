@@ -23,7 +23,6 @@ from memdiag.analyzers.moments import Look, look
 from memdiag.analyzers.names import largest_names, place_of
 from memdiag.analyzers.places import moment_name, when
 from memdiag.analyzers.sites import Place, by_place, first_finding
-from memdiag.analyzers.without import LEFT
 from memdiag.findings import Evidence, Finding, Fix
 from memdiag.text import phrase
 from memdiag.trace.model import Trace
@@ -147,7 +146,7 @@ def _gradients(view: DeviceView) -> Iterator[Finding]:
             Evidence(phrase("lifetimes.gradients.held"), held, "bytes", moment_name(device, view.at)),
             Evidence(phrase("lifetimes.count"), len(old), "tensors"),
             Evidence(phrase("lifetimes.total"), total, "bytes"),
-            Evidence(LEFT, left, "bytes", phrase("lifetimes.step")),
+            Evidence(phrase("without.left"), left, "bytes", phrase("lifetimes.step")),
             *(Evidence(phrase("lifetimes.of"), size, "bytes", name) for name, size, _, _ in largest_names(view, old, NUM_PLACES)),
         ),
         (

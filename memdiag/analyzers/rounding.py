@@ -25,7 +25,7 @@ from memdiag.units import MIB, format_bytes
 
 CODES: dict[str, str] = {
     "MD203": "blocks larger than the requests they serve",
-    "MD207": "exact multiples of 2 MiB waste 2 MiB per tensor (NPU)",
+    "MD207": "exact multiples of 2 MiB waste 2 MiB each (NPU)",
 }
 
 SHARE = 0.05  # of allocated memory
@@ -70,7 +70,8 @@ def _rounding(here: Look) -> Iterator[Finding]:
     )
 
 
-def _largest_places(view: DeviceView, rows: Array, lost: Array) -> Iterator[Evidence]:
+def _largest_places(view: DeviceView, rows: Array, lost: Array, *, tails: bool = False) -> Iterator[Evidence]:
+    """Yields where most bytes are lost; ``tails``: behind tensors, not inside their blocks."""
     stacks, inverse = np.unique(view.device.tensors.stack[rows], return_inverse=True)
     sums = np.zeros(len(stacks), np.int64)
     np.add.at(sums, inverse, lost)
@@ -78,7 +79,8 @@ def _largest_places(view: DeviceView, rows: Array, lost: Array) -> Iterator[Evid
     for i in np.argsort(-sums, kind="stable")[:NUM_PLACES]:
         place = place_of(view, rows[inverse == i], view.label(int(stacks[i])))
         if sums[i] > 0 and (stacks[i] >= 0 or place):
-            yield Evidence(phrase("rounding.place", count=int(counts[i])), int(sums[i]), "bytes", place)
+            what = phrase("rounding.tails.place" if tails else "rounding.place", count=int(counts[i]))
+            yield Evidence(what, int(sums[i]), "bytes", place)
 
 
 def _no_divisions(settings: AllocatorSettings) -> Fix:
@@ -128,7 +130,7 @@ def _tails(here: Look) -> Iterator[Finding]:
         here.device.device,
         (
             Evidence(phrase("rounding.tails.free"), lost, "bytes", moment_name(here.device, here.after)),
-            *_largest_places(here.view, row[at], tails),
+            *_largest_places(here.view, row[at], tails, tails=True),
         ),
         remedies.present(
             remedies.expandable_segments(here.settings),

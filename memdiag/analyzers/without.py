@@ -1,4 +1,4 @@
-"""What the peak would have been without some tensors, had nothing else changed: the moment at which most is needed may be another then."""
+"""The allocated peak without some tensors, if nothing else changes. It may then be at another moment."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from memdiag.findings import Evidence
 from memdiag.text import phrase
 from memdiag.trace.model import DeviceTrace
 from memdiag.trace.table import Array
-
-LEFT = phrase("without.left")
 
 
 def peak_without(device: DeviceTrace, rows: Array) -> Evidence:
@@ -21,4 +19,4 @@ def peak_without(device: DeviceTrace, rows: Array) -> Evidence:
     np.subtract.at(change, np.minimum(tensors.free_requested_at[rows], num_events), size)
     left = device.usage.allocated - np.cumsum(change[:num_events])
     before = device.start["allocated"] - int(size[tensors.alloc_at[rows] < 0].sum())
-    return Evidence(LEFT, max(int(left.max(initial=0)), before), "bytes")
+    return Evidence(phrase("without.left"), max(int(left.max(initial=0)), before), "bytes")

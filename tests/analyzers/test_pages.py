@@ -1,6 +1,8 @@
 """Every finding code has a page whose title is its meaning, and the index lists all pages."""
 
 import re
+import runpy
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +13,7 @@ from memdiag.settings import lint
 
 CODES = {code: meaning for target in ANALYZERS.values() for code, meaning in resolve(target).CODES.items()} | lint.CODES | advice.CODES
 CODES |= offered.CODES
+EXAMPLES = runpy.run_path(str(Path(__file__).parent / "page_examples.py"))
 SECTIONS = ("## What it means", "## Why it matters", "## How to fix it", "## When not to")
 
 
@@ -24,6 +27,18 @@ def test_the_page_of_a_finding_is_titled_with_its_meaning_and_complete(pages, co
     page = pages[code]
     assert page.splitlines()[0] == f"# {code}: {CODES[code]}"
     assert [line for line in page.splitlines() if line.startswith("## ")] == list(SECTIONS)
+
+
+@pytest.mark.parametrize("code", sorted(EXAMPLES["EXAMPLES"]))
+def test_the_report_in_a_page_is_what_memdiag_prints(pages, code):
+    """If this fails: python tests/analyzers/page_examples.py."""
+    assert EXAMPLES["block"](pages[code])[1] == EXAMPLES["shown"](code)
+
+
+@pytest.mark.parametrize("code", sorted(EXAMPLES["EXAMPLES"]))
+def test_a_page_with_an_example_begins_with_a_summary(pages, code):
+    summary = pages[code].split("## What it means")[0].splitlines()[1:]
+    assert 1 <= len([line for line in summary if line]) <= 3
 
 
 @pytest.mark.parametrize("code", sorted(LINT_RULES))

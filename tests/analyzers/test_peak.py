@@ -98,7 +98,7 @@ def test_an_optimizer_step_that_ran_out_of_memory_is_told_by_its_temporaries():
     finding = findings(program.trace())["MD104"]
     assert finding.severity == "critical"
     assert numbers(finding, "temporaries of the optimizer step")[0][0] == 12 * program.size
-    [(left, _)] = numbers(finding, "were they not there")
+    [(left, _)] = numbers(finding, "allocated peak without")
     assert left == max(numbers(finding, "outside of optimizer steps")[0][0], numbers(finding, "allocated then")[0][0] - 12 * program.size)
 
 

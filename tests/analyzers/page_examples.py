@@ -1,0 +1,188 @@
+"""The findings that docs/findings/MD….md show as examples. Run this file to write their reports into the pages again.
+
+Each example is a small trace, or a recorded snapshot of tests/goldens, that an analyzer reads like any other.
+"""
+
+from __future__ import annotations
+
+import re
+import runpy
+import sys
+import textwrap
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+from memdiag.analyzers import communication, intermediates, leftovers, regrown, streams
+from memdiag.analyzers.context import Context
+from memdiag.analyzers.report import build_report
+from memdiag.findings import Finding
+from memdiag.render import terminal
+from memdiag.sources import load
+from memdiag.trace.layout import Layout
+from memdiag.trace.stacks import Frame
+
+HERE = Path(__file__).parent
+GOLDENS, PAGES = HERE.parent / "goldens", HERE.parents[1] / "docs" / "findings"
+MIB = 1 << 20
+
+_heaps = SimpleNamespace(**runpy.run_path(str(HERE / "conftest.py")))
+
+
+class Program(_heaps.Heap):  # type: ignore[misc]
+    """A heap whose places are written as in a report: ``model.py:31 forward``, or several of these, innermost first."""
+
+    def _add(self, action, addr, size, stream, where):
+        places = [where] if isinstance(where, str) and where else list(where)
+        frames = tuple(Frame(file, int(line), name) for file, line, name in (re.split("[: ]", place) for place in places))
+        self.entries.append((action, addr, size, stream, frames))
+        self.clock += 1
+        self.times.append(self.clock)
+        return len(self.entries) - 1
+
+
+def _of(name):
+    """The functions of a test of the same analyzer, which builds the program that is shown."""
+    return SimpleNamespace(**runpy.run_path(str(HERE / f"test_{name}.py")))
+
+
+def _only(findings, code) -> Finding:
+    (found,) = [finding for finding in findings if finding.code == code]
+    return found
+
+
+def _kept_passes():
+    return _of("kept_passes").found(_of("kept_passes").trained(count=6))
+
+
+def _gathered_list():
+    heap = Program()
+    heap.segment(0, 2000 * MIB)
+    fill = ["metrics.py:14 gather_logits", "distributed_c10d.py:3200 all_gather", "train.py:61 evaluate"]
+    for rank in range(8):
+        heap.alloc(rank * 64, 64 * MIB, where=fill)
+    heap.alloc(600, 512 * MIB, where=["metrics.py:16 gather_logits", "train.py:61 evaluate"])
+    for rank in range(8):
+        heap.free(rank * 64, 64 * MIB)
+    return communication.analyze(heap.trace(), Context())
+
+
+def _states():
+    heap = Program()
+    for i in range(64):
+        heap.segment(i * 100, 12 * MIB, where="adamw.py:140 _init_group")
+        heap.alloc(i * 100, 11 * MIB, where="adamw.py:140 _init_group")
+    heap.segment(90_000, 20 * MIB, where="model.py:31 forward")
+    heap.alloc(90_000, 20 * MIB, where="model.py:31 forward")
+    return build_report(_of("scattered").kept(heap.trace())).findings
+
+
+def _chain():
+    heap = Program()
+    heap.segment(0, 4000 * MIB)
+    for i in range(6):
+        heap.alloc(i * 100, 64 * MIB, where=[f"softmax.py:{12 + i} forward", "model.py:31 forward"])
+        if i:
+            heap.free((i - 1) * 100, 64 * MIB)
+    return intermediates.analyze(heap.trace(), Context())
+
+
+def _leftovers():
+    heap = Program()
+    load_, step = ["load.py:22 to_bfloat16", "train.py:15 main"], ["model.py:31 forward", "train.py:40 step"]
+    heap.segment(0, 400 * MIB, where=load_)
+    heap.segment(500, 400 * MIB, where=load_)
+    heap.alloc(0, 400 * MIB, where=load_)
+    heap.alloc(500, 300 * MIB, where=load_)
+    heap.alloc(800, 100 * MIB, where=load_)
+    heap.free(0, 400 * MIB, where=load_)
+    heap.free(500, 300 * MIB, where=load_)
+    heap.segment(2000, 500 * MIB, where=step)
+    heap.alloc(2000, 500 * MIB, where=step)
+    return leftovers.analyze(heap.trace(), Context())
+
+
+def _regrown():
+    heap = Program()
+    append = ["cache.py:31 append", "generate.py:12 decode"]
+    heap.segment(0, 2100 * MIB, where="generate.py:12 decode")
+    for k, size in enumerate(range(100, 140, 2)):
+        heap.alloc(1000 * (k % 2), size * MIB, where=append)
+        if k:
+            heap.free(1000 * ((k + 1) % 2), (size - 2) * MIB, where=append)
+    return regrown.analyze(heap.trace(), Context())
+
+
+def _divisions():
+    heap = Program()
+    for i in range(4):
+        heap.segment(i * 200, 96 * MIB)
+        heap.alloc(i * 200, 65 * MIB, where="model.py:31 forward")
+    settings = {"PYTORCH_CUDA_ALLOC_CONF": "roundup_power2_divisions:2,max_split_size_mb:200"}
+    return build_report(heap.trace(settings=settings, layout=Layout(divisions=(2,) * 16)), replay=False).findings
+
+
+def _tails():
+    heap = Program()
+    for i in range(40):
+        heap.segment(i * 100, 32 * MIB)
+        heap.alloc(i * 100, 30 * MIB, where="linear.py:103 __init__")
+    return build_report(heap.trace(backend="npu"), replay=False).findings
+
+
+def _late():
+    heap = Program()
+    heap.segment(0, 100 * MIB)
+    heap.alloc(0, 100 * MIB, where="prefetch.py:18 next_batch")
+    heap.free(0, 100 * MIB, pending=True)
+    heap.complete(0, 100 * MIB)
+    heap.oom(90 * MIB, where="model.py:31 forward")
+    return streams.analyze(heap.trace(), Context())
+
+
+EXAMPLES: dict[str, Callable[[], object]] = {
+    "MD106": _kept_passes,
+    "MD121": _gathered_list,
+    "MD122": _states,
+    "MD123": _chain,
+    "MD125": _leftovers,
+    "MD127": lambda: _of("loaded_twice").found([32, 64, 96]),
+    "MD128": _regrown,
+    "MD129": lambda: _of("gathered").found([500]),
+    "MD203": _divisions,
+    "MD207": _tails,
+    "MD501": lambda: streams.analyze(load(GOLDENS / "cuda-2.13.0-streams" / "snapshot.pickle"), Context()),
+    "MD502": _late,
+}
+
+
+def shown(code: str) -> str:
+    """Returns the finding as ``memdiag analyze`` prints it, 80 columns wide."""
+    finding = _only(EXAMPLES[code](), code)
+    report = build_report(load(GOLDENS / "cuda-2.13.0-empty" / "snapshot.pickle"))
+    text = terminal.render(replace(report, findings=(finding,)))
+    lines = text.split("\n")
+    first = next(number for number, line in enumerate(lines) if line.startswith(f"  {code}  "))
+    return textwrap.dedent("\n".join(line.rstrip() for line in lines[first : lines.index("", first)]))
+
+
+def block(page: str) -> re.Match[str] | None:
+    """Returns the first block of output in a page, its text as group 1."""
+    return re.search(r"^```text\n(MD\d{3}  .*?)\n```$", page, re.MULTILINE | re.DOTALL)
+
+
+def main(codes: list[str]) -> None:
+    """Writes the reports into the pages that have a block for them."""
+    for code in codes or EXAMPLES:
+        path = PAGES / f"{code}.md"
+        page = path.read_text(encoding="utf-8")
+        found = block(page)
+        if found is None:
+            print(shown(code), end="\n\n")
+        else:
+            path.write_text(page[: found.start(1)] + shown(code) + page[found.end(1) :], encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
