@@ -22,7 +22,7 @@ from memdiag.trace.stacks import Frame
 from memdiag.trace.table import Array
 from memdiag.units import MIB, format_bytes
 
-CODES: dict[str, str] = {"MD124": "buffers of bucketed communication are a large part of the peak"}
+CODES: dict[str, str] = {"MD124": "communication buckets hold a large part of the peak"}
 
 FLOOR = 64 * MIB
 SHARE = 0.02  # of what is allocated

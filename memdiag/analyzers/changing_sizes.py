@@ -26,7 +26,7 @@ from memdiag.trace.model import Trace
 from memdiag.trace.table import Array
 from memdiag.units import MIB, format_bytes
 
-CODES: dict[str, str] = {"MD126": "sizes change from step to step, and cached blocks do not fit them"}
+CODES: dict[str, str] = {"MD126": "changing sizes that cached blocks do not fit"}
 
 MIN_NEW = 3  # steps after the first in which a place asks for a size that is new to it
 NEW_SHARE = 0.25  # of the steps in which it asks for anything: sizes that settle down are warm-up

@@ -27,9 +27,9 @@ from memdiag.trace.table import Array
 from memdiag.units import MIB, format_bytes
 
 CODES: dict[str, str] = {
-    "MD401": "cached memory is given back and taken again because a request did not fit (retries)",
-    "MD402": "empty_cache() is called inside training and its memory taken again",
-    "MD403": "reserved memory keeps growing although what is live does not",
+    "MD401": "retries: cached memory released to serve a request",
+    "MD402": "empty_cache() inside training, followed by new reservations",
+    "MD403": "reserved memory that grows although live memory does not",
 }
 
 MANY_RETRIES = 3  # from here on a warning: once or twice can be the first step

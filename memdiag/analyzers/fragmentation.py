@@ -27,11 +27,11 @@ from memdiag.trace.table import Array
 from memdiag.units import MIB, format_bytes
 
 CODES: dict[str, str] = {
-    "MD201": "free memory lies in pieces too small for what is asked for",
-    "MD202": "few live bytes keep whole segments or pages from being given back",
-    "MD204": "free memory lies in other pools or streams",
-    "MD205": "reserved memory is mostly cache: not fragmentation",
-    "MD206": "out of memory with too little free: not fragmentation",
+    "MD201": "free memory in blocks too small for the request",
+    "MD202": "few live bytes that keep whole segments or pages",
+    "MD204": "free memory in other pools or streams",
+    "MD205": "reserved memory that is mostly cache, not fragmentation",
+    "MD206": "out of memory with too little free, not fragmentation",
     **rounding.CODES,
 }
 

@@ -29,7 +29,7 @@ from memdiag.units import format_bytes
 
 CODES: dict[str, str] = {
     "MD301": "memory grows from step to step",
-    "MD302": "memory may be growing, but the trace is too short to be certain",
+    "MD302": "possible memory growth in a short trace",
 }
 
 MIN_STEPS = 4  # ends of steps

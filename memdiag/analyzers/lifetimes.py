@@ -31,9 +31,9 @@ from memdiag.trace.table import Array
 from memdiag.units import GIB, MIB, format_bytes
 
 CODES: dict[str, str] = {
-    "MD111": "tensors of the last step are still there in the next",
-    "MD112": "gradients of the last step are still there in the forward of the next",
-    "MD113": "long-lived and short-lived tensors share memory that cannot be used",
+    "MD111": "tensors of the previous step kept into the next",
+    "MD112": "old gradients kept into the next forward pass",
+    "MD113": "unusable free memory between long-lived and short-lived tensors",
 }
 
 KEPT_SHARE = 0.05  # of live bytes: a warning

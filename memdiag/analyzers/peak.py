@@ -26,11 +26,11 @@ from memdiag.trace.table import Array
 from memdiag.units import MIB, format_bytes
 
 CODES: dict[str, str] = {
-    "MD101": "activations are most of what is live at the peak",
-    "MD102": "parameters, gradients and optimizer state are most of what is live at the peak",
-    "MD103": "some other kind of tensor is most of what is live at the peak",
-    "MD104": "temporaries of the optimizer step make the peak",
-    "MD105": "logits and their loss hold a large part of the peak",
+    "MD101": "activations dominate live memory at the peak",
+    "MD102": "parameters, gradients and optimizer state dominate live memory",
+    "MD103": "another kind of tensor dominates live memory",
+    "MD104": "temporary tensors of the optimizer step set the peak",
+    "MD105": "logits and loss hold a large part of the peak",
 }
 
 MOST = 1 / 3  # of live bytes

@@ -22,14 +22,14 @@ from memdiag.settings.values import Place, check_value
 from memdiag.settings.written import Assignment, Entry, entries
 
 CODES: dict[str, str] = {
-    "MD651": "an allocator setting has a key that is not known",
-    "MD652": "the value of an allocator setting is out of range or of the wrong type",
-    "MD653": "an allocator setting is ignored, or read differently than written",
-    "MD654": "two allocator settings conflict",
-    "MD655": "an allocator setting or variable has an old name",
-    "MD656": "an allocator setting has no effect",
-    "MD657": "True or False is misspelt in an allocator setting",
-    "MD658": "an allocator setting clashes with what the program uses, or with its environment",
+    "MD651": "unknown key in an allocator setting",
+    "MD652": "invalid value in an allocator setting",
+    "MD653": "allocator setting ignored, or read differently than written",
+    "MD654": "conflicting allocator settings",
+    "MD655": "old name of an allocator setting or variable",
+    "MD656": "allocator setting without effect",
+    "MD657": "True or False misspelt in an allocator setting",
+    "MD658": "allocator setting that conflicts with the program or its environment",
 }
 _REFUSING = {"MD651", "MD652", "MD653", "MD657"}
 

@@ -29,6 +29,12 @@ def test_the_page_of_a_finding_is_titled_with_its_meaning_and_complete(pages, co
     assert [line for line in page.splitlines() if line.startswith("## ")] == list(SECTIONS)
 
 
+@pytest.mark.parametrize("code", sorted(set(CODES) - set(advice.CODES)))
+def test_a_title_is_short(code):
+    assert len(CODES[code].split()) <= 10, CODES[code]
+    assert not CODES[code].endswith(".")
+
+
 @pytest.mark.parametrize("code", sorted(EXAMPLES["EXAMPLES"]))
 def test_the_report_in_a_page_is_what_memdiag_prints(pages, code):
     """If this fails: python tests/analyzers/page_examples.py."""
