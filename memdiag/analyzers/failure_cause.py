@@ -17,6 +17,7 @@ from memdiag.analyzers.places import group_name
 from memdiag.analyzers.sites import by_category, by_place
 from memdiag.oom.ledger import account
 from memdiag.oom.model import Cause, Confidence, Found, Judgement, LedgerEntry, Message
+from memdiag.text import Phrase
 from memdiag.units import format_bytes, plural
 
 # What a perfect arrangement could use, as a part of the device (of what is reserved, where that is unknown). Below the first a better
@@ -26,7 +27,8 @@ HALF = 0.5  # of the device, or of what is reserved: who has it is the cause
 SET_ASIDE = 0.15  # of reserved memory free in private pools: more than any run has
 NUM_PLACES = 3
 _ELSEWHERE: tuple[Cause, ...] = ("other_process", "workspace_or_comm")
-_TAKEN_APART = ("allocated by PyTorch", "reserved but unallocated")  # of a ledger, by the parts of what is reserved
+# Parts of a ledger that the trace splits further: those that add up to the reserved memory.
+_SPLIT = frozenset({"oom_ledger.allocated.by", "oom_ledger.unallocated"})
 
 
 @dataclass(frozen=True)
@@ -245,7 +247,7 @@ def ledger(failure: Failure, message: Message) -> tuple[LedgerEntry, ...]:
     fields = {name: value for name, value in message.fields.items() if name not in {"private_pool_bytes", "cached_bytes"}}
     fields |= {f"{name}_bytes": size for name, size in sizes.items() if size is not None}
     entries = account(Found(0, 0, message.dialect, message.framework, message.backend, fields))
-    own = [entry for entry in entries if entry.what in _TAKEN_APART]
+    own = [entry for entry in entries if isinstance(entry.what, Phrase) and entry.what.key in _SPLIT]
     if sum(entry.bytes or 0 for entry in own) != reserved:  # part of it is not on the card
         return entries
     return (*parts, *(entry for entry in entries if entry not in own))

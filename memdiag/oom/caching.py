@@ -23,6 +23,7 @@ from functools import lru_cache
 
 from memdiag.oom.model import Fields, Found, Judgement
 from memdiag.oom.squeezed import Squeezed, blurred, pattern, take
+from memdiag.text import phrase
 from memdiag.units import format_bytes
 
 
@@ -73,10 +74,6 @@ _WORDS = {
 }
 _PIECES = {**_HEADS, **_STRONG, **_WEAK, **_WORDS}
 _LOOKALIKES = str.maketrans("1|", "ii")
-# Of a message that is its head and nothing more.
-BARE = Judgement(
-    "unknown", "low", ("capacity", "other_process"), ("The message has no numbers: neither what was asked for nor what was free.",)
-)
 # What a message has at least one of, as plain text: only around these are its clauses looked for.
 _SPOTS = re.compile(
     blurred(
@@ -284,14 +281,16 @@ def _npu_generation(gathered: Gathered, own: str, marks: set[str]) -> str:
     return "npu-1.8" if gathered.has("cached") else ""
 
 
+def bare() -> Judgement:
+    """Returns the cause of a message that consists of its head only."""
+    return Judgement("unknown", "low", ("capacity", "other_process"), (phrase("oom_cause.bare"),))
+
+
 def rejection(found: Found) -> Judgement:
-    """Returns the cause of a refusal in advance: the request would have gone over the share that this process may take."""
+    """Returns the cause of a refusal in advance: the request would have exceeded the memory fraction of this process."""
     requested = found.fields.get("requested_bytes")
-    asked = f"{format_bytes(requested)} " if isinstance(requested, int) else "The request "
-    reason = (
-        f"{asked}would have exceeded per_process_memory_fraction: refused before the device was asked, and before the cache was emptied."
-    )
-    return Judgement("limit", "high", ("capacity", "fragmentation"), (reason,))
+    reason = phrase("oom_cause.rejected.size", size=format_bytes(requested)) if isinstance(requested, int) else phrase("oom_cause.rejected")
+    return Judgement("limit", "high", ("capacity", "fragmentation"), (reason, phrase("oom_cause.rejected.early")))
 
 
 def is_bracketed(gathered: Gathered) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from memdiag.oom.arithmetic import ROUNDING, Numbers
 from memdiag.oom.model import Cause, Found, Judgement
+from memdiag.text import phrase
 from memdiag.units import GIB, format_bytes
 
 _MPS_HEAP = GIB
@@ -16,10 +17,7 @@ def unusable(found: Found, numbers: Numbers, requested: int) -> Judgement | None
         return None
     if requested > numbers.limit // 100:
         return None
-    reason = (
-        f"{format_bytes(requested)} of {format_bytes(numbers.limit)} allowed was refused with nothing in use: the GPU cannot be used here "
-        "(a virtual machine, a CI runner)."
-    )
+    reason = phrase("oom_cause.unusable", size=format_bytes(requested), limit=format_bytes(numbers.limit))
     return Judgement("unknown", "high", (), (reason,))
 
 
@@ -32,17 +30,18 @@ def capped(found: Found, numbers: Numbers, requested: int) -> Judgement | None:
         return _heaps(numbers, requested) if found.backend == "mps" else _cut_off(numbers, requested)
     if numbers.free is not None and numbers.free + ROUNDING < requested:
         return None  # the device would have refused as well
-    what = "reserved" if numbers.reserved is not None else "allocated"
-    wanted = f"{format_bytes(held)} {what} + {format_bytes(requested)} requested = {format_bytes(held + requested)}"
-    over = held + requested > numbers.limit
-    rounded = "" if over else ": as much, within the rounding of what is printed"
-    reasons = [f"{wanted}, and this process is allowed {format_bytes(numbers.limit)}{rounded}."]
+    sizes = {"held": format_bytes(held), "size": format_bytes(requested), "sum": format_bytes(held + requested)}
+    sizes["limit"] = format_bytes(numbers.limit)
+    is_reserved = numbers.reserved is not None
+    reasons = [phrase("oom_cause.capped.reserved", **sizes) if is_reserved else phrase("oom_cause.capped.allocated", **sizes)]
+    if held + requested <= numbers.limit:
+        reasons.append(phrase("oom_cause.capped.rounding"))
     if numbers.free is not None:
-        reasons.append(f"The device has {format_bytes(numbers.free)} free, which would have been enough.")
+        reasons.append(phrase("oom_cause.capped.free", free=format_bytes(numbers.free)))
     alternatives: list[Cause] = []
     if numbers.slack is not None and numbers.slack >= requested:
         alternatives.append("fragmentation")
-        reasons.append(f"Within the limit, {format_bytes(numbers.slack)} is reserved but unallocated: pieces too small for the request.")
+        reasons.append(phrase("oom_cause.capped.slack", slack=format_bytes(numbers.slack)))
     alternatives.append("capacity")
     return Judgement("limit", "medium" if found.backend == "mps" or numbers.free is None else "high", tuple(alternatives), tuple(reasons))
 
@@ -51,23 +50,20 @@ def _cut_off(numbers: Numbers, requested: int) -> Judgement | None:
     """What is reserved counts against the limit; where that part of a message was cut off, only what the device has free tells."""
     if numbers.reserved is not None or numbers.free is None or numbers.free < 2 * requested:
         return None
-    limit, held = format_bytes(numbers.limit), format_bytes(numbers.held)
-    reasons = (
-        f"This process is allowed {limit}, and {format_bytes(numbers.free)} is free, more than the {format_bytes(requested)} asked for.",
-        f"It holds at least {held}; what is reserved beside that counts as well, and is not printed." if numbers.held is not None
-        else "What it holds is not printed.",
-    )  # fmt: skip
-    return Judgement("limit", "medium", ("fragmentation", "unknown"), reasons)
+    sizes = {"limit": format_bytes(numbers.limit), "free": format_bytes(numbers.free), "size": format_bytes(requested)}
+    held = numbers.held
+    more = phrase("oom_cause.allowed.held", held=format_bytes(held)) if held is not None else phrase("oom_cause.allowed.unknown")
+    return Judgement("limit", "medium", ("fragmentation", "unknown"), (phrase("oom_cause.allowed", **sizes), more))
 
 
 def _heaps(numbers: Numbers, requested: int) -> Judgement:
     """On MPS the limit is reached before the sum says so: memory is taken from Metal in heaps."""
-    held, allowed, size = format_bytes(numbers.held), format_bytes(numbers.limit), format_bytes(requested)
-    reasons = [f"{held} in use + {size} requested stays within the {allowed} that this process is allowed."]
+    sizes = {"held": format_bytes(numbers.held), "limit": format_bytes(numbers.limit), "size": format_bytes(requested)}
+    reasons = [phrase("oom_cause.heaps", **sizes)]
     if (numbers.held or 0) + max(requested, _MPS_HEAP) > (numbers.limit or 0):
-        reasons.append("But PyTorch takes memory from Metal in heaps of up to 1 GiB, and a whole one would exceed it.")
+        reasons.append(phrase("oom_cause.heaps.limit"))
         return Judgement("limit", "medium", ("capacity", "unknown"), tuple(reasons))
-    reasons.append("Then Metal itself refused: other programs use the memory, which all of them share, or the piece is too large.")
+    reasons.append(phrase("oom_cause.heaps.metal"))
     return Judgement("unknown", "low", ("capacity", "limit"), tuple(reasons))
 
 

@@ -1,4 +1,4 @@
-"""What is known of out-of-memory messages: as found by a dialect, and as reported."""
+"""Out-of-memory messages as a dialect finds them and as a report shows them."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ class LedgerEntry:
     """One line of the account of a device's memory.
 
     Attributes:
-        what: "total", or a part of it in words ("allocated by PyTorch", "reserved but unallocated", "outside PyTorch in this
-            process", "process 4711", "free", "unknown").
-        bytes: Its size; None where the message does not tell and it cannot be computed.
+        what: "total", or a part of it in words ("allocated by PyTorch", "reserved but unallocated", "context and libraries of
+            this process", "process 4711", "free", "unknown").
+        bytes: Its size; None if unknown.
         owner: "this process", "other processes", "free", "unknown", or "total" for the sum.
         basis: "printed", "computed" (from printed numbers) or "inferred" (with an assumption, which ``what`` names).
     """

@@ -18,21 +18,22 @@ import re
 from memdiag.oom.model import Cause, Judgement
 from memdiag.oom.programs import ENGINES, FUSED_COMMUNICATION, REINFORCED, SERVING, SHARING, TRAINERS, first_of
 from memdiag.oom.stages import engine_stage, frames_after, frames_before, operation_of, stage_of
+from memdiag.text import phrase
 
-# Words, the cause, runners-up, and what to say.
+# Words, the cause, runners-up, and the key of the reason.
 _CONTEXT: tuple[tuple[str, Cause, tuple[Cause, ...], str], ...] = (
     (
         r"wake_?up|cumem|create_and_map",
         "limit", ("other_process", "unknown"),
-        "it failed while a sleeping engine mapped its memory again: others took it in the meantime, or the engine's share is too high",
+        "asleep",
     ),
     (
         r"capture_end|capture_begin|capture_model|graph_capture|cudaGraphInstantiate",
         "limit", ("workspace_or_comm", "capacity"),
-        "it failed while CUDA graphs were captured: too little was left beside the share of memory that was set aside",
+        "capture",
     ),
-    (r"nccl|hccl|init_process_group|all_?reduce", "workspace_or_comm", ("capacity", "unknown"), "it failed in a communication library"),
-    (r"cudnn|cublas|miopen|workspace", "workspace_or_comm", ("capacity", "unknown"), "it failed where a library takes its workspace"),
+    (r"nccl|hccl|init_process_group|all_?reduce", "workspace_or_comm", ("capacity", "unknown"), "communication"),
+    (r"cudnn|cublas|miopen|workspace", "workspace_or_comm", ("capacity", "unknown"), "workspace"),
 )  # fmt: skip
 
 
@@ -99,5 +100,5 @@ def without_numbers(context: str) -> Judgement:
     """Returns the cause of a message that prints no sizes, from the lines around it."""
     for expression, cause, others, reason in _CONTEXT:
         if re.search(expression, context, re.IGNORECASE):
-            return Judgement(cause, "low", others, (f"No sizes are printed; {reason}.",))
-    return Judgement("unknown", "low", ("capacity",), ("No sizes are printed, so nothing can be worked out.",))
+            return Judgement(cause, "low", others, (phrase(f"oom_cause.around.{reason}"), phrase("oom_cause.no_sizes")))
+    return Judgement("unknown", "low", ("capacity",), (phrase("oom_cause.no_sizes"),))

@@ -86,7 +86,7 @@ def test_of_two_processes_the_other_one_is_the_evidence():
     sizes = {"requested": 0.5, "total": 22, "free": 0.03, "allocated": 15.5, "unallocated": 0.02}
     message = found(processes=[[33, 6 * GIB], [39, round(15.9 * GIB)]], **sizes)
     judgement = judge(message)
-    assert "Process 33 holds 6.00 GiB; process 39 with 15.90 GiB is taken to be this one." in judgement.reasons
+    assert "Process 39 (15.90 GiB) is probably this one, because its size matches the reserved memory." in judgement.reasons
     assert advise(message, judgement)[0].title == "6.00 GiB of the device is held by other processes"
     assert "process 33" in [entry.what for entry in account(message)]
 
@@ -181,7 +181,7 @@ def test_sizes_from_garbage_are_no_shortage():
 def test_a_mac_whose_gpu_gives_nothing_is_told_so():
     message = found("mps", requested=256 / GIB, allocated=0, other_alloc=0, limit=8)
     judgement = judge(message)
-    assert "256 B of 8.00 GiB allowed was refused with nothing in use" in judgement.reasons[0]
+    assert "Metal refused 256 B of the 8.00 GiB allowed" in judgement.reasons[0]
     text, _ = told(message, judgement)
     assert 'torch.device("cpu")' in text
     assert "container" not in text
@@ -211,7 +211,7 @@ def test_much_that_is_idle_tells_even_without_the_request():
 def test_a_limit_that_was_reached_to_the_last_digit():
     message = found(requested=1.86, total=24, free=9, allocated=9, unallocated=1.135, limit=12)
     judgement = judge(message)
-    assert (judgement.verdict, "within the rounding" in judgement.reasons[0]) == ("limit", True)
+    assert (judgement.verdict, "within the rounding" in judgement.reasons[1]) == ("limit", True)
     assert advise(message, judgement)[0].title == "A limit of 12.00 GiB was reached, within the rounding of what is printed"
 
 

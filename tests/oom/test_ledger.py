@@ -28,11 +28,11 @@ def test_everything_that_is_printed_has_its_place():
         ("allocated by PyTorch", 8, "this process", "computed"),
         ("free in private pools", 1, "this process", "printed"),
         ("reserved but unallocated", 2, "this process", "printed"),
-        ("outside PyTorch in this process", 3.25, "this process", "computed"),
+        ("context and libraries of this process", 3.25, "this process", "computed"),
         ("process 7", 4, "other processes", "printed"),
         ("process 8", 5, "other processes", "printed"),
         ("free", 0.5, "free", "printed"),
-        ("unknown: other processes", 0.25, "unknown", "computed"),
+        ("unknown: processes that a container does not see, or the driver", 0.25, "unknown", "computed"),
         ("total", 24, "total", "printed"),
     ]
 
@@ -52,15 +52,15 @@ def test_hccl_and_workspaces_are_named_on_ascend():
 
 def test_of_two_unnamed_processes_the_one_that_fits_is_taken_to_be_this_one():
     ledger = account(found(requested=90, total=80, free=40, allocated=10, unallocated=0.5, processes=[[7, 11 * GIB], [8, 28 * GIB]]))
-    (outside,) = [entry for entry in ledger if "outside PyTorch" in entry.what]
-    assert "process 7 is taken to be this one" in outside.what
+    (outside,) = [entry for entry in ledger if "context and libraries" in entry.what]
+    assert "(process 7, by its size)" in outside.what
     assert (outside.bytes, outside.basis) == (GIB // 2, "inferred")
     assert [entry.what for entry in ledger if entry.owner == "other processes"] == ["process 8"]
 
 
 def test_what_counts_but_is_not_on_the_card_is_said():
     first, *_ = account(found(requested=1, total=8, free=0, allocated=12, reserved=13))
-    assert first.what == "allocated by PyTorch (12.00 GiB counted, 5.00 GiB more than there is room for)"
+    assert first.what == "allocated by PyTorch (12.00 GiB counted, 5.00 GiB more than fits)"
     assert (first.bytes, first.basis) == (7 * GIB, "inferred")
 
 
@@ -72,7 +72,7 @@ def test_sleeping_pools_do_not_take_the_room_of_others():
 
 def test_a_few_mebibytes_are_the_rounding_of_what_is_printed():
     *_, rest, _ = account(found(total=24, free=0.5, allocated=9, unallocated=2, process=23.49))
-    assert rest.what == "unknown: within the rounding of the printed numbers"
+    assert rest.what == "unknown (rounding of the printed numbers)"
     assert rest.bytes == 24 * GIB - round(0.5 * GIB) - round(23.49 * GIB)
     assert rest.bytes < 16 * MIB
 

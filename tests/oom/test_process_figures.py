@@ -45,7 +45,7 @@ def test_obvious_foreign_memory_is_named_without_the_reserved_memory(listed):
     message = found(requested=20 / 1024, total=15.9, free=5 / 1024, allocated=60 / 1024, **processes)
     judgement = judge(message)
     assert judgement.verdict == "other_process"
-    assert ("41 with 9.00 GiB, 52 with 6.00 GiB" in " ".join(judgement.reasons)) == listed
+    assert ("41 (9.00 GiB), 52 (6.00 GiB)" in " ".join(judgement.reasons)) == listed
 
 
 def test_a_message_with_nothing_for_this_process_and_another_one_listed():

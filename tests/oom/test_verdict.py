@@ -101,14 +101,14 @@ def test_what_a_dialect_knows_stands():
 
 def test_the_first_reason_is_the_decisive_arithmetic():
     reason = judge(found(requested=50, total=80, free=29, allocated=50, unallocated=0.1)).reasons[0]
-    assert "50.00 GiB allocated + 50.00 GiB requested = 100.00 GiB, more than the 80.00 GiB" in reason
+    assert "50.00 GiB allocated + 50.00 GiB requested = 100.00 GiB. That is more than the 80.00 GiB" in reason
     reason = judge(found(requested=1, total=24, free=0.5, allocated=2, reserved=2.2)).reasons[0]
     assert "24.00 GiB total - 512.00 MiB free - 2.20 GiB reserved here = 21.30 GiB" in reason
 
 
 def test_what_is_missing_is_named():
     assert "the size of the request" in judge(found(allocated=70, unallocated=1)).reasons[0]
-    assert "how much is reserved" in judge(found(requested=1, total=44, free=0.8, allocated=11)).reasons[0]
+    assert "does not show the reserved memory" in judge(found(requested=1, total=44, free=0.8, allocated=11)).reasons[0]
 
 
 @pytest.mark.parametrize(

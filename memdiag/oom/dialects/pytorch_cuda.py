@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from memdiag.oom.caching import BARE, Gathered, bare_heads, is_bracketed, messages, rejection
+from memdiag.oom.caching import Gathered, bare, bare_heads, is_bracketed, messages, rejection
 from memdiag.oom.model import Found
 from memdiag.oom.squeezed import Squeezed
 
@@ -55,7 +55,7 @@ def find(text: Squeezed) -> Iterator[Found]:
         dialect = "torch_hip" if found.backend == "hip" else _form(gathered, found)
         yield replace(found, dialect=dialect, judgement=rejection(found) if gathered.has("rejected") else None)
     for start, end in bare_heads(text, "hip"):
-        yield Found(start, end, "torch_hip", "pytorch", "hip", judgement=BARE)
+        yield Found(start, end, "torch_hip", "pytorch", "hip", judgement=bare())
 
 
 def _form(gathered: Gathered, found: Found) -> str:

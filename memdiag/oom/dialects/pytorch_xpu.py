@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from memdiag.findings import Fix
-from memdiag.oom.caching import BARE, bare_heads, messages
+from memdiag.oom.caching import bare, bare_heads, messages
 from memdiag.oom.model import Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern
 
@@ -80,7 +80,7 @@ def find(text: Squeezed) -> Iterator[Found]:
     for gathered, found in messages(text, "xpu"):
         yield replace(found, dialect="torch_xpu", judgement=_ONE_PIECE if gathered.has("piece") else None)
     for start, end in bare_heads(text, "xpu"):
-        yield Found(start, end, "torch_xpu", "pytorch", "xpu", judgement=BARE)
+        yield Found(start, end, "torch_xpu", "pytorch", "xpu", judgement=bare())
     for match in _DRIVER.finditer(text.text):
         what = (match["what"] or match["what_bare"] or match[0]).upper()
         judgement = _HOST if "HOST" in what else _RESOURCES if "RESOURCES" in what else _REFUSED

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from memdiag.findings import Fix
 from memdiag.oom.ascend import blocks, tail
-from memdiag.oom.caching import BARE, bare_heads, messages, rejection
+from memdiag.oom.caching import bare, bare_heads, messages, rejection
 from memdiag.oom.dialects.parts import gather, stretches
 from memdiag.oom.model import Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern, take
@@ -93,7 +93,7 @@ def find(text: Squeezed) -> Iterator[Found]:
         else:
             yield replace(found, dialect="torch_npu", judgement=rejection(found) if gathered.has("rejected") else None)
     for start, end in bare_heads(text, "npu"):
-        yield Found(start, tail(text, end, lines), "torch_npu", "torch_npu", "npu", judgement=BARE)
+        yield Found(start, tail(text, end, lines), "torch_npu", "torch_npu", "npu", judgement=bare())
     for match in _DEVICE_ID.finditer(text.text):
         end = tail(text, match.end(), lines)
         judgement = Judgement(
