@@ -69,6 +69,14 @@ def test_the_index_lists_every_page_with_its_title(root, pages):
     assert listed == {code: page.splitlines()[0].split(": ", 1)[1] for code, page in pages.items()}
 
 
+def test_other_pages_list_findings_by_the_same_titles(root, pages):
+    for path in (root / "docs").glob("*.md"):
+        for code, title in re.findall(
+            r"^\| \[(MD\d{3})\]\(findings/\1\.md\) \| ([^|]*) \|$", path.read_text(encoding="utf-8"), re.MULTILINE
+        ):
+            assert title == pages[code].splitlines()[0].split(": ", 1)[1], f"{path.name}: {code}"
+
+
 def test_links_between_pages_lead_somewhere(root):
     folder = root / "docs"
     for path in [folder / "fragmentation.md", folder / "hygiene.md", *(folder / "findings").glob("*.md")]:

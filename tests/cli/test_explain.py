@@ -15,7 +15,7 @@ def test_a_code_in_any_case_or_its_digits(capsys):
     for name in ("MD201", "md201", "201"):
         assert main(["explain", name]) == 0
         shown = capsys.readouterr().out
-        assert shown.startswith("MD201  free memory lies in pieces")
+        assert shown.startswith("MD201  free memory in blocks too small")
         for heading in ("What it means", "Why it matters", "How to fix it", "When not to"):
             assert f"\n{heading}\n" in shown
         assert "](" not in shown
