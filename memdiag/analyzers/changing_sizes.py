@@ -38,7 +38,6 @@ MANY_RETRIES = 3
 NUM_PLACES = 3
 
 _BACKWARD = schema.PHASES.index("backward")
-_NOWHERE = "(backward: autograd's thread, no Python stack)"
 
 
 @dataclass(frozen=True)
@@ -166,7 +165,7 @@ def _places(view: DeviceView, found: Changing) -> Iterator[Evidence]:
     for place in np.lexsort((found.stacks, -taken))[:NUM_PLACES].tolist():
         if taken[place]:
             stack = int(found.stacks[place])
-            label = label_of(view, stack) if stack >= 0 else _NOWHERE
+            label = label_of(view, stack) if stack >= 0 else phrase("places.stackless.backward")
             least, most = (format_bytes(int(sizes[place])) for sizes in (found.least, found.most))
             yield Evidence(phrase("changing_sizes.sizes", least=least, most=most), int(found.num_sizes[place]), "sizes", label)
             times = int((number == place).sum())

@@ -18,7 +18,7 @@ import numpy as np
 
 from memdiag.analyzers.context import Context, DeviceView
 from memdiag.analyzers.names import place_of
-from memdiag.analyzers.sites import label_of, without_stack
+from memdiag.analyzers.sites import label_of, stackless, without_stack
 from memdiag.analyzers.without import peak_without
 from memdiag.findings import Evidence, Finding, Fix
 from memdiag.text import phrase
@@ -132,8 +132,8 @@ def _places(view: DeviceView, rows: Array) -> tuple[list[str], Array]:
         first[which] = silent
         reasons = without_stack(view, rows[first])
         base = len(numbers)
-        for size, reason in zip(sizes, reasons, strict=True):
-            numbers[phrase("leaks.silent", size=format_bytes(int(size)), reason=str(reason))] = len(numbers)
+        for size, reason in zip(sizes, reasons.tolist(), strict=True):
+            numbers[phrase("leaks.silent", size=format_bytes(int(size)), reason=stackless(reason))] = len(numbers)
         place[silent] = base + which
     return list(numbers), place
 

@@ -76,7 +76,7 @@ def place_of(view: DeviceView, rows: Array, label: str) -> str:
     name = short(names[0]) + (", …" if len(names) > 1 else "")
     if not label or label in name:
         return name
-    return f"{name} {label}" if label.startswith("(") else f"{name} at {label}"
+    return phrase("places.named.reason" if label.startswith("(") else "places.named", name=name, place=label)
 
 
 def short(name: str) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 from memdiag.analyzers.context import Context, DeviceView
 from memdiag.analyzers.names import kind_words, largest_names, place_of, short
 from memdiag.analyzers.places import moment_name, when
-from memdiag.analyzers.sites import NO_STACK, Place, by_category, by_module, by_place, label_of, sums
+from memdiag.analyzers.sites import Place, by_category, by_module, by_place, label_of, stackless, sums
 from memdiag.analyzers.without import peak_without
 from memdiag.findings import Evidence, Finding, Fix, Severity
 from memdiag.text import joined, phrase
@@ -102,7 +102,7 @@ def _origins(view: DeviceView, rows: Array) -> Iterator[Evidence]:
     for name, size, count, largest in largest_names(view, rows, NUM_LISTED):
         where = label_of(view, int(tensors.stack[largest]))
         yield Evidence(phrase("peak.named", count=count, name=short(name)), size, "bytes", "" if where in name else where)
-    yield from _made_at(view, [place for place in by_place(view, rows) if place.label != NO_STACK])
+    yield from _made_at(view, [place for place in by_place(view, rows) if place.label != stackless()])
     for module, size in list(by_module(view, rows).items())[:NUM_LISTED]:
         yield Evidence(phrase("peak.layers"), size, "bytes", module)
     phases = sums(schema.PHASES, tensors.phase_alloc[rows], tensors.block_bytes[rows])

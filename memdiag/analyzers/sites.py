@@ -14,12 +14,13 @@ import numpy as np
 
 from memdiag.analyzers.context import DeviceView
 from memdiag.findings import Finding
+from memdiag.text import Phrase, phrase
 from memdiag.trace.schema import CATEGORIES, PHASES
 from memdiag.trace.stacks import Stacks
 from memdiag.trace.table import Array
 
-NO_STACK = "(no stack)"
 CLEARLY_LESS = 0.98  # of the allocated peak: the peak of the report may miss tensors of the step
+UNKNOWN, BEFORE, BACKWARD = range(3)  # why a tensor has no stack
 _BACKWARD_OF = re.compile(r"torch::autograd::generated::(\w+?)Backward\d*::apply")
 _OPERATOR = re.compile(r"at::_ops::(\w+)::")
 
@@ -70,9 +71,10 @@ def by_place(view: DeviceView, rows: Array) -> list[Place]:
     own = np.append(name_of, -1)[group] if len(stacks) else group
     if "" in names:  # tell apart why there is no stack
         silent = own == names[""]
-        for reason in np.unique(without_stack(view, rows[silent])):
-            names[str(reason)] = len(names)
-        own[silent] = [names[str(reason)] for reason in without_stack(view, rows[silent])]
+        reasons = without_stack(view, rows[silent])
+        for reason in np.unique(reasons).tolist():
+            names[stackless(reason)] = len(names)
+        own[silent] = [names[stackless(reason)] for reason in reasons.tolist()]
     places = []
     for label, number in names.items():
         mine = np.flatnonzero(own == number)
@@ -89,22 +91,27 @@ def label_of(view: DeviceView, stack: int) -> str:
     frames = view.trace.stacks[stack]
     if not frames or any(frame.is_python and not frame.filename.endswith(".S") for frame in frames):
         return view.label(stack)
-    for pattern, words in ((_BACKWARD_OF, "backward of {}"), (_OPERATOR, "{} in backward")):
+    for pattern in (_BACKWARD_OF, _OPERATOR):
         operator = next((match.group(1) for frame in frames if (match := pattern.search(frame.name))), None)
         if operator and any("torch::autograd::" in frame.name for frame in frames):
-            return f"({words.format(operator)}: autograd's thread)"
+            return phrase("places.backward.of" if pattern is _BACKWARD_OF else "places.backward.in", operator=operator)
     return view.label(stack)
 
 
 def without_stack(view: DeviceView, rows: Array) -> Array:
-    """Returns, for tensors without a stack, where they came from as far as is known."""
+    """Returns, for tensors without a stack, why they have none (``UNKNOWN``, ``BEFORE`` or ``BACKWARD``)."""
     tensors = view.device.tensors
     backward = (tensors.phase_alloc[rows] == PHASES.index("backward")) & (len(view.trace.stacks) > 0)
     return np.where(
         tensors.alloc_at[rows] < 0,
-        "(before the recording began)",
-        np.where(backward, "(backward: autograd's thread, no Python stack)", NO_STACK),
+        BEFORE,
+        np.where(backward, BACKWARD, UNKNOWN),
     )
+
+
+def stackless(reason: int = UNKNOWN) -> Phrase:
+    """Returns the label of tensors without a stack. It begins with a parenthesis in every language, which no file name does."""
+    return phrase(("places.stackless", "places.stackless.before", "places.stackless.backward")[reason])
 
 
 def by_category(view: DeviceView, rows: Array) -> dict[str, int]:

@@ -14,7 +14,7 @@ from memdiag.analyzers.context import Context, DeviceView
 from memdiag.analyzers.devices import describe
 from memdiag.analyzers.names import collapsed, has_names, names_of
 from memdiag.analyzers.places import moment_name
-from memdiag.analyzers.sites import label_of, without_stack
+from memdiag.analyzers.sites import label_of, stackless, without_stack
 from memdiag.compare.axis import Axis
 from memdiag.compare.facts import facts_of, settings_of
 from memdiag.compare.model import Amount, Found, Held, Place, Side
@@ -150,7 +150,7 @@ def _sites(view: DeviceView, lives: _Lives, active: int) -> list[Held]:
     own = of_stack[group] if len(rows) else np.empty(0, np.int64)
     silent = np.flatnonzero(own == places.get(Place(""), -1))
     if len(silent):  # tell apart why there is no stack
-        reasons = [str(reason) for reason in without_stack(view, rows[silent])]
+        reasons = [stackless(reason) for reason in without_stack(view, rows[silent]).tolist()]
         own[silent] = [places.setdefault(Place(reason), len(places)) for reason in reasons]
     order = np.argsort(own, kind="stable")
     ends = np.searchsorted(own[order], np.arange(len(places) + 1))

@@ -17,7 +17,7 @@ from memdiag.analyzers.allocator_settings import AllocatorSettings
 from memdiag.analyzers.context import Context, DeviceView
 from memdiag.analyzers.names import NO_MODULE, collapsed, module_of
 from memdiag.analyzers.report import build_report
-from memdiag.analyzers.sites import NO_STACK, by_category, label_of
+from memdiag.analyzers.sites import by_category, label_of, stackless
 from memdiag.findings import DeviceReport, Finding, Report
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
@@ -142,7 +142,7 @@ def _held(view: DeviceView, rows: Array) -> tuple[list[list[Any]], list[list[Any
     for (category, name, stack), size, number in zip(distinct.T.tolist(), held, count, strict=True):
         kind = schema.CATEGORIES[category]
         if stack not in labels:
-            labels[stack] = label_of(view, stack) or NO_STACK
+            labels[stack] = label_of(view, stack) or stackless()
             experts[stack] = any(_EXPERT.search(f"{frame.filename} {frame.name}") for frame in view.trace.stacks[stack])
         place = labels[stack]
         text = view.trace.strings[name] if name >= 0 else ""

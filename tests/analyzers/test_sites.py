@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 
 from memdiag.analyzers.context import Context
-from memdiag.analyzers.sites import NO_STACK, by_module, by_place, label_of, module_of
+from memdiag.analyzers.sites import by_module, by_place, label_of, module_of, stackless
 from memdiag.trace import schema
 from memdiag.trace.build import build_trace
 from memdiag.trace.raw import RawDevice
@@ -49,7 +49,7 @@ def test_tensors_without_a_stack_are_told_apart_by_why():
     labels = {place.label: place.rows.tolist() for place in by_place(view, view.live)}
     assert labels["(backward: autograd's thread, no Python stack)"] == [3]
     view = viewed([], [])
-    assert [place.label for place in by_place(view, view.live)] == [NO_STACK]
+    assert [place.label for place in by_place(view, view.live)] == [stackless()]
 
 
 def test_native_stacks_are_named_after_the_operator():
