@@ -8,67 +8,96 @@ from __future__ import annotations
 
 import re
 
+from memdiag.oom.lazily import Words
+
 # Programs that serve a model or generate with it.
 ENGINES = (
-    ("sglang", r"sglang|sgl[_-]kernel|mem[-_]fraction[-_]static|\d\d:\d\d:\d\d (?:dp\d{1,4} )?tp\d{1,4}(?: \w{1,9})?\]"),
-    ("tensorrt-llm", r"tensorrt[-_]llm|trt-llm|trtllm"),
-    ("lmdeploy", r"lmdeploy|turbomind|\[tm\]\["),
-    ("tgi", r"text_generation_server|text-generation-(?:launcher|server)"),
     (
-        "vllm",
-        (
-            r"vllm[/\\._]|\(vllm|vllm serve|enginecore|\(worker_(?:tp|pp|dp|ep)|multiproc_(?:executor|worker_utils)\.py"
-            r"|gpu_model_runner\.py|gpu[-_]memory[-_]utilization|\(apiserver"
+        "sglang",
+        Words(
+            r"sglang|sgl[_-]kernel|mem[-_]fraction[-_]static|\d\d:\d\d:\d\d (?:dp\d{1,4} )?tp\d{1,4}(?: \w{1,9})?\]",
+            ("sgl", "fraction", "tp"),
         ),
     ),
-    ("comfyui", r"comfyui|comfy[/\\]"),
-    ("webui", r"stable[-_]diffusion[-_]webui|webui-user|sd-webui"),
-    ("diffusers", r"[/\\]diffusers[/\\]|diffusionpipeline"),
-    ("transformers", r"transformers[/\\]generation[/\\]|model\.generate\("),
+    ("tensorrt-llm", Words(r"tensorrt[-_]llm|trt-llm|trtllm", ("tensorrt", "trt"))),
+    ("lmdeploy", Words(r"lmdeploy|turbomind|\[tm\]\[", ("lmdeploy", "turbomind", "[tm]["))),
+    ("tgi", Words(r"text_generation_server|text-generation-(?:launcher|server)", ("text_generation", "text-generation"))),
+    (
+        "vllm",
+        Words(
+            r"vllm[/\\._]|\(vllm|vllm serve|enginecore|\(worker_(?:tp|pp|dp|ep)|multiproc_(?:executor|worker_utils)\.py"
+            r"|gpu_model_runner\.py|gpu[-_]memory[-_]utilization|\(apiserver",
+            ("vllm", "enginecore", "(worker_", "multiproc_", "gpu_model_runner", "utilization", "(apiserver"),
+        ),
+    ),
+    ("comfyui", Words(r"comfyui|comfy[/\\]", ("comfy",))),
+    ("webui", Words(r"stable[-_]diffusion[-_]webui|webui-user|sd-webui", ("webui",))),
+    ("diffusers", Words(r"[/\\]diffusers[/\\]|diffusionpipeline", ("diffusers", "diffusionpipeline"))),
+    ("transformers", Words(r"transformers[/\\]generation[/\\]|model\.generate\(", ("transformers", "generate("))),
 )
 SERVING = frozenset({"vllm", "sglang", "tensorrt-llm", "lmdeploy", "tgi"})
 
 # Programs that train. Those for reinforcement learning run an engine inside, whose names then stand in their tracebacks.
 TRAINERS = (
-    ("verl", r"verl[/\\.]|actor_rollout|\(workerdict"),
-    ("openrlhf", r"openrlhf"),
-    ("llamafactory", r"llama[-_]?factory|llmtuner"),
-    ("axolotl", r"axolotl"),
-    ("swift", r"ms-swift|[/\\]swift[/\\](?:cli|llm|trainers|megatron)"),
-    ("unsloth", r"unsloth"),
-    ("grpo", r"grpo_?trainer|rloo_?trainer|_grpo\b|grpo\.py"),
-    ("trl", r"[/\\]trl[/\\]|trl\.trainer|(?:sft|dpo|kto|orpo|ppo|reward)_?trainer"),
-    ("megatron", r"megatron|mindspeed"),
-    ("torchtitan", r"torchtitan"),
-    ("torchtune", r"torchtune|tune run"),
-    ("litgpt", r"lit_?gpt"),
-    ("nemo", r"[/\\]nemo[/\\]|nemo_toolkit"),
-    ("kohya", r"kohya|sd-scripts|(?:sdxl?_|flux_)?train_(?:network|db)\.py|sdxl_train|flux_train"),
-    ("diffusers-training", r"train_(?:text_to_image|dreambooth|controlnet|instruct_pix2pix|unconditional)|textual_inversion\.py"),
-    ("ultralytics", r"ultralytics|yolov?\d{1,2}[/\\]"),
-    ("detectron2", r"detectron2"),
-    ("mmengine", r"[/\\]mm(?:engine|det|cv|seg|action|pose|pretrain|rotate)"),
-    ("fairseq", r"fairseq[/\\](?!2)|fairseq[-_](?:cli|train|hydra)"),
-    ("espnet", r"espnet"),
-    ("colossalai", r"colossalai"),
-    ("lightning", r"pytorch_lightning|lightning[/\\.](?:pytorch|fabric)"),
-    ("trainer", r"transformers[/\\]trainer|_inner_training_loop|trainer_(?:pt_utils|seq2seq)|trainer\.py:\d{1,6}, in trainer\."),
-    ("deepspeed", r"deepspeed[/\\.]|\[deepspeed\]"),
+    ("verl", Words(r"verl[/\\.]|actor_rollout|\(workerdict", ("verl", "actor_rollout", "workerdict"))),
+    ("openrlhf", Words(r"openrlhf", ("openrlhf",))),
+    ("llamafactory", Words(r"llama[-_]?factory|llmtuner", ("factory", "llmtuner"))),
+    ("axolotl", Words(r"axolotl", ("axolotl",))),
+    ("swift", Words(r"ms-swift|[/\\]swift[/\\](?:cli|llm|trainers|megatron)", ("swift",))),
+    ("unsloth", Words(r"unsloth", ("unsloth",))),
+    ("grpo", Words(r"grpo_?trainer|rloo_?trainer|_grpo\b|grpo\.py", ("grpo", "rloo"))),
+    ("trl", Words(r"[/\\]trl[/\\]|trl\.trainer|(?:sft|dpo|kto|orpo|ppo|reward)_?trainer", ("trl", "trainer"))),
+    ("megatron", Words(r"megatron|mindspeed", ("megatron", "mindspeed"))),
+    ("torchtitan", Words(r"torchtitan", ("torchtitan",))),
+    ("torchtune", Words(r"torchtune|tune run", ("torchtune", "tune run"))),
+    ("litgpt", Words(r"lit_?gpt", ("gpt",))),
+    ("nemo", Words(r"[/\\]nemo[/\\]|nemo_toolkit", ("nemo",))),
+    (
+        "kohya",
+        Words(
+            r"kohya|sd-scripts|(?:sdxl?_|flux_)?train_(?:network|db)\.py|sdxl_train|flux_train",
+            ("kohya", "sd-scripts", "train_", "sdxl_train", "flux_train"),
+        ),
+    ),
+    (
+        "diffusers-training",
+        Words(
+            r"train_(?:text_to_image|dreambooth|controlnet|instruct_pix2pix|unconditional)|textual_inversion\.py",
+            ("train_", "textual_inversion"),
+        ),
+    ),
+    ("ultralytics", Words(r"ultralytics|yolov?\d{1,2}[/\\]", ("ultralytics", "yolo"))),
+    ("detectron2", Words(r"detectron2", ("detectron2",))),
+    ("mmengine", Words(r"[/\\]mm(?:engine|det|cv|seg|action|pose|pretrain|rotate)", ("/mm", "\\mm"))),
+    ("fairseq", Words(r"fairseq[/\\](?!2)|fairseq[-_](?:cli|train|hydra)", ("fairseq",))),
+    ("espnet", Words(r"espnet", ("espnet",))),
+    ("colossalai", Words(r"colossalai", ("colossalai",))),
+    ("lightning", Words(r"pytorch_lightning|lightning[/\\.](?:pytorch|fabric)", ("lightning",))),
+    (
+        "trainer",
+        Words(
+            r"transformers[/\\]trainer|_inner_training_loop|trainer_(?:pt_utils|seq2seq)|trainer\.py:\d{1,6}, in trainer\.",
+            ("transformers", "_inner_training_loop", "trainer"),
+        ),
+    ),
+    ("deepspeed", Words(r"deepspeed[/\\.]|\[deepspeed\]", ("deepspeed",))),
 )
 REINFORCED = frozenset({"verl", "openrlhf", "grpo"})
 # Libraries that distribute a training over devices.
-SHARING = (("deepspeed", r"deepspeed[/\\.]"), ("fsdp", r"distributed[/\\]fsdp|fully_shard"))
+SHARING = (
+    ("deepspeed", Words(r"deepspeed[/\\.]", ("deepspeed",))),
+    ("fsdp", Words(r"distributed[/\\]fsdp|fully_shard", ("fsdp", "fully_shard"))),
+)
 
 # Kernels of Ascend that compute and communicate in one (MC2), experts' dispatch and combine among them: they work in HCCL's buffers.
-FUSED_COMMUNICATION = re.compile(
+FUSED_COMMUNICATION = Words(
     r"moe_?distribute|\bmc2|mc2(?:num|_)|npu_moe|all_?gather_?matmul|matmul_?(?:reduce_?scatter|all_?reduce)|alltoallv?_?(?:grouped_?)?matmul"
     r"|alloccomresourcebytiling|moe_(?:dispatch|combine)",
+    ("moe", "mc2", "matmul", "alloccomresource"),
     re.IGNORECASE,
 )
 
-_COMPILED = {words: re.compile(words) for table in (ENGINES, TRAINERS, SHARING) for _name, words in table}
 
-
-def first_of(table: tuple[tuple[str, str], ...], text: str) -> str:
-    """Returns the first program of a table whose words stand in ``text`` (lower case); "" if none do."""
-    return next((name for name, words in table if _COMPILED[words].search(text)), "")
+def first_of(table: tuple[tuple[str, Words], ...], text: str) -> str:
+    """Returns the first program of a table that ``text`` (in lower case) names; "" if it names none."""
+    return next((name for name, words in table if words.search(text)), "")

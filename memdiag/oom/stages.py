@@ -8,7 +8,7 @@ also ``profile`` (a trial of the largest batch) and ``capture`` (CUDA graphs).
 
 from __future__ import annotations
 
-import re
+from memdiag.oom.lazily import Words
 
 # What stands furthest in counts. The last row is a step of the model itself.
 _INNERMOST = (
@@ -46,17 +46,26 @@ _INNERMOST = (
     ),
     ("", ("in forward", "in backward", ".backward(", "in _call_impl", "in _wrapped_call_impl")),
 )  # fmt: skip
-_EVALUATION = re.compile(
+_EVALUATION = Words(
     r"\bin (?:[\w<>]{1,60}\.){0,3}(?:evaluat(?:e|ion)\w{0,40}|validat(?:e|ion)\w{0,40}|_evaluation_step|eval(?:_\w{1,40})?|run_eval\w{0,20}"
-    r"|prediction_(?:step|loop)|inference_on_dataset|test(?:_(?:step|epoch|loop|one_epoch|model))?)(?=[\s(,:]|$)"
+    r"|prediction_(?:step|loop)|inference_on_dataset|test(?:_(?:step|epoch|loop|one_epoch|model))?)(?=[\s(,:]|$)",
+    ("eval", "validat", "prediction_", "inference_on_dataset", "test"),
 )
-_GENERATION = re.compile(r"\bin (?:[\w<>]{1,60}\.){0,3}(?:generate\w{0,40}|_sample|_beam_search)(?=[\s(,:]|$)")
+_GENERATION = Words(
+    r"\bin (?:[\w<>]{1,60}\.){0,3}(?:generate\w{0,40}|_sample|_beam_search)(?=[\s(,:]|$)", ("generate", "_sample", "_beam_search")
+)
 _REINFORCED = (
-    ("log_prob", re.compile(r"\bin (?:\w{1,60}\.)?compute_(?:ref_)?log_prob")),
-    ("critic", re.compile(r"\bin (?:\w{1,60}\.)?(?:update_critic|compute_values)\b")),
-    ("rollout", re.compile(r"\bin (?:\w{1,60}\.)?(?:wake_up|generate_sequences|rollout_mode)\b|inference_engine\.wake_up|cumem_allocator")),
+    ("log_prob", Words(r"\bin (?:\w{1,60}\.)?compute_(?:ref_)?log_prob", ("log_prob",))),
+    ("critic", Words(r"\bin (?:\w{1,60}\.)?(?:update_critic|compute_values)\b", ("update_critic", "compute_values"))),
+    (
+        "rollout",
+        Words(
+            r"\bin (?:\w{1,60}\.)?(?:wake_up|generate_sequences|rollout_mode)\b|inference_engine\.wake_up|cumem_allocator",
+            ("wake_up", "generate_sequences", "rollout_mode", "cumem_allocator"),
+        ),
+    ),
 )
-_JOINED = re.compile(r"\btorch\.(?:cat|stack|concat)\(|\.cat\(")
+_JOINED = Words(r"\btorch\.(?:cat|stack|concat)\(|\.cat\(", ("torch.", ".cat("))
 _LINES_INNER = 4  # the last lines of a traceback: the innermost frame, with its line of code
 
 # Of an engine, the outermost counts: a model's step runs while graphs are captured, and in the trial of the largest batch.
@@ -66,9 +75,15 @@ _ENGINE = (
     ("load", ("load_model", "model_loader", "load_weights", "initialize_model", "from_pretrained")),
 )
 _TRACEBACK = "traceback (most recent call last)"
-_ATTENTION = re.compile(r"attn|attention|softmax|q @ k|q, k\b|query|einsum|baddbmm|scores? =|sim = ")
-_LOGITS = re.compile(r"cross_entropy|lm_head|logits|log_softmax|\bloss_function\b|forcausallmloss")
-_VAE = re.compile(r"\bvae\b|vae[./_]|first_stage|decode_first_stage|autoencoder")
+_ATTENTION = Words(
+    r"attn|attention|softmax|q @ k|q, k\b|query|einsum|baddbmm|scores? =|sim = ",
+    ("attn", "attention", "softmax", "q @ k", "q, k", "query", "einsum", "baddbmm", "score", "sim = "),
+)
+_LOGITS = Words(
+    r"cross_entropy|lm_head|logits|log_softmax|\bloss_function\b|forcausallmloss",
+    ("cross_entropy", "lm_head", "logits", "log_softmax", "loss_function", "forcausallmloss"),
+)
+_VAE = Words(r"\bvae\b|vae[./_]|first_stage|decode_first_stage|autoencoder", ("vae", "first_stage", "autoencoder"))
 
 
 def frames_before(text: str) -> str:

@@ -20,9 +20,7 @@ _CODES = {
 
 # A line of Chinese may end beside any ideograph, but it does not begin with a closing sign, nor end with an opening one.
 _IDEOGRAPH, _CLOSING, _OPENING = "\u3400-\u9fff", "\uff0c\u3002\uff1a\uff1b\uff09\u3001\uff1f\uff01\u201d\u300b%", "\uff08\u201c\u300a"
-_BREAK = re.compile(
-    f"(?<=[{_IDEOGRAPH}{_CLOSING}])(?=[^{_CLOSING}\\s])|(?<=[^{_OPENING}\\s])(?=[{_IDEOGRAPH}{_OPENING}])",
-)
+_BREAK = f"(?<=[{_IDEOGRAPH}{_CLOSING}])(?=[^{_CLOSING}\\s])|(?<=[^{_OPENING}\\s])(?=[{_IDEOGRAPH}{_OPENING}])"
 
 Cell = str | tuple[str, str]  # text, or text and its style ("bold red")
 
@@ -135,7 +133,7 @@ def wrap(text: str, width: int) -> list[str]:
 def _words(text: str) -> Iterable[tuple[int, str]]:
     """Yields what a line may be broken between, each with the number of blanks before it (0 or 1)."""
     for number, word in enumerate(text.split(" ")):
-        parts = [word] if word.isascii() else _BREAK.sub("\n", word).split("\n")
+        parts = [word] if word.isascii() else re.sub(_BREAK, "\n", word).split("\n")
         for index, part in enumerate(parts):
             yield int(number > 0 and index == 0), part
 
