@@ -6,6 +6,7 @@ import ast
 import copy
 import json
 import pickle
+import re
 from pathlib import Path
 from string import Formatter
 
@@ -20,18 +21,30 @@ PACKAGE = Path(memdiag.__file__).parent
 AREAS = sorted(path.stem for path in FOLDER.glob("*.json"))
 
 
+KEY = re.compile(
+    rf"(?:{'|'.join(area for area in AREAS if area.startswith('oom_'))})\.[\w.-]+"
+)  # remedies keep their keys in variables too
+
+
 def asked_for():
     """Every key that the package asks for: whole ones, and the beginnings of those that are put together."""
     whole, begun = set(), set()
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) == "phrase" and node.args:
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and KEY.fullmatch(node.value):
+                whole.add(node.value)
+            name = getattr(node.func, "id", getattr(node.func, "attr", "")) if isinstance(node, ast.Call) else ""
+            if name in {"phrase", "LazyFix"} and node.args:
                 for each in ast.walk(node.args[0]):
                     if isinstance(each, ast.JoinedStr):
                         begun.add(each.values[0].value)
-                    elif isinstance(each, ast.Constant) and isinstance(each.value, str) and "." in each.value:
+                    elif isinstance(each, ast.Constant) and isinstance(each.value, str) and "." in each.value[1:]:
                         whole.add(each.value)
-    return whole, begun
+                        begun |= {f"{each.value}.when", f"{each.value}.caveat"} if name == "LazyFix" else set()
+                begun |= {
+                    each.value.values[0].value for each in node.keywords if isinstance(each.value, ast.JoinedStr) and name == "LazyFix"
+                }
+    return whole - begun, begun
 
 
 def blanks(template):

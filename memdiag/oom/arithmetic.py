@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from memdiag.text import phrase
 from memdiag.units import GIB, MIB
 
 # What one process takes beside its allocator, at most, before anything else must be at work: context, kernels, libraries and, on
@@ -171,9 +172,9 @@ def _pairs(value: object) -> tuple[tuple[int, int], ...]:
 def segment_behind(size: int) -> str:
     """Returns what tensor stands behind a segment that the caching allocator wanted from the driver, in words; "" if that is open."""
     if size == 2 * MIB:
-        return "a segment: the tensor itself takes 1 MiB or less"
+        return phrase("oom_device.segment.small")
     if size == LARGE_SEGMENT:
-        return "a segment: the tensor itself takes 1 to 10 MiB, or 18 to 20 MiB"
+        return phrase("oom_device.segment.large")
     if size > 10 * MIB:
-        return "a segment: what the tensor takes, rounded up to 2 MiB"
+        return phrase("oom_device.segment.rounded")
     return ""

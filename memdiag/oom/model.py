@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from memdiag.findings import Finding, Fix
+from memdiag.findings import Finding
+from memdiag.oom.lazy_fix import LazyFix
 
 SCHEMA_VERSION = 1
 
@@ -59,7 +60,7 @@ class Found:
     backend: str
     fields: Fields = field(default_factory=dict)
     judgement: Judgement | None = None
-    fixes: tuple[Fix, ...] = ()
+    fixes: tuple[LazyFix, ...] = ()
     is_warning: bool = False
     marks: frozenset[str] = frozenset()
 

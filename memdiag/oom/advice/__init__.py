@@ -23,14 +23,14 @@ from memdiag.oom.dialects.host_memory import PAGE_FILE
 from memdiag.oom.model import Cause, Found, Judgement
 
 CODES = {
-    "MD701": "out of memory: free memory lies in pieces",
-    "MD702": "out of memory: the device is too small for what is asked",
-    "MD703": "out of memory: other processes hold the device",
-    "MD704": "out of memory: a limit was reached, not the end of the device",
-    "MD705": "out of memory: libraries, communication or private pools hold what is missing",
-    "MD706": "out of memory of the host",
-    "MD707": "out of memory, and the message does not tell why",
-    "MD708": "the hint in the message does not help here",
+    "MD701": "out of memory: fragmentation",
+    "MD702": "out of memory: out of capacity",
+    "MD703": "out of memory: other processes hold the device's memory",
+    "MD704": "out of memory: a limit was reached",
+    "MD705": "out of memory: libraries, communication or private pools",
+    "MD706": "out of host memory",
+    "MD707": "out of memory: cause unknown",
+    "MD708": "settings that cannot help here",
 }
 _MAKERS = {
     "fragmentation": fragmentation,
@@ -83,8 +83,8 @@ def advise(found: Found, judgement: Judgement) -> tuple[Finding, ...]:
     main = findings[0]
     findings[0] = replace(main, severity="warning" if found.is_warning else main.severity, fixes=_ranked(case, main))
     if case.windows:
-        if judgement.verdict == "host" and PAGE_FILE not in findings[0].fixes:
-            findings[0] = replace(findings[0], fixes=(*findings[0].fixes[:1], PAGE_FILE, *findings[0].fixes[1:]))
+        if judgement.verdict == "host" and PAGE_FILE.change not in {fix.change for fix in findings[0].fixes}:
+            findings[0] = replace(findings[0], fixes=(*findings[0].fixes[:1], PAGE_FILE.fix(), *findings[0].fixes[1:]))
         findings = [replace(finding, fixes=present(*map(for_windows, finding.fixes))) for finding in findings]
     return _compatible(found.backend, findings)
 
@@ -122,7 +122,7 @@ def _ranked(case: Case, main: Finding) -> tuple[Fix, ...]:
     error names no system, so there the settings of the program that runs come first.
     """
     found = case.found
-    own = found.fixes
+    own = tuple(fix.fix() for fix in found.fixes)
     lead = _of_program(case)
     if lead:
         return (lead, *(fix for fix in (*own, *main.fixes) if not exclude(found.backend, lead.change, fix.change)))

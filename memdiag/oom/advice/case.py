@@ -8,6 +8,7 @@ from memdiag.findings import Evidence
 from memdiag.oom.arithmetic import Numbers, segment_behind
 from memdiag.oom.model import Found, Judgement
 from memdiag.oom.programs import REINFORCED
+from memdiag.text import phrase
 
 # Frameworks whose tensors PyTorch's allocators serve.
 _ON_TORCH = frozenset({"pytorch", "torch_npu", "vllm", "sglang", "deepspeed", "nccl", "hccl", "hpu"})
@@ -104,10 +105,13 @@ class Case:
         """Returns the numbers of the message that matter for any cause, after those given."""
         numbers = self.numbers
         where = segment_behind(numbers.requested) if self.caching and numbers.requested else ""
+        free, total = phrase("oom_device.evidence.free"), phrase("oom_device.evidence.total")
+        if self.backend == "cpu":
+            free, total = phrase("oom_device.evidence.free.host"), phrase("oom_device.evidence.total.host")
         common = (
-            Evidence("asked for", numbers.requested, "bytes", where),
-            Evidence("free on the device" if self.backend != "cpu" else "free", numbers.free, "bytes"),
-            Evidence("size of the device" if self.backend != "cpu" else "memory of the host", numbers.total, "bytes"),
+            Evidence(phrase("oom_device.evidence.requested"), numbers.requested, "bytes", where),
+            Evidence(free, numbers.free, "bytes"),
+            Evidence(total, numbers.total, "bytes"),
         )
         known = {item.what for item in extra}
         return (*(item for item in extra if item.value is not None), *(e for e in common if e.value is not None and e.what not in known))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from memdiag.findings import Fix
 from memdiag.oom.advice.case import Case
+from memdiag.oom.lazy_fix import LazyFix
 
 
 def less_graphs(case: Case) -> list[Fix]:
@@ -16,12 +17,9 @@ def less_graphs(case: Case) -> list[Fix]:
     }
     if case.engine in sizes:
         change, where = sizes[case.engine]
-        return [Fix("Capture graphs of fewer sizes, or none", "flag", change, where, "other sizes are padded, or decode slower")]
+        return [LazyFix("oom_graphs.sizes", "flag", change, {"program": where}).fix()]
     return [
-        Fix("Compile without CUDA graphs", "code", 'model = torch.compile(model)  # not mode="reduce-overhead"', "torch.compile",
-            'steps of many small kernels get slower; mode="max-autotune-no-cudagraphs" keeps the tuning'),
-        Fix("Let graphs share one pool, and free those that are done with", "code", "torch.cuda.graph(graph, pool=first.pool())",
-            "graphs captured by hand", "graphs of one pool must be replayed in the order of their capture"),
-        Fix("Capture fewer sizes, or none", "flag", "--enforce-eager", "vLLM; SGLang: --cuda-graph-max-bs, --disable-cuda-graph",
-            "decoding gets slower"),
+        LazyFix("oom_graphs.compile", "code", 'model = torch.compile(model)  # not mode="reduce-overhead"').fix(),
+        LazyFix("oom_graphs.share", "code", "torch.cuda.graph(graph, pool=first.pool())").fix(),
+        LazyFix("oom_shared.eager", "flag", "--enforce-eager", when="oom_graphs.eager.engines").fix(),
     ]  # fmt: skip

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from memdiag.findings import Fix
 from memdiag.oom.advice.case import Case
+from memdiag.oom.lazy_fix import LazyFix
 from memdiag.units import MIB
 
 
@@ -83,7 +84,7 @@ def setting(case: Case, key: str, value: object) -> str:
 
 def for_windows(fix: Fix) -> Fix | None:
     """Returns a remedy as the command prompt of Windows takes it; None where it is one of Unix."""
-    if fix.applicability.startswith("Linux") or re.search(r"/dev/|/proc/|\$\(|\bps aux\b|\bdmesg\b|\bulimit\b|^while ", fix.change):
+    if re.search(r"/dev/|/proc/|\$\(|\bps aux\b|\bdmesg\b|\bulimit\b|^while ", fix.change):
         return None
     change = re.sub(r"^export (?=\w+=)", "set ", fix.change, flags=re.MULTILINE)
     if re.match(r"[A-Z_]+=\S+ \w", change):  # a variable before a command
@@ -100,17 +101,10 @@ def expandable(case: Case) -> Fix | None:
     """Returns how to turn on expandable segments; None where the version does not know them."""
     if not has_settings(case) or case.generation in _BEFORE_EXPANDABLE or case.windows or case.is_set("expandable_segments"):
         return None
-    applicability = {
-        "npu": "torch_npu, where driver and CANN support virtual memory",
-        "hip": "builds for ROCm 7.0 and newer; older ones say that it is not supported, and go on without",
-    }.get(case.backend, "torch >= 2.1 on Linux (not on Windows)")
-    caveat = {
-        "npu": "refused together with max_split_size_mb or garbage_collection_threshold; not with MindSpeed's own pools",
-    }.get(case.backend, "some versions clash with CUDA IPC, CUDA graphs, sleep modes of serving engines and MemPools of their own")
-    return Fix(
-        "Use expandable segments: free pieces at their ends join", "env", setting(case, "expandable_segments", "True"), applicability,
-        f"set it before the device is first used; {caveat}",
-    )  # fmt: skip
+    backend = case.backend if case.backend in {"npu", "hip"} else "cuda"
+    caveat = "remedies.expandable.npu.caveat" if backend == "npu" else "remedies.expandable.cuda.caveat"
+    line = setting(case, "expandable_segments", "True")
+    return LazyFix("remedies.expandable", "env", line, when=f"remedies.expandable.{backend}.when", caveat=caveat).fix()
 
 
 def max_split(case: Case) -> Fix | None:
@@ -122,11 +116,9 @@ def max_split(case: Case) -> Fix | None:
     if size < _SMALLEST_SPLIT_MB:
         return None
     alone = expandable(case) is None
-    return Fix(
-        "Do not cut blocks as large as this request" if alone else "Or, where expandable segments are no option: keep large blocks whole",
-        "env", setting(case, "max_split_size_mb", min(size, 1 << 20)), "" if alone else "without expandable segments",
-        "smaller requests can then not use large free blocks: reserved memory may rise and steps may get slower",
-    )  # fmt: skip
+    limit = min(size, 1 << 20)
+    fix = LazyFix("remedies.split", "env", setting(case, "max_split_size_mb", limit), {"limit": limit}, when="oom_systems.split.when").fix()
+    return replace(fix, applicability="") if alone else fix
 
 
 def newer(case: Case) -> Fix | None:
@@ -135,13 +127,10 @@ def newer(case: Case) -> Fix | None:
         return None
     then = "\n" + setting(case, "expandable_segments", "True")
     if case.backend == "npu":
-        return Fix("Use a newer torch_npu, and turn on its expandable segments", "version", "pip install --upgrade torch torch_npu" + then,
-                   "torch_npu up to 1.8", "torch, torch_npu and CANN must match")  # fmt: skip
+        return LazyFix("oom_systems.upgrade.npu", "version", "pip install --upgrade torch torch_npu" + then).fix()
     if case.backend == "hip":
-        return Fix("Use a build for ROCm 7.0 or newer, and turn on its expandable segments", "version", then.strip(),
-                   "builds for older ROCm do not have them, whatever the version of PyTorch", "the driver must be new enough")  # fmt: skip
-    return Fix("Use PyTorch 2.1 or newer, and turn on its expandable segments", "version", 'pip install --upgrade "torch>=2.1"' + then,
-               "older than 2.1, by the words of the message", "CUDA and libraries built against torch must match")  # fmt: skip
+        return LazyFix("oom_systems.upgrade.hip", "version", then.strip()).fix()
+    return LazyFix("oom_systems.upgrade.cuda", "version", 'pip install --upgrade "torch>=2.1"' + then).fix()
 
 
 def recording(case: Case) -> str:
@@ -155,22 +144,16 @@ def snapshot(case: Case) -> Fix | None:
     if not case.on_torch or case.backend not in {"cuda", "hip", "npu", "xpu"}:
         return None
     if case.backend == "xpu" or (case.generation in _BEFORE_EXPANDABLE and case.backend != "npu"):
-        return Fix(
-            "Print what the allocator holds at the failure", "record", f"print({module}.memory_stats())",
-            "where the error is caught", "histories of allocations need PyTorch 2.1 or newer, on CUDA or HIP",
-        )  # fmt: skip
+        return LazyFix("oom_systems.stats", "record", f"print({module}.memory_stats())").fix()
     if case.windows:
-        return Fix(
-            "Record the run by hand: it shows which tensors and which pieces", "record",
+        return LazyFix(
+            "oom_systems.record",
+            "record",
             f"{module}.memory._record_memory_history(max_entries=1_000_000)  # before the model is made\n"
             f'{module}.memory._dump_snapshot("trace.pkl")  # where the error is caught; then: memdiag analyze trace.pkl',
-            "every rank that fails", "steps get a little slower",
-        )  # fmt: skip
-    return Fix(
-        "Record the run: it shows which tensors and which pieces", "record",
-        f"{recording(case)}\nmemdiag analyze",
-        "put it before the command that starts the program, as it is now", "steps get a little slower",
-    )  # fmt: skip
+            when="oom_systems.record.by-hand.when",
+        ).fix()
+    return LazyFix("oom_systems.record", "record", f"{recording(case)}\nmemdiag analyze").fix()
 
 
 def present(*fixes: Fix | None) -> tuple[Fix, ...]:

@@ -1,29 +1,20 @@
 """Remedies in the settings of the program that trains: a YAML key of LLaMA-Factory helps nobody who runs Megatron.
 
 What to set depends on the stage: a smaller training batch helps no evaluation, and none of the batches helps where the optimizer's state is
-made. ``_SETTINGS`` has a row for each program with the setting of each stage; ``_TITLES`` says what such a setting does.
+made. ``_SETTINGS`` has a row for each program with the setting of each stage. The catalogue says what such a setting does (``do.STAGE``)
+and where it is written (``in.PROGRAM``).
 """
 
 from __future__ import annotations
 
 import re
+from typing import Literal
 
 from memdiag.findings import Fix
 from memdiag.oom.advice.case import Case
+from memdiag.oom.lazy_fix import LazyFix
 
-_TITLES = {
-    "": ("Use the smallest batch on each device, with gradient accumulation and checkpointing", "steps take up to a third longer"),
-    "evaluation": ("Use a smaller batch for the evaluation: it failed there, so the training batch does not matter", ""),
-    "gather": ("Move the outputs of the evaluation to the host every few batches, instead of collecting them on the device", "slower"),
-    "generation": ("Generate fewer and shorter answers at a time", ""),
-    "optimizer": ("Keep the optimizer's state in 8 bits or on the host: it failed where that state is made", "a little accuracy, or time"),
-    "update": ("Update the parameters without temporary copies of them: it failed in the step of the optimizer", ""),
-    "load": ("Load the weights in fewer bits, or divide them among devices: it failed where they are loaded", ""),
-    "shard": ("Divide the parameters before they are on the device: it failed where they are divided", ""),
-    "log_prob": ("Compute log probabilities for fewer answers at a time: it failed there", ""),
-    "critic": ("Use smaller batches for the critic: it failed there", ""),
-    "rollout": ("Give the rollout engine a smaller share of the device", "fewer tokens fit its cache"),
-}  # fmt: skip
+_DO = "micro-batch"  # text for a failure at no known stage
 # Stages that are set by the setting of another one where a program has none of its own.
 _INSTEAD = {"gather": "evaluation", "update": "optimizer", "shard": "load"}
 
@@ -35,170 +26,145 @@ _HF_LOAD = 'AutoModelForCausalLM.from_pretrained(name, quantization_config=BitsA
 _DEEPSPEED_3 = '"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "cpu"}}'
 _VERL = "actor_rollout_ref."
 
-# By program: where its settings are written, then the setting of each stage.
-_SETTINGS: dict[str, tuple[str, dict[str, str]]] = {
-    "trainer": (
-        "Transformers' Trainer: TrainingArguments",
-        {
-            "": f"TrainingArguments({_HF_BATCH})", "evaluation": f"TrainingArguments({_HF_EVALUATION})",
-            "gather": f"TrainingArguments({_HF_GATHER})  # predictions needed: preprocess_logits_for_metrics=lambda x, _: x.argmax(-1)",
-            "generation": "TrainingArguments(per_device_eval_batch_size=1, generation_max_length=128)",
-            "optimizer": f"TrainingArguments({_HF_OPTIMIZER})", "load": _HF_LOAD,
-            "update": 'TrainingArguments(optim="adamw_torch_fused")  # or optim="adamw_bnb_8bit"',
-            "logits": f"TrainingArguments({_HF_BATCH}, use_liger_kernel=True)",
-        },
-    ),
-    "trl": (
-        "TRL: SFTConfig, DPOConfig and the like",
-        {
-            "": f"SFTConfig({_HF_BATCH}, max_length=1024)", "evaluation": f"SFTConfig({_HF_EVALUATION})", "load": _HF_LOAD,
-            "gather": f"SFTConfig({_HF_GATHER})", "optimizer": f"SFTConfig({_HF_OPTIMIZER})", "generation": "max_completion_length=256",
-            "logits": f"SFTConfig({_HF_BATCH}, max_length=1024, use_liger_kernel=True)",
-        },
-    ),
-    "grpo": (
-        "TRL: GRPOConfig; the batch must be a multiple of num_generations",
-        {
-            "": "GRPOConfig(per_device_train_batch_size=4, num_generations=4, max_completion_length=512, gradient_checkpointing=True)",
-            "evaluation": f"GRPOConfig({_HF_EVALUATION})", "optimizer": f"GRPOConfig({_HF_OPTIMIZER})", "load": _HF_LOAD,
-            "generation": "GRPOConfig(num_generations=4, max_completion_length=256)",
-            "rollout": 'GRPOConfig(use_vllm=True, vllm_mode="colocate", vllm_gpu_memory_utilization=0.2, vllm_enable_sleep_mode=True)',
-        },
-    ),
-    "llamafactory": (
-        "LLaMA-Factory: the YAML file of the training",
-        {
-            "": "per_device_train_batch_size: 1\ngradient_accumulation_steps: 16\ncutoff_len: 2048",
-            "evaluation": "per_device_eval_batch_size: 1", "optimizer": "deepspeed: examples/deepspeed/ds_z3_offload_config.json",
-            "load": "quantization_bit: 4  # with finetuning_type: lora; else deepspeed: examples/deepspeed/ds_z3_offload_config.json",
-        },
-    ),
-    "axolotl": (
-        "axolotl: the YAML file of the training",
-        {
-            "": "micro_batch_size: 1\ngradient_accumulation_steps: 16\ngradient_checkpointing: true", "evaluation": "eval_batch_size: 1",
-            "optimizer": "optimizer: adamw_bnb_8bit", "load": "load_in_4bit: true\nadapter: qlora",
-        },
-    ),
-    "swift": (
-        "ms-swift",
-        {
-            "": "--per_device_train_batch_size 1 --gradient_accumulation_steps 16 --max_length 2048",
-            "evaluation": "--per_device_eval_batch_size 1", "optimizer": "--deepspeed zero3_offload",
-            "load": "--quant_bits 4 --quant_method bnb",
-        },
-    ),
-    "unsloth": (
-        "Unsloth",
-        {
-            "": f'SFTConfig({_HF_BATCH.partition(", gradient_ch")[0]}), use_gradient_checkpointing="unsloth"',
-            "evaluation": f"SFTConfig({_HF_EVALUATION}, fp16_full_eval=True)", "optimizer": 'SFTConfig(optim="adamw_8bit")',
-            "load": "FastLanguageModel.from_pretrained(name, load_in_4bit=True, max_seq_length=2048)",
-        },
-    ),
-    "verl": (
-        "verl: overrides on the command line",
-        {
-            "": f"{_VERL}actor.ppo_micro_batch_size_per_gpu=1 {_VERL}model.enable_gradient_checkpointing=True",
-            "log_prob": f"{_VERL}rollout.log_prob_micro_batch_size_per_gpu=1 {_VERL}ref.log_prob_micro_batch_size_per_gpu=1",
-            "critic": "critic.ppo_micro_batch_size_per_gpu=1 critic.model.enable_gradient_checkpointing=True",
-            "optimizer": f"{_VERL}actor.fsdp_config.optimizer_offload=True {_VERL}actor.fsdp_config.param_offload=True",
-            "load": f"{_VERL}actor.fsdp_config.param_offload=True {_VERL}ref.fsdp_config.param_offload=True",
-            "rollout": f"{_VERL}rollout.gpu_memory_utilization=0.4 {_VERL}rollout.free_cache_engine=True",
-        },
-    ),
-    "openrlhf": (
-        "OpenRLHF",
-        {
-            "": "--micro_train_batch_size 1 --gradient_checkpointing", "log_prob": "--micro_rollout_batch_size 1",
-            "optimizer": "--adam_offload --zero_stage 3", "load": "--zero_stage 3",
-            "rollout": "--vllm_gpu_memory_utilization 0.4 --vllm_enable_sleep",
-        },
-    ),
-    "megatron": (
-        "Megatron-LM, MindSpeed",
-        {
-            "": "--micro-batch-size 1 --recompute-granularity full --recompute-method uniform --recompute-num-layers 1",
-            "optimizer": "--use-distributed-optimizer", "load": "--tensor-model-parallel-size 2 --sequence-parallel",
-        },
-    ),
-    "torchtitan": (
-        "torchtitan",
-        {
-            "": "--training.local_batch_size 1 --activation_checkpoint.mode full", "optimizer": "--training.enable_cpu_offload",
-            "load": "--parallelism.data_parallel_shard_degree -1",
-        },
-    ),
-    "torchtune": (
-        "torchtune: overrides of the recipe",
-        {
-            "": "batch_size=1 gradient_accumulation_steps=16 enable_activation_checkpointing=True",
-            "optimizer": "optimizer=bitsandbytes.optim.PagedAdamW8bit", "load": "fsdp_cpu_offload=True",
-        },
-    ),
-    "litgpt": (
-        "LitGPT",
-        {"": "--train.micro_batch_size 1", "optimizer": "--optimizer bitsandbytes.optim.PagedAdamW", "load": "--quantize bnb.nf4"},
-    ),
-    "nemo": (
-        "NeMo",
-        {"": "model.micro_batch_size=1 model.activations_checkpoint_granularity=full",
-         "optimizer": "model.optim.name=distributed_fused_adam",
-         "load": "model.tensor_model_parallel_size=2", "evaluation": "model.data.validation_ds.micro_batch_size=1"},
-    ),
-    "kohya": (
-        "kohya's sd-scripts",
-        {"": "--train_batch_size 1 --gradient_checkpointing --cache_latents", "optimizer": "--optimizer_type AdamW8bit",
-         "load": "--fp8_base --lowram"},
-    ),
-    "diffusers-training": (
-        "the training scripts of Diffusers",
-        {"": "--train_batch_size=1 --gradient_accumulation_steps=4 --gradient_checkpointing --mixed_precision=fp16",
-         "optimizer": "--use_8bit_adam", "evaluation": "--num_validation_images=1", "load": "--mixed_precision=fp16"},
-    ),
-    "ultralytics": (
-        "Ultralytics YOLO; batch=-1 looks for the largest that fits",
-        {"": "batch=-1 imgsz=640", "evaluation": "val=False  # or a smaller batch: validation takes twice the batch of the training"},
-    ),
-    "detectron2": (
-        "Detectron2: overrides of the configuration; solver rates scale with the batch",
-        {"": "SOLVER.IMS_PER_BATCH 2 INPUT.MAX_SIZE_TRAIN 1024", "evaluation": "INPUT.MIN_SIZE_TEST 640 INPUT.MAX_SIZE_TEST 1024"},
-    ),
-    "mmengine": (
-        "OpenMMLab; MMDetection 2 and its kind: data.samples_per_gpu=1",
-        {"": "--cfg-options train_dataloader.batch_size=1", "evaluation": "--cfg-options val_dataloader.batch_size=1"},
-    ),
-    "fairseq": (
-        "fairseq",
-        {"": "--max-tokens 2048 --update-freq 4", "evaluation": "--max-tokens-valid 2048 --batch-size-valid 4",
-         "optimizer": "--optimizer adafactor --memory-efficient-fp16"},
-    ),
-    "espnet": ("ESPnet: the YAML file of the training", {"": "batch_bins: 2000000\naccum_grad: 4"}),
-    "colossalai": (
-        "ColossalAI",
-        {"": "--batch_size 1 --grad_checkpoint", "optimizer": 'GeminiPlugin(placement_policy="static", offload_optim_frac=1.0)',
-         "load": "with LazyInitContext(default_device=get_current_device()):"},
-    ),
-    "lightning": (
-        "PyTorch Lightning",
-        {"": 'Trainer(accumulate_grad_batches=8, precision="bf16-mixed")  # with a smaller batch_size in train_dataloader',
-         "evaluation": "DataLoader(val_set, batch_size=1)  # in val_dataloader; keep what validation_step returns small, on the CPU",
-         "optimizer": 'Trainer(strategy="deepspeed_stage_2_offload")',
-         "load": 'Trainer(strategy="fsdp")  # model made in configure_model()'},
-    ),
-    "deepspeed": (
-        "DeepSpeed: the JSON configuration",
-        {"": '"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 16', "optimizer": _DEEPSPEED_3,
-         "load": _DEEPSPEED_3 + "  # and with deepspeed.zero.Init(): around the model"},
-    ),
-}  # fmt: skip
+# By program: the setting of each stage.
+_SETTINGS: dict[str, dict[str, str]] = {
+    "trainer": {
+        "": f"TrainingArguments({_HF_BATCH})",
+        "evaluation": f"TrainingArguments({_HF_EVALUATION})",
+        "gather": f"TrainingArguments({_HF_GATHER})  # predictions needed: preprocess_logits_for_metrics=lambda x, _: x.argmax(-1)",
+        "generation": "TrainingArguments(per_device_eval_batch_size=1, generation_max_length=128)",
+        "optimizer": f"TrainingArguments({_HF_OPTIMIZER})",
+        "load": _HF_LOAD,
+        "update": 'TrainingArguments(optim="adamw_torch_fused")  # or optim="adamw_bnb_8bit"',
+        "logits": f"TrainingArguments({_HF_BATCH}, use_liger_kernel=True)",
+    },
+    "trl": {
+        "": f"SFTConfig({_HF_BATCH}, max_length=1024)",
+        "evaluation": f"SFTConfig({_HF_EVALUATION})",
+        "load": _HF_LOAD,
+        "gather": f"SFTConfig({_HF_GATHER})",
+        "optimizer": f"SFTConfig({_HF_OPTIMIZER})",
+        "generation": "max_completion_length=256",
+        "logits": f"SFTConfig({_HF_BATCH}, max_length=1024, use_liger_kernel=True)",
+    },
+    "grpo": {
+        "": "GRPOConfig(per_device_train_batch_size=4, num_generations=4, max_completion_length=512, gradient_checkpointing=True)",
+        "evaluation": f"GRPOConfig({_HF_EVALUATION})",
+        "optimizer": f"GRPOConfig({_HF_OPTIMIZER})",
+        "load": _HF_LOAD,
+        "generation": "GRPOConfig(num_generations=4, max_completion_length=256)",
+        "rollout": 'GRPOConfig(use_vllm=True, vllm_mode="colocate", vllm_gpu_memory_utilization=0.2, vllm_enable_sleep_mode=True)',
+    },
+    "llamafactory": {
+        "": "per_device_train_batch_size: 1\ngradient_accumulation_steps: 16\ncutoff_len: 2048",
+        "evaluation": "per_device_eval_batch_size: 1",
+        "optimizer": "deepspeed: examples/deepspeed/ds_z3_offload_config.json",
+        "load": "quantization_bit: 4  # with finetuning_type: lora; else deepspeed: examples/deepspeed/ds_z3_offload_config.json",
+    },
+    "axolotl": {
+        "": "micro_batch_size: 1\ngradient_accumulation_steps: 16\ngradient_checkpointing: true",
+        "evaluation": "eval_batch_size: 1",
+        "optimizer": "optimizer: adamw_bnb_8bit",
+        "load": "load_in_4bit: true\nadapter: qlora",
+    },
+    "swift": {
+        "": "--per_device_train_batch_size 1 --gradient_accumulation_steps 16 --max_length 2048",
+        "evaluation": "--per_device_eval_batch_size 1",
+        "optimizer": "--deepspeed zero3_offload",
+        "load": "--quant_bits 4 --quant_method bnb",
+    },
+    "unsloth": {
+        "": f'SFTConfig({_HF_BATCH.partition(", gradient_ch")[0]}), use_gradient_checkpointing="unsloth"',
+        "evaluation": f"SFTConfig({_HF_EVALUATION}, fp16_full_eval=True)",
+        "optimizer": 'SFTConfig(optim="adamw_8bit")',
+        "load": "FastLanguageModel.from_pretrained(name, load_in_4bit=True, max_seq_length=2048)",
+    },
+    "verl": {
+        "": f"{_VERL}actor.ppo_micro_batch_size_per_gpu=1 {_VERL}model.enable_gradient_checkpointing=True",
+        "log_prob": f"{_VERL}rollout.log_prob_micro_batch_size_per_gpu=1 {_VERL}ref.log_prob_micro_batch_size_per_gpu=1",
+        "critic": "critic.ppo_micro_batch_size_per_gpu=1 critic.model.enable_gradient_checkpointing=True",
+        "optimizer": f"{_VERL}actor.fsdp_config.optimizer_offload=True {_VERL}actor.fsdp_config.param_offload=True",
+        "load": f"{_VERL}actor.fsdp_config.param_offload=True {_VERL}ref.fsdp_config.param_offload=True",
+        "rollout": f"{_VERL}rollout.gpu_memory_utilization=0.4 {_VERL}rollout.free_cache_engine=True",
+    },
+    "openrlhf": {
+        "": "--micro_train_batch_size 1 --gradient_checkpointing",
+        "log_prob": "--micro_rollout_batch_size 1",
+        "optimizer": "--adam_offload --zero_stage 3",
+        "load": "--zero_stage 3",
+        "rollout": "--vllm_gpu_memory_utilization 0.4 --vllm_enable_sleep",
+    },
+    "megatron": {
+        "": "--micro-batch-size 1 --recompute-granularity full --recompute-method uniform --recompute-num-layers 1",
+        "optimizer": "--use-distributed-optimizer",
+        "load": "--tensor-model-parallel-size 2 --sequence-parallel",
+    },
+    "torchtitan": {
+        "": "--training.local_batch_size 1 --activation_checkpoint.mode full",
+        "optimizer": "--training.enable_cpu_offload",
+        "load": "--parallelism.data_parallel_shard_degree -1",
+    },
+    "torchtune": {
+        "": "batch_size=1 gradient_accumulation_steps=16 enable_activation_checkpointing=True",
+        "optimizer": "optimizer=bitsandbytes.optim.PagedAdamW8bit",
+        "load": "fsdp_cpu_offload=True",
+    },
+    "litgpt": {"": "--train.micro_batch_size 1", "optimizer": "--optimizer bitsandbytes.optim.PagedAdamW", "load": "--quantize bnb.nf4"},
+    "nemo": {
+        "": "model.micro_batch_size=1 model.activations_checkpoint_granularity=full",
+        "optimizer": "model.optim.name=distributed_fused_adam",
+        "load": "model.tensor_model_parallel_size=2",
+        "evaluation": "model.data.validation_ds.micro_batch_size=1",
+    },
+    "kohya": {
+        "": "--train_batch_size 1 --gradient_checkpointing --cache_latents",
+        "optimizer": "--optimizer_type AdamW8bit",
+        "load": "--fp8_base --lowram",
+    },
+    "diffusers-training": {
+        "": "--train_batch_size=1 --gradient_accumulation_steps=4 --gradient_checkpointing --mixed_precision=fp16",
+        "optimizer": "--use_8bit_adam",
+        "evaluation": "--num_validation_images=1",
+        "load": "--mixed_precision=fp16",
+    },
+    "ultralytics": {
+        "": "batch=-1 imgsz=640",
+        "evaluation": "val=False  # or a smaller batch: validation takes twice the batch of the training",
+    },
+    "detectron2": {
+        "": "SOLVER.IMS_PER_BATCH 2 INPUT.MAX_SIZE_TRAIN 1024",
+        "evaluation": "INPUT.MIN_SIZE_TEST 640 INPUT.MAX_SIZE_TEST 1024",
+    },
+    "mmengine": {"": "--cfg-options train_dataloader.batch_size=1", "evaluation": "--cfg-options val_dataloader.batch_size=1"},
+    "fairseq": {
+        "": "--max-tokens 2048 --update-freq 4",
+        "evaluation": "--max-tokens-valid 2048 --batch-size-valid 4",
+        "optimizer": "--optimizer adafactor --memory-efficient-fp16",
+    },
+    "espnet": {"": "batch_bins: 2000000\naccum_grad: 4"},
+    "colossalai": {
+        "": "--batch_size 1 --grad_checkpoint",
+        "optimizer": 'GeminiPlugin(placement_policy="static", offload_optim_frac=1.0)',
+        "load": "with LazyInitContext(default_device=get_current_device()):",
+    },
+    "lightning": {
+        "": 'Trainer(accumulate_grad_batches=8, precision="bf16-mixed")  # with a smaller batch_size in train_dataloader',
+        "evaluation": "DataLoader(val_set, batch_size=1)  # in val_dataloader; keep what validation_step returns small, on the CPU",
+        "optimizer": 'Trainer(strategy="deepspeed_stage_2_offload")',
+        "load": 'Trainer(strategy="fsdp")  # model made in configure_model()',
+    },
+    "deepspeed": {
+        "": '"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 16',
+        "optimizer": _DEEPSPEED_3,
+        "load": _DEEPSPEED_3 + "  # and with deepspeed.zero.Init(): around the model",
+    },
+}
 
-_FSDP = Fix(
-    "Shard layer by layer, from weights on the host: it failed where parameters are divided among devices", "code",
+_FSDP = LazyFix(
+    "oom_training.fsdp",
+    "code",
     "FSDP(model, auto_wrap_policy=policy, device_id=torch.cuda.current_device(), sync_module_states=True)  # model on the CPU, no .cuda()",
-    "PyTorch's FSDP; accelerate: fsdp_auto_wrap_policy and fsdp_cpu_ram_efficient_loading: true",
-    "without a policy the whole model is one piece, gathered and flattened on every device",
-)  # fmt: skip
+)
 _ON_THE_COMMAND_LINE = re.compile(r"--|[\w.]+=[^\s(]+(?:\s|$)")
 _CUDA_ONLY = re.compile(r"bnb|bitsandbytes|8bit|4bit|nf4|quant")
 
@@ -207,13 +173,13 @@ def training(case: Case) -> Fix | None:
     """Returns the setting of the program that trains here for the stage at which it failed; None where neither is known."""
     stage = case.stage
     if case.sharing == "fsdp" and stage == "shard" and case.program not in {"verl", "llamafactory", "axolotl"}:
-        return _FSDP
+        return _FSDP.fix()
     program = case.program
     if case.sharing == "deepspeed" and stage in {"optimizer", "shard"}:
         program = program if program in {"llamafactory", "swift", "openrlhf"} else "deepspeed"
     if program not in _SETTINGS:
         return None
-    where, settings = _SETTINGS[program]
+    settings = _SETTINGS[program]
     stage = stage if stage in settings else _INSTEAD.get(stage, stage)
     if stage in {"evaluation", "generation", "optimizer", "load", "gather"} and stage not in settings:
         return None  # none of its own: the general remedy of the stage is right, one for the training batch is not
@@ -221,5 +187,6 @@ def training(case: Case) -> Fix | None:
     key = "logits" if not stage and case.operation == "logits" and "logits" in settings else stage
     if case.backend not in {"cuda", "hip"} and _CUDA_ONLY.search(settings[key]):
         return None
-    title, caveat = _TITLES[stage]
-    return Fix(title, "flag" if _ON_THE_COMMAND_LINE.match(settings[key]) else "code", settings[key], where, caveat)
+    kind: Literal["flag", "code"] = "flag" if _ON_THE_COMMAND_LINE.match(settings[key]) else "code"
+    caveat = "oom_shared.fewer-tokens" if stage == "rollout" else ""
+    return LazyFix(f"oom_training.do.{stage or _DO}", kind, settings[key], when=f"oom_training.in.{program}", caveat=caveat).fix()

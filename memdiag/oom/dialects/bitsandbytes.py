@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from memdiag.findings import Fix
+from memdiag.oom.lazy_fix import LazyFix
 from memdiag.oom.model import Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern
+from memdiag.text import phrase
 
 FORMATS = ("bitsandbytes",)
 ANCHORS = ("erroroutofmemoryatline",)
@@ -23,27 +24,10 @@ EXAMPLES = (
 _HEAD = pattern(r"Error out of memory at line \d{1,6} in file (?P<file>[\w./\\:+-]{1,200}?\.(?:cpp|cuh|cu|c|hip))")
 _MANAGED = re.compile(r"pythonInterface", re.IGNORECASE)
 
-_NOT_PAGED = Fix(
-    "Use the 8-bit optimizer that is not paged: the failed call allocates managed memory for paged optimizer state",
-    "code",
-    'TrainingArguments(optim="adamw_bnb_8bit")',
-    "Transformers, where optim is a paged optimizer; elsewhere bitsandbytes.optim.AdamW8bit",
-    "its state then takes device memory: 2 bytes for each trained parameter",
-)
-_WHO = Fix(
-    "See what is free on every visible device",
-    "flag",
-    "nvidia-smi",
-    "NVIDIA; managed memory needs a context on each visible device",
-    "another process on one of them is enough to fail",
-)
-_SMALLER = Fix(
-    "Use a smaller batch or shorter sequences", "code", "per_device_train_batch_size=1, gradient_accumulation_steps=16",
-    "training; gradient checkpointing saves more", "a step takes more passes",
-)  # fmt: skip
-_BITS = Fix(
-    "Load the weights in 4 bits", "code", "quantization_config=BitsAndBytesConfig(load_in_4bit=True)", "Transformers", "a little accuracy"
-)
+_NOT_PAGED = LazyFix("oom_torch.managed", "code", 'TrainingArguments(optim="adamw_bnb_8bit")')
+_WHO = LazyFix("oom_shared.who", "flag", "nvidia-smi", when="oom_torch.visible.when", caveat="oom_torch.visible.caveat")
+_SMALLER = LazyFix("oom_torch.micro-batch", "code", "per_device_train_batch_size=1, gradient_accumulation_steps=16")
+_BITS = LazyFix("oom_shared.bits", "code", "quantization_config=BitsAndBytesConfig(load_in_4bit=True)", when="oom_torch.bits.when")
 
 
 def find(text: Squeezed) -> Iterator[Found]:
@@ -53,13 +37,13 @@ def find(text: Squeezed) -> Iterator[Found]:
             continue
         if _MANAGED.search(match["file"]):
             reasons = (
-                "bitsandbytes could not allocate managed memory for a paged optimizer, which lies on the host and the device.",
-                "No size is printed, nor which of the two was full.",
+                phrase("oom_torch.why.managed"),
+                phrase("oom_torch.why.managed.which"),
             )
             judgement = Judgement("unknown", "low", ("capacity", "host", "other_process"), reasons)
-            fixes: tuple[Fix, ...] = (_NOT_PAGED, _WHO, _SMALLER)
+            fixes: tuple[LazyFix, ...] = (_NOT_PAGED, _WHO, _SMALLER)
         else:
-            why = ("bitsandbytes ran out of memory on the device; neither a size nor what is free is printed.",)
+            why = (phrase("oom_torch.why.bitsandbytes"),)
             judgement = Judgement("capacity", "low", ("other_process", "unknown"), why)
             fixes = (_SMALLER, _BITS, _WHO)
         yield Found(match.start(), match.end(), "bitsandbytes", "bitsandbytes", "cuda", {}, judgement, fixes)

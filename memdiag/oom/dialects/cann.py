@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from memdiag.findings import Fix
 from memdiag.oom.ascend import Block, blocks
 from memdiag.oom.dialects.parts import number, shown
+from memdiag.oom.lazy_fix import LazyFix
 from memdiag.oom.model import Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern, take
+from memdiag.text import phrase
 
 FORMATS = ("cann_el0004",)
 ANCHORS = (
@@ -39,20 +40,8 @@ _VARIABLES = pattern(r"(?:Out of memory :)? current var size\[{requested:bytes}\
 _GE_LOG = pattern(r"GE\({pid:int},")
 _GE_REACH = 400
 
-_WHO = Fix(
-    "See who holds the card",
-    "code",
-    "npu-smi info",
-    "Ascend",
-    "In a container, processes of others are listed on the host only.",
-)
-_FRACTION = Fix(
-    "Leave memory outside the pool: kernels, workspaces and HCCL take theirs there",
-    "code",
-    "torch_npu.npu.set_per_process_memory_fraction(0.92)",
-    "torch_npu; vLLM: a lower --gpu-memory-utilization",
-    "The pool gets smaller by as much.",
-)
+_WHO = LazyFix("oom_shared.who", "code", "npu-smi info", when="oom_ascend.who.when")
+_FRACTION = LazyFix("oom_ascend.room", "code", "torch_npu.npu.set_per_process_memory_fraction(0.92)")
 
 
 def find(text: Squeezed) -> Iterator[Found]:
@@ -76,13 +65,11 @@ def find(text: Squeezed) -> Iterator[Found]:
         fields = {**(take(logs[-1]) if logs else {}), **take(match)}
         requested, limit = number(fields, "requested_bytes"), number(fields, "limit_bytes")
         missing = shown(requested - limit) if requested is not None and limit is not None else "more"
-        reasons = (f"The graph's variables need {shown(requested)}, variable_memory_max_size allows {shown(limit)}: {missing} too few.",)
-        fix = Fix(
-            "Give variables more of the card",
+        reasons = (phrase("oom_ascend.why.variables", requested=shown(requested), limit=shown(limit), missing=missing),)
+        fix = LazyFix(
+            "oom_ascend.variables",
             "code",
             f'custom_op.parameter_map["variable_memory_max_size"].s = tf.compat.as_bytes("{requested}")' if requested else "",
-            "TensorFlow on Ascend (GE)",
-            "graph_memory_max_size, for everything else, has to shrink by as much: both come out of the same card.",
         )
         start = logs[-1].start() if logs else match.start()
         yield Found(
@@ -100,19 +87,20 @@ def _is_told_of(text: Squeezed, block: Block) -> bool:
 
 def _judge(block: Block, stage: str) -> Judgement:
     requested = number(block.fields, "requested_bytes")
-    asked = f" of {shown(requested)}" if requested else ""
+    size = shown(requested)
     if stage == "device":
-        reasons = ("The device could not even be opened: this process holds nothing on it yet, so others had filled it.",)
+        reasons = (phrase("oom_shared.why.opening"),)
         return Judgement("other_process", "high", ("unknown",), reasons)
     if stage == "launch":
-        reasons = ("No room was left to load a kernel: its code lies outside the framework's pool, which has taken the rest.",)
+        reasons = (phrase("oom_ascend.why.launch"),)
         return Judgement("workspace_or_comm", "medium", ("capacity", "unknown"), reasons)
     if stage == "operator":
-        reasons = (f"The graph engine asked the driver for a block{asked} of its own, outside the framework's pool.",)
+        why = phrase("oom_ascend.why.operator.size", size=size) if requested else phrase("oom_ascend.why.operator")
+        reasons = (why,)
         return Judgement("workspace_or_comm", "medium", ("capacity", "other_process"), reasons)
-    reasons = (f"The runtime could not get device memory{asked}; it prints neither what is free nor who holds the rest.",)
-    return Judgement("unknown", "low", ("other_process", "capacity"), reasons)
+    why = phrase("oom_ascend.why.runtime.size", size=size) if requested else phrase("oom_ascend.why.runtime")
+    return Judgement("unknown", "low", ("other_process", "capacity"), (why,))
 
 
-def _fixes(stage: str) -> tuple[Fix, ...]:
+def _fixes(stage: str) -> tuple[LazyFix, ...]:
     return (_WHO,) if stage == "device" else (_FRACTION, _WHO) if stage else (_WHO, _FRACTION)

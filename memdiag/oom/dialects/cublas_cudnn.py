@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from memdiag.findings import Fix
+from memdiag.oom.lazy_fix import LazyFix
 from memdiag.oom.model import Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern, take
+from memdiag.text import phrase
 
 FORMATS = ("cublas_cudnn",)
 ANCHORS = (
@@ -40,89 +41,60 @@ _CONVOLUTION = pattern(r"Unable to find a valid cuDNN algorithm to run (?:the)? 
 
 _LIBRARY_INIT = pattern(r"(?:FAILED_PRECONDITION:)? DNN library initialization failed \.? (?: Look at the errors above for more details)?")
 
-_CUDNN = Judgement(
-    "workspace_or_comm",
-    "medium",
-    ("capacity", "unknown"),
-    (
-        "cuDNN found no algorithm whose workspace fits in what is free: workspaces are tried out beside what the model holds.",
-        "The message has no numbers; a mismatch of cuDNN and driver can end the same way.",
-    ),
-)
-_MIOPEN_WHY = Judgement(
-    "workspace_or_comm",
-    "medium",
-    ("capacity", "unknown"),
-    ("MIOpen tries algorithms with workspaces beside what the model holds, and less than it asked for was free.",),
-)
-_INIT = Judgement(
-    "workspace_or_comm",
-    "low",
-    ("other_process", "capacity"),
-    (
-        "cuDNN could not be started: mostly since JAX's pool, or another process, has taken what its handle needs.",
-        "A cuDNN of another version than JAX was built for ends the same way: the lines above tell.",
-    ),
-)
-_HANDLE = Judgement(
-    "workspace_or_comm",
-    "medium",
-    ("capacity", "unknown"),
-    (
-        "A library could not get memory for its handle or workspace, which it takes from the driver beside the framework's pool.",
-        "No numbers are printed. An index out of range in an earlier kernel can end the same way: CUDA_LAUNCH_BLOCKING=1 would show it.",
-    ),
-)
-_BENCHMARK = Fix(
-    "Do not try out algorithms",
-    "code",
-    "torch.backends.cudnn.benchmark = False",
-    "PyTorch with convolutions",
-    "The fastest algorithm may no longer be found.",
-)
-_WORKSPACE = Fix(
-    "Make cuBLAS's workspaces smaller",
-    "env",
-    "export CUBLAS_WORKSPACE_CONFIG=:16:8",
-    "PyTorch on CUDA",
-    "Each handle and stream has one; some matrix products get slower.",
-)
-_ROOM = Fix(
-    "Leave room beside PyTorch's pool",
-    "code",
-    "torch.cuda.set_per_process_memory_fraction(0.95)",
-    "PyTorch, after set_device() and before the first tensor on the device",
-    "The pool gets smaller by as much.",
-)
-_BATCH = Fix(
-    "Use a smaller batch, if PyTorch then says itself that memory is short",
-    "code",
-    "",
-    "PyTorch",
-    "Its own message has the numbers that this one lacks.",
-)
-_JAX_FRACTION = Fix(
-    "Leave more of the card outside JAX's pool",
-    "env",
-    "export XLA_PYTHON_CLIENT_MEM_FRACTION=.65",
-    "JAX on GPUs (default .75)",
-    "Less for arrays.",
-)
-_JAX_GROWTH = Fix(
-    "Or take memory as it is needed",
-    "env",
-    "export XLA_PYTHON_CLIENT_PREALLOCATE=false",
-    "JAX on GPUs, where other processes use the card as well",
-    "More fragmentation.",
-)
+
+def _cudnn() -> Judgement:
+    return Judgement(
+        "workspace_or_comm",
+        "medium",
+        ("capacity", "unknown"),
+        (
+            phrase("oom_libraries.why.cudnn"),
+            phrase("oom_libraries.why.cudnn.driver"),
+        ),
+    )
+
+
+def _miopen_why() -> Judgement:
+    return Judgement(
+        "workspace_or_comm",
+        "medium",
+        ("capacity", "unknown"),
+        (phrase("oom_libraries.why.miopen"),),
+    )
+
+
+def _init() -> Judgement:
+    return Judgement(
+        "workspace_or_comm",
+        "low",
+        ("other_process", "capacity"),
+        (
+            phrase("oom_libraries.why.init"),
+            phrase("oom_libraries.why.init.version"),
+        ),
+    )
+
+
+def _handle() -> Judgement:
+    return Judgement(
+        "workspace_or_comm",
+        "medium",
+        ("capacity", "unknown"),
+        (
+            phrase("oom_libraries.why.handle"),
+            phrase("oom_libraries.why.handle.async"),
+        ),
+    )
+
+
+_BENCHMARK = LazyFix("oom_libraries.benchmark", "code", "torch.backends.cudnn.benchmark = False")
+_WORKSPACE = LazyFix("oom_libraries.workspace", "env", "export CUBLAS_WORKSPACE_CONFIG=:16:8")
+_ROOM = LazyFix("oom_nccl.room", "code", "torch.cuda.set_per_process_memory_fraction(0.95)")
+_BATCH = LazyFix("oom_shared.batch", "code", "", when="oom_libraries.batch.when", caveat="oom_libraries.batch.caveat")
+_JAX_FRACTION = LazyFix("oom_libraries.jax-fraction", "env", "export XLA_PYTHON_CLIENT_MEM_FRACTION=.65")
+_JAX_GROWTH = LazyFix("oom_libraries.jax-growth", "env", "export XLA_PYTHON_CLIENT_PREALLOCATE=false")
 _JAX = (_JAX_FRACTION, _JAX_GROWTH)
-_GROWTH = Fix(
-    "Let TensorFlow take memory as it needs it",
-    "env",
-    "export TF_FORCE_GPU_ALLOW_GROWTH=true",
-    "TensorFlow, which otherwise takes nearly the whole card at the start",
-    "Memory taken is not given back either.",
-)
+_GROWTH = LazyFix("oom_libraries.tf-growth", "env", "export TF_FORCE_GPU_ALLOW_GROWTH=true")
 
 
 def find(text: Squeezed) -> Iterator[Found]:
@@ -132,7 +104,7 @@ def find(text: Squeezed) -> Iterator[Found]:
         if not text.is_code(match.start("library") if match["library"] else match.start("called")):
             cudnn = "dnn" in match[0].lower()
             framework = _framework(text, match.start())
-            fixes: tuple[Fix, ...] = (
+            fixes: tuple[LazyFix, ...] = (
                 (_GROWTH,)
                 if framework == "tensorflow"
                 else _JAX
@@ -142,17 +114,17 @@ def find(text: Squeezed) -> Iterator[Found]:
                 else (_ROOM, _BATCH, _WORKSPACE)
             )
             backend = "cuda" if (match["library"] or match["called"]).upper() == "CU" else "hip"
-            yield Found(match.start(), match.end(), "cublas_cudnn", framework, backend, {}, _CUDNN if cudnn else _HANDLE, fixes)
+            yield Found(match.start(), match.end(), "cublas_cudnn", framework, backend, {}, _cudnn() if cudnn else _handle(), fixes)
     for match in _MIOPEN.finditer(text.text):
         framework = _framework(text, match.start())
         fixes = (_GROWTH,) if framework == "tensorflow" else (_BENCHMARK, _ROOM)
-        yield Found(match.start(), match.end(), "cublas_cudnn", framework, "hip", take(match), _MIOPEN_WHY, fixes)
+        yield Found(match.start(), match.end(), "cublas_cudnn", framework, "hip", take(match), _miopen_why(), fixes)
     for match in _LIBRARY_INIT.finditer(text.text):
-        yield Found(match.start(), match.end(), "cublas_cudnn", "jax", "cuda", {}, _INIT, _JAX)
+        yield Found(match.start(), match.end(), "cublas_cudnn", "jax", "cuda", {}, _init(), _JAX)
     for match in _CONVOLUTION.finditer(text.text):
         if not text.is_code(match.start()):
             yield Found(
-                match.start(), match.end(), "cublas_cudnn", _framework(text, match.start()), "cuda", {}, _CUDNN, (_BENCHMARK, _ROOM)
+                match.start(), match.end(), "cublas_cudnn", _framework(text, match.start()), "cuda", {}, _cudnn(), (_BENCHMARK, _ROOM)
             )
 
 

@@ -10,10 +10,11 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterator
 
-from memdiag.findings import Fix
 from memdiag.oom.caching import bare_heads
+from memdiag.oom.lazy_fix import LazyFix
 from memdiag.oom.model import Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern
+from memdiag.text import phrase
 
 FORMATS = ("cuda_bare",)
 ANCHORS = ("error:outofmemory", "error(2):outofmemory", "cumem_allocator", "cudaoutofmemory", "nvml_success==")
@@ -43,30 +44,12 @@ _DOING = {
     "vllm": re.compile(r"vllm", re.IGNORECASE),
 }
 
-_UTILIZATION = Fix(
-    "Leave more of the card outside vLLM's pool",
-    "flag",
-    "--gpu-memory-utilization 0.80",
-    "vLLM; gpu_memory_utilization in verl, OpenRLHF and the like",
-    "Fewer tokens fit the KV cache.",
-)
-_EMPTY = Fix(
-    "Give back what the trainer has cached before the pool is woken",
-    "code",
-    "torch.cuda.empty_cache()",
-    "trainer and vLLM on the same cards",
-    "The next step has to take it again, which costs time.",
-)
-_EAGER = Fix("Do not capture graphs", "flag", "--enforce-eager", "vLLM", "Decoding gets slower.")
-_GRAPHS = Fix(
-    "Capture fewer sizes, all in one pool",
-    "code",
-    "torch.cuda.graph(graph, pool=pool)",
-    "graphs that are never replayed at the same time",
-    "Outputs of one graph may be overwritten by another's replay.",
-)
-_UNPINNED = Fix("Pin less host memory", "code", "DataLoader(..., pin_memory=False)", "PyTorch", "Copies to the card become slower.")
-_WHO = Fix("See who holds the card", "code", "nvidia-smi", "CUDA", "In a container only its own processes are listed.")
+_UTILIZATION = LazyFix("oom_cuda.utilization", "flag", "--gpu-memory-utilization 0.80", caveat="oom_shared.fewer-tokens")
+_EMPTY = LazyFix("oom_cuda.empty", "code", "torch.cuda.empty_cache()")
+_EAGER = LazyFix("oom_shared.eager", "flag", "--enforce-eager", {"program": "vLLM"})
+_GRAPHS = LazyFix("oom_cuda.graphs", "code", "torch.cuda.graph(graph, pool=pool)")
+_UNPINNED = LazyFix("oom_cuda.unpinned", "code", "DataLoader(..., pin_memory=False)")
+_WHO = LazyFix("oom_shared.who", "code", "nvidia-smi", when="oom_cuda.who.when")
 
 
 def find(text: Squeezed) -> Iterator[Found]:
@@ -92,24 +75,22 @@ def find(text: Squeezed) -> Iterator[Found]:
         yield Found(start, end, "cuda_bare", "vllm" if "vllm" in done else "pytorch", backend, {}, judgement, fixes)
 
 
-def _cause(done: set[str]) -> tuple[Judgement, tuple[Fix, ...]]:
+def _cause(done: set[str]) -> tuple[Judgement, tuple[LazyFix, ...]]:
     """Returns the cause that what was being done makes likely."""
     if "waking" in done:
-        reasons = ("vLLM could not map its sleeping pool again: the share it was given no longer fits beside what others now hold.",)
+        reasons = (phrase("oom_cuda.why.waking"),)
         return Judgement("limit", "medium", ("unknown", "other_process"), reasons), (_UTILIZATION, _EMPTY)
     if "capture" in done and "vllm" in done:
-        reasons = ("It failed while CUDA graphs were captured, after vLLM's pool had taken its share: too little was left for graphs.",)
+        reasons = (phrase("oom_cuda.why.capture.vllm"),)
         return Judgement("limit", "medium", ("workspace_or_comm", "unknown"), reasons), (_UTILIZATION, _EAGER)
     if "capture" in done:
-        reasons = (
-            "It failed while a CUDA graph was captured: graphs keep their memory in pools of their own, and need some of the driver's.",
-        )
+        reasons = (phrase("oom_cuda.why.capture"),)
         return Judgement("workspace_or_comm", "medium", ("capacity", "unknown"), reasons), (_GRAPHS,)
     if "pinning" in done:
-        reasons = ("It failed while memory of the host was pinned: the host's memory or its limit on locked pages ran out, not the card.",)
+        reasons = (phrase("oom_cuda.why.pinning"),)
         return Judgement("host", "medium", ("unknown",), reasons), (_UNPINNED,)
     if "opening" in done:
-        reasons = ("It failed when the device was opened, before this process held anything there: others had filled it.",)
+        reasons = (phrase("oom_shared.why.opening"),)
         return Judgement("other_process", "medium", ("unknown", "capacity"), reasons), (_WHO,)
-    reasons = ("CUDA's bare error: neither what was asked for nor what was free is printed, and kernels report late.",)
+    reasons = (phrase("oom_cuda.why.bare"),)
     return Judgement("unknown", "low", ("capacity", "other_process"), reasons), (_WHO,)

@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from memdiag.findings import Fix
 from memdiag.oom.dialects.parts import number, shown, whole_lines
+from memdiag.oom.lazy_fix import LazyFix
 from memdiag.oom.model import Fields, Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern, take
+from memdiag.text import phrase
 from memdiag.units import MIB
 
 FORMATS = ("cuda_driver",)
@@ -118,43 +119,19 @@ _OTHERS = re.compile(
 )
 _NEAR = 300
 
-_WHO = Fix("See who else holds the card", "flag", "nvidia-smi  # AMD: rocm-smi --showpids", "before the program starts", "")
-_CONTEXT = Fix(
-    "Let another program on the card end first, or choose another card",
-    "env",
-    "export CUDA_VISIBLE_DEVICES=1",
-    "hosts with several cards",
-    "each process needs some hundred MiB for its context alone",
-)
-_SMALLER = Fix("Or let the program hold less: a smaller batch, fewer bits", "code", "", "every program", "")
-_RESTART = Fix(
-    "Start the container anew, with a newer HAMi", "code", "kubectl delete pod NAME", "HAMi", "the count starts at zero with the container"
-)
+_WHO = LazyFix("oom_shared.who", "flag", "nvidia-smi  # AMD: rocm-smi --showpids")
+_CONTEXT = LazyFix("oom_cuda.other", "env", "export CUDA_VISIBLE_DEVICES=1")
+_SMALLER = LazyFix("oom_cuda.smaller", "code")
+_RESTART = LazyFix("oom_cuda.restart", "code", "kubectl delete pod NAME")
 _FREE = {
-    "numba": Fix(
-        "Drop arrays of the device that are not needed, and let Numba free them at once",
-        "code",
-        "del array; numba.cuda.current_context().deallocations.clear()",
-        "Numba, which frees memory in batches",
-        "",
+    "numba": LazyFix("oom_cuda.numba", "code", "del array; numba.cuda.current_context().deallocations.clear()"),
+    "pycuda": LazyFix("oom_cuda.pycuda", "code", "array.gpudata.free()"),
+    "opencv": LazyFix("oom_cuda.opencv", "code", "matrix.release()"),
+    "ctranslate2": LazyFix(
+        "oom_cuda.ctranslate2", "code", 'WhisperModel(name, device="cuda", compute_type="int8_float16")', caveat="oom_shared.accuracy"
     ),
-    "pycuda": Fix("Free arrays as soon as they are done with", "code", "array.gpudata.free()", "PyCUDA", "the array cannot be used again"),
-    "opencv": Fix("Reuse matrices instead of making new ones", "code", "matrix.release()", "OpenCV's cv2.cuda", ""),
-    "ctranslate2": Fix(
-        "Load the model in 8 bits, and work on smaller batches",
-        "code",
-        'WhisperModel(name, device="cuda", compute_type="int8_float16")',
-        "faster-whisper and others on CTranslate2",
-        "a little accuracy",
-    ),
-    "faiss": Fix(
-        "Let Faiss keep less for temporaries",
-        "code",
-        "resources.setTempMemory(256 << 20)",
-        "Faiss, which takes about 1.5 GiB of a card for temporaries",
-        "large searches go in more pieces",
-    ),
-    "theano": Fix("Do not take most of the card at the start", "env", "THEANO_FLAGS=gpuarray.preallocate=-1", "Theano", "a little slower"),
+    "faiss": LazyFix("oom_cuda.faiss", "code", "resources.setTempMemory(256 << 20)"),
+    "theano": LazyFix("oom_cuda.theano", "env", "THEANO_FLAGS=gpuarray.preallocate=-1"),
 }
 
 
@@ -189,18 +166,14 @@ def _found(start: int, end: int, framework: str, fields: Fields, match: re.Match
         "unknown",
         "low",
         ("capacity", "other_process"),
-        (
-            f"The driver refused {shown(requested)}; neither what is free nor who holds the rest is printed."
-            if requested
-            else "The driver refused; neither what was asked for nor what is free is printed.",
-        ),
+        (phrase("oom_shared.why.driver.size", size=shown(requested)) if requested else phrase("oom_shared.why.driver"),),
     )
-    fixes: tuple[Fix, ...] = (_FREE[framework], _WHO) if framework in _FREE else (_WHO,)
+    fixes: tuple[LazyFix, ...] = (_FREE[framework], _WHO) if framework in _FREE else (_WHO,)
     if _OPENING.search(call):
-        reasons = ("It failed when the device was opened, before this process held anything there: others had filled it.",)
+        reasons = (phrase("oom_shared.why.opening"),)
         judgement, fixes = Judgement("other_process", "medium", ("unknown", "capacity"), reasons), (_WHO, _CONTEXT)
     elif _HOST.search(call):
-        reasons = (f"{call} takes pinned memory of the host: its memory or the limit on locked pages ran out, not the card.",)
+        reasons = (phrase("oom_cuda.why.call", call=call),)
         judgement, fixes = Judgement("host", "medium", ("unknown",), reasons), ()
     return Found(start, end, "cuda_driver", framework, backend, fields, judgement, fixes)
 
@@ -210,12 +183,9 @@ def _share(start: int, end: int, fields: Fields) -> Found:
     wanted, limit = number(fields, "wanted_bytes"), number(fields, "limit_bytes")
     fields = {name: value for name, value in fields.items() if name != "wanted_bytes"}
     if not wanted:  # a number near 2^64 is none
-        reasons = (f"HAMi's count of what this container holds went below zero, against its share of {shown(limit)}: a fault of its own.",)
+        reasons = (phrase("oom_cuda.why.hami.count", limit=shown(limit)),)
         judgement = Judgement("limit", "medium", ("unknown",), reasons)
         return Found(start, end, "cuda_driver", "hami", "cuda", fields, judgement, (_RESTART,))
-    reasons = (f"With this request the container would hold {shown(wanted)}; its share of the card is {shown(limit)}.",)
-    share = Fix(
-        "Give the container a larger share of the card", "flag", f'nvidia.com/gpumem: "{-(-wanted // MIB)}"  # MiB, at least',
-        "HAMi: resources.limits of the pod", "",
-    )  # fmt: skip
+    reasons = (phrase("oom_cuda.why.hami", wanted=shown(wanted), limit=shown(limit)),)
+    share = LazyFix("oom_cuda.share", "flag", f'nvidia.com/gpumem: "{-(-wanted // MIB)}"  # MiB, at least')
     return Found(start, end, "cuda_driver", "hami", "cuda", fields, Judgement("limit", "high", (), reasons), (share, _SMALLER))

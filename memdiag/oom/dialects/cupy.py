@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from memdiag.findings import Fix
 from memdiag.oom.dialects.parts import ABSURD, number, shown
+from memdiag.oom.lazy_fix import LazyFix
 from memdiag.oom.model import Cause, Fields, Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern, take
+from memdiag.text import phrase
 from memdiag.units import GIB
 
 FORMATS = ("cupy",)
@@ -64,59 +65,24 @@ _RMM = pattern(
 _RMM_SIZES = ("requested_bytes", "wanted_bytes", "size_bytes", "pooled_bytes", "cut_requested_bytes", "cut_size_bytes")
 _HIP = re.compile(r"hiperror|rocm", re.IGNORECASE)
 
-_FREE = Fix(
-    "Give the pool's free blocks back to the driver",
-    "code",
-    "cupy.get_default_memory_pool().free_all_blocks()",
-    "CuPy, beside other libraries on the card or after shapes changed",
-    "blocks of live arrays stay",
+_FREE = LazyFix("oom_cupy.free", "code", "cupy.get_default_memory_pool().free_all_blocks()")
+_LIMIT = LazyFix("oom_cupy.limit", "code", "cupy.get_default_memory_pool().set_limit(size=0)")
+_MANAGED = LazyFix("oom_cupy.managed", "code", "cupy.cuda.set_allocator(cupy.cuda.MemoryPool(cupy.cuda.malloc_managed).malloc)")
+_ASYNC = LazyFix("oom_cupy.async", "code", "cupy.cuda.set_allocator(cupy.cuda.MemoryAsyncPool().malloc)")
+_RMM_MANAGED = LazyFix(
+    "oom_cupy.rmm-managed", "code", "rmm.reinitialize(managed_memory=True, pool_allocator=True)", caveat="oom_cupy.managed.caveat"
 )
-_LIMIT = Fix(
-    "Raise the pool's limit, or remove it",
-    "code",
-    "cupy.get_default_memory_pool().set_limit(size=0)",
-    "a limit is set (set_limit or CUPY_GPU_MEMORY_LIMIT)",
-    "other libraries on the card lose what it protected",
-)
-_MANAGED = Fix(
-    "Let arrays spill to the host",
-    "code",
-    "cupy.cuda.set_allocator(cupy.cuda.MemoryPool(cupy.cuda.malloc_managed).malloc)",
-    "CUDA on Linux with a GPU that can page",
-    "many times slower once it spills",
-)
-_ASYNC = Fix(
-    "Use the driver's stream-ordered pool, which packs better",
-    "code",
-    "cupy.cuda.set_allocator(cupy.cuda.MemoryAsyncPool().malloc)",
-    "CUDA >= 11.2",
-    "helps against fragmentation only",
-)
-_RMM_MANAGED = Fix(
-    "Let RMM spill to the host",
-    "code",
-    "rmm.reinitialize(managed_memory=True, pool_allocator=True)",
-    "RAPIDS",
-    "many times slower once it spills",
-)
-_RMM_POOL = Fix(
-    "Give the pool a larger maximum, or none",
+_RMM_POOL = LazyFix(
+    "oom_cupy.rmm-pool",
     "code",
     "rmm.reinitialize(pool_allocator=True, initial_pool_size=2**30, maximum_pool_size=None)",
-    "RAPIDS; dask_cuda: rmm_pool_size, rmm_maximum_pool_size",
-    "other programs on the device lose what it protected",
+    caveat="oom_cupy.limit.caveat",
 )
-_XGBOOST = Fix(
-    "Keep the training data outside the card, quantised",
-    "code",
-    "xgboost.ExtMemQuantileDMatrix(iterator); xgboost.train({'device': 'cuda', 'max_bin': 128}, ...)",
-    "XGBoost >= 3.0; before, xgboost.QuantileDMatrix, which needs less than DMatrix",
-    "slower; fewer bins may cost accuracy",
+_XGBOOST = LazyFix(
+    "oom_cupy.xgboost", "code", "xgboost.ExtMemQuantileDMatrix(iterator); xgboost.train({'device': 'cuda', 'max_bin': 128}, ...)"
 )
-_CHUNKS = Fix(
-    "Work in pieces, in place and in a narrower type", "code", "cupy.multiply(x, y, out=x)  # x *= y makes no third array", "CuPy", ""
-)
-_WHO = Fix("See who else holds memory on the card", "flag", "nvidia-smi", "before the program starts", "")
+_CHUNKS = LazyFix("oom_cupy.chunks", "code", "cupy.multiply(x, y, out=x)  # x *= y makes no third array")
+_WHO = LazyFix("oom_shared.who", "flag", "nvidia-smi")
 
 
 def find(text: Squeezed) -> Iterator[Found]:
@@ -134,22 +100,24 @@ def find(text: Squeezed) -> Iterator[Found]:
     for match in _RMM.finditer(text.text):
         pool = match["pool"] or match["cut_pool"]
         verdict: Cause = "limit" if pool else "capacity"
-        why = "the pool of RMM has reached its largest size" if pool else "the driver refused memory to RMM; no size is printed"
+        why = phrase("oom_cupy.why.rmm.pool") if pool else phrase("oom_cupy.why.rmm.driver")
         given = take(match)
         sizes = [given[name] for name in _RMM_SIZES if name in given]
         fields = {"requested_bytes": sizes[0]} if sizes else {}
         if "free_bytes" in given:
             fields["free_bytes"] = given["free_bytes"]
-            why = f"{shown(number(fields, 'requested_bytes'))} asked for, {shown(number(fields, 'free_bytes'))} free on the card"
+            asked, free = shown(number(fields, "requested_bytes")), shown(number(fields, "free_bytes"))
+            why = phrase("oom_cupy.why.rmm.free", size=asked, free=free)
         elif sizes:
-            why = f"{why.partition(';')[0]}: {shown(number(fields, 'requested_bytes'))} asked for"
+            asked = shown(number(fields, "requested_bytes"))
+            why = phrase("oom_cupy.why.rmm.pool.size", size=asked) if pool else phrase("oom_cupy.why.rmm.driver.size", size=asked)
         judgement = Judgement(verdict, "high" if match["pool"] else "low", ("unknown", "other_process"), (why,))
         backing = (_RMM_POOL, _RMM_MANAGED, _CHUNKS, _WHO) if pool else (_RMM_MANAGED, _CHUNKS, _WHO)
         around = text.text[max(match.start() - 1000, 0) : match.start()].lower()
         framework, fixes = ("xgboost", (_XGBOOST, _WHO)) if "xgboost" in around else ("rapids", backing)
         yield Found(match.start(), match.end(), "cupy", framework, "cuda", fields, judgement, fixes)
     for match in _RUNTIME.finditer(text.text):
-        judgement = Judgement("unknown", "low", ("capacity", "other_process"), ("the driver refused; no size is printed",))
+        judgement = Judgement("unknown", "low", ("capacity", "other_process"), (phrase("oom_shared.why.driver"),))
         yield Found(
             match.start(),
             match.end(),
@@ -162,18 +130,23 @@ def find(text: Squeezed) -> Iterator[Found]:
         )
 
 
-def _judge(fields: Fields, old: bool) -> tuple[Judgement, tuple[Fix, ...]]:
+def _judge(fields: Fields, old: bool) -> tuple[Judgement, tuple[LazyFix, ...]]:
     requested, held, limit = (number(fields, f"{name}_bytes") for name in ("requested", "allocated", "limit"))
     if not requested or requested >= ABSURD:
-        return Judgement("unknown", "high", (), (f"{shown(requested)} were asked for: a wrong shape, no lack of memory",)), ()
-    sums = f"{shown(held)} held by the pool, {shown(requested)} more asked for" if held is not None else f"{shown(requested)} asked for"
+        return Judgement("unknown", "high", (), (phrase("oom_shared.why.shape", size=shown(requested)),)), ()
+    size = shown(requested)
     if limit is not None and limit > 0 and (held or 0) + requested > limit:
-        return Judgement("limit", "high", ("capacity",), (f"{sums}: beyond the pool's limit of {shown(limit)}",)), (_LIMIT, _FREE, _CHUNKS)
-    reasons = [f"{sums}; the size of the card is not printed"]
+        why = phrase("oom_cupy.why.limit", size=size, limit=shown(limit))
+        if held is not None:
+            why = phrase("oom_cupy.why.limit.held", held=shown(held), size=size, limit=shown(limit))
+        return Judgement("limit", "high", ("capacity",), (why,)), (_LIMIT, _FREE, _CHUNKS)
+    reasons = [phrase("oom_cupy.why.request", size=size)]
+    if held is not None:
+        reasons = [phrase("oom_cupy.why.request.held", held=shown(held), size=size)]
     if old and held is not None:
-        reasons.append("the message's total counts the request itself, which is taken off here")
+        reasons.append(phrase("oom_cupy.why.total"))
     if held is not None and held < GIB and requested < GIB:
-        reasons.append("so little fits on any card: something else has the rest")
+        reasons.append(phrase("oom_cupy.why.little"))
         return Judgement("other_process", "medium", ("capacity", "unknown"), tuple(reasons)), (_WHO, _FREE)
     return Judgement("capacity", "medium", ("unknown", "other_process", "fragmentation"), tuple(reasons)), (
         _CHUNKS,

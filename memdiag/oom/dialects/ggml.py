@@ -11,11 +11,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from memdiag.findings import Fix
 from memdiag.oom.dialects.host_memory import WATCH
 from memdiag.oom.dialects.parts import number, shown
+from memdiag.oom.lazy_fix import LazyFix
 from memdiag.oom.model import Cause, Confidence, Fields, Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern, take
+from memdiag.text import phrase
 from memdiag.units import MIB, TIB
 
 FORMATS = ("ggml",)
@@ -101,42 +102,17 @@ _KV_CACHE = pattern(
     r"(?:buffer for kv cache | kv_cache_init\(?\)? failed | failed to (?:create|initialize) (?:the)? (?:kv cache|memory module))"
 )
 
-_LAYERS = Fix(
-    "Keep some layers on the host", "flag", "-ngl %d", "llama.cpp (--n-gpu-layers); Ollama: num_gpu", "each layer left out is slower"
-)
-_LENGTH = Fix("Use a shorter context", "flag", "-c 4096", "llama.cpp (--ctx-size); Ollama: OLLAMA_CONTEXT_LENGTH", "longer prompts are cut")
-_CACHE = Fix(
-    "Keep the cache in 8 bits",
-    "flag",
-    "-fa on -ctk q8_0 -ctv q8_0",
-    "llama.cpp; older releases: -fa without a value",
-    "it costs a little accuracy",
-)
-_QUANTS = Fix("Use a smaller quantisation of the model", "flag", "-m model-Q4_K_M.gguf", "llama.cpp", "it costs a little accuracy")
-_SPLIT = Fix("Spread the layers over several cards", "flag", "--split-mode layer --tensor-split 1,1", "llama.cpp with several cards", "")
-_BATCH = Fix("Process the prompt in smaller pieces: smaller compute buffers", "flag", "-b 512 -ub 128", "llama.cpp", "slower prompts")
-_ONE_COPY = Fix(
-    "Build for one batch in flight, if the retry fails as well", "flag", "cmake -B build -DGGML_SCHED_MAX_COPIES=1",
-    "llama.cpp, several cards", "prompts are processed a little slower",
-)  # fmt: skip
-_SMALL_BUFFERS = Fix(
-    "Divide the weights into smaller buffers",
-    "env",
-    "export GGML_VK_FORCE_MAX_ALLOCATION_SIZE=2147483648",
-    "llama.cpp on Vulkan; a little less than the driver's limit, in bytes",
-    "a single tensor, or the compute buffer, cannot be divided: then a shorter context or smaller batch",
-)
-_PINNED_OFF = Fix(
-    "Do without pinned memory, and without the warning", "env", "GGML_CUDA_NO_PINNED=1", "llama.cpp", "slower copies to the card"
-)
-_WIRED = Fix(
-    "Let the GPU use more of the machine's memory",
-    "flag",
-    "sudo sysctl iogpu.wired_limit_mb=24576",
-    "macOS >= 14 on Apple silicon; three quarters of the memory is safe",
-    "until the next start; the system needs the rest",
-)
-_ULIMIT = Fix("Raise the limit of locked memory, or leave --mlock out", "flag", "ulimit -l unlimited", "Linux", "")
+_LAYERS = LazyFix("oom_ggml.layers", "flag", "-ngl %d")
+_LENGTH = LazyFix("oom_shared.context", "flag", "-c 4096", {"program": "llama.cpp (--ctx-size); Ollama: OLLAMA_CONTEXT_LENGTH"})
+_CACHE = LazyFix("oom_shared.cache8", "flag", "-fa on -ctk q8_0 -ctv q8_0", when="oom_ggml.cache8.when")
+_QUANTS = LazyFix("oom_ggml.quant", "flag", "-m model-Q4_K_M.gguf")
+_SPLIT = LazyFix("oom_ggml.split", "flag", "--split-mode layer --tensor-split 1,1")
+_BATCH = LazyFix("oom_ggml.batch", "flag", "-b 512 -ub 128")
+_ONE_COPY = LazyFix("oom_ggml.one-copy", "flag", "cmake -B build -DGGML_SCHED_MAX_COPIES=1")
+_SMALL_BUFFERS = LazyFix("oom_ggml.small-buffers", "env", "export GGML_VK_FORCE_MAX_ALLOCATION_SIZE=2147483648")
+_PINNED_OFF = LazyFix("oom_ggml.unpinned", "env", "GGML_CUDA_NO_PINNED=1")
+_WIRED = LazyFix("oom_shared.wired", "flag", "sudo sysctl iogpu.wired_limit_mb=24576")
+_ULIMIT = LazyFix("oom_ggml.memlock", "flag", "ulimit -l unlimited")
 
 
 def find(text: Squeezed) -> Iterator[Found]:
@@ -207,8 +183,7 @@ def _message(text: Squeezed, group: list[tuple[re.Match[str], str]]) -> Iterator
     judgement, fixes = _judge(fields, kinds, names, backend)
     retried = _RETRIED.search(text.text, end, end + _RETRIED_REACH)
     if retried:
-        why = f"{judgement.reasons[0]}; llama.cpp then tries again without pipeline parallelism, which needs less"
-        judgement = replace(judgement, reasons=(why,))
+        judgement = replace(judgement, reasons=(judgement.reasons[0], phrase("oom_ggml.why.retried")))
         fixes = (_ONE_COPY, _BATCH, _LENGTH)
     yield Found(start, end, "ggml", framework, backend, fields, judgement, fixes, is_warning=retried is not None)
 
@@ -228,39 +203,41 @@ def _backend(group: list[tuple[re.Match[str], str]], kinds: set[str], names: set
     return "cpu" if "cpu" in kinds else "vulkan" if "vulkan_limit" in kinds else "cuda"
 
 
-def _judge(fields: Fields, kinds: set[str], names: set[str], backend: str) -> tuple[Judgement, tuple[Fix, ...]]:
+def _judge(fields: Fields, kinds: set[str], names: set[str], backend: str) -> tuple[Judgement, tuple[LazyFix, ...]]:
     requested = number(fields, "requested_bytes")
     size = shown(requested)
     if requested is not None and (requested == 0 or requested >= 64 * TIB):
-        return Judgement("unknown", "high", (), (f"{size} were asked for: a damaged file or a wrong size, no lack of memory",)), (_QUANTS,)
+        return Judgement("unknown", "high", (), (phrase("oom_shared.why.shape", size=size),)), (_QUANTS,)
     if backend == "cpu":
-        why = f"{size} of host memory refused" if requested else "host memory was refused"
+        why = phrase("oom_shared.why.host.size", size=size) if requested else phrase("oom_shared.why.host")
         return Judgement("host", "high", ("capacity",), (why,)), (_QUANTS, _LENGTH, WATCH)
     if "vulkan_limit" in kinds:
         limit = number(fields, "limit_bytes")
-        why = f"one buffer of {size} is larger than the driver allows" + (f" ({shown(limit)})" if limit else "") + ", whatever is free"
+        why = phrase("oom_ggml.why.limit", size=size)
+        if limit:
+            why = phrase("oom_ggml.why.limit.size", size=size, limit=shown(limit))
         return Judgement("limit", "high", ("capacity",), (why,)), (_SMALL_BUFFERS, _BATCH, _LENGTH, _QUANTS)
     if backend == "metal":
         if requested is None:
-            why = "Metal prints no sizes: the working set of the GPU, about three quarters of the machine's memory, was probably exceeded"
+            why = phrase("oom_ggml.why.metal.none")
             return Judgement("unknown", "medium", ("capacity", "limit"), (why,)), (_LENGTH, _QUANTS, _WIRED)
-        return Judgement("capacity", "medium", ("limit", "unknown"), (f"{size} refused by Metal",)), (_QUANTS, _LENGTH, _WIRED)
+        return Judgement("capacity", "medium", ("limit", "unknown"), (phrase("oom_ggml.why.metal", size=size),)), (_QUANTS, _LENGTH, _WIRED)
     order = _order(kinds, names)
     if requested is None:
         others: tuple[Cause, ...] = ("unknown", "other_process")
-        why = "the card had no room for the next buffer; its size is not printed"
+        why = phrase("oom_ggml.why.next")
         return Judgement("capacity", "low", others, (why,)), order
     level: Confidence = "medium"
     if requested < 64 * MIB:
-        why = f"only {size} was refused: the card was full before, of this model's other buffers or of another process"
+        why = phrase("oom_ggml.why.full", size=size)
         return Judgement("capacity", "low", ("other_process", "unknown"), (why,)), order
     if requested >= 24 << 30:
         level = "high"
-    why = f"one buffer of {size} on one device; its memory is not printed"
+    why = phrase("oom_ggml.why.buffer", size=size)
     return Judgement("capacity", level, ("other_process", "unknown"), (why,)), (*order, _SPLIT)
 
 
-def _order(kinds: set[str], names: set[str]) -> tuple[Fix, ...]:
+def _order(kinds: set[str], names: set[str]) -> tuple[LazyFix, ...]:
     """Returns what shrinks the buffer that did not fit: the KV cache, the compute buffers, or the weights."""
     if "cache" in names:
         return _LENGTH, _CACHE, _layers(), _QUANTS
@@ -269,29 +246,22 @@ def _order(kinds: set[str], names: set[str]) -> tuple[Fix, ...]:
     return _layers(), _QUANTS, _LENGTH, _CACHE
 
 
-def _layers() -> Fix:
-    return Fix(
-        _LAYERS.title, _LAYERS.kind, _LAYERS.change % 20, _LAYERS.applicability, "halve the number until it loads; " + _LAYERS.caveat
-    )
+def _layers() -> LazyFix:
+    return replace(_LAYERS, change=_LAYERS.change % 20)
 
 
 def _others(text: Squeezed) -> Iterator[Found]:
     for match in _PINNED.finditer(text.text):
         fields = take(match)
-        why = f"{shown(number(fields, 'requested_bytes'))} of pinned host memory refused: the program goes on with ordinary memory, slower"
+        why = phrase("oom_ggml.why.pinned", size=shown(number(fields, "requested_bytes")))
         judgement = Judgement("host", "high", (), (why,))
         yield Found(match.start(), match.end(), "ggml", "llama.cpp", "cuda", fields, judgement, (_PINNED_OFF, WATCH), is_warning=True)
     for match in _CONTEXT.finditer(text.text):
         fields = take(match)
-        why = (
-            f"a pool of fixed size has {shown(number(fields, 'free_bytes'))} left, "
-            f"{shown(number(fields, 'requested_bytes'))} needed: neither card nor host is full"
-        )
+        why = phrase("oom_ggml.why.pool", free=shown(number(fields, "free_bytes")), needed=shown(number(fields, "requested_bytes")))
         judgement = Judgement("limit", "medium", ("unknown", "capacity"), (why,))
-        newer = Fix("Use a newer release: such pools were sized too small for some models and contexts", "version", "", "ggml", "")
+        newer = LazyFix("oom_ggml.newer", "version")
         yield Found(match.start(), match.end(), "ggml", "llama.cpp", "cpu", fields, judgement, (newer, _LENGTH, _BATCH))
     for match in _LOCK.finditer(text.text):
-        judgement = Judgement(
-            "limit", "high", ("host",), ("the limit of locked memory (RLIMIT_MEMLOCK) was reached, not the memory; the program goes on",)
-        )
+        judgement = Judgement("limit", "high", ("host",), (phrase("oom_ggml.why.locked"),))
         yield Found(match.start(), match.end(), "ggml", "llama.cpp", "cpu", take(match), judgement, (_ULIMIT,), is_warning=True)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from memdiag.findings import Fix
 from memdiag.oom.dialects.host_memory import FEWER_WORKERS, LOAD_MAPPED, ONE_TENSOR, PAGE_FILE, SHM, WATCH
 from memdiag.oom.dialects.parts import ABSURD, gather, number, shown, whole_lines
+from memdiag.oom.lazy_fix import LazyFix
 from memdiag.oom.mentions import is_talk
 from memdiag.oom.model import Cause, Confidence, Fields, Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern, take
+from memdiag.text import phrase
 from memdiag.units import GIB
 
 FORMATS = ("host_cpu_alloc",)
@@ -99,20 +100,10 @@ _TRACEBACK = re.compile(r"Traceback\(|MemoryError|\.py\"")
 # A device's allocator that throws the same type (RMM, PyCUDA, Theano), which is no host memory.
 _DEVICE = re.compile(r"cuda|hip|out_of_memory|rmm|\bcu(?:Mem|Ctx|Module|Device|Array)|Error allocating \d{1,24}(?!\d)", re.IGNORECASE)
 
-_STREAM = Fix(
-    "Work on the data in pieces, or map it from disk, instead of building the whole array",
-    "code",
-    'array = numpy.lib.format.open_memmap("data.npy", mode="w+", dtype=dtype, shape=shape)',
-    "NumPy",
-    "slower wherever it is read at random",
-)
-_SMALLER_TYPE = Fix(
-    "Use a narrower type: float32 takes half of float64, int32 half of int64",
-    "code",
-    "array = numpy.zeros(shape, dtype=numpy.float32)",
-    "NumPy and pandas",
-    "check that sums and indices still fit",
-)
+_SIZED = frozenset({"torch", "map", "array", "mapping"})  # reasons that have a text with the size as well
+
+_STREAM = LazyFix("oom_host_alloc.stream", "code", 'array = numpy.lib.format.open_memmap("data.npy", mode="w+", dtype=dtype, shape=shape)')
+_SMALLER_TYPE = LazyFix("oom_host_alloc.narrow", "code", "array = numpy.zeros(shape, dtype=numpy.float32)")
 
 
 def find(text: Squeezed) -> Iterator[Found]:
@@ -122,12 +113,12 @@ def find(text: Squeezed) -> Iterator[Found]:
     for match in _TORCH_OLD.finditer(text.text):
         gigabytes = match["gigabytes"]
         fields: Fields = {"requested_bytes": int(gigabytes) * GIB} if gigabytes else {}
-        yield _found(match.start(), match.end(), "pytorch", fields, "Torch could not map or size host memory")
+        yield _found(match.start(), match.end(), "pytorch", fields, "map")
     for match in _NUMPY.finditer(text.text):
         fields = take(match)
         if match["dtype"]:
             fields["dtype"] = match["dtype"]
-        yield _found(_word_start(text, match.start()), match.end(), "numpy", fields, "the array did not fit into host memory")
+        yield _found(_word_start(text, match.start()), match.end(), "numpy", fields, "array")
     yield from _plain(text)
     yield from _shared(text)
 
@@ -140,13 +131,11 @@ def _torch(text: Squeezed, match: re.Match[str]) -> Found:
         whole = str(later["size"]) if "size" in later else None
     if whole is not None:
         fields["requested_bytes"] = int(whole) * GIB
-    reason = "the allocation was refused by the host, not by a device"
+    reason = "torch"
     if whole == "0":
-        reason = "0GB is whole GiB rounded down: less than 1 GiB of host memory was refused"
+        reason = "rounded"
     if "requested_bytes" not in fields and re.search(r"\d{19}", match[0]):  # 2^64 less a little: a negative size
-        judgement = Judgement(
-            "unknown", "high", ("host",), ("the size asked for is negative, printed as unsigned: a wrong shape, no lack of memory",)
-        )
+        judgement = Judgement("unknown", "high", ("host",), (phrase("oom_host_alloc.why.negative"),))
         return Found(match.start(), end, "host_cpu_alloc", "pytorch", "cpu", fields, judgement, (WATCH,))
     return _found(match.start(), end, "pytorch", fields, reason)
 
@@ -163,16 +152,16 @@ def _plain(text: Squeezed) -> Iterator[Found]:
         taken = end
         around = text.text[max(match.start() - 1500, 0) : end + 500]
         framework = "pytorch" if _PYTORCH.search(around) else "python" if _TRACEBACK.search(around) else "cpp"
-        yield _found(_word_start(text, match.start()), end, framework, {}, "C++ got no more host memory (std::bad_alloc)", "medium")
+        yield _found(_word_start(text, match.start()), end, framework, {}, "cpp", "medium")
     for start, end, line in whole_lines(text, _PYTHON):
         if _NUMPY.search(text.text, start, end) or _BAD_ALLOC.search(text.text, start, end) or _DEVICE.search(line[0]):
             continue
         framework = "numpy" if "numpy" in line[0] or "ArrayMemoryError" in line[0] else "python"
-        yield _found(start, end, framework, {}, "Python got no more host memory (MemoryError)", "medium")
+        yield _found(start, end, framework, {}, "python", "medium")
     for head, why in (
-        (_ERRNO, "the kernel refused host memory (ENOMEM): of this process, its cgroup, or for the copy that fork promises"),
-        (_WINDOWS, "Windows could not back the memory with its paging file"),
-        (_OPENBLAS, "OpenBLAS got no more host memory"),
+        (_ERRNO, "enomem"),
+        (_WINDOWS, "windows"),
+        (_OPENBLAS, "openblas"),
     ):
         for match in head.finditer(text.text):
             fixes = (PAGE_FILE, FEWER_WORKERS) if head is _WINDOWS else None
@@ -181,11 +170,11 @@ def _plain(text: Squeezed) -> Iterator[Found]:
 
 def _shared(text: Squeezed) -> Iterator[Found]:
     for match in _MMAP.finditer(text.text):
-        why = "a shared mapping of host memory was refused"
+        why = "mapping"
         yield _found(match.start(), match.end(), "pytorch", take(match), why, "medium", (SHM, FEWER_WORKERS))
     for match in _SHM.finditer(text.text):
         if "torch" in match[0].lower() or "shm" in match[0].lower() or "filenamenotspecified" in match[0].lower():
-            why = "shared memory (/dev/shm) is full, which has its own limit in containers"
+            why = "shm"
             yield _found(match.start(), match.end(), "pytorch", {}, why, "high", (SHM, FEWER_WORKERS))
 
 
@@ -197,15 +186,22 @@ def _word_start(text: Squeezed, position: int) -> int:
 
 
 def _found(
-    start: int, end: int, framework: str, fields: Fields, reason: str, confidence: Confidence = "high", fixes: tuple[Fix, ...] | None = None
+    start: int,
+    end: int,
+    framework: str,
+    fields: Fields,
+    reason: str,
+    confidence: Confidence = "high",
+    fixes: tuple[LazyFix, ...] | None = None,
 ) -> Found:
     requested = number(fields, "requested_bytes")
     verdict: Cause = "host"
-    reasons = [f"{reason}: {shown(requested)}" if requested else reason]
+    sized = requested is not None and requested > 0 and reason in _SIZED
+    reasons = [phrase(f"oom_host_alloc.why.{reason}.size", size=shown(requested)) if sized else phrase(f"oom_host_alloc.why.{reason}")]
     alternatives: tuple[Cause, ...] = ()
     if requested is not None and requested >= ABSURD:
         verdict, alternatives = "unknown", ("host",)
-        reasons = [f"{shown(requested)} in one piece is more than any host has: a size or a shape is wrong, not the memory"]
+        reasons = [phrase("oom_shared.why.shape", size=shown(requested))]
     if fixes is None:
         large = (ONE_TENSOR, LOAD_MAPPED) if requested is not None and requested >= GIB else ()
         fixes = (_STREAM, _SMALLER_TYPE, WATCH) if framework == "numpy" else (*large, FEWER_WORKERS, WATCH)

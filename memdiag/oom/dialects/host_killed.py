@@ -10,11 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from memdiag.findings import Fix
 from memdiag.oom.dialects.host_memory import FEWER_JOBS, FEWER_WORKERS, SHARE_DATASET, SHM, WATCH
 from memdiag.oom.dialects.parts import whole_lines
+from memdiag.oom.lazy_fix import LazyFix
 from memdiag.oom.model import Cause, Confidence, Fields, Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern, take
+from memdiag.text import phrase
 
 FORMATS = ("host_killed",)
 _SHELL_WORDS = (
@@ -101,21 +102,9 @@ _SHELL = re.compile(
 )
 _BARE = re.compile(rf"(?:{_WORDS})(?:: 9)?[.!]?(?: \(core dumped\))?", re.IGNORECASE)
 
-_LOG = Fix(
-    "Ask the kernel whether it was short of memory",
-    "flag",
-    "dmesg -T | grep -iE 'out of memory|oom-kill|killed process'  # or: journalctl -k",
-    "Linux; in a container, on the host",
-    "no such line: somebody else sent the signal (a launcher, a scheduler, a person)",
-)
+_LOG = LazyFix("oom_killed.log", "flag", "dmesg -T | grep -iE 'out of memory|oom-kill|killed process'  # or: journalctl -k")
 
-_ALONE = Fix(
-    "Load without workers once: a crash of the data set then shows its own traceback",
-    "code",
-    "DataLoader(..., num_workers=0)",
-    "torch.utils.data",
-    "slow: for finding it only",
-)
+_ALONE = LazyFix("oom_killed.alone", "code", "DataLoader(..., num_workers=0)")
 
 
 def find(text: Squeezed) -> Iterator[Found]:
@@ -130,9 +119,9 @@ def find(text: Squeezed) -> Iterator[Found]:
             continue
         end = match.end()
         crashed = "crashed" in match[0] or "notebook" in match[0]
-        why = "the process was ended by SIGKILL, which the kernel sends when memory is short"
+        why = phrase("oom_killed.why.sigkill")
         if crashed:
-            why = "the notebook's host ran out of memory"
+            why = phrase("oom_killed.why.notebook")
         around = text.text[max(match.start() - 400, 0) : end + 200].lower()
         building = "terminatedprogram" in match[0].lower() or "diedduetosignal" in match[0].lower()
         framework = (
@@ -147,7 +136,7 @@ def find(text: Squeezed) -> Iterator[Found]:
         if not (line["pid"] or _BARE.fullmatch(line[0]) or re.match(r"\[\d|zsh:|\S{1,200}: \d{1,6}: \S{1,40}$", line[0])):
             continue  # "Killed by …" is a sentence of somebody else
         fields: Fields = {"pid": int(line["pid"])} if line["pid"] else {}
-        why = "the shell says that the process got SIGKILL, which the kernel sends when the host's memory is short"
+        why = phrase("oom_killed.why.shell")
         yield _found(start, stop, fields, why, ("unknown",), (_LOG, FEWER_WORKERS, WATCH), "medium", "shell")
 
 
@@ -159,20 +148,17 @@ def _loaders(text: Squeezed) -> Iterator[Found]:
             start = bus.start()
         taken = max(taken, match.end())
         if match["exited"]:
-            why = (
-                "a loader worker vanished without a word: killed, out of shared memory, or crashed; on Windows also for want of "
-                "'if __name__ == \"__main__\":' around the program"
-            )
+            why = phrase("oom_killed.why.vanished")
             yield _found(start, match.end(), take(match), why, ("unknown",), (_ALONE, FEWER_WORKERS, SHM, _LOG), "low", "pytorch")
         elif "bus" in match["signal"].lower():
-            why = "a write to shared memory found no page behind it (bus error): /dev/shm is full, whatever the host has free"
+            why = phrase("oom_killed.why.bus")
             yield _found(start, match.end(), take(match), why, ("limit",), (SHM, FEWER_WORKERS), "high", "pytorch")
         else:
-            why = "a loader worker got SIGKILL: the kernel was out of host memory, most of it in the workers' copies"
+            why = phrase("oom_killed.why.worker")
             yield _found(start, match.end(), take(match), why, (), (FEWER_WORKERS, SHARE_DATASET, _LOG), "high", "pytorch")
     for match in _BUS.finditer(text.text):
         if not _LOADER.search(text.text, match.end(), match.end() + 600):
-            why = "a write to shared memory found no page behind it (bus error): /dev/shm is full, whatever the host has free"
+            why = phrase("oom_killed.why.bus")
             yield _found(match.start(), match.end(), {}, why, ("limit",), (SHM, FEWER_WORKERS), "high", "pytorch")
 
 
@@ -186,7 +172,7 @@ def _elastic(text: Squeezed) -> Iterator[Found]:
             for failed in _FAILED.finditer(text.text, max(match.start() - 20, 0), match.end() + 60)
         ):
             continue
-        why = "the launcher saw exit code -9: SIGKILL, which the kernel sends when the host's memory is short"
+        why = phrase("oom_killed.why.launcher")
         yield _found(match.start(), match.end(), take(match), why, ("unknown",), (_LOG, FEWER_WORKERS, WATCH), "medium", "pytorch")
 
 
@@ -196,7 +182,7 @@ def _found(
     fields: Fields,
     why: str,
     others: tuple[Cause, ...],
-    fixes: tuple[Fix, ...],
+    fixes: tuple[LazyFix, ...],
     confidence: Confidence,
     framework: str,
 ) -> Found:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from memdiag.findings import Fix
 from memdiag.oom.dialects.host_memory import WATCH
 from memdiag.oom.dialects.parts import ABSURD, number, shown
+from memdiag.oom.lazy_fix import LazyFix
 from memdiag.oom.model import Cause, Fields, Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern, take
+from memdiag.text import phrase
 
 FORMATS = ("host_runtime",)
 ANCHORS = (
@@ -42,30 +43,12 @@ EXAMPLES = (
     ),
 )
 
-_JAVA = Fix(
-    "Let Java use more of the host",
-    "env",
-    'export JAVA_TOOL_OPTIONS="-Xmx16g"',
-    "Java; Spark: --driver-memory 16g --executor-memory 16g",
-    "by default the heap is a quarter of the host at most, whatever is free",
-)
-_NODE = Fix("Let Node.js use more of the host", "env", 'export NODE_OPTIONS="--max-old-space-size=8192"', "Node.js", "")
-_OVERHEAD = Fix(
-    "Ask for more memory beside the heap of each executor",
-    "flag",
-    "spark-submit --conf spark.executor.memoryOverhead=4g ...",
-    "Spark on YARN or Kubernetes; Python workers and native libraries take theirs there",
-    "fewer executors fit a node",
-)
-_DASK = Fix(
-    "Give workers more memory, or run fewer on a host",
-    "flag",
-    "dask worker --nworkers 2 --memory-limit 32GiB ...",
-    "Dask; the default divides the host by the number of workers",
-    "fewer tasks at once",
-)
-_PIECES = Fix("Read and process the data in pieces", "code", "for batch in dataset.to_batches(batch_size=65536): ...", "Arrow, Polars", "")
-_RESERVE = "its own limit or the host's memory was reached"
+_JAVA = LazyFix("oom_runtimes.java", "env", 'export JAVA_TOOL_OPTIONS="-Xmx16g"')
+_NODE = LazyFix("oom_runtimes.node", "env", 'export NODE_OPTIONS="--max-old-space-size=8192"')
+_OVERHEAD = LazyFix("oom_runtimes.overhead", "flag", "spark-submit --conf spark.executor.memoryOverhead=4g ...")
+_DASK = LazyFix("oom_runtimes.dask", "flag", "dask worker --nworkers 2 --memory-limit 32GiB ...")
+_PIECES = LazyFix("oom_runtimes.chunks", "code", "for batch in dataset.to_batches(batch_size=65536): ...")
+_RESERVE = "limit"
 
 # Whose words, what they look like, which limit it is, and the remedies.
 _HEADS = (
@@ -108,20 +91,20 @@ _HEADS = (
             r"is running (?:{excess:bytes}B)? beyond (?:the)? '?(?:physical|virtual)'? memory limits? \."
             r" Current usage: {allocated:size} of {limit:size} physical memory used"
         ),
-        "the container's memory limit was reached",
+        "container",
         (_OVERHEAD, WATCH),
     ),
     (
         "yarn",
         pattern(r"Container killed by YARN for exceeding (?:physical)? memory limits \."
             r" (?:{allocated:size} of {limit:size} physical memory used)?"),
-        "the container's memory limit was reached",
+        "container",
         (_OVERHEAD, WATCH),
     ),
     (
         "dask",
         pattern(r"(?:Worker .{0,80}? exceeded \d{1,3} % memory budget)"),
-        "the limit of a worker was reached",
+        "worker",
         (_DASK, WATCH),
     ),
 )  # fmt: skip
@@ -142,10 +125,13 @@ def find(text: Squeezed) -> Iterator[Found]:
 def _judge(fields: Fields, framework: str, limit: str) -> Judgement:
     requested, used, most = (number(fields, f"{name}_bytes") for name in ("requested", "allocated", "limit"))
     if requested is not None and requested >= ABSURD:
-        why = f"{shown(requested)} in one piece is more than any host has: a size is wrong, not the memory"
+        why = phrase("oom_shared.why.shape", size=shown(requested))
         return Judgement("unknown", "high", ("host",), (why,))
     others: tuple[Cause, ...] = ("limit",) if limit else ()
-    size = f": {shown(requested)} refused" if requested else f": {shown(used)} of {shown(most)}" if used and most else ""
-    return Judgement(
-        "host", "high", others, (f"memory of the host ran out in a program of {framework.capitalize()}{size}", *filter(None, (limit,)))
-    )
+    program = framework.capitalize()
+    why = phrase("oom_runtimes.why.ran-out", program=program)
+    if requested:
+        why = phrase("oom_runtimes.why.ran-out.size", program=program, size=shown(requested))
+    elif used and most:
+        why = phrase("oom_runtimes.why.ran-out.used", program=program, used=shown(used), limit=shown(most))
+    return Judgement("host", "high", others, (why, phrase(f"oom_runtimes.why.{limit}")) if limit else (why,))

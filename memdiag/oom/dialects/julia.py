@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from memdiag.findings import Fix
 from memdiag.oom.dialects.parts import number, shown
+from memdiag.oom.lazy_fix import LazyFix
 from memdiag.oom.model import Cause, Fields, Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern, take
+from memdiag.text import phrase
 from memdiag.units import GIB
 
 FORMATS = ("julia",)
@@ -34,16 +35,10 @@ _MESSAGE = pattern(
     r" | {allocated:size} allocated , {cached:size} cached ) \) )?"
 )
 
-_RECLAIM = Fix(
-    "Let go of arrays that are not needed, and collect them at once", "code", "x = nothing; GC.gc(true); CUDA.reclaim()", "CUDA.jl",
-    "CUDA.unsafe_free!(x) frees one array without waiting for the collector",
-)  # fmt: skip
-_SMALLER = Fix("Work in pieces, in place and in a narrower type", "code", "x .= f.(x)  # Float32 instead of Float64", "CUDA.jl", "")
-_WHO = Fix("See who else holds memory on the card", "flag", "nvidia-smi", "before the program starts", "")
-_LIMIT = Fix(
-    "Raise the limit of the pool", "env", "export JULIA_CUDA_HARD_MEMORY_LIMIT=95%", "CUDA.jl; before 4.0: JULIA_CUDA_MEMORY_LIMIT",
-    "other programs on the card lose what it protected",
-)  # fmt: skip
+_RECLAIM = LazyFix("oom_julia.reclaim", "code", "x = nothing; GC.gc(true); CUDA.reclaim()")
+_SMALLER = LazyFix("oom_cupy.chunks", "code", "x .= f.(x)  # Float32 instead of Float64", when="oom_julia.smaller.when")
+_WHO = LazyFix("oom_shared.who", "flag", "nvidia-smi")
+_LIMIT = LazyFix("oom_cupy.limit", "env", "export JULIA_CUDA_HARD_MEMORY_LIMIT=95%", when="oom_julia.limit.when")
 _NEARLY = 0.98  # of a limit: pieces that the pool takes are rounded up
 
 
@@ -63,30 +58,31 @@ def find(text: Squeezed) -> Iterator[Found]:
         yield Found(match.start(), match.end(), "julia", "julia", "cuda", fields, judgement, fixes)
 
 
-def _judge(fields: Fields) -> tuple[Judgement, tuple[Fix, ...]]:
+def _judge(fields: Fields) -> tuple[Judgement, tuple[LazyFix, ...]]:
     requested, total, free, limit, allocated, reserved, cached = (
         number(fields, f"{name}_bytes") for name in ("requested", "total", "free", "limit", "allocated", "reserved", "cached")
     )
     if requested is None or total is None or free is None:
-        return Judgement("unknown", "low", ("capacity", "other_process"), (f"{shown(requested)} asked for; no more is printed.",)), (
+        return Judgement("unknown", "low", ("capacity", "other_process"), (phrase("oom_julia.why.request", size=shown(requested)),)), (
             _RECLAIM,
         )
-    sums = f"{shown(free)} of {shown(total)} is free, {shown(requested)} was asked for"
+    sums = phrase("oom_julia.why.free", free=shown(free), total=shown(total), size=shown(requested))
     if limit is not None and (reserved or 0) + requested > _NEARLY * limit:
         over = (reserved or 0) + requested > limit
-        why = f"{shown(reserved)} held + {shown(requested)} asked for is {'more than' if over else 'close to'} the limit of {shown(limit)}"
-        rounded = () if over else ("The pool takes more of the driver at once than what was asked for.",)
-        return Judgement("limit", "high" if over else "medium", ("capacity",), (f"{why}.", *rounded)), (_LIMIT, _RECLAIM, _SMALLER)
+        amounts = {"held": shown(reserved), "size": shown(requested), "limit": shown(limit)}
+        why = phrase("oom_julia.why.over", **amounts) if over else phrase("oom_julia.why.near", **amounts)
+        rounded = () if over else (phrase("oom_julia.why.rounded"),)
+        return Judgement("limit", "high" if over else "medium", ("capacity",), (why, *rounded)), (_LIMIT, _RECLAIM, _SMALLER)
     outside = total - free - reserved if reserved is not None else 0
     if reserved is not None and outside - GIB >= requested - free and outside > max(GIB, total // 10):
-        why = f"{sums}; {shown(outside)} is held outside this pool."
-        return Judgement("other_process", "medium", ("capacity",), (why,)), (_WHO, _RECLAIM, _SMALLER)
+        why = phrase("oom_julia.why.outside", size=shown(outside))
+        return Judgement("other_process", "medium", ("capacity",), (sums, why)), (_WHO, _RECLAIM, _SMALLER)
     if free >= requested:
-        refused = (f"{sums}, and still the driver refused.", "It may keep memory for itself, or lack one piece of that size.")
+        refused = (sums, phrase("oom_julia.why.refused"))
         return Judgement("unknown", "low", ("fragmentation", "limit"), refused), (_RECLAIM, _SMALLER, _WHO)
     unused = cached if cached is not None else (reserved or 0) - (allocated or 0)
     if free + unused >= requested:
-        why = f"{sums}; {shown(unused)} more lies unused in the pool, but not in one piece."
-        return Judgement("fragmentation", "medium", ("capacity",), (why,)), (_RECLAIM, _SMALLER)
+        why = phrase("oom_julia.why.fragments", size=shown(unused))
+        return Judgement("fragmentation", "medium", ("capacity",), (sums, why)), (_RECLAIM, _SMALLER)
     others: tuple[Cause, ...] = ("other_process",) if reserved is None else ()
-    return Judgement("capacity", "medium" if others else "high", others, (f"{sums}.",)), (_SMALLER, _RECLAIM, _WHO)
+    return Judgement("capacity", "medium" if others else "high", others, (sums,)), (_SMALLER, _RECLAIM, _WHO)

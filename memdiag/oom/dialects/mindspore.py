@@ -9,10 +9,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from memdiag.findings import Fix
 from memdiag.oom.dialects.parts import gather, number, shown, stretches
+from memdiag.oom.lazy_fix import LazyFix
 from memdiag.oom.model import Fields, Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern, take
+from memdiag.text import phrase
 from memdiag.units import GIB
 
 FORMATS = ("mindspore_pool", "mindspore_malloc", "mindspore_misc")
@@ -103,19 +104,21 @@ def find(text: Squeezed) -> Iterator[Found]:
 def _pool(start: int, end: int, fields: Fields, peaks: Fields) -> Found:
     """Judges a graph's request of the static pool: is the pool small, or the card?"""
     requested, limit, total = number(fields, "requested_bytes"), number(fields, "limit_bytes"), number(fields, "total_bytes")
-    asked = f"The graph asks for {shown(requested)}"
+    size = shown(requested)
     if limit is None or total is None:
-        judgement = Judgement("capacity", "low", ("limit",), (f"{asked}; how large the pool is was cut off.",))
+        judgement = Judgement("capacity", "low", ("limit",), (phrase("oom_mindspore.why.cut", size=size),))
     elif limit < _NEARLY * total and (requested is None or requested < total):
         judgement = Judgement(
-            "limit", "high", ("capacity",), (f"{asked} of a pool set to {shown(limit)}, on a card of {shown(total)}: the rest lies idle.",)
+            "limit", "high", ("capacity",), (phrase("oom_mindspore.why.pool", size=size, limit=shown(limit), total=shown(total)),)
         )
     else:
-        of_all = f"; the pool of {shown(limit)} is {limit / total:.0%} of the card of {shown(total)}" if total else ""
+        why = phrase(
+            "oom_mindspore.why.full", size=size, limit=shown(limit), share=f"{limit / total if total else 1:.0%}", total=shown(total)
+        )
         over = bool(requested and requested > limit)
-        judgement = Judgement("capacity", "high" if over else "medium", ("limit",), (f"{asked}{of_all}, and the runtime needs some too.",))
+        judgement = Judgement("capacity", "high" if over else "medium", ("limit",), (why,))
     judgement = _with_peaks(judgement, peaks, requested, limit)
-    more = _memory_fix(total, "Let MindSpore use the whole card")
+    more = _memory_fix(total, "whole")
     fixes = (more,) if judgement.verdict == "limit" else (_RECOMPUTE, _offload(total), _moving(total), more)
     return Found(start, end, "mindspore_pool", "mindspore", "npu", fields, judgement, fixes)
 
@@ -126,7 +129,7 @@ def _with_peaks(judgement: Judgement, peaks: Fields, requested: int | None, limi
     if tight is None or loose is None:
         return judgement
     lost = max(loose - tight, 0)
-    said = f"The pool's peak was {shown(loose)}, of which {shown(lost)} lay in pieces between what was in use."
+    said = phrase("oom_mindspore.why.peaks", loose=shown(loose), lost=shown(lost))
     others = judgement.alternatives
     if requested is not None and limit is not None and lost >= requested // 2 and limit - tight < requested + lost:
         others = ("fragmentation", *others)
@@ -138,15 +141,13 @@ def _malloc(start: int, end: int, fields: Fields) -> Found:
     free, total = number(fields, "free_bytes"), number(fields, "total_bytes")
     if free is not None and total:
         held = shown(max(total - free, 0))
-        outside = f"{shown(free)} of {shown(total)} were free before MindSpore had taken anything: {held} are held by others."
+        outside = phrase("oom_mindspore.why.start", free=shown(free), total=shown(total), held=held)
         sure = free < total / 2
         judgement = Judgement("other_process", "high" if sure else "medium", () if sure else ("limit", "capacity"), (outside,))
     else:
-        reasons = (
-            "The pool could not be taken at the start, before anything ran: other processes hold the card, or it is larger than the card.",
-        )
+        reasons = (phrase("oom_mindspore.why.start.unknown"),)
         judgement = Judgement("other_process", "medium", ("limit", "capacity"), reasons)
-    fixes = (_WHO, _memory_fix(free, "Or take no more than is free")) if free and free > (_RUNTIME + 1) * GIB else (_WHO,)
+    fixes = (_WHO, _memory_fix(free, "free")) if free and free > (_RUNTIME + 1) * GIB else (_WHO,)
     return Found(start, end, "mindspore_malloc", "mindspore", "npu", fields, judgement, fixes)
 
 
@@ -177,39 +178,49 @@ def _misc_message(text: Squeezed, group: list[tuple[str, re.Match[str]]]) -> Ite
     # The pool's text is the same on both, and older releases print it on GPUs more often.
     gpu = bool("free" in kinds or _GPU.search(text.text, around, end)) and not _ASCEND.search(text.text, around, end)
     judgement = _misc_judgement(kinds, fields)
-    fixes: tuple[Fix, ...]
+    fixes: tuple[LazyFix, ...]
     if judgement.verdict == "host":
         fixes = (_WORKERS,)
     elif "driver" in kinds:
         fixes = (_ROOM, _CARD)
     else:
-        fixes = (_memory_fix(None, "Give the pool more of the card"), _RECOMPUTE, _offload(None))
+        fixes = (_memory_fix(None, "more"), _RECOMPUTE, _offload(None))
     yield Found(start, end, "mindspore_misc", "mindspore", "cuda" if gpu else "npu", fields, judgement, fixes)
 
 
 def _misc_judgement(kinds: set[str], fields: Fields) -> Judgement:
     requested, allocated, limit = (number(fields, name) for name in ("requested_bytes", "allocated_bytes", "limit_bytes"))
     if "host" in kinds:
-        return Judgement("host", "medium", (), ("The data pipeline could not pin memory of the host for its queue.",))
+        return Judgement("host", "medium", (), (phrase("oom_mindspore.why.pipeline"),))
     if requested is not None and allocated is not None and limit is not None:
         needed = allocated + requested
-        over = f"{shown(needed - limit)} more than the pool of {shown(limit)}"
-        reasons = (f"{shown(allocated)} in use + {shown(requested)} asked for = {shown(needed)}, {over}.",)
+        reasons = (
+            phrase(
+                "oom_mindspore.why.sum",
+                allocated=shown(allocated),
+                requested=shown(requested),
+                needed=shown(needed),
+                over=shown(needed - limit),
+                limit=shown(limit),
+            ),
+        )
         return Judgement("capacity", "high", ("limit",), reasons)
     if requested is not None:
         free = number(fields, "free_bytes")
         if free is not None and limit is not None:
-            reasons = (f"{shown(requested)} asked for; of the pool of {shown(limit)}, {shown(free)} are left.",)
+            reasons = (phrase("oom_mindspore.why.left", requested=shown(requested), free=shown(free), limit=shown(limit)),)
             return Judgement("capacity", "medium", ("limit", "fragmentation"), reasons)
-        rest = f"; the pool has {shown(free)} free" if free is not None else "; the pool had no room"
-        return Judgement("capacity", "medium", ("other_process", "limit"), (f"{shown(requested)} asked for{rest}.",))
+        why = phrase("oom_mindspore.why.no-room", requested=shown(requested))
+        if free is not None:
+            why = phrase("oom_mindspore.why.free", requested=shown(requested), free=shown(free))
+        return Judgement("capacity", "medium", ("other_process", "limit"), (why,))
     if "driver" in kinds:
-        reasons = ("The driver refused what MindSpore takes beside its pool (streams, libraries); no number is printed.",)
+        reasons = (phrase("oom_mindspore.why.outside"),)
         return Judgement("unknown", "low", ("capacity", "other_process", "workspace_or_comm"), reasons)
     if "kernel" in kinds:
-        reasons = ("The pool had no room for what a kernel takes or makes; no number is printed.",)
+        reasons = (phrase("oom_mindspore.why.kernel"),)
         return Judgement("capacity", "low", ("unknown", "limit"), reasons)
-    return Judgement("unknown", "low", ("capacity", "limit"), ("MindSpore's pool could not grow; no number is printed.",))
+    return Judgement("unknown", "low", ("capacity", "limit"), (phrase("oom_mindspore.why.grow"),))
 
 
 def _process(text: Squeezed, start: int) -> Fields:
@@ -218,65 +229,45 @@ def _process(text: Squeezed, start: int) -> Fields:
     return take(names[-1]) if names else {}
 
 
-def _memory_fix(available: int | None, title: str) -> Fix:
+def _memory_fix(available: int | None, which: str) -> LazyFix:
     """Returns how to set the pool's size, leaving the runtime what it needs."""
     size = f"{max(available // GIB - _RUNTIME, 1)}GB" if available else "60GB"
-    card = "MindSpore" if available else "MindSpore on a card of 64 GB; 30GB on one of 32 GB"
-    return Fix(
-        title,
+    return LazyFix(
+        f"oom_mindspore.pool.{which}",
         "code",
         f'mindspore.set_context(max_device_memory="{size}")',
-        f'{card}; mindspore.runtime.set_memory(max_size="{size}") since 2.5',
-        f"the runtime and HCCL need about {_RUNTIME} GB beside the pool.",
+        {"size": size, "runtime": _RUNTIME},
+        when="oom_mindspore.pool.when" if available else "oom_mindspore.pool.when.64",
+        caveat="oom_mindspore.pool.caveat",
     )
 
 
-def _moving(available: int | None) -> Fix:
+def _moving(available: int | None) -> LazyFix:
     """Returns how to see what moving to the host and to disk would take, within what the pool may hold."""
     card = available // GIB if available else 64
-    return Fix(
-        "See what moving to the host and to disk would take, before anything is changed",
+    return LazyFix(
+        "oom_mindspore.moving",
         "record",
         f"memdiag record --phantom npu:910b-64g,capacity={4 * card}GiB -- python train.py\n"
         f"memdiag simulate --policy offload --max-device-memory {max(card - _RUNTIME, 1)}GB",
-        "the same model in PyTorch, recorded on a simulated device",
-        "MindSpore itself is not recorded, and its graph may use more or less; the plan ends in settings for set_offload_context",
     )
 
 
-def _offload(available: int | None) -> Fix:
+def _offload(available: int | None) -> LazyFix:
     """Returns how to turn on MindSpore's memory offload, for a pool of so many bytes."""
     size = f"{max(available // GIB - _RUNTIME, 1)}GB" if available else "30GB"
-    return Fix(
-        "Turn on memory offload, which keeps parameters in host memory and swaps what is idle",
+    return LazyFix(
+        "oom_mindspore.offload",
         "code",
         f'mindspore.set_context(mode=mindspore.GRAPH_MODE, jit_level="O0", memory_offload="ON", max_device_memory="{size}")\n'
         'mindspore.set_offload_context(offload_config={"offload_param": "cpu", "auto_offload": True, "offload_cpu_size": "512GB"})',
-        "MindSpore in graph mode with jit_level O0, until 2.5",
-        "Copies to and from the host may become the slowest part.",
     )
 
 
-_WHO = Fix("See who holds the card", "code", "npu-smi info", "Ascend", "In a container, processes of others are listed on the host only.")
-_CARD = Fix("See who holds the card", "code", "nvidia-smi", "MindSpore on GPUs", "")
-_ROOM = Fix(
-    "Leave more of the card outside MindSpore's pool",
-    "code",
-    'mindspore.set_context(max_device_memory="8GB")',
-    'MindSpore; mindspore.runtime.set_memory(max_size="8GB") since 2.5',
-    "The pool gets smaller by as much.",
+_WHO = LazyFix("oom_shared.who", "code", "npu-smi info", when="oom_ascend.who.when")
+_CARD = LazyFix("oom_shared.who", "code", "nvidia-smi", when="oom_mindspore.who.gpu")
+_ROOM = LazyFix("oom_mindspore.room", "code", 'mindspore.set_context(max_device_memory="8GB")')
+_RECOMPUTE = LazyFix(
+    "oom_shared.recompute", "code", "cell.recompute()", when="oom_mindspore.recompute.when", caveat="oom_mindspore.recompute.caveat"
 )
-_RECOMPUTE = Fix(
-    "Recompute instead of keeping activations",
-    "code",
-    "cell.recompute()",
-    "MindSpore, for the largest cells",
-    "The backward pass takes longer; a smaller batch_size is the other way.",
-)
-_WORKERS = Fix(
-    "Prefetch less",
-    "code",
-    "mindspore.dataset.config.set_prefetch_size(2)",
-    "MindSpore's data pipeline",
-    "The device may wait for data.",
-)
+_WORKERS = LazyFix("oom_mindspore.workers", "code", "mindspore.dataset.config.set_prefetch_size(2)")

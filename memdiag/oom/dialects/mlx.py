@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from memdiag.findings import Fix
 from memdiag.oom.dialects.parts import ABSURD, number, shown
+from memdiag.oom.lazy_fix import LazyFix
 from memdiag.oom.model import Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern, take
+from memdiag.text import phrase
 
 FORMATS = ("mlx",)
 ANCHORS = ("malloc_or_wait]", "malloc]", "[metal]commandbuffer", "maximumallowedbuffersize")
@@ -41,38 +42,12 @@ _COMMAND = pattern(
     r"\[METAL\] Command buffer execution failed: (?:Insufficient Memory | .{0,80}?OutOfMemory) (?:\(0{0,7}8:kIOGPU\w{10,60}\))?"
 )
 
-_LIMITS = Fix(
-    "Let MLX keep less in its cache, and see where memory goes",
-    "code",
-    "mx.set_cache_limit(2 << 30); print(mx.get_peak_memory() >> 20)",
-    "MLX >= 0.22; before, mx.metal.set_cache_limit",
-    "a little slower",
-)
-_WIRED = Fix(
-    "Let the GPU use more of the machine's memory",
-    "flag",
-    "sudo sysctl iogpu.wired_limit_mb=24576",
-    "macOS >= 14; three quarters of the memory is safe",
-    "until the next start; the system needs the rest",
-)
-_SMALLER = Fix(
-    "Use a model of fewer bits, a shorter context or a smaller batch", "flag", "mlx_lm.generate --max-kv-size 4096 ...", "mlx-lm", ""
-)
-_CHECKPOINT = Fix(
-    "Train with fewer layers, smaller batches and recomputation",
-    "flag",
-    "mlx_lm.lora --batch-size 1 --num-layers 4 --grad-checkpoint",
-    "mlx-lm",
-    "slower",
-)
-_EVALUATE = Fix(
-    "Evaluate more often, so that intermediate arrays are freed",
-    "code",
-    "mx.eval(loss, model.parameters(), optimizer.state)",
-    "MLX: once each step, and inside long loops",
-    "",
-)
-_PIECES = Fix("Work on the array in pieces", "code", "for piece in mx.split(x, 8): mx.eval(f(piece))", "MLX", "")
+_LIMITS = LazyFix("oom_mlx.limits", "code", "mx.set_cache_limit(2 << 30); print(mx.get_peak_memory() >> 20)")
+_WIRED = LazyFix("oom_shared.wired", "flag", "sudo sysctl iogpu.wired_limit_mb=24576")
+_SMALLER = LazyFix("oom_mlx.smaller", "flag", "mlx_lm.generate --max-kv-size 4096 ...")
+_CHECKPOINT = LazyFix("oom_mlx.train", "flag", "mlx_lm.lora --batch-size 1 --num-layers 4 --grad-checkpoint")
+_EVALUATE = LazyFix("oom_mlx.evaluate", "code", "mx.eval(loss, model.parameters(), optimizer.state)")
+_PIECES = LazyFix("oom_mlx.chunks", "code", "for piece in mx.split(x, 8): mx.eval(f(piece))")
 
 
 def find(text: Squeezed) -> Iterator[Found]:
@@ -81,20 +56,17 @@ def find(text: Squeezed) -> Iterator[Found]:
         fields = take(match)
         requested = number(fields, "requested_bytes") or 0
         if requested == 0 or requested >= ABSURD:
-            judgement = Judgement("unknown", "high", (), (f"{shown(requested)} were asked for: a wrong shape, no lack of memory",))
-            fixes: tuple[Fix, ...] = ()
+            judgement = Judgement("unknown", "high", (), (phrase("oom_shared.why.shape", size=shown(requested)),))
+            fixes: tuple[LazyFix, ...] = ()
         else:
-            why = f"{shown(requested)} refused: the memory that CPU and GPU share is used up, by this process or by others"
+            why = phrase("oom_mlx.why.used", size=shown(requested))
             judgement = Judgement("capacity", "medium", ("host", "unknown"), (why,))
             fixes = (_SMALLER, _CHECKPOINT, _LIMITS)
         backend = "cuda" if "cuda" in match[0].lower() else "metal"
         yield Found(match.start(), match.end(), "mlx", "mlx", backend, fields, judgement, fixes)
     for match in _BUFFER.finditer(text.text):
         fields = take(match)
-        why = (
-            f"one buffer of {shown(number(fields, 'requested_bytes'))}, at most {shown(number(fields, 'limit_bytes'))} are "
-            f"allowed in one, whatever is free"
-        )
+        why = phrase("oom_mlx.why.buffer", size=shown(number(fields, "requested_bytes")), limit=shown(number(fields, "limit_bytes")))
         yield Found(
             match.start(),
             match.end(),
@@ -106,10 +78,10 @@ def find(text: Squeezed) -> Iterator[Found]:
             (_PIECES, _SMALLER),
         )
     for match in _RESOURCES.finditer(text.text):
-        why = "Metal allows so many buffers at once, however small they are: too many arrays are alive, not too many bytes"
+        why = phrase("oom_mlx.why.count")
         judgement = Judgement("limit", "high", (), (why,))
         yield Found(match.start(), match.end(), "mlx", "mlx", "metal", {}, judgement, (_EVALUATE, _LIMITS))
     for match in _COMMAND.finditer(text.text):
-        why = "Metal prints no sizes: the GPU's working set was exceeded, often by a long context or a large batch"
+        why = phrase("oom_mlx.why.metal")
         judgement = Judgement("capacity", "low", ("unknown", "limit"), (why,))
         yield Found(match.start(), match.end(), "mlx", "mlx", "metal", {}, judgement, (_SMALLER, _CHECKPOINT, _WIRED, _LIMITS))

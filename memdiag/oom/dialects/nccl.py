@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from memdiag.findings import Fix
 from memdiag.oom.dialects.parts import number, shown
+from memdiag.oom.lazy_fix import LazyFix
 from memdiag.oom.model import Fields, Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern, take
+from memdiag.text import phrase
 
 FORMATS = ("nccl",)
 ANCHORS = ("cudafailure", "hipfailure", "failedtocuda", "failedtohip", "sharedmemorysegment", "calltoibv_", "ibv_reg_mr(")
@@ -47,44 +48,14 @@ _REACH = 300
 _HOST_CALLOC = re.compile(r"(?:CUDA|HIP)host", re.IGNORECASE)
 _HIP = re.compile(r"HIP(?:failure|host|c?alloc|malloc)|RCCL", re.IGNORECASE)
 
-_BUFFERS = Fix(
-    "Make NCCL's buffers smaller",
-    "env",
-    "export NCCL_BUFFSIZE=1048576",
-    "NCCL; on every rank alike (4 MiB a channel and peer where unset)",
-    "Large collectives get slower.",
+_BUFFERS = LazyFix("oom_nccl.buffers", "env", "export NCCL_BUFFSIZE=1048576")
+_CHANNELS = LazyFix("oom_nccl.channels", "env", "export NCCL_MAX_NCHANNELS=8")
+_ROOM = LazyFix("oom_nccl.room", "code", "torch.cuda.set_per_process_memory_fraction(0.95)")
+_SHM = LazyFix("oom_host.shm", "flag", "docker run --shm-size=16g")
+_MEMLOCK = LazyFix(
+    "oom_nccl.memlock", "flag", "ulimit -l unlimited  # containers: docker run --ulimit memlock=-1; Slurm: LimitMEMLOCK=infinity for slurmd"
 )
-_CHANNELS = Fix(
-    "Use fewer channels",
-    "env",
-    "export NCCL_MAX_NCHANNELS=8",
-    "NCCL; each channel has its own buffers",
-    "Less bandwidth between cards joined by NVLink.",
-)
-_ROOM = Fix(
-    "Leave room beside PyTorch's pool",
-    "code",
-    "torch.cuda.set_per_process_memory_fraction(0.95)",
-    "PyTorch",
-    "PyTorch does not give back what it has cached when NCCL asks. Communicating once before the model is built shows what NCCL needs.",
-)
-_SHM = Fix(
-    "Give the container more shared memory",
-    "flag",
-    "docker run --shm-size=16g",
-    "containers; in Kubernetes an emptyDir of medium Memory at /dev/shm",
-    "It counts towards the memory of the host.",
-)
-_MEMLOCK = Fix(
-    "Raise the limit of locked memory in the shell, container or job that starts the program",
-    "flag",
-    "ulimit -l unlimited  # containers: docker run --ulimit memlock=-1; Slurm: LimitMEMLOCK=infinity for slurmd",
-    "Linux with InfiniBand or RoCE; `ulimit -l` in the program's own environment must say unlimited",
-    "Kubernetes: raise it for the container runtime, or add the capability IPC_LOCK to the pod",
-)
-_SOCKETS = Fix(
-    "Communicate over TCP until then", "env", "export NCCL_IB_DISABLE=1", "NCCL, to see that the rest works", "many times slower"
-)
+_SOCKETS = LazyFix("oom_nccl.sockets", "env", "export NCCL_IB_DISABLE=1")
 
 
 def find(text: Squeezed) -> Iterator[Found]:
@@ -127,8 +98,8 @@ def _locked(text: Squeezed) -> Iterator[Found]:
             continue
         end = match.end()
         reasons = (
-            "The network card could not register memory, which has to be locked: the limit of locked memory (RLIMIT_MEMLOCK) is too low.",
-            "Neither the device nor the host need be full: `ulimit -l` often says 64 KiB or 8 MiB.",
+            phrase("oom_nccl.why.locked"),
+            phrase("oom_nccl.why.ulimit"),
         )
         judgement = Judgement("host", "medium", ("limit",), reasons)
         yield Found(match.start(), end, "nccl", "nccl", "cpu", take(match), judgement, (_MEMLOCK, _SOCKETS))
@@ -140,13 +111,14 @@ def _backend(text: Squeezed, start: int, end: int) -> str:
 
 def _message(start: int, end: int, fields: Fields, host: bool, backend: str) -> Found:
     requested = number(fields, "requested_bytes")
-    asked = f" {shown(requested)}" if requested is not None else " memory"
     if host:
-        judgement = Judgement("host", "medium", (), (f"NCCL could not get{asked} of the host, for shared or pinned buffers.",))
+        sized = requested is not None
+        why = phrase("oom_nccl.why.host.size", size=shown(requested)) if sized else phrase("oom_nccl.why.host")
+        judgement = Judgement("host", "medium", (), (why,))
         return Found(start, end, "nccl", "nccl", backend, fields, judgement, (_SHM,))
     reasons = (
-        f"NCCL could not get{asked} on the device for its channels and buffers.",
-        "NCCL's memory comes from the driver: what PyTorch has reserved, used or not, is lost to it.",
+        phrase("oom_nccl.why.device.size", size=shown(requested)) if requested is not None else phrase("oom_nccl.why.device"),
+        phrase("oom_nccl.why.driver"),
     )
     judgement = Judgement("workspace_or_comm", "high", ("capacity", "other_process"), reasons)
     return Found(start, end, "nccl", "nccl", backend, fields, judgement, (_ROOM, _BUFFERS, _CHANNELS))

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from memdiag.findings import Fix
 from memdiag.oom.dialects.host_memory import WATCH
 from memdiag.oom.dialects.parts import number, shown
+from memdiag.oom.lazy_fix import LazyFix
 from memdiag.oom.model import Cause, Fields, Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern, size_of, take
+from memdiag.text import phrase
 
 FORMATS = ("ollama_host",)
 ANCHORS = ("modelrequiresmore", "requesttoolargeforsystem", "llamarunnerprocess", "memorylayoutcannotbeallocated")
@@ -29,41 +30,13 @@ _LOG = pattern(
 _RUNNER = pattern(r"llama runner process (?:has terminated|no longer running): (?:-?\d{1,4})? signal: (?:killed|bus error)")
 _LAYOUT = pattern(r"memory layout cannot be allocated (?:with num_gpu = \d{1,6})?")
 
-_QUANTS = Fix(
-    "Use a smaller quantisation or a smaller model",
-    "flag",
-    "ollama run llama3.1:8b-instruct-q4_K_M",
-    "models with several tags",
-    "it costs a little accuracy",
+_QUANTS = LazyFix("oom_ollama.quant", "flag", "ollama run llama3.1:8b-instruct-q4_K_M")
+_PARALLEL = LazyFix("oom_ollama.parallel", "env", "OLLAMA_NUM_PARALLEL=1 OLLAMA_MAX_LOADED_MODELS=1 ollama serve")
+_CONTEXT = LazyFix(
+    "oom_shared.context", "env", "OLLAMA_CONTEXT_LENGTH=4096 ollama serve", {"program": "Ollama 0.5.13+; Ollama < 0.5.13: num_ctx"}
 )
-_PARALLEL = Fix(
-    "Serve one request at a time: the context is allocated once for each",
-    "env",
-    "OLLAMA_NUM_PARALLEL=1 OLLAMA_MAX_LOADED_MODELS=1 ollama serve",
-    "set for the server, not for the client",
-    "other requests wait",
-)
-_CONTEXT = Fix(
-    "Use a shorter context",
-    "env",
-    "OLLAMA_CONTEXT_LENGTH=4096 ollama serve",
-    "Ollama >= 0.5.13; before, num_ctx of the model",
-    "longer prompts are cut",
-)
-_CACHE = Fix(
-    "Keep the cache in 8 bits",
-    "env",
-    "OLLAMA_FLASH_ATTENTION=1 OLLAMA_KV_CACHE_TYPE=q8_0 ollama serve",
-    "Ollama >= 0.5",
-    "it costs a little accuracy",
-)
-_LAYERS = Fix(
-    "Let Ollama choose how many layers go to the card",
-    "flag",
-    "/set parameter num_gpu -1",
-    "num_gpu was set by hand",
-    "the rest runs on the CPU, slower",
-)
+_CACHE = LazyFix("oom_shared.cache8", "env", "OLLAMA_FLASH_ATTENTION=1 OLLAMA_KV_CACHE_TYPE=q8_0 ollama serve", {"program": "Ollama 0.5+"})
+_LAYERS = LazyFix("oom_ollama.layers", "flag", "/set parameter num_gpu -1")
 
 
 def find(text: Squeezed) -> Iterator[Found]:
@@ -76,26 +49,25 @@ def find(text: Squeezed) -> Iterator[Found]:
     for match in _MODEL.finditer(text.text):
         yield _memory(match.start(), match.end(), take(match), (match["what"] or "system").lower())
     for match in _RUNNER.finditer(text.text):
-        judgement = Judgement(
-            "host", "medium", ("unknown",), ("the runner got SIGKILL, which the kernel sends when the host's memory is short",)
-        )
+        judgement = Judgement("host", "medium", ("unknown",), (phrase("oom_ollama.why.runner"),))
         yield Found(match.start(), match.end(), "ollama_host", "ollama", "cpu", {}, judgement, (_QUANTS, _PARALLEL, _CONTEXT, WATCH))
     for match in _LAYOUT.finditer(text.text):
-        judgement = Judgement("limit", "medium", ("capacity",), ("as many layers as were asked for do not fit on the cards",))
+        judgement = Judgement("limit", "medium", ("capacity",), (phrase("oom_ollama.why.layers"),))
         yield Found(match.start(), match.end(), "ollama_host", "ollama", "cuda", {}, judgement, (_LAYERS, _QUANTS, _CONTEXT))
 
 
 def _memory(start: int, end: int, fields: Fields, what: str) -> Found:
     requested, free = number(fields, "requested_bytes"), number(fields, "free_bytes")
-    sums = f"{shown(requested)} needed, {shown(free)} available" if requested is not None and free is not None else "the model is too large"
-    short = f": {shown(requested - free)} too little" if requested is not None and free is not None and requested > free else ""
+    sums = phrase("oom_ollama.why.large")
+    if requested is not None and free is not None:
+        amounts = {"needed": shown(requested), "available": shown(free)}
+        sums = phrase("oom_ollama.why.needs", **amounts)
+        if requested > free:
+            sums = phrase("oom_ollama.why.needs.short", **amounts, short=shown(requested - free))
     on_card = what in {"gpu", "video", "vram", "ram"} and what != "ram"
     verdict: Cause = "capacity" if on_card else "host"
     others: tuple[Cause, ...] = ("limit",) if on_card else ("capacity",)
-    reasons = (
-        f"{sums}{short}",
-        "of the card" if on_card else "of the host: weights that do not fit on a card, and the context, are kept there",
-    )
+    reasons = (sums, phrase("oom_ollama.why.device") if on_card else phrase("oom_ollama.why.host"))
     judgement = Judgement(verdict, "high", others, reasons)
     return Found(
         start, end, "ollama_host", "ollama", "cuda" if on_card else "cpu", fields, judgement, (_QUANTS, _CONTEXT, _PARALLEL, _CACHE)

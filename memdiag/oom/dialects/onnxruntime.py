@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
-from memdiag.findings import Fix
 from memdiag.oom.dialects.host_memory import WATCH
 from memdiag.oom.dialects.parts import ABSURD, number, shown
+from memdiag.oom.lazy_fix import LazyFix
 from memdiag.oom.model import Cause, Confidence, Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern, take
+from memdiag.text import phrase
 from memdiag.units import MIB
 
 FORMATS = ("onnxruntime",)
@@ -61,52 +63,20 @@ SMALL = 16 * MIB
 _NO_DEVICE = 32767  # printed where the device could not be asked for
 
 _OPTIONS = '[("CUDAExecutionProvider", {%s}), "CPUExecutionProvider"]'
-_EXTEND = Fix(
-    "Let the arena grow by what is asked for, not by powers of two",
-    "code",
-    "providers=" + _OPTIONS % '"arena_extend_strategy": "kSameAsRequested"',
-    "GPU providers",
-    "more calls to the driver while shapes still change",
+_EXTEND = LazyFix("oom_onnx.extend", "code", "providers=" + _OPTIONS % '"arena_extend_strategy": "kSameAsRequested"')
+_SHRINK = LazyFix("oom_onnx.shrink", "code", 'run_options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "gpu:0")')
+_RAISE = LazyFix("oom_onnx.raise", "code", "providers=" + _OPTIONS % '"gpu_mem_limit": %d')
+_CONV = LazyFix(
+    "oom_onnx.conv", "code", "providers=" + _OPTIONS % '"cudnn_conv_algo_search": "HEURISTIC", "cudnn_conv_use_max_workspace": "0"'
 )
-_SHRINK = Fix(
-    "Give the arena's free chunks back after each run",
-    "code",
-    'run_options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "gpu:0")',
-    "ONNX Runtime >= 1.8",
-    "the next run asks the driver again; kSameAsRequested must be set",
-)
-_RAISE = Fix(
-    "Raise the limit of the arena, or leave it out",
-    "code",
-    "providers=" + _OPTIONS % '"gpu_mem_limit": %d',
-    "GPU providers with gpu_mem_limit",
-    "each session has an arena of its own with this limit",
-)
-_CONV = Fix(
-    "Search convolution algorithms within less workspace",
-    "code",
-    "providers=" + _OPTIONS % '"cudnn_conv_algo_search": "HEURISTIC", "cudnn_conv_use_max_workspace": "0"',
-    "CUDA provider",
-    "convolutions may become slower",
-)
-_THREADS = Fix(
-    "Run fewer requests and threads at once: each run needs its own buffers",
+_THREADS = LazyFix(
+    "oom_onnx.threads",
     "code",
     "options.intra_op_num_threads = 4; options.inter_op_num_threads = 1; options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL",
-    "ONNX Runtime",
-    "less throughput",
 )
-_NO_ARENA = Fix(
-    "Turn the CPU arena off", "code", "options.enable_cpu_mem_arena = False", "the CPU provider", "slower where shapes stay the same"
-)
-_SHARE = Fix(
-    "Limit each model, or serve fewer of them from one card",
-    "flag",
-    'parameters { key: "gpu_mem_limit" value: { string_value: "4294967296" } }',
-    "config.pbtxt of Triton Inference Server",
-    "a model that needs more fails alone",
-)
-_BATCH = Fix("Send smaller batches", "code", "session.run(None, {name: x[:n]})", "ONNX Runtime", "")
+_NO_ARENA = LazyFix("oom_onnx.no-arena", "code", "options.enable_cpu_mem_arena = False")
+_SHARE = LazyFix("oom_onnx.share", "flag", 'parameters { key: "gpu_mem_limit" value: { string_value: "4294967296" } }')
+_BATCH = LazyFix("oom_onnx.batch", "code", "session.run(None, {name: x[:n]})")
 
 
 def find(text: Squeezed) -> Iterator[Found]:
@@ -116,8 +86,8 @@ def find(text: Squeezed) -> Iterator[Found]:
     for match in _LIMIT.finditer(text.text):
         fields = take(match)
         requested, free = number(fields, "requested_bytes") or 0, number(fields, "free_bytes")
-        why = f"the arena may grow by {shown(free)} more (gpu_mem_limit), {shown(requested)} asked for: the card itself may have room"
-        raised = Fix(_RAISE.title, _RAISE.kind, _RAISE.change % max(8 << 30, 4 * requested), _RAISE.applicability, _RAISE.caveat)
+        why = phrase("oom_onnx.why.limit", size=shown(requested), free=shown(free))
+        raised = replace(_RAISE, change=_RAISE.change % max(8 << 30, 4 * requested))
         judgement, fixes = Judgement("limit", "high", ("capacity",), (why,)), (raised, _EXTEND)
         yield Found(match.start(), match.end(), "onnxruntime", "onnxruntime", _backend(text, match), fields, judgement, fixes)
     for head in (_DRIVER, _RUNTIME, _LIBRARY):
@@ -130,9 +100,7 @@ def find(text: Squeezed) -> Iterator[Found]:
                 del fields["device_index"]
             verdict: Cause = "workspace_or_comm" if library else "unknown"
             others: tuple[Cause, ...] = ("capacity", "other_process") if library else ("capacity", "other_process", "workspace_or_comm")
-            why = (
-                "a library of the device found no room for its handle or workspace" if library else "the driver refused; no size is printed"
-            )
+            why = phrase("oom_onnx.why.library") if library else phrase("oom_shared.why.driver")
             backend = "hip" if match[0].lower().startswith("hip") else "cuda"
             judgement = Judgement(verdict, "medium" if library else "low", others, (why,))
             yield Found(match.start(), match.end(), "onnxruntime", "onnxruntime", backend, fields, judgement, (_CONV, _EXTEND, _BATCH))
@@ -153,37 +121,37 @@ def _buffer(text: Squeezed, match: re.Match[str]) -> Found:
     verdict: Cause
     others: tuple[Cause, ...]
     level: Confidence = "low"
-    fixes: tuple[Fix, ...] = (_BATCH, _EXTEND, _CONV, _SHRINK)
+    fixes: tuple[LazyFix, ...] = (_BATCH, _EXTEND, _CONV, _SHRINK)
     if requested is None or requested == 0 or requested >= ABSURD:
         verdict, others, level, why = (
             "unknown",
             (),
             "high",
-            "a size of nothing or of more than any machine has: a wrong shape, no lack of memory",
+            phrase("oom_onnx.why.shape"),
         )
         fixes = ()
     elif backend == "cpu":
-        verdict, others, level, why = "host", ("capacity", "unknown"), "medium", f"a CPU arena: {size} of host memory refused"
+        verdict, others, level, why = "host", ("capacity", "unknown"), "medium", phrase("oom_onnx.why.cpu", size=size)
         fixes = (_THREADS, _NO_ARENA, _BATCH, WATCH)
     elif requested < SMALL:
         verdict, others, why = (
             "unknown",
             ("limit", "capacity", "host"),
-            f"{size} is too little to matter: arenas of many sessions or threads hold the rest",
+            phrase("oom_onnx.why.little", size=size),
         )
         fixes = (_THREADS, _EXTEND)
     elif triton:
         verdict, others, why = (
             "other_process",
             ("capacity", "unknown"),
-            f"{size} refused under Triton Inference Server, where models share the card",
+            phrase("oom_onnx.why.triton", size=size),
         )
         fixes = (_SHARE, _EXTEND, _BATCH)
     else:
         verdict, others, why = (
             "capacity",
             ("other_process", "unknown", "host"),
-            f"{size} refused by the arena; total and free are not printed",
+            phrase("oom_onnx.why.arena", size=size),
         )
     return Found(
         match.start(), match.end(), "onnxruntime", "onnxruntime", backend, fields, Judgement(verdict, level, others, (why,)), fixes

@@ -10,11 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from memdiag.findings import Fix
 from memdiag.oom.dialects.host_memory import FEWER_WORKERS, WATCH, of_victim, slurm_memory
 from memdiag.oom.dialects.parts import gather, line_start, number, shown, whole_lines
+from memdiag.oom.lazy_fix import LazyFix
 from memdiag.oom.model import Cause, Fields, Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern, take
+from memdiag.text import phrase
 from memdiag.units import KIB
 
 FORMATS = ("oom_killer",)
@@ -114,33 +115,12 @@ _WHOSE = (
     (r"", "lsf"),
 )
 
-_CONTAINER = Fix(
-    "Raise the memory limit of the container",
-    "flag",
-    "docker run --memory=64g ...  # Kubernetes: resources.limits.memory",
-    "when the limit is the cgroup's, not the host's",
-    "shared memory (/dev/shm) and the page cache of written files count too",
-)
+_CONTAINER = LazyFix("oom_kernel.container", "flag", "docker run --memory=64g ...  # Kubernetes: resources.limits.memory")
 
-_REQUEST = Fix(
-    "Request as much memory as the pod uses: it is then placed where that is free, and evicted last",
-    "code",
-    'resources: {requests: {memory: "64Gi"}, limits: {memory: "64Gi"}}',
-    "Kubernetes: the container in the pod's manifest; request = limit makes it Guaranteed",
-    "the pod stays pending while no node has that much",
-)
-_NODE = Fix(
-    "See who uses the memory of the node", "flag", "kubectl top pods -A --sort-by=memory  # and: kubectl describe node NAME", "Kubernetes",
-    "pods without requests count as nothing when pods are placed",
-)  # fmt: skip
+_REQUEST = LazyFix("oom_kernel.request", "code", 'resources: {requests: {memory: "64Gi"}, limits: {memory: "64Gi"}}')
+_NODE = LazyFix("oom_kernel.node", "flag", "kubectl top pods -A --sort-by=memory  # and: kubectl describe node NAME")
 
-_SERVICE = Fix(
-    "Raise the memory limit of the service, or of the user's slice",
-    "flag",
-    "systemctl set-property --runtime NAME.service MemoryMax=64G",
-    "systemd: the unit that the kernel names (task_memcg=…)",
-    "until the next start; without --runtime for good",
-)
+_SERVICE = LazyFix("oom_kernel.service", "flag", "systemctl set-property --runtime NAME.service MemoryMax=64G")
 
 
 def find(text: Squeezed) -> Iterator[Found]:
@@ -152,28 +132,15 @@ def find(text: Squeezed) -> Iterator[Found]:
             continue
         if following is not None or match["events__int"] is not None or len(events) == 1:
             yield _slurm_event(text, match)
-    for head in (_SLURM_LIMIT, _PBS):
-        for match in head.finditer(text.text):
-            given = take(match)
-            used, limit = number(given, "used"), number(given, "limit")
-            fields: Fields = {}
-            if used is not None and limit is not None:
-                fields = {"allocated_bytes": used * KIB, "limit_bytes": limit * KIB}
-            why = (
-                f"{shown(used * KIB)} in use, {shown(limit * KIB)} allowed for the job"
-                if fields and used and limit
-                else "the job's memory limit"
-            )
-            fixes = (slurm_memory(used * KIB if used else None, limit * KIB if limit else None), FEWER_WORKERS)
-            yield _found(match.start(), match.end(), "slurm" if head is _SLURM_LIMIT else "pbs", fields, why, ("limit",), fixes)
+    yield from _limits(text)
     yield from _tables(text)
     for head, framework, why in (
-        (_SLURM_TASK, "slurm", "SLURM saw the job's cgroup run out of memory"),
-        (_STATE, "", "the memory limit of the job or container was reached"),
-        (_UNIT, "linux", "systemd saw the kernel end a process of the unit"),
-        (_OOMD, "linux", "systemd-oomd ended a control group before the kernel had to"),
-        (_EARLY, "linux", "earlyoom ended the largest process before the kernel had to"),
-        (_KUBELET, "kubernetes", "the kubelet saw the kernel end a process: the whole node had no page left"),
+        (_SLURM_TASK, "slurm", "slurm"),
+        (_STATE, "", "state"),
+        (_UNIT, "linux", "unit"),
+        (_OOMD, "linux", "oomd"),
+        (_EARLY, "linux", "earlyoom"),
+        (_KUBELET, "kubernetes", "kubelet"),
     ):
         for match in head.finditer(text.text):
             name = framework or next(name for words, name in _WHOSE if re.search(words, match[0], re.IGNORECASE))
@@ -184,12 +151,28 @@ def find(text: Squeezed) -> Iterator[Found]:
             if name == "kubernetes":
                 more, end = gather(text, end, end + _LIMITS_REACH, (_LIMITS,))
                 fields |= more
-            yield _found(match.start(), end, name, fields, why, ("limit",), fixes)
+            yield _found(match.start(), end, name, fields, phrase(f"oom_kernel.why.{why}"), ("limit",), fixes)
     yield from _pressure(text)
     for match in _SGE.finditer(text.text):
         given = take(match)
         fields = {name: given[key] for name, key in (("allocated_bytes", "used_bytes"), ("limit_bytes", "limit_bytes")) if key in given}
-        yield _found(match.start(), match.end(), "sge", fields, "the job's memory limit (h_vmem) was reached", ("limit",), (WATCH,))
+        yield _found(match.start(), match.end(), "sge", fields, phrase("oom_kernel.why.h_vmem"), ("limit",), (WATCH,))
+
+
+def _limits(text: Squeezed) -> Iterator[Found]:
+    """Limits of a job that SLURM or PBS enforces by itself."""
+    for head in (_SLURM_LIMIT, _PBS):
+        for match in head.finditer(text.text):
+            given = take(match)
+            used, limit = number(given, "used"), number(given, "limit")
+            fields: Fields = {}
+            if used is not None and limit is not None:
+                fields = {"allocated_bytes": used * KIB, "limit_bytes": limit * KIB}
+            why = phrase("oom_kernel.why.job")
+            if used and limit:
+                why = phrase("oom_kernel.why.over", used=shown(used * KIB), limit=shown(limit * KIB))
+            fixes = (slurm_memory(used * KIB if used else None, limit * KIB if limit else None), FEWER_WORKERS)
+            yield _found(match.start(), match.end(), "slurm" if head is _SLURM_LIMIT else "pbs", fields, why, ("limit",), fixes)
 
 
 def _pressure(text: Squeezed) -> Iterator[Found]:
@@ -201,21 +184,21 @@ def _pressure(text: Squeezed) -> Iterator[Found]:
             continue
         using = _USING.search(text.text, match.end(), match.end() + _PRESSURE_REACH)
         end = using.end() if using else match.end()
-        why = "the node ran short of memory, and the kubelet evicted the pods that use most beyond what they request"
-        more = ("a limit of this container was not reached, so raising it does not help",)
+        why = phrase("oom_kernel.why.evicted")
+        more = (phrase("oom_kernel.why.evicted.more"),)
         yield _found(match.start(), end, "kubernetes", {}, why, ("other_process",), (_REQUEST, _NODE, WATCH), more)
 
 
 def _tables(text: Squeezed) -> Iterator[Found]:
     """Rows of tables of jobs and pods; a job has a row for each of its steps, which are one failure."""
     for start, end, _line in whole_lines(text, _POD):
-        why = "a container of the pod was ended at its memory limit"
+        why = phrase("oom_kernel.why.pod")
         yield _found(start, end, "kubernetes", {}, why, ("limit",), (_CONTAINER, WATCH))
     last = ""
     for start, end, line in whole_lines(text, _SACCT):
         job = re.split(r"[._+\s|]", line[0], maxsplit=1)[0]
         if job != last:
-            yield _found(start, end, "slurm", {}, "SLURM saw the job's cgroup run out of memory", ("limit",), (slurm_memory(), WATCH))
+            yield _found(start, end, "slurm", {}, phrase("oom_kernel.why.slurm"), ("limit",), (slurm_memory(), WATCH))
         last = job
 
 
@@ -267,23 +250,20 @@ def _kill(text: Squeezed, group: list[re.Match[str]], stop: int) -> Found:
     if limit is not None and limit * KIB < 1 << 60:
         fields["limit_bytes"] = limit * KIB
     held = number(fields, "anon_rss_bytes")
-    reasons = (
-        [f"the process held {shown(held)} of host memory (anon-rss) when the kernel ended it"] if held else ["the kernel ended a process"]
-    )
-    reasons.append(
-        "its control group had reached its limit, the host itself may have room" if in_cgroup else "the whole host had no page left"
-    )
     names = [match["victim_killed"] or match["victim"] for match in group if match["victim_killed"] or match["victim"]]
     task = _TASK.search(text.text, start, stop)
     victim = names[-1] if names else task["victim"] if task else ""
-    if victim:
-        reasons[0] = reasons[0].replace("the process", f"the process ({victim})", 1).replace("a process", f"a process ({victim})", 1)
+    why = phrase("oom_kernel.why.killed.name", name=victim) if victim else phrase("oom_kernel.why.killed")
+    if held:
+        both = phrase("oom_kernel.why.killed.both", name=victim, held=shown(held))
+        why = both if victim else phrase("oom_kernel.why.killed.held", held=shown(held))
+    where = phrase("oom_kernel.why.cgroup") if in_cgroup else phrase("oom_kernel.why.whole")
     fixes = _of_group(text.text[max(start - 2000, 0) : stop], held, victim) if in_cgroup else of_victim(victim)
     alternatives: tuple[Cause, ...] = ("limit",) if in_cgroup else ()
-    return _found(start, max(end, last.end()), "linux", fields, reasons[0], alternatives, fixes, tuple(reasons[1:]))
+    return _found(start, max(end, last.end()), "linux", fields, why, alternatives, fixes, (where,))
 
 
-def _of_group(around: str, held: int | None, victim: str) -> tuple[Fix, ...]:
+def _of_group(around: str, held: int | None, victim: str) -> tuple[LazyFix, ...]:
     """Returns how to raise the limit of a control group, by its name: "/slurm/uid_1/job_2", "docker-3f….scope", "user-1000.slice"."""
     names, less = around.lower(), of_victim(victim)[0]
     if "slurm" in names or "/job_" in names:
@@ -303,7 +283,7 @@ def _slurm_event(text: Squeezed, match: re.Match[str]) -> Found:
         printed = re.search(r"(\d{1,8})\s+killed\b", line, re.IGNORECASE)
         if printed:
             start, fields = line_start(text, shell.start()), {"pid": int(printed[1])}
-    why = "SLURM counted a kill in the job's control group: the memory asked for with --mem was used up"
+    why = phrase("oom_kernel.why.event")
     return _found(start, match.end(), "slurm", fields, why, ("limit",), (slurm_memory(), FEWER_WORKERS))
 
 
@@ -314,7 +294,7 @@ def _found(
     fields: Fields,
     why: str,
     others: tuple[Cause, ...],
-    fixes: tuple[Fix, ...],
+    fixes: tuple[LazyFix, ...],
     more: tuple[str, ...] = (),
 ) -> Found:
     return Found(start, end, "oom_killer", framework, "cpu", fields, Judgement("host", "high", others, (why, *more)), fixes)

@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from memdiag.findings import Fix
 from memdiag.oom.dialects.host_memory import FEWER_WORKERS, WATCH
 from memdiag.oom.dialects.parts import ABSURD, gather, number, shown, stretches
+from memdiag.oom.lazy_fix import LazyFix
 from memdiag.oom.model import Cause, Confidence, Fields, Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern, take
+from memdiag.text import phrase
 from memdiag.units import GIB
 
 FORMATS = ("paddle",)
@@ -69,41 +70,13 @@ _BARE = pattern(r"(?:\( ?External ?\))? CUDA error ?\(2\) ,? out of memory \.?")
 _PLACES = {"xpu": "xpu", "npu": "npu", "dcu": "hip", "hpu": "hpu", "cpu": "cpu", "cudapinned": "cpu"}
 _HIP = re.compile(r"\bhip|rocm", re.IGNORECASE)
 
-_WHO = Fix(
-    "See who else holds memory on the card",
-    "flag",
-    "nvidia-smi",
-    "before the program starts",
-    "in a container, other containers' processes are not listed",
-)
-_GROW = Fix(
-    "Let the pool grow as it is needed",
-    "env",
-    "export FLAGS_allocator_strategy=auto_growth",
-    "Paddle >= 1.6 (the default since 2.0)",
-    "the need stays the same; FLAGS_fraction_of_gpu_memory_to_use has no effect then",
-)
-_EAGER = Fix("Return freed tensors at once", "env", "export FLAGS_eager_delete_tensor_gb=0.0", "static graphs", "a little slower")
-_HOST_BATCH = Fix(
-    "Use a smaller batch or smaller inputs: one tensor in the host's memory was refused",
-    "code",
-    "",
-    "Paddle on CPUs; PaddleOCR: --rec_batch_num 1 --det_limit_side_len 736",
-    "",
-)
-_BATCH = Fix(
-    "Halve the batch and accumulate gradients",
-    "code",
-    "strategy.gradient_merge = True; strategy.gradient_merge_configs = {'k_steps': 2}",
-    "fleet; elsewhere loss.backward() twice for each optimizer.step()",
-    "batch normalisation sees the smaller batch",
-)
-_RECOMPUTE = Fix(
-    "Recompute activations instead of keeping them",
-    "code",
-    "x = paddle.distributed.fleet.utils.recompute(block, x)",
-    "training with Paddle >= 2.1",
-    "about a third more arithmetic",
+_WHO = LazyFix("oom_shared.who", "flag", "nvidia-smi")
+_GROW = LazyFix("oom_paddle.grow", "env", "export FLAGS_allocator_strategy=auto_growth")
+_EAGER = LazyFix("oom_paddle.eager", "env", "export FLAGS_eager_delete_tensor_gb=0.0")
+_HOST_BATCH = LazyFix("oom_paddle.host-batch", "code")
+_BATCH = LazyFix("oom_paddle.batch", "code", "strategy.gradient_merge = True; strategy.gradient_merge_configs = {'k_steps': 2}")
+_RECOMPUTE = LazyFix(
+    "oom_shared.recompute", "code", "x = paddle.distributed.fleet.utils.recompute(block, x)", when="oom_paddle.recompute.when"
 )
 
 
@@ -118,7 +91,7 @@ def find(text: Squeezed) -> Iterator[Found]:
         if place in {"cpu", "cudapinned"}:
             fields.pop("device_index", None)
         backend = _PLACES.get(place, "hip" if _HIP.search(text.text, head.start(), end) else "cuda")
-        judgement = Judgement("host", "high", (), ("memory of the host was refused",)) if backend == "cpu" else _judge(fields)
+        judgement = Judgement("host", "high", (), (phrase("oom_shared.why.host"),)) if backend == "cpu" else _judge(fields)
         fixes = _fixes(judgement.verdict, fields)
         yield Found(head.start(), max(end, head.end()), "paddle", "paddle", backend, fields, judgement, fixes)
     for form in (_ENFORCE, _MALLOC):
@@ -127,11 +100,11 @@ def find(text: Squeezed) -> Iterator[Found]:
     for match in sorted((match for form in _HOST for match in form.finditer(text.text)), key=lambda match: match.start()):
         sizes = [value for value in take(match).values() if isinstance(value, int)]
         fields = {"requested_bytes": sizes[0]} if sizes else {}
-        why = f"{shown(sizes[0])} of host memory refused" if sizes else "host memory was refused (posix_memalign returned ENOMEM)"
+        why = phrase("oom_shared.why.host.size", size=shown(sizes[0])) if sizes else phrase("oom_paddle.why.enomem")
         judgement = Judgement("host", "high", (), (why,))
         yield Found(match.start(), match.end(), "paddle", "paddle", "cpu", fields, judgement, (_HOST_BATCH, WATCH, FEWER_WORKERS))
     for match in _BARE.finditer(text.text):
-        judgement = Judgement("unknown", "low", ("capacity", "other_process"), ("no number is printed",))
+        judgement = Judgement("unknown", "low", ("capacity", "other_process"), (phrase("oom_shared.why.driver"),))
         yield Found(match.start(), match.end(), "paddle", "paddle", "cuda", {}, judgement, (_WHO, _BATCH))
 
 
@@ -139,20 +112,21 @@ def _fraction(match: re.Match[str]) -> Found:
     fields = take(match)
     requested, free = number(fields, "requested_bytes"), number(fields, "free_bytes")
     if requested is not None and requested >= ABSURD:
-        judgement = Judgement("unknown", "high", (), (f"{shown(requested)} is more than any card has: a garbage size",))
+        judgement = Judgement("unknown", "high", (), (phrase("oom_shared.why.shape", size=shown(requested)),))
         return Found(match.start(), match.end(), "paddle", "paddle", "cuda", fields, judgement, ())
-    left = f", {shown(free)} was free" if free is not None else ""
+    asked = phrase("oom_paddle.why.fraction", size=shown(requested))
+    if free is not None:
+        asked = phrase("oom_paddle.why.fraction.free", size=shown(requested), free=shown(free))
     why = (
-        f"Paddle asked for {shown(requested)} in one piece, its fraction of the card{left}",
-        "it is a setting, not what the model needs; why so little was free is not printed",
+        asked,
+        phrase("oom_paddle.why.setting"),
     )
-    fixes: tuple[Fix, ...] = (_GROW, _WHO)
+    fixes: tuple[LazyFix, ...] = (_GROW, _WHO)
     if requested and free:
         value = int(0.92 * free / requested * 95) / 100  # what fits of the usual 0.92, and a little less
         if value >= 0.01:
-            title = "Or, without auto_growth, ask for a fraction that fits into what is free"
-            caveat = "computed from the default of 0.92: scale your own value by the same factor"
-            fixes = (_GROW, Fix(title, "env", f"export FLAGS_fraction_of_gpu_memory_to_use={value:.2f}", "Paddle", caveat), _WHO)
+            line = f"export FLAGS_fraction_of_gpu_memory_to_use={value:.2f}"
+            fixes = (_GROW, LazyFix("oom_paddle.fraction", "env", line), _WHO)
     return Found(
         match.start(), match.end(), "paddle", "paddle", "cuda", fields, Judgement("limit", "medium", ("other_process",), why), fixes
     )
@@ -164,27 +138,27 @@ def _judge(fields: Fields) -> Judgement:
     others: tuple[Cause, ...] = ("unknown", "other_process")
     level: Confidence = "low"
     if requested is None:
-        return Judgement("unknown", "low", ("capacity", "other_process"), ("the size asked for is not printed",))
+        return Judgement("unknown", "low", ("capacity", "other_process"), (phrase("oom_shared.why.no-size"),))
     if requested == 0 or requested >= ABSURD:
-        return Judgement("unknown", "high", (), (f"{shown(requested)} were asked for: a wrong shape, no lack of memory",))
-    reasons = [f"{shown(requested)} asked for, {shown(free)} available on the card"]
+        return Judgement("unknown", "high", (), (phrase("oom_shared.why.shape", size=shown(requested)),))
+    reasons = [phrase("oom_paddle.why.request", size=shown(requested), free=shown(free))]
     if allocated is not None:
-        reasons = [f"{shown(allocated)} allocated here, {shown(free)} available, {shown(requested)} asked for"]
+        reasons = [phrase("oom_paddle.why.allocated", allocated=shown(allocated), free=shown(free), size=shown(requested))]
         if free is not None and allocated < 2 * GIB and free + allocated < 4 * GIB and requested < 8 * GIB:
             verdict, others = "other_process", ("capacity", "limit")
-            reasons.append(f"both together are {shown(free + allocated)}, less than any card of today has: others hold the rest")
+            reasons.append(phrase("oom_paddle.why.others", size=shown(free + allocated)))
         elif free is not None and free >= requested:
             others = ("unknown", "fragmentation")
-            reasons.append("more was available than asked for: the pool grows by larger pieces, or not in one piece")
+            reasons.append(phrase("oom_paddle.why.pieces"))
         else:
             level = "medium"
     else:
-        reasons.append("what this process holds itself is not printed: look for others on the card first")
+        reasons.append(phrase("oom_paddle.why.own"))
         others = ("other_process", "unknown", "limit")
     return Judgement(verdict, level, others, tuple(reasons))
 
 
-def _fixes(verdict: Cause, fields: Fields) -> tuple[Fix, ...]:
+def _fixes(verdict: Cause, fields: Fields) -> tuple[LazyFix, ...]:
     if verdict == "host":
         return FEWER_WORKERS, WATCH
     if verdict == "unknown" and fields.get("requested_bytes"):

@@ -4,37 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from memdiag.findings import Fix
+from memdiag.oom.lazy_fix import LazyFix
 from memdiag.oom.model import Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern
+from memdiag.text import phrase
 
 FORMATS = ("torch_eb",)
 ANCHORS = ("morethan1eb",)
 EXAMPLES = (("torch_eb", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate more than 1EB memory."),)
 
 _HEAD = pattern(r"(?:(?P<backend>CUDA|HIP|XPU|NPU) out of memory .?)? Tried to allocate more than 1 EB (?: memory )?")
-_JUDGEMENT = Judgement(
-    "unknown",
-    "high",
-    (),
-    (
-        "2^60 bytes and more are no shortage of memory: a size was computed from garbage, such as a negative or uninitialised length.",
-        "With asynchronous execution the garbage may come from an earlier operator that failed.",
-    ),
-)
-_FIX = Fix(
-    "Look at the shape that was asked for, where the traceback ends",
-    "code",
-    "print(tensor.shape, lengths.min(), lengths.max())",
-    "",
-    "freeing memory cannot help",
-)
+
+
+def _judgement() -> Judgement:
+    return Judgement(
+        "unknown",
+        "high",
+        (),
+        (
+            phrase("oom_torch.why.exabyte"),
+            phrase("oom_torch.why.exabyte.async"),
+        ),
+    )
+
+
+_FIX = LazyFix("oom_torch.exabyte", "code", "print(tensor.shape, lengths.min(), lengths.max())")
 _SYNCHRONOUS = {
-    "npu": Fix(
-        "Run synchronously to find the operator", "env", "export ASCEND_LAUNCH_BLOCKING=1", "torch_npu", "slow: for finding it only"
-    ),
-    "hip": Fix("Run synchronously to find the operator", "env", "export AMD_SERIALIZE_KERNEL=3", "ROCm", "slow: for finding it only"),
-    "cuda": Fix("Run synchronously to find the operator", "env", "export CUDA_LAUNCH_BLOCKING=1", "CUDA", "slow: for finding it only"),
+    "npu": LazyFix("oom_torch.blocking", "env", "export ASCEND_LAUNCH_BLOCKING=1", {"program": "torch_npu"}),
+    "hip": LazyFix("oom_torch.blocking", "env", "export AMD_SERIALIZE_KERNEL=3", {"program": "ROCm"}),
+    "cuda": LazyFix("oom_torch.blocking", "env", "export CUDA_LAUNCH_BLOCKING=1", {"program": "CUDA"}),
 }
 
 
@@ -45,4 +43,6 @@ def find(text: Squeezed) -> Iterator[Found]:
             continue
         backend = (match["backend"] or "cuda").lower()
         fixes = (_FIX, _SYNCHRONOUS[backend]) if backend in _SYNCHRONOUS else (_FIX,)
-        yield Found(match.start(), match.end(), "torch_eb", "torch_npu" if backend == "npu" else "pytorch", backend, {}, _JUDGEMENT, fixes)
+        yield Found(
+            match.start(), match.end(), "torch_eb", "torch_npu" if backend == "npu" else "pytorch", backend, {}, _judgement(), fixes
+        )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from memdiag.findings import Fix
 from memdiag.oom.dialects.parts import number, shown
+from memdiag.oom.lazy_fix import LazyFix
 from memdiag.oom.model import Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern, take
+from memdiag.text import phrase
 
 FORMATS = ("hpu",)
 ANCHORS = ("pt_devmem", "allocationfailedforsize::")
@@ -17,13 +18,7 @@ _HEAD = pattern(
     r"(?: \[ Rank : {rank:int} \] )? (?: FATAL ERROR :{1,2} )? (?: MODULE : PT_DEVMEM )? :{0,2}"
     r" Allocation failed for size :{1,2} {requested:bytes} (?: \( [\d.]{1,20} \) MB )?"
 )
-_LESS = Fix(
-    "Hold less on each card",
-    "flag",
-    "--gradient_checkpointing",
-    "Optimum Habana; DeepSpeed ZeRO-3 spreads model state instead",
-    "Recomputing makes a step slower; the first steps of lazy mode also need memory for compiling each new shape.",
-)
+_LESS = LazyFix("oom_torch.gaudi", "flag", "--gradient_checkpointing")
 
 
 def find(text: Squeezed) -> Iterator[Found]:
@@ -33,6 +28,6 @@ def find(text: Squeezed) -> Iterator[Found]:
             continue
         fields = take(match)
         asked = shown(number(fields, "requested_bytes"))
-        reasons = (f"{asked} were not to be had on the device; the message does not say what holds the rest.",)
+        reasons = (phrase("oom_torch.why.gaudi", size=asked),)
         judgement = Judgement("capacity", "low", ("unknown", "fragmentation"), reasons)
         yield Found(match.start(), match.end(), "hpu", "pytorch", "hpu", fields, judgement, (_LESS,))

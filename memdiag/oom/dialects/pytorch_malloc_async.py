@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from memdiag.oom.dialects.parts import gather, stretches
 from memdiag.oom.model import Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern, take
+from memdiag.text import phrase
 
 FORMATS = ("torch_cuda_mallocasync",)
 ANCHORS = ("wouldexceedallowedmemory", "free(accordingtocuda)", "error:allocationondevice", "processing!!!allocationondevice", "gotanoom")
@@ -33,9 +34,12 @@ _SHORT = pattern(
 )
 _COMFY = pattern(r"Got an OOM, unloading all loaded models")
 _MARKS = frozenset({"backend:cudaMallocAsync", "exception:OutOfMemoryError"})
-_UNTOLD = Judgement(
-    "unknown", "low", ("capacity", "other_process"), ("Only the first line of the message is there: the sizes that follow it are missing.",)
-)
+
+
+def _untold() -> Judgement:
+    return Judgement("unknown", "low", ("capacity", "other_process"), (phrase("oom_cuda.why.first-line"),))
+
+
 _REACH = 500
 _TOLD = ("outofmemory", "allocationondevice")
 _AFTER = 4000  # a traceback, and what ComfyUI says of it
@@ -49,8 +53,8 @@ def find(text: Squeezed) -> Iterator[Found]:
         fields, end = gather(text, head.end(), stop, _CLAUSES)
         yield Found(head.start(), end, "torch_cuda_mallocasync", "pytorch", "cuda", {**take(head), **fields}, marks=_MARKS)
     for match in _SHORT.finditer(text.text):
-        yield Found(match.start(), match.end(), "torch_cuda_mallocasync", "pytorch", "cuda", take(match), _UNTOLD, marks=_MARKS)
+        yield Found(match.start(), match.end(), "torch_cuda_mallocasync", "pytorch", "cuda", take(match), _untold(), marks=_MARKS)
     for match in _COMFY.finditer(text.text):
         before = text.text[max(match.start() - _AFTER, 0) : match.start()].lower()
         if not any(words in before for words in _TOLD):
-            yield Found(match.start(), match.end(), "torch_cuda_mallocasync", "pytorch", "cuda", {}, _UNTOLD)
+            yield Found(match.start(), match.end(), "torch_cuda_mallocasync", "pytorch", "cuda", {}, _untold())

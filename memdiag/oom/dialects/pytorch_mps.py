@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from memdiag.findings import Fix
 from memdiag.oom.dialects.parts import gather, number, shown, stretches
+from memdiag.oom.lazy_fix import LazyFix
 from memdiag.oom.model import Fields, Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern, take
+from memdiag.text import phrase
 
 FORMATS = ("torch_mps",)
 ANCHORS = ("mpsbackendoutofmemory", "mpsallocated:", "invalidbuffersize:", "commandbufferexitedwitherror", "commandbuffererrordomain")
@@ -42,19 +43,19 @@ _METAL = pattern(
 _TENSORFLOW = re.compile(r"tensorflow|keras", re.IGNORECASE)
 _BUFFER = pattern(r"Invalid buffer size : {requested:size}")
 _PIECES = (
-    Fix(
-        "Compute attention in pieces", "code", "pipe.enable_attention_slicing()", "Diffusers; elsewhere: attention over parts of the rows",
-        "slower; the whole matrix of attention weights is the usual piece of that size",
-    ),
-    Fix("Use shorter sequences, smaller images, or a smaller batch", "code", "", "wherever one tensor is made of all of it", ""),
-    Fix("Use 16-bit numbers: half the size of every tensor", "code", "model = model.to(torch.float16)", "MPS", "check the accuracy"),
+    LazyFix("oom_torch.slicing", "code", "pipe.enable_attention_slicing()"),
+    LazyFix("oom_torch.shorter", "code"),
+    LazyFix("oom_torch.float16", "code", "model = model.to(torch.float16)"),
 )  # fmt: skip
-_REFUSED = Judgement(
-    "unknown",
-    "low",
-    ("capacity", "limit"),
-    ("Metal prints no sizes: what the kernels in flight use together is more than the GPU may have of the machine's memory.",),
-)
+
+
+def _refused() -> Judgement:
+    return Judgement(
+        "unknown",
+        "low",
+        ("capacity", "limit"),
+        (phrase("oom_torch.why.metal"),),
+    )
 
 
 def find(text: Squeezed) -> Iterator[Found]:
@@ -68,11 +69,11 @@ def find(text: Squeezed) -> Iterator[Found]:
             yield Found(head.start(), stop, "torch_mps", "pytorch", "mps", fields, _without_request(fields), marks=marks)
     for match in _METAL.finditer(text.text):
         framework = "tensorflow" if _TENSORFLOW.search(text.text, max(match.start() - 2000, 0), match.end() + 500) else "pytorch"
-        yield Found(match.start(), match.end(), "torch_mps", framework, "mps", {}, _REFUSED)
+        yield Found(match.start(), match.end(), "torch_mps", framework, "mps", {}, _refused())
     for match in _BUFFER.finditer(text.text):
         fields = take(match)
         asked = shown(number(fields, "requested_bytes"))
-        reasons = (f"One buffer of {asked} is larger than Metal allows for a single one, however much memory is free.",)
+        reasons = (phrase("oom_torch.why.buffer", size=asked),)
         judgement = Judgement("limit", "medium", ("capacity",), reasons)
         yield Found(match.start(), match.end(), "torch_mps", "pytorch", "mps", fields, judgement, _PIECES)
 
@@ -83,5 +84,5 @@ def _without_request(fields: Fields) -> Judgement | None:
     if limit is None or "requested_bytes" in fields:
         return None
     used = sum(number(fields, name) or 0 for name in ("allocated_bytes", "other_alloc_bytes"))
-    reason = f"{shown(used)} of the {shown(limit)} that PyTorch allows itself were in use; what was asked for is cut off."
+    reason = phrase("oom_torch.why.watermark", used=shown(used), limit=shown(limit))
     return Judgement("limit", "medium", ("capacity",), (reason,))

@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from memdiag.findings import Fix
 from memdiag.oom.caching import bare, bare_heads, messages
+from memdiag.oom.lazy_fix import LazyFix
 from memdiag.oom.model import Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern
+from memdiag.text import phrase
 
 FORMATS = ("torch_xpu",)
 ANCHORS = (
@@ -45,45 +46,53 @@ _DRIVER = pattern(
     + r" \) )? | (?: Error\w{0,30} \( | (?<=error)|(?<=failed)|(?<=error:)|(?<=failed:)|(?<=exception:)|(?<=code:)|(?<=returned)"
     r" | (?<=[\s:]\d\()|(?<=\d\d\())" + _CODE.format("_bare") + r" \)? )"
 )
-_REFUSED = Judgement(
-    "unknown",
-    "low",
-    ("capacity", "limit"),
-    ("The driver refused, not PyTorch's pool: the card is full, or the piece is larger than it gives at once (4 GiB unless relaxed).",),
-)
-_RESOURCES = Judgement(
-    "unknown",
-    "low",
-    ("capacity", "workspace_or_comm"),
-    ("The driver had no resources for a kernel: memory of the card, of its scratch space, or of the host; it does not say which.",),
-)
+
+
+def _refused() -> Judgement:
+    return Judgement(
+        "unknown",
+        "low",
+        ("capacity", "limit"),
+        (phrase("oom_torch.why.refused"),),
+    )
+
+
+def _resources() -> Judgement:
+    return Judgement(
+        "unknown",
+        "low",
+        ("capacity", "workspace_or_comm"),
+        (phrase("oom_torch.why.resources"),),
+    )
+
+
 _PYTHON = re.compile(r"torch|ipex|RuntimeError|Native API|\.py", re.IGNORECASE)  # else it may be anybody's: llama.cpp's, a program's
-_WHO = Fix("See what is free, and who holds the rest", "flag", "xpu-smi ps", "Intel GPUs", "")
-_RELAXED = Fix(
-    "Ask the driver for pieces of more than 4 GiB, if one may be that large",
-    "env",
-    "export UR_L0_ENABLE_RELAXED_ALLOCATION_LIMITS=1",
-    "Level Zero",
-    "kernels that were not built for large buffers may fail or compute wrongly",
-)
-_HOST = Judgement("host", "medium", ("unknown",), ("The driver could not get memory of the host.",))
-_ONE_PIECE = Judgement(
-    "limit",
-    "high",
-    ("capacity",),
-    ("The driver gives no single piece of more than 4 GB, whatever is free: the extension for PyTorch refused before it asked.",),
-)
+_WHO = LazyFix("oom_torch.xpu.who", "flag", "xpu-smi ps")
+_RELAXED = LazyFix("oom_torch.relaxed", "env", "export UR_L0_ENABLE_RELAXED_ALLOCATION_LIMITS=1")
+
+
+def _host() -> Judgement:
+    return Judgement("host", "medium", ("unknown",), (phrase("oom_torch.why.driver-host"),))
+
+
+def _one_piece() -> Judgement:
+    return Judgement(
+        "limit",
+        "high",
+        ("capacity",),
+        (phrase("oom_torch.why.one-piece"),),
+    )
 
 
 def find(text: Squeezed) -> Iterator[Found]:
     """Yields the messages in ``text``."""
     for gathered, found in messages(text, "xpu"):
-        yield replace(found, dialect="torch_xpu", judgement=_ONE_PIECE if gathered.has("piece") else None)
+        yield replace(found, dialect="torch_xpu", judgement=_one_piece() if gathered.has("piece") else None)
     for start, end in bare_heads(text, "xpu"):
         yield Found(start, end, "torch_xpu", "pytorch", "xpu", judgement=bare())
     for match in _DRIVER.finditer(text.text):
         what = (match["what"] or match["what_bare"] or match[0]).upper()
-        judgement = _HOST if "HOST" in what else _RESOURCES if "RESOURCES" in what else _REFUSED
+        judgement = _host() if "HOST" in what else _resources() if "RESOURCES" in what else _refused()
         around = text.text[max(match.start() - 1500, 0) : match.end() + 500]
         framework = "pytorch" if _PYTHON.search(around) else "level_zero"
         fixes = () if "RESOURCES" in what or "HOST" in what else (_WHO, _RELAXED)

@@ -10,11 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from memdiag.findings import Fix
 from memdiag.oom.dialects.host_memory import WATCH
 from memdiag.oom.dialects.parts import gather, number, shown, stretches
+from memdiag.oom.lazy_fix import LazyFix
 from memdiag.oom.model import Cause, Confidence, Fields, Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern, size_of, take
+from memdiag.text import phrase
 
 FORMATS = ("ray_host",)
 ANCHORS = (
@@ -68,34 +69,10 @@ _GUESS = pattern(r"The process is killed by SIGKILL by OOM killer due to high me
 _ROW = re.compile(r"\s*(\d{1,8})\s+(\d{1,9}(?:\.\d{1,3})?)\s*([KMGT]i?B)?\s+\S.{0,4000}")
 _CONSUMERS = re.compile(r"PID\s+MEM(?:\s*\((GB|GiB|MB)\))?\s+COMMAND", re.IGNORECASE)
 
-_FEWER = Fix(
-    "Let fewer tasks run at once on a node, by asking for more CPUs or for memory for each",
-    "code",
-    "@ray.remote(num_cpus=4, memory=8 * 1024**3)",
-    "Ray",
-    "memory= is used for scheduling, nothing enforces it",
-)
-_THRESHOLD = Fix(
-    "Let the node fill further before Ray kills",
-    "env",
-    "RAY_memory_usage_threshold=0.98 ray start ...",
-    "Ray >= 2.0, set where the node is started",
-    "a few per cent more room; beyond it the kernel kills instead, and may choose the raylet",
-)
-_RETRIES = Fix(
-    "Retry killed tasks for as long as it takes",
-    "code",
-    "@ray.remote(max_retries=-1)",
-    "tasks that are safe to run again; retries after a kill for memory have their own count (RAY_task_oom_retries)",
-    "a task that never fits is retried forever",
-)
-_STORE_SIZE = Fix(
-    "Give the object store more memory",
-    "flag",
-    "ray start --object-store-memory=34359738368 ...",
-    "Ray; the default is 30 % of the host, /dev/shm must have room for it",
-    "it is taken from what the workers have",
-)
+_FEWER = LazyFix("oom_ray.fewer", "code", "@ray.remote(num_cpus=4, memory=8 * 1024**3)")
+_THRESHOLD = LazyFix("oom_ray.threshold", "env", "RAY_memory_usage_threshold=0.98 ray start ...")
+_RETRIES = LazyFix("oom_ray.retries", "code", "@ray.remote(max_retries=-1)")
+_STORE_SIZE = LazyFix("oom_ray.store", "flag", "ray start --object-store-memory=34359738368 ...")
 
 
 def find(text: Squeezed) -> Iterator[Found]:
@@ -103,15 +80,15 @@ def find(text: Squeezed) -> Iterator[Found]:
     yield from _monitor(text)
     for match in _COUNT.finditer(text.text):
         if int(match["workers__int"][:9]):  # "0 Workers killed due to memory pressure, 3 crashed" is about something else
-            why = f"the raylet counted workers that Ray's memory monitor ended: {match['workers__int']}"
+            why = phrase("oom_ray.why.counted", count=int(match["workers__int"][:9]))
             yield _found(match.start(), match.end(), {}, (why,), (_FEWER, _THRESHOLD, WATCH), "medium")
     for match in _STORE.finditer(text.text):
         given = take(match)
         size = number(given, "requested")
         fields: Fields = {} if size is None else {"requested_bytes": size}
-        yield _found(match.start(), match.end(), fields, ("the shared-memory object store of the node is full",), (_STORE_SIZE, _FEWER))
+        yield _found(match.start(), match.end(), fields, (phrase("oom_ray.why.store"),), (_STORE_SIZE, _FEWER))
     for match in _GUESS.finditer(text.text):
-        why = "Ray lists this guess with every worker that ends unexpectedly: the cause is in the worker's own log"
+        why = phrase("oom_ray.why.guess")
         alternatives: tuple[Cause, ...] = ("unknown",)
         judgement = Judgement("host", "low", alternatives, (why,))
         yield Found(match.start(), match.end(), "ray_host", "ray", "cpu", {}, judgement, (WATCH,), is_warning=True)
@@ -163,16 +140,19 @@ def _reasons(fields: Fields) -> tuple[str, ...]:
     reasons = []
     if used is not None and total:
         threshold = fields.get("threshold")
-        beyond = f", above the threshold of {threshold}" if threshold is not None else ""
-        reasons.append(f"{shown(used)} of the node's {shown(total)} were in use ({used / total:.1%}){beyond}")
+        amounts = {"used": shown(used), "total": shown(total), "share": f"{used / total:.1%}"}
+        above = threshold is not None
+        reasons.append(
+            phrase("oom_ray.why.threshold", **amounts, threshold=str(threshold)) if above else phrase("oom_ray.why.used", **amounts)
+        )
     else:
-        reasons.append("Ray's memory monitor ended the worker because its node was low on memory")
+        reasons.append(phrase("oom_ray.why.low"))
     if used is not None and one is not None and one * 2 < used:
-        reasons.append(f"the worker that was ended held only {shown(one)}: Ray kills the one started last, not the largest")
+        reasons.append(phrase("oom_ray.why.newest", size=shown(one)))
     return tuple(reasons)
 
 
 def _found(
-    start: int, end: int, fields: Fields, reasons: tuple[str, ...], fixes: tuple[Fix, ...], confidence: Confidence = "high"
+    start: int, end: int, fields: Fields, reasons: tuple[str, ...], fixes: tuple[LazyFix, ...], confidence: Confidence = "high"
 ) -> Found:
     return Found(start, end, "ray_host", "ray", "cpu", fields, Judgement("host", confidence, ("limit",), reasons), fixes)

@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from memdiag.findings import Fix
 from memdiag.oom.dialects.host_memory import WATCH
 from memdiag.oom.dialects.parts import number, shown
+from memdiag.oom.lazy_fix import LazyFix
 from memdiag.oom.model import Cause, Confidence, Fields, Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern, take
+from memdiag.text import phrase
 
 FORMATS = ("sglang",)
 ANCHORS = (
@@ -46,25 +47,13 @@ _HOST = pattern(r"Not enough host memory available\. Requesting {requested:size}
 _FRACTION = pattern(r"mem_fraction_static['\"]?[=:] {value:float}")
 _HIP = re.compile(r"rocm|hip_", re.IGNORECASE)
 
-_SPLIT = Fix("Spread the weights over more cards", "flag", "--tp-size 2", "SGLang, several cards", "they talk to each other in every layer")
-_BITS = Fix("Load the weights in fewer bits", "flag", "--quantization fp8", "SGLang; or a checkpoint in 4 or 8 bits", "a little accuracy")
-_FEWER = Fix("Run fewer requests at once", "flag", "--max-running-requests 32", "SGLang", "less throughput")
-_CHUNK = Fix("Prefill in smaller pieces", "flag", "--chunked-prefill-size 2048", "SGLang", "slower prefill of long prompts")
-_GRAPHS = Fix("Capture graphs for smaller batches only", "flag", "--cuda-graph-max-bs 16", "SGLang", "larger batches run without graphs")
-_WHO = Fix(
-    "See who else holds memory on the cards",
-    "flag",
-    "nvidia-smi",
-    "before the server starts",
-    "an earlier server whose workers live on is the usual one",
-)
-_HICACHE = Fix(
-    "Make the cache in host memory smaller",
-    "flag",
-    "--hicache-ratio 1.2  # or --hicache-size in GB",
-    "SGLang with --enable-hierarchical-cache",
-    "fewer prefixes are kept",
-)
+_SPLIT = LazyFix("oom_shared.spread", "flag", "--tp-size 2", {"program": "SGLang"})
+_BITS = LazyFix("oom_shared.bits", "flag", "--quantization fp8", when="oom_sglang.bits.when")
+_FEWER = LazyFix("oom_shared.requests", "flag", "--max-running-requests 32", {"program": "SGLang"})
+_CHUNK = LazyFix("oom_shared.prefill", "flag", "--chunked-prefill-size 2048", {"program": "SGLang"})
+_GRAPHS = LazyFix("oom_shared.graphs", "flag", "--cuda-graph-max-bs 16", {"program": "SGLang"})
+_WHO = LazyFix("oom_shared.who", "flag", "nvidia-smi", when="oom_sglang.who.when", caveat="oom_sglang.who.caveat")
+_HICACHE = LazyFix("oom_sglang.hicache", "flag", "--hicache-ratio 1.2  # or --hicache-size in GB")
 
 
 def find(text: Squeezed) -> Iterator[Found]:
@@ -72,8 +61,8 @@ def find(text: Squeezed) -> Iterator[Found]:
     for match in _POOL.finditer(text.text):
         up = match["way"].lower() == "increas"
         reasons = (
-            "weights fill the share given by --mem-fraction-static: nothing is left in it for the KV pool",
-            "what the message suggests is right up to a point: activations and CUDA graphs need what is left of the card",
+            phrase("oom_sglang.why.weights"),
+            phrase("oom_sglang.why.limits"),
         )
         yield _found(
             text,
@@ -87,48 +76,43 @@ def find(text: Squeezed) -> Iterator[Found]:
             "medium",
         )
     for match in _PROFILED.finditer(text.text):
-        why = (
-            f"after the weights the share of --mem-fraction-static is short of {int(match['missing']):,} tokens of KV cache: "
-            "the weights alone are larger than that share"
-        )
+        why = phrase("oom_sglang.why.negative", tokens=int(match["missing"]))
         # More of the card wins a few percent; the weights need more cards.
         more = _static(text, match, up=True)
         yield _found(text, match, match.end(), {}, "capacity", ("limit", "other_process"), (why,), (_SPLIT, _BITS, more), "high")
     for match in _BATCH.finditer(text.text):
         tokens = _TOKENS.search(text.text, match.end(), match.end() + 200)
-        sums = f": {int(tokens['wanted']):,} tokens asked for, {int(tokens['left']):,} free" if tokens and tokens["left"] else ""
-        why = f"the KV pool has too few tokens left{sums}; the card's memory is not the question"
-        fixes: tuple[Fix, ...] = (_FEWER, _CHUNK, _static(text, match, up=True))
+        why = phrase("oom_sglang.why.tokens")
+        if tokens and tokens["left"]:
+            why = phrase("oom_sglang.why.tokens.sum", wanted=int(tokens["wanted"]), left=int(tokens["left"]))
+        fixes: tuple[LazyFix, ...] = (_FEWER, _CHUNK, _static(text, match, up=True))
         yield _found(text, match, tokens.end() if tokens else match.end(), {}, "limit", ("capacity",), (why,), fixes, "high")
     for match in _UNBALANCED.finditer(text.text):
-        why = "the cards of one server have different amounts free: other processes hold memory on some of them"
+        why = phrase("oom_sglang.why.unbalanced")
         yield _found(text, match, match.end(), {}, "other_process", ("unknown",), (why,), (_WHO,), "high")
     for match in _GRAPH.finditer(text.text):
-        why = "weights and KV pool were in place, CUDA graphs found no room beside them"
+        why = phrase("oom_sglang.why.graphs")
         fixes = (_static(text, match, up=False), _GRAPHS)
         yield _found(text, match, match.end(), {}, "limit", ("workspace_or_comm", "capacity"), (why,), fixes, "high")
     for match in _HOST.finditer(text.text):
         fields = take(match)
-        why = (
-            f"{shown(number(fields, 'requested_bytes'))} of host memory wanted for the hierarchical cache, "
-            f"{shown(number(fields, 'free_bytes'))} free"
-        )
+        why = phrase("oom_sglang.why.host", requested=shown(number(fields, "requested_bytes")), free=shown(number(fields, "free_bytes")))
         yield _found(text, match, match.end(), fields, "host", ("limit",), (why,), (_HICACHE, WATCH), "high", "cpu")
     for match in _RETRACT.finditer(text.text):
-        why = "requests are put back into the queue until the KV pool has room: slower, no failure"
+        why = phrase("oom_sglang.why.retract")
         yield _found(
             text, match, match.end(), {}, "limit", ("capacity",), (why,), (_FEWER, _static(text, match, up=True)), "medium", warning=True
         )
 
 
-def _static(text: Squeezed, match: re.Match[str], *, up: bool) -> Fix:
+def _static(text: Squeezed, match: re.Match[str], *, up: bool) -> LazyFix:
     printed = _FRACTION.search(text.text, max(match.start() - 4000, 0), match.end() + 300)
     before = float(printed["value__float"]) if printed else 0.85
     value = min(0.95, before + 0.04) if up else max(0.3, before - 0.08)
-    title = "Give weights and KV pool a larger share of the card" if up else "Leave more of the card outside weights and KV pool"
-    caveat = "too much, and activations or CUDA graphs run out instead" if up else "fewer tokens in the pool"
-    known = "" if printed else "; the value before is not printed: start from yours, by steps of 0.02"
-    return Fix(title, "flag", f"--mem-fraction-static {value:.2f}", "SGLang", caveat + known)
+    line = f"--mem-fraction-static {value:.2f}"
+    if up:
+        return LazyFix("oom_sglang.up", "flag", line, caveat="" if printed else "oom_sglang.up.unknown.caveat")
+    return LazyFix("oom_sglang.down", "flag", line, caveat="oom_shared.fewer-tokens" if printed else "oom_sglang.down.unknown.caveat")
 
 
 def _found(
@@ -139,7 +123,7 @@ def _found(
     verdict: Cause,
     others: tuple[Cause, ...],
     reasons: tuple[str, ...],
-    fixes: tuple[Fix, ...],
+    fixes: tuple[LazyFix, ...],
     level: Confidence,
     backend: str = "",
     *,

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
-from memdiag.findings import Fix
 from memdiag.oom.dialects import tensorrt_llm
 from memdiag.oom.dialects.parts import number, runs, shown
+from memdiag.oom.lazy_fix import LazyFix
 from memdiag.oom.model import Cause, Fields, Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern, take
+from memdiag.text import phrase
 from memdiag.units import MIB
 
 FORMATS = ("tensorrt",)
@@ -67,38 +69,12 @@ _FATAL = re.compile(
     re.IGNORECASE,
 )
 
-_POOL = Fix(
-    "Limit the workspace to what the card has to spare",
-    "code",
-    "config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, %d << 20)",
-    "TensorRT >= 8.4; trtexec --memPoolSize=workspace:%d; before, config.max_workspace_size",
-    "fewer algorithms to choose from, perhaps slower ones",
-)
-_MORE = Fix(
-    "Allow a larger workspace",
-    "code",
-    "config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, 4096 << 20)",
-    "TensorRT >= 8.4; trtexec --memPoolSize=workspace:4096",
-    "the card must have it free while it builds",
-)
-_SHAPES = Fix(
-    "Build for smaller shapes, or a smaller largest batch",
-    "code",
-    "profile.set_shape(name, min, opt, max)",
-    "TensorRT",
-    "larger inputs are refused",
-)
-_HALF = Fix(
-    "Build in 16 bits", "code", "config.set_flag(trt.BuilderFlag.FP16)", "TensorRT < 10.12 or weakly typed networks", "check the accuracy"
-)
-_FREE = Fix("Build with nothing else on the card", "flag", "nvidia-smi", "the framework that exported the network may still hold it", "")
-_CONTEXTS = Fix(
-    "Let contexts share their memory, or run fewer",
-    "code",
-    "context = engine.create_execution_context_without_device_memory()",
-    "several contexts of an engine",
-    "they must not run at once",
-)
+_POOL = LazyFix("oom_tensorrt.pool", "code", "config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, %d << 20)")
+_MORE = LazyFix("oom_tensorrt.more", "code", "config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, 4096 << 20)")
+_SHAPES = LazyFix("oom_tensorrt.shapes", "code", "profile.set_shape(name, min, opt, max)")
+_HALF = LazyFix("oom_tensorrt.half", "code", "config.set_flag(trt.BuilderFlag.FP16)")
+_FREE = LazyFix("oom_tensorrt.free", "flag", "nvidia-smi")
+_CONTEXTS = LazyFix("oom_tensorrt.contexts", "code", "context = engine.create_execution_context_without_device_memory()")
 
 
 def find(text: Squeezed) -> Iterator[Found]:
@@ -125,26 +101,28 @@ def _message(text: Squeezed, group: list[re.Match[str]]) -> Found:
     running = bool(_RUNNING.search(around))
     building = not running and bool(_BUILDING.search(around))
     pool = max(64, (free or (requested or 0) // 2) // MIB)
-    limit = Fix(_POOL.title, _POOL.kind, _POOL.change % pool, _POOL.applicability % pool, _POOL.caveat)
+    limit = replace(_POOL, change=_POOL.change % pool, values={"mib": str(pool)})
     if "insufficientworkspace" in around.lower():
-        why = "no algorithm for an operator fits into the workspace that the builder may use"
+        why = phrase("oom_tensorrt.why.workspace")
         judgement = Judgement("workspace_or_comm", "high", ("limit", "capacity"), (why,))
         return Found(start, end, "tensorrt", "tensorrt", "cuda", fields, judgement, (_MORE, _FREE, _SHAPES))
     if building:
-        sums = f"{shown(requested)} for trying out an algorithm" if requested else "memory for trying out an algorithm"
-        left = f", {shown(free)} free" if free is not None else ""
-        reasons = [f"{sums} could not be had{left}: a workspace, not the network"]
+        size, left = shown(requested), shown(free)
+        reasons = [phrase("oom_tensorrt.why.tactic.size", size=size) if requested else phrase("oom_tensorrt.why.tactic")]
+        if requested and free is not None:
+            reasons = [phrase("oom_tensorrt.why.tactic.free", size=size, free=left)]
         if not _FATAL.search(text.text, end, end + 2000):
-            reasons.append("the builder skips that algorithm and goes on")
+            reasons.append(phrase("oom_tensorrt.why.skips"))
         others: tuple[Cause, ...] = ("capacity", "other_process")
         fixes = (limit, _FREE, _SHAPES, _HALF) if requested else (_FREE, _SHAPES, _HALF)
         return Found(
             start, end, "tensorrt", "tensorrt", "cuda", fields, Judgement("workspace_or_comm", "medium", others, tuple(reasons)), fixes
         )
-    what = "the engine that was loaded" if running else "the engine or its activations"
-    why = f"{shown(requested)} refused at run time" if requested else f"the runtime found no room for {what}; no size is printed"
-    if running and requested:
-        why = f"{shown(requested)} refused where an engine that was built is loaded: its weights do not fit beside what the device holds"
+    if requested:
+        size = shown(requested)
+        why = phrase("oom_tensorrt.why.loading", size=size) if running else phrase("oom_tensorrt.why.run", size=size)
+    else:
+        why = phrase("oom_tensorrt.why.loaded") if running else phrase("oom_tensorrt.why.room")
     others = ("other_process", "workspace_or_comm", "unknown") if running else ("workspace_or_comm", "other_process", "unknown")
     judgement = Judgement("capacity", "medium" if running else "low", others, (why,))
     if tensorrt_llm.is_llm(around + text.line_at(start).key):

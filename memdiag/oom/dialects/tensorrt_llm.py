@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from memdiag.findings import Fix
+from memdiag.oom.lazy_fix import LazyFix
 from memdiag.oom.model import Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern
+from memdiag.text import phrase
 
 FORMATS = ("tensorrt",)
 ANCHORS = ("executorcreationfailed", "cudaruntimeerrorin")
@@ -29,27 +30,10 @@ _IS_LLM = re.compile(r"tensorrt-llm|tensorrt_llm|trt-llm|tllm", re.IGNORECASE)
 _TOLD = re.compile(r"triedtoallocate", re.IGNORECASE)  # PyTorch's own message behind it has the sizes
 _REACH = 600
 
-TOKENS = Fix(
-    "Run fewer tokens and requests at once: buffers are made for the most that may come", "flag",
-    "--max_num_tokens 2048 --max_batch_size 16", "TensorRT-LLM: trtllm-serve, trtllm-build; LLM(max_num_tokens=…, max_batch_size=…)",
-    "less throughput",
-)  # fmt: skip
-CACHE = Fix(
-    "Give the KV cache a smaller part of what is left", "flag", "--kv_cache_free_gpu_memory_fraction 0.6",
-    "trtllm-serve; LLM(kv_cache_config=KvCacheConfig(free_gpu_memory_fraction=0.6)); Triton: kv_cache_free_gpu_mem_fraction",
-    "fewer tokens fit the cache",
-)  # fmt: skip
-SPREAD = Fix(
-    "Spread the weights over more devices", "flag", "--tp_size 2", "TensorRT-LLM, several devices; engines are built for that number",
-    "the devices talk to each other in every layer",
-)  # fmt: skip
-BITS = Fix(
-    "Use weights of 8 or 4 bits",
-    "flag",
-    "--quantization fp8",
-    "TensorRT-LLM; or a checkpoint in FP8, INT4 AWQ or NVFP4",
-    "a little accuracy",
-)
+TOKENS = LazyFix("oom_tensorrt_llm.tokens", "flag", "--max_num_tokens 2048 --max_batch_size 16")
+CACHE = LazyFix("oom_tensorrt_llm.cache", "flag", "--kv_cache_free_gpu_memory_fraction 0.6", caveat="oom_shared.fewer-tokens")
+SPREAD = LazyFix("oom_shared.spread", "flag", "--tp_size 2", when="oom_tensorrt_llm.spread.when")
+BITS = LazyFix("oom_shared.bits", "flag", "--quantization fp8", when="oom_tensorrt_llm.bits.when")
 
 
 def is_llm(around: str) -> bool:
@@ -62,15 +46,15 @@ def find(text: Squeezed) -> Iterator[Found]:
     for match in _EXECUTOR.finditer(text.text):
         if _TOLD.search(text.text, match.end(), match.end() + _REACH):
             continue
-        why = "weights, buffers and KV cache of the engine together need more than the device has free; no size is printed"
+        why = phrase("oom_tensorrt_llm.why.executor")
         judgement = Judgement("capacity", "medium", ("limit", "other_process"), (why,))
         yield Found(match.start(), match.end(), "tensorrt", "tensorrt-llm", "cuda", {}, judgement, (TOKENS, CACHE, SPREAD, BITS))
     for match in _RUNTIME.finditer(text.text):
         if not is_llm(text.text[max(match.start() - 300, 0) : match.end() + 100]):
             continue
         reasons = (
-            "the engine found no room for its buffers or the KV cache beside the weights; no size is printed",
-            "buffers grow with the largest batch and the most tokens, and the KV cache takes a share of what is left",
+            phrase("oom_tensorrt_llm.why.runtime"),
+            phrase("oom_tensorrt_llm.why.grow"),
         )
         judgement = Judgement("capacity", "low", ("limit", "other_process", "unknown"), reasons)
         yield Found(match.start(), match.end(), "tensorrt", "tensorrt-llm", "cuda", {}, judgement, (CACHE, TOKENS, SPREAD, BITS))

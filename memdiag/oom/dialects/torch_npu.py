@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from memdiag.findings import Fix
 from memdiag.oom.ascend import blocks, tail
 from memdiag.oom.caching import bare, bare_heads, messages, rejection
 from memdiag.oom.dialects.parts import gather, stretches
+from memdiag.oom.lazy_fix import LazyFix
 from memdiag.oom.model import Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern, take
+from memdiag.text import phrase
 from memdiag.units import format_bytes
 
 FORMATS = ("torch_npu", "torch_npu_workspace")
@@ -52,35 +53,10 @@ _PINNED_CLAUSES = (
 )
 _REACH = 300
 
-_TASK_QUEUE = Fix(
-    "Let operators share their scratch memory",
-    "env",
-    "export TASK_QUEUE_ENABLE=1",
-    "torch_npu, where TASK_QUEUE_ENABLE=2 is set",
-    "Level 2 prepares operators on another thread and keeps their workspaces beside PyTorch's pool; level 1 launches somewhat slower.",
-)
-_LESS_POOL = Fix(
-    "Leave memory outside PyTorch's pool: workspaces and HCCL take theirs there",
-    "code",
-    "torch_npu.npu.set_per_process_memory_fraction(0.92)",
-    "training with torch_npu",
-    "The pool gets smaller by as much; choose the share so that what is named here fits beside it.",
-)
-_LESS_UTILIZATION = Fix(
-    "Leave memory outside the pool of vLLM",
-    "flag",
-    "--gpu-memory-utilization 0.85",
-    "vLLM on Ascend",
-    "Fewer tokens fit the KV cache.",
-)
-_HOST = Judgement("host", "high", (), ("Pinned memory of the host ran out, not memory of the device.",))
-_PINNED_LESS = Fix(
-    "Pin less host memory",
-    "code",
-    "DataLoader(..., pin_memory=False, num_workers=2)",
-    "where loaders or offloading pin host memory",
-    "Copies to the device become slower; offloaded optimizer state is pinned too.",
-)
+_TASK_QUEUE = LazyFix("oom_ascend.task-queue", "env", "export TASK_QUEUE_ENABLE=1")
+_LESS_POOL = LazyFix("oom_ascend.room", "code", "torch_npu.npu.set_per_process_memory_fraction(0.92)")
+_LESS_UTILIZATION = LazyFix("oom_ascend.room.vllm", "flag", "--gpu-memory-utilization 0.85", caveat="oom_shared.fewer-tokens")
+_PINNED_LESS = LazyFix("oom_ascend.unpinned", "code", "DataLoader(..., pin_memory=False, num_workers=2)")
 
 
 def find(text: Squeezed) -> Iterator[Found]:
@@ -100,23 +76,24 @@ def find(text: Squeezed) -> Iterator[Found]:
             "workspace_or_comm",
             "low",
             ("capacity", "other_process"),
-            ("An operator could not be loaded or launched for lack of device memory: that memory is taken outside PyTorch's pool.",),
+            (phrase("oom_ascend.why.load"),),
         )
         yield Found(match.start(), end, "torch_npu", "torch_npu", "npu", take(match), judgement, (_LESS_POOL, _LESS_UTILIZATION))
     for head, stop in stretches(text, _PINNED, _REACH):
         fields, end = gather(text, head.end(), stop, _PINNED_CLAUSES)
-        yield Found(head.start(), end, "torch_npu", "torch_npu", "npu", fields, _HOST, (_PINNED_LESS,))
+        judgement = Judgement("host", "high", (), (phrase("oom_ascend.why.pinned"),))
+        yield Found(head.start(), end, "torch_npu", "torch_npu", "npu", fields, judgement, (_PINNED_LESS,))
 
 
 def _workspace(found: Found) -> Found:
     """Judges a message of the workspace allocator: its memory is asked of the driver, beside PyTorch's pool."""
     requested, free = found.fields.get("requested_bytes"), found.fields.get("free_bytes")
-    numbers = ""
+    why = phrase("oom_ascend.why.workspace")
     if isinstance(requested, int) and isinstance(free, int):
-        numbers = f": {format_bytes(requested)} asked, {format_bytes(free)} free on the card"
+        why = phrase("oom_ascend.why.workspace.size", requested=format_bytes(requested), free=format_bytes(free))
     reasons = (
-        f"An operator's workspace did not fit beside PyTorch's pool{numbers}.",
-        "Workspaces come from the driver, not from the caching allocator: memory that PyTorch reserves is lost to them.",
+        why,
+        phrase("oom_ascend.why.workspace.driver"),
     )
     judgement = Judgement("workspace_or_comm", "high", ("capacity", "other_process"), reasons)
     return replace(

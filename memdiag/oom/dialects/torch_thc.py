@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from memdiag.oom.model import Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern
+from memdiag.text import phrase
 
 FORMATS = ("torch_thc_old",)
 ANCHORS = ("thcudacheckfail", "cudaruntimeerr")
@@ -20,12 +21,15 @@ EXAMPLES = (
 _CHECK = pattern(r"THCudaCheck FAIL file= [^=\s]{1,300} line=\d{1,7} error=2 : (?:CUDA)? out of memory")
 _RAISED = pattern(r"cuda runtime err(?:or)? \( 2 \) : out of memory (?: at (?=.{0,200}THC) [\w./\\:+-]{1,300} : \d{1,7} )")
 _REACH = 4000  # a traceback lies between the check and the exception
-_JUDGEMENT = Judgement(
-    "unknown",
-    "low",
-    ("capacity", "other_process"),
-    ("CUDA's error 2 without a number: this generation prints neither what was asked for nor what was there.",),
-)
+
+
+def _judgement() -> Judgement:
+    return Judgement(
+        "unknown",
+        "low",
+        ("capacity", "other_process"),
+        (phrase("oom_cuda.why.thc"),),
+    )
 
 
 def find(text: Squeezed) -> Iterator[Found]:
@@ -46,4 +50,4 @@ def find(text: Squeezed) -> Iterator[Found]:
 
 
 def _found(start: int, end: int) -> Found:
-    return Found(start, end, "torch_thc_old", "pytorch", "cuda", {}, _JUDGEMENT, marks=frozenset({"generation:0.1"}))
+    return Found(start, end, "torch_thc_old", "pytorch", "cuda", {}, _judgement(), marks=frozenset({"generation:0.1"}))

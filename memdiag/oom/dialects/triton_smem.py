@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
-from memdiag.findings import Fix
 from memdiag.oom.dialects.parts import number
+from memdiag.oom.lazy_fix import LazyFix
 from memdiag.oom.model import Fields, Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern, take
+from memdiag.text import phrase
 from memdiag.units import KIB
 
 FORMATS = ("triton_smem",)
@@ -35,35 +37,11 @@ _XLA = pattern(r"Shared memory size limit exceeded: requested {required:int} ,? 
 _PTXAS = pattern(r"uses too much shared data \( 0x(?P<required>[0-9a-f]{1,12}) bytes, 0x(?P<limit>[0-9a-f]{1,12}) max")
 _HIP = re.compile(r"rocm|hip[_/.]|amdgpu|gfx\d", re.IGNORECASE)
 
-_STAGES = Fix(
-    "Use fewer pipeline stages",
-    "code",
-    "triton.Config({...}, num_stages=%d, num_warps=4)",
-    "Triton kernels",
-    "less overlap of loads and arithmetic",
-)
-_BLOCKS = Fix(
-    "Or halve one block size",
-    "code",
-    "triton.Config({'BLOCK_M': 64, 'BLOCK_N': 64, 'BLOCK_K': 32}, ...)",
-    "Triton kernels; an alternative to fewer stages",
-    "more blocks, each with less reuse",
-)
-_INDUCTOR = Fix(
-    "Leave kernel templates of torch.compile out",
-    "code",
-    'torch.compile(model)  # not mode="max-autotune"',
-    "kernels written by TorchInductor",
-    "cuBLAS is used instead",
-)
-_PRUNE = Fix(
-    "Leave configurations that do not fit out of the search",
-    "code",
-    "@triton.autotune(configs, key, prune_configs_by={'early_config_prune': fits_shared_memory})",
-    "autotuned kernels",
-    "",
-)
-_THREADS = Fix("Use fewer warps", "code", "triton.Config({...}, num_warps=4)", "Triton kernels", "")
+_STAGES = LazyFix("oom_triton.stages", "code", "triton.Config({...}, num_stages=%d, num_warps=4)")
+_BLOCKS = LazyFix("oom_triton.blocks", "code", "triton.Config({'BLOCK_M': 64, 'BLOCK_N': 64, 'BLOCK_K': 32}, ...)")
+_INDUCTOR = LazyFix("oom_triton.inductor", "code", 'torch.compile(model)  # not mode="max-autotune"')
+_PRUNE = LazyFix("oom_triton.prune", "code", "@triton.autotune(configs, key, prune_configs_by={'early_config_prune': fits_shared_memory})")
+_THREADS = LazyFix("oom_triton.threads", "code", "triton.Config({...}, num_warps=4)")
 
 
 def find(text: Squeezed) -> Iterator[Found]:
@@ -85,15 +63,12 @@ def _found(text: Squeezed, match: re.Match[str]) -> Found:
     if what in {"sharedmemory", "localdatashare"}:
         fields = {"requested_bytes": required, "limit_bytes": limit}
         times = required / limit if limit else 0
-        why = (
-            f"a block of the kernel needs {required / KIB:.1f} KiB of shared memory, the chip has {limit / KIB:.1f} KiB: "
-            f"{times:.2f} times as much"
-        )
-        stages = Fix(_STAGES.title, _STAGES.kind, _STAGES.change % (1 if times > 1.5 else 2), _STAGES.applicability, _STAGES.caveat)
-        fixes: tuple[Fix, ...] = (stages, _BLOCKS, _PRUNE, _INDUCTOR)
+        why = phrase("oom_triton.why.shared", required=f"{required / KIB:.1f}", limit=f"{limit / KIB:.1f}", times=f"{times:.2f}")
+        stages = replace(_STAGES, change=_STAGES.change % (1 if times > 1.5 else 2))
+        fixes: tuple[LazyFix, ...] = (stages, _BLOCKS, _PRUNE, _INDUCTOR)
     else:
         name = {"tensormemory": "tensor memory"}.get(what, what)
-        why = f"a block of the kernel needs {required:,} of {name}, the chip has {limit:,}"
+        why = phrase("oom_triton.why.other", required=required, name=name, limit=limit)
         fixes = (_THREADS, _BLOCKS) if what in {"threads", "registers"} else (_BLOCKS, _PRUNE)
-    reasons = (why, "it is a fixed size of the chip: neither batch size nor free memory of the card matter")
+    reasons = (why, phrase("oom_triton.why.fixed"))
     return Found(match.start(), match.end(), "triton_smem", "triton", backend, fields, Judgement("limit", "high", (), reasons), fixes)

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
-from memdiag.findings import Fix
 from memdiag.oom.dialects.host_memory import WATCH
 from memdiag.oom.dialects.parts import gather, number, shown
+from memdiag.oom.lazy_fix import LazyFix
 from memdiag.oom.model import Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern, take
+from memdiag.text import phrase
 
 FORMATS = ("vllm_kv",)
 ANCHORS = (
@@ -88,42 +90,14 @@ _BACKENDS = (
     ("tpu", re.compile(r"tpu_(?:model|worker)", re.IGNORECASE)),
 )
 
-_MORE = Fix(
-    "Or let vLLM use more of the card",
-    "flag",
-    "--gpu-memory-utilization 0.95",
-    "vLLM (default 0.9; 0.92 in later releases), where nothing else needs the card",
-    "graphs and NCCL need what is left: too much and they run out instead",
-)
-_FP8 = Fix("Keep the cache in 8 bits: twice the tokens", "flag", "--kv-cache-dtype fp8", "vLLM, cards with FP8", "a little accuracy")
-_SPLIT = Fix(
-    "Spread weights and cache over more cards",
-    "flag",
-    "--tensor-parallel-size 2",
-    "vLLM, several cards",
-    "they talk to each other in every layer",
-)
-_EAGER = Fix(
-    "Leave out CUDA graphs, which take memory beside the cache", "flag", "--enforce-eager", "vLLM", "slower decoding of small batches"
-)
-_SEQS = Fix("Serve fewer requests at once: less for logits and sampling", "flag", "--max-num-seqs %d", "vLLM", "less throughput")
-_TOKENS_FEWER = Fix(
-    "Process fewer tokens at once: smaller activations while profiling",
-    "flag",
-    "--max-num-batched-tokens 2048",
-    "vLLM with chunked prefill",
-    "slower prefill",
-)
-_SMALLER = Fix(
-    "Load the weights in 4 or 8 bits", "flag", "--quantization fp8", "vLLM, models that are large for the card", "a little accuracy"
-)
-_SWAP_LESS = Fix(
-    "Reserve less host memory for swapped requests",
-    "flag",
-    "--swap-space %d",
-    "vLLM V0 (GiB for each card)",
-    "preempted requests are computed again instead",
-)
+_MORE = LazyFix("oom_vllm.more", "flag", "--gpu-memory-utilization 0.95")
+_FP8 = LazyFix("oom_shared.cache8", "flag", "--kv-cache-dtype fp8", when="oom_vllm.cache8.when")
+_SPLIT = LazyFix("oom_shared.spread", "flag", "--tensor-parallel-size 2", {"program": "vLLM"})
+_EAGER = LazyFix("oom_shared.eager", "flag", "--enforce-eager", {"program": "vLLM"})
+_SEQS = LazyFix("oom_vllm.seqs", "flag", "--max-num-seqs %d")
+_TOKENS_FEWER = LazyFix("oom_vllm.tokens", "flag", "--max-num-batched-tokens 2048")
+_SMALLER = LazyFix("oom_shared.bits", "flag", "--quantization fp8", when="oom_vllm.bits.when")
+_SWAP_LESS = LazyFix("oom_vllm.swap", "flag", "--swap-space %d")
 
 
 def find(text: Squeezed) -> Iterator[Found]:
@@ -141,15 +115,15 @@ def find(text: Squeezed) -> Iterator[Found]:
         yield _no_blocks(text, match, match.end())
     for match in _WARM_UP.finditer(text.text):
         requests = int(match["requests__int"][:9])
-        why = f"the cache had taken its share when {requests} requests at once were tried out: the rest was too little for them"
-        seqs = Fix(_SEQS.title, _SEQS.kind, _SEQS.change % max(1, requests // 4), _SEQS.applicability, _SEQS.caveat)
+        why = phrase("oom_vllm.why.warm-up", requests=requests)
+        seqs = replace(_SEQS, change=_SEQS.change % max(1, requests // 4))
         judgement = Judgement("limit", "high", ("capacity",), (why,))
         yield Found(match.start(), match.end(), "vllm_kv", "vllm", _backend(text, match), {}, judgement, (seqs, _less(text, match), _EAGER))
     for match in _SWAP.finditer(text.text):
         fields = take(match)
         gib = max(0, (number(fields, "total_bytes") or 0) // 5 >> 30)
-        swap = Fix(_SWAP_LESS.title, _SWAP_LESS.kind, _SWAP_LESS.change % gib, _SWAP_LESS.applicability, _SWAP_LESS.caveat)
-        why = f"{shown(number(fields, 'requested_bytes'))} of swap space wanted of {shown(number(fields, 'total_bytes'))} of the host"
+        swap = replace(_SWAP_LESS, change=_SWAP_LESS.change % gib)
+        why = phrase("oom_vllm.why.swap", requested=shown(number(fields, "requested_bytes")), total=shown(number(fields, "total_bytes")))
         judgement = Judgement("host", "high", ("limit",), (why,))
         yield Found(match.start(), match.end(), "vllm_kv", "vllm", "cpu", fields, judgement, (swap, WATCH), bool(match["possibly"]))
 
@@ -164,12 +138,12 @@ def _backend(text: Squeezed, match: re.Match[str]) -> str:
     return next((name for name, words in _BACKENDS if words.search(around)), "cuda")
 
 
-def _less(text: Squeezed, match: re.Match[str]) -> Fix:
+def _less(text: Squeezed, match: re.Match[str]) -> LazyFix:
     """The way round: a warm-up that fails needs a smaller fraction, not a larger one."""
     printed = _UTILIZATION.search(text.text, max(match.start() - 5000, 0), match.start())
     value = float(printed["utilization__float"]) if printed else 0.9
     change = f"--gpu-memory-utilization {max(0.1, value - 0.05):.2f}"
-    return Fix("Or leave more of the card outside the cache", "flag", change, "vLLM", "fewer tokens in the cache")
+    return LazyFix("oom_vllm.less", "flag", change, caveat="oom_shared.fewer-tokens")
 
 
 def _too_long(found: Found) -> Found:
@@ -180,55 +154,45 @@ def _too_long(found: Found) -> Found:
     fitting = estimate
     if needed and free is not None:
         reasons.append(
-            f"one request of {length or 0:,} tokens needs {shown(needed)} of cache, {shown(free)} is left: "
-            f"{shown(max(needed - free, 0))} too little"
+            phrase("oom_vllm.why.needs", length=length or 0, needed=shown(needed), free=shown(free), short=shown(max(needed - free, 0)))
         )
         if length and fitting is None:
             fitting = fitting_length(length, needed, free)
-            reasons.append(f"in proportion {fitting:,} tokens fit (more, where layers have a sliding window)")
+            reasons.append(phrase("oom_vllm.why.fits", tokens=fitting))
     elif length is not None and tokens is not None:
         fitting = tokens // BLOCK * BLOCK
-        reasons.append(f"the cache has room for {tokens:,} tokens, the model's length is {length:,}")
+        reasons.append(phrase("oom_vllm.why.length", tokens=tokens, length=length))
     else:
-        reasons.append("the cache has no room for one request of the model's full length")
+        reasons.append(phrase("oom_vllm.why.none"))
     if estimate is not None:
-        reasons.append(f"vLLM itself estimates that {estimate:,} tokens fit")
-    fixes: tuple[Fix, ...] = (_MORE, _FP8, _SPLIT)
+        reasons.append(phrase("oom_vllm.why.estimate", tokens=estimate))
+    fixes: tuple[LazyFix, ...] = (_MORE, _FP8, _SPLIT)
     if fitting is not None and fitting >= BLOCK:
         change = f"--max-model-len {fitting}"
         fixes = (
-            Fix(
-                "Limit the length to what fits",
-                "flag",
-                change,
-                "vLLM",
-                "requests that are longer are refused; one such request at a time fits",
-            ),
+            LazyFix("oom_vllm.length", "flag", change),
             *fixes,
         )
     elif fitting is not None:
-        reasons.append("that is less than a block: weights and activations take the whole share")
+        reasons.append(phrase("oom_vllm.why.block"))
         fixes = (_MORE, _SMALLER, _SPLIT)
     if needed and free is not None:
         short = max(needed - free, 0) / (1 << 30)
-        caveat = (
-            f"{short:.2f} GiB more are needed for the full length: each 0.01 is 0.8 GiB on an 80 GiB card; graphs and NCCL need the rest"
-        )
-        fixes = tuple(Fix(fix.title, fix.kind, fix.change, fix.applicability, caveat) if fix is _MORE else fix for fix in fixes)
+        more = replace(_MORE, values={"gib": f"{short:.2f}"}, caveat="oom_vllm.more.short.caveat")
+        fixes = tuple(more if fix is _MORE else fix for fix in fixes)
     judgement = Judgement("limit", "high", ("capacity",), tuple(reasons))
     return Found(found.start, found.end, found.dialect, found.framework, found.backend, fields, judgement, fixes)
 
 
 def _no_blocks(text: Squeezed, match: re.Match[str], end: int) -> Found:
     printed = _UTILIZATION.search(text.text, max(match.start() - 3000, 0), match.start())
-    share = (
-        f"gpu_memory_utilization={printed['utilization__float']}" if printed else "the share of the card given by gpu_memory_utilization"
-    )
+    share = phrase("oom_vllm.why.share")
+    if printed:
+        share = phrase("oom_vllm.why.share.value", share=printed["utilization__float"])
     reasons = (
-        f"weights and the largest activations already fill {share}: nothing is left for the cache",
-        "if the weights alone are larger than that share, raising it does not help: more cards or fewer bits do",
+        share,
+        phrase("oom_vllm.why.weights"),
     )
-    more = Fix("Let vLLM use more of the card", _MORE.kind, _MORE.change, _MORE.applicability, _MORE.caveat)
-    fixes = (more, _TOKENS_FEWER, _SMALLER, _SPLIT)
+    fixes = (_MORE, _TOKENS_FEWER, _SMALLER, _SPLIT)
     judgement = Judgement("limit", "medium", ("capacity", "other_process"), reasons)
     return Found(match.start(), end, "vllm_kv", "vllm", _backend(text, match), {}, judgement, fixes)

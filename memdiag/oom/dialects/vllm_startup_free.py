@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from memdiag.findings import Fix
 from memdiag.oom.dialects.parts import number, shown
+from memdiag.oom.lazy_fix import LazyFix
 from memdiag.oom.model import Cause, Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern, size_of, take
+from memdiag.text import phrase
 
 FORMATS = ("vllm_startup_free",)
 ANCHORS = ("freememoryondevice", "desiredgpumemory", "errorinmemoryprofiling")
@@ -40,13 +41,7 @@ _PROFILING = pattern(
 )
 _OTHERS = 0.15  # more of the card than a desktop or a forgotten context takes
 
-_WHO = Fix(
-    "End what else holds memory on the card, or use another card",
-    "flag",
-    "nvidia-smi --query-compute-apps=pid,used_memory --format=csv",
-    "CUDA",
-    "an earlier vLLM whose workers live on is the usual one",
-)
+_WHO = LazyFix("oom_vllm.end", "flag", "nvidia-smi --query-compute-apps=pid,used_memory --format=csv")
 
 
 def find(text: Squeezed) -> Iterator[Found]:
@@ -61,31 +56,27 @@ def find(text: Squeezed) -> Iterator[Found]:
         )
         yield Found(match.start(), match.end(), "vllm_startup_free", "vllm", backend, fields, judgement, fixes)
     for match in _PROFILING.finditer(text.text):
-        why = (
-            f"memory in use changed by itself while vLLM measured ({match['what']}: {match['before']}, then "
-            f"{match['after']}): another process came or went"
-        )
-        judgement = Judgement(
-            "other_process", "high", ("unknown",), (why, "the numbers are of that moment: start it again when the card is quiet")
-        )
+        why = phrase("oom_vllm.why.changed", what=match["what"], before=match["before"], after=match["after"])
+        judgement = Judgement("other_process", "high", ("unknown",), (why, phrase("oom_vllm.why.quiet")))
         yield Found(match.start(), match.end(), "vllm_startup_free", "vllm", "cuda", {}, judgement, (_WHO,))
 
 
-def _judge(found_free: int, total: int, wanted: int | None) -> tuple[Judgement, tuple[Fix, ...]]:
+def _judge(found_free: int, total: int, wanted: int | None) -> tuple[Judgement, tuple[LazyFix, ...]]:
     taken = total - found_free
     share = taken / total if total else 0.0
-    reasons = [f"{shown(taken)} of {shown(total)} ({share:.0%}) was taken before vLLM started"]
+    reasons = [phrase("oom_vllm.why.taken", taken=shown(taken), total=shown(total), share=f"{share:.0%}")]
     if wanted is not None:
-        reasons.append(f"{shown(wanted)} wanted, {shown(found_free)} free: {shown(max(wanted - found_free, 0))} too little")
+        reasons.append(
+            phrase("oom_vllm.why.wanted", wanted=shown(wanted), free=shown(found_free), short=shown(max(wanted - found_free, 0)))
+        )
     verdict: Cause = "other_process" if share > _OTHERS else "limit"
     others: tuple[Cause, ...] = ("limit",) if verdict == "other_process" else ("other_process",)
     fits = int(found_free / total * 100) if total else 0
     if fits and found_free / total * 100 - fits < 0.2:
         fits -= 1  # a context of vLLM's own comes before the check in some releases
-    less = Fix("Ask for what is free", "flag", f"--gpu-memory-utilization {fits / 100:.2f}", "vLLM", "weights and cache get that much less")
+    less = LazyFix("oom_vllm.free", "flag", f"--gpu-memory-utilization {fits / 100:.2f}")
     if verdict == "other_process":
-        less = Fix("Or, if the others must stay, ask for what is free", less.kind, less.change, less.applicability, less.caveat)
-        fixes: tuple[Fix, ...] = (_WHO, less) if fits > 0 else (_WHO,)
+        fixes: tuple[LazyFix, ...] = (_WHO, less) if fits > 0 else (_WHO,)
     else:
         fixes = (less, _WHO)
     return Judgement(verdict, "high" if share > 0.25 or share < 0.1 else "medium", others, tuple(reasons)), fixes

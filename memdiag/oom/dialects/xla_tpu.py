@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from memdiag.findings import Fix
 from memdiag.oom.dialects.parts import gather, number, shown
+from memdiag.oom.lazy_fix import LazyFix
 from memdiag.oom.model import Cause, Confidence, Fields, Found, Judgement
 from memdiag.oom.squeezed import Squeezed, pattern, take
+from memdiag.text import phrase
 
 FORMATS = ("xla_tpu",)
 ANCHORS = ("inmemoryspace", "scopedvmem", "thatwasnotpossible", "exceededhbmcapacity", "compile-timeoom", "compiletimehbmoom")
@@ -52,55 +53,13 @@ _RUNTIME = pattern(
 _CAPACITY = pattern(r"HBM capacity {total:size}")
 _ALLOCATED = pattern(r"Currently allocated : [\d.]{1,12}[KMGT]?B? \( {allocated:size} \)")
 
-_BATCH = Fix(
-    "Compile with a smaller batch on each core, and accumulate gradients",
-    "code",
-    "grads = jax.lax.scan(accumulate, zeros, microbatches)",
-    "training",
-    "the same arithmetic, in more steps",
-)
-_REMAT = Fix(
-    "Recompute activations instead of keeping them",
-    "code",
-    "loss = jax.checkpoint(loss_fn, policy=jax.checkpoint_policies.nothing_saveable)",
-    "training",
-    "about a third more arithmetic",
-)
-_DONATE = Fix(
-    "Let the step reuse the buffers of what it replaces",
-    "code",
-    "step = jax.jit(step, donate_argnums=(0,))",
-    "parameters and optimizer state that the step returns anew",
-    "the arguments cannot be used afterwards",
-)
-_SHARD = Fix(
-    "Spread parameters and optimizer state over more chips",
-    "code",
-    'jax.device_put(params, NamedSharding(mesh, PartitionSpec("fsdp")))',
-    "several chips",
-    "all-gathers before each layer",
-)
-_BLOCKS = Fix(
-    "Use smaller blocks in the kernel",
-    "code",
-    "pl.BlockSpec((block_rows // 2, block_columns), index_map)",
-    "Pallas kernels",
-    "more steps of the grid",
-)
-_VMEM = Fix(
-    "Let fusions and kernels use more vmem",
-    "env",
-    'export LIBTPU_INIT_ARGS="--xla_tpu_scoped_vmem_limit_kib=65536"',
-    "chips with more vmem than the default limit of 16 MiB",
-    "less vmem for keeping other buffers there",
-)
-_RELEASE = Fix(
-    "Delete arrays of earlier steps, and processes that still hold the chip",
-    "code",
-    "for array in jax.live_arrays(): print(array.shape, array.nbytes)",
-    "JAX",
-    "",
-)
+_BATCH = LazyFix("oom_tpu.batch", "code", "grads = jax.lax.scan(accumulate, zeros, microbatches)")
+_REMAT = LazyFix("oom_shared.recompute", "code", "loss = jax.checkpoint(loss_fn, policy=jax.checkpoint_policies.nothing_saveable)")
+_DONATE = LazyFix("oom_shared.donate", "code", "step = jax.jit(step, donate_argnums=(0,))")
+_SHARD = LazyFix("oom_tpu.shard", "code", 'jax.device_put(params, NamedSharding(mesh, PartitionSpec("fsdp")))')
+_BLOCKS = LazyFix("oom_tpu.blocks", "code", "pl.BlockSpec((block_rows // 2, block_columns), index_map)")
+_VMEM = LazyFix("oom_tpu.vmem", "env", 'export LIBTPU_INIT_ARGS="--xla_tpu_scoped_vmem_limit_kib=65536"')
+_RELEASE = LazyFix("oom_tpu.release", "code", "for array in jax.live_arrays(): print(array.shape, array.nbytes)")
 
 
 def find(text: Squeezed) -> Iterator[Found]:
@@ -132,21 +91,23 @@ def _parts(text: Squeezed, start: int, stop: int) -> str:
 
 def _hbm(match: re.Match[str], fields: Fields, end: int, parts: str) -> Found:
     used, total = number(fields, "requested_bytes"), number(fields, "total_bytes")
-    reasons = ["the compiler found that the program does not fit the chip"]
+    reasons = [phrase("oom_tpu.why.fit")]
     if used is not None and total is not None:
-        reasons = [f"the compiled program needs {shown(used)} of {shown(total)}: {shown(used - total)} too much, whatever else runs"]
+        reasons = [phrase("oom_tpu.why.needs", used=shown(used), total=shown(total), over=shown(used - total))]
     if parts:
-        reasons.append(f"the compiler counts {parts}; arguments are what the step is given: parameters, optimizer state, the batch")
+        reasons.append(phrase("oom_tpu.why.parts", parts=parts))
     return _found(match.start(), end, fields, "capacity", "high", (), tuple(reasons), (_REMAT, _DONATE, _BATCH, _SHARD))
 
 
 def _small(match: re.Match[str], fields: Fields, end: int, space: str) -> Found:
     used, limit = number(fields, "requested_bytes"), number(fields, "limit_bytes") or number(fields, "total_bytes")
-    sums = f": {shown(used)} of {shown(limit)}" if used is not None and limit else ""
+    sized = used is not None and bool(limit)
+    amounts = {"used": shown(used), "limit": shown(limit)}
     if space == "host":
-        return _found(match.start(), end, fields, "host", "high", (), (f"memory of the host{sums}",), (_BATCH,))
-    why = (f"{space} is a small memory of the core with a fixed limit{sums}", "batch size and free hbm make no difference")
-    return _found(match.start(), end, fields, "limit", "high", ("capacity",), why, (_BLOCKS, _VMEM))
+        why = phrase("oom_tpu.why.host.size", **amounts) if sized else phrase("oom_tpu.why.host")
+        return _found(match.start(), end, fields, "host", "high", (), (why,), (_BATCH,))
+    why = phrase("oom_tpu.why.small.size", space=space, **amounts) if sized else phrase("oom_tpu.why.small", space=space)
+    return _found(match.start(), end, fields, "limit", "high", ("capacity",), (why,), (_BLOCKS, _VMEM))
 
 
 def _runtime(match: re.Match[str], account: tuple[Fields, int]) -> Found:
@@ -154,12 +115,12 @@ def _runtime(match: re.Match[str], account: tuple[Fields, int]) -> Found:
     requested, free = number(fields, "requested_bytes"), number(fields, "free_bytes")
     verdict: Cause = "capacity"
     others: tuple[Cause, ...] = ("other_process", "unknown")
-    why = (
-        f"{shown(requested)} asked for, the chip has {shown(free)} left" if free is not None else f"the chip had no {shown(requested)} left"
-    )
+    why = phrase("oom_tpu.why.no-room", size=shown(requested))
+    if free is not None:
+        why = phrase("oom_tpu.why.left", size=shown(requested), free=shown(free))
     if requested is not None and free is not None and free >= requested:
         verdict, others = "fragmentation", ("capacity",)
-        why = f"{shown(free)} is free, more than the {shown(requested)} asked for, but not in one piece"
+        why = phrase("oom_tpu.why.pieces", free=shown(free), size=shown(requested))
     return _found(match.start(), end, fields, verdict, "medium", others, (why,), (_DONATE, _RELEASE, _REMAT, _SHARD))
 
 
@@ -171,6 +132,6 @@ def _found(
     level: Confidence,
     others: tuple[Cause, ...],
     why: tuple[str, ...],
-    fixes: tuple[Fix, ...],
+    fixes: tuple[LazyFix, ...],
 ) -> Found:
     return Found(start, end, "xla_tpu", "xla", "tpu", fields, Judgement(verdict, level, others, why), fixes)

@@ -106,7 +106,7 @@ _REFUSED = (
 def test_a_retry_without_pipeline_parallelism_is_a_warning():
     message = single(_REFUSED + "llama_context: compute buffer allocation failed, retrying without pipeline parallelism\nmain: ready")
     assert message.is_warning
-    assert "tries again" in message.judgement.reasons[0]
+    assert "tries again" in message.judgement.reasons[1]
 
 
 def test_a_retry_that_fails_as_well_is_a_failure():

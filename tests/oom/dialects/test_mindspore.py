@@ -99,7 +99,7 @@ def test_what_the_pool_lost_in_pieces_is_told():
         "MindSpore Used memory size: 59000M\nUsed peak memory usage (without fragments): 57000M\n"
         "Actual peak memory usage (with fragments): 59000M"
     )
-    assert "of which 1.95 GiB lay in pieces" in message.judgement.reasons[1]
+    assert "of which 1.95 GiB was fragmented" in message.judgement.reasons[1]
     assert message.judgement.alternatives == ("fragmentation", "limit")
     assert "90%" in message.judgement.reasons[0]
     assert any("max_device_memory" in fix.change for fix in message.findings[0].fixes)

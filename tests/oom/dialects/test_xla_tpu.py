@@ -53,13 +53,13 @@ def test_what_the_compiler_counts_is_told_and_the_program_is_no_single_request()
         "Total hbm usage >= 20.50G:\n    reserved        512.00M\n    program          12.00G\n    arguments         8.00G"
     )
     assert "512.00 MiB reserved, 12.00 GiB program, 8.00 GiB arguments" in message.judgement.reasons[1]
-    assert message.findings[0].title == "The program needs 20.00 GiB, and the device has 15.50 GiB"
+    assert message.findings[0].title == "The program needs 20.00 GiB; the device has 15.50 GiB"
     assert message.ledger == ()
 
 
 def test_free_memory_in_pieces_invents_no_allocator():
     message = single("Attempting to allocate 600.00M. That was not possible. There are 2.00G free.; (0x0x0_HBM0)")
-    assert message.findings[0].title == "2.00 GiB is free, but not 600.00 MiB in one piece"
+    assert message.findings[0].title == "2.00 GiB is free, but no free block is as large as 600.00 MiB"
 
 
 def test_the_account_of_the_runtime():
