@@ -160,7 +160,8 @@ class _Formatter(Formatter):
     def format_field(self, value: object, format_spec: str) -> str:
         if isinstance(value, Phrase) or format_spec == "A":
             text = in_language(str(value) if not isinstance(value, str) else value, self.language)
-            return text[:1].upper() + text[1:] if format_spec == "A" else text
+            is_word = text.partition(" ")[0].isalpha()  # the name of a setting keeps its spelling
+            return text[:1].upper() + text[1:] if format_spec == "A" and is_word else text
         if isinstance(value, int) and not isinstance(value, bool):
             if not format_spec:
                 return f"{value:,}"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from memdiag.allocator.from_trace import PLAIN_EVENTS
 from memdiag.findings import CardReport
 from memdiag.settings.conf import parse_conf
+from memdiag.text import phrase
 from memdiag.units import format_bytes
 
 if TYPE_CHECKING:
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from memdiag.trace.model import DeviceTrace
 
 _GC = "garbage_collection_threshold"
-_BASIS = {"recorded": "as recorded", "refused": "as the requests that the driver refused show", "given": "as given"}
 
 
 def card_of(subject: Subject, confs: Iterable[str] = ()) -> CardReport:
@@ -57,20 +57,13 @@ def _notes(subject: Subject, confs: Iterable[str]) -> list[str]:
     """Returns the assumptions about a card, as sentences without a full stop."""
     if subject.trace.format == PLAIN_EVENTS:
         return []
-    limits, notes = subject.limits, []
+    limits = subject.limits
+    notes: list[str] = []
     if limits.outside_bytes is not None:
-        size, basis = format_bytes(limits.outside_bytes), _BASIS[limits.outside_basis]
-        notes.append(
-            f"{size} of a card lie outside the allocator (context, NCCL or HCCL buffers, other processes), {basis}; "
-            "--capacity and the smallest card are whole cards"
-        )
+        basis = phrase(f"cards.basis.{limits.outside_basis}")
+        notes.append(phrase("cards.outside", bytes=format_bytes(limits.outside_bytes), basis=basis))
     else:
-        notes.append(
-            "what lies outside the allocator (context, NCCL or HCCL buffers, other processes) is not recorded, and nothing is assumed "
-            "for it: --capacity and the smallest card are then room for the allocator alone; --outside SIZE sets it"
-        )
+        notes.append(phrase("cards.outside.unknown"))
     if subject.device.card.fraction is None and limits.limit_bytes is None and any(_GC in parse_conf(conf) for conf in confs):
-        notes.append(
-            f"the memory fraction of the process is not recorded and taken as not set: {_GC} has no effect without one (--fraction sets it)"
-        )
+        notes.append(phrase("cards.fraction", key=_GC))
     return notes

@@ -14,6 +14,7 @@ from memdiag.allocator.offload.windows import saved_rows
 from memdiag.analyzers.context import DeviceView
 from memdiag.analyzers.names import collapsed, name_of
 from memdiag.analyzers.offload_howto import snippets
+from memdiag.text import phrase
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.schema import ACTIONS, CATEGORIES, PHASES
 from memdiag.trace.table import Array
@@ -69,8 +70,8 @@ def _micro(seconds: float | None, more: float = 0.0) -> int | None:
 
 
 def _rate(link: Link) -> str:
-    how = ", estimated" if link.is_estimate else ", published" if link.name in {*LINKS, *DISKS} else ", as given"
-    return f"{link.name} ({link.away / 1e9:g} and {link.back / 1e9:g} GB/s{how})"
+    how = "estimated" if link.is_estimate else "published" if link.name in {*LINKS, *DISKS} else "given"
+    return phrase(f"offload.rate.{how}", name=link.name, away=f"{link.away / 1e9:g}", back=f"{link.back / 1e9:g}")
 
 
 def kind_of(windows_category: int, is_saved: bool) -> str:
@@ -136,25 +137,19 @@ def _recomputable(trace: Trace, device: DeviceTrace, plan: Plan) -> tuple[Recomp
 
 
 def _notes(trace: Trace, device: DeviceTrace, plan: Plan, settings: OffloadSettings) -> list[str]:
-    notes = []
+    notes: list[str] = []
     if not plan.clock.is_known:
-        notes.append("the trace has no times: whether copies are in time is not known, and each is taken to be; --step-seconds tells it")
+        notes.append(phrase("offload.note.timeless"))
     elif plan.clock.is_estimated:
-        notes.append(
-            "times within a step are estimated: backward takes twice as long as forward, and within a pass time goes by the bytes made"
-        )
+        notes.append(phrase("offload.note.estimated"))
     elif settings.step_seconds is None and (trace.phantom or trace.backend == "cpu"):
-        where = "on a device that is not there" if trace.phantom else "on a CPU"
-        notes.append(f"times are those of a recording {where}, not of the card: --step-seconds gives the length of a real step")
+        notes.append(phrase("offload.note.phantom" if trace.phantom else "offload.note.cpu"))
     if settings.link.name in LINKS or (plan.chosen.disk_bytes and settings.disk.name in DISKS):
-        notes.append("rates of links and disks are published or nominal ones, not measured on this machine: --link and --disk take its own")
+        notes.append(phrase("offload.note.rates"))
     if trace.recorded is None:
-        notes.append("when a module's parameters are needed is not recorded: they are taken to be needed in all of forward and backward")
+        notes.append(phrase("offload.note.parameters"))
     if (device.events.action == _OOM).any():
-        notes.append(
-            "the recorded run ran out of memory: what it would have done after that is not in the trace, nor in the plan; record it on a "
-            "larger card (memdiag record --phantom …,capacity=128GiB)"
-        )
+        notes.append(phrase("offload.note.failed"))
     if settings.offload_checkpoint and not any(each.category == "activation" for each in _moved(trace, device, plan)):
-        notes.append("offload_checkpoint has nothing to move: no part of the model is seen to be recomputed")
+        notes.append(phrase("offload.note.checkpoint"))
     return notes

@@ -33,6 +33,7 @@ from memdiag.analyzers.names import name_of
 from memdiag.analyzers.outlook import outlook
 from memdiag.analyzers.split_moments import recorded_split, simulated_split
 from memdiag.registry import POLICIES, resolve
+from memdiag.text import Phrase, phrase
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.moments import DEFAULT
@@ -266,35 +267,29 @@ def calibration_report(subject: Subject, *, unlimited: bool = True) -> Calibrati
     )  # fmt: skip
 
 
-def _notes(subject: Subject, *, unlimited: bool) -> list[str]:
+def _notes(subject: Subject, *, unlimited: bool) -> list[Phrase]:
     """What had to be assumed."""
     found, limits, device = subject.calibration, subject.limits, subject.device
-    notes: list[str] = []
     if subject.trace.format == PLAIN_EVENTS:
-        return notes
-    if subject.is_foreign:
-        notes.append(
-            f"recorded with the allocator of {subject.trace.backend}, which no policy stands for: requests and frees are taken from it"
-        )
-    if found.exact is not None and not found.is_version_known:
-        notes.append(f"the file does not say which version of torch wrote it; the rules of {found.torch_version} fit")
-    if found.exact is not None and not found.is_conf_known:
-        notes.append("the file does not say its settings; those seen in it were taken")
-    if limits.num_refused and not limits.is_known and limits.capacity_bytes is not None:
-        room = format_bytes(limits.capacity_bytes)
-        notes.append(f"how much memory there was is not recorded: from what was refused, {room} for this process")
-    elif limits.capacity_bytes is None and unlimited:
-        notes.append("how much memory there was is not recorded, and nothing was refused: taken as unlimited (--capacity sets it)")
-    if found.exact is None and subject.comparable_peak is not None:
-        notes.append(
-            f"what is saved is told against the recorded settings, simulated ({format_bytes(subject.comparable_peak)} at the peak)"
-        )
-    if device.start["active"] > 0 and device.has_addresses:
-        notes.append(
-            "the trace begins with tensors already there; under other settings they are placed first, and what is saved is told against the"
-            f" recorded settings from the same beginning ({format_bytes(subject.comparable_peak)} at the peak)"
-        )
-    return notes
+        return []
+    peak, capacity = subject.comparable_peak, limits.capacity_bytes
+    refused = limits.num_refused > 0 and not limits.is_known and capacity is not None
+    assumed = {
+        "foreign": subject.is_foreign,
+        "version": found.exact is not None and not found.is_version_known,
+        "settings": found.exact is not None and not found.is_conf_known,
+        "refused": refused,
+        "unlimited": not refused and capacity is None and unlimited,
+        "compared": found.exact is None and peak is not None,
+        "start": device.start["active"] > 0 and device.has_addresses,
+    }
+    values = {
+        "backend": subject.trace.backend,
+        "version": found.torch_version,
+        "bytes": format_bytes(capacity),
+        "peak": format_bytes(peak),
+    }
+    return [phrase(f"simulate.note.{name}", **values) for name, is_assumed in assumed.items() if is_assumed]
 
 
 def recorded_peak(device: DeviceTrace, curve: str) -> int | None:

@@ -28,25 +28,13 @@ from memdiag.errors import MemdiagError
 from memdiag.findings import PAST_FAILURE, CardReport, weakest_basis
 from memdiag.registry import POLICIES, resolve
 from memdiag.settings.conf import parse_conf
+from memdiag.text import Phrase, joined, phrase
 from memdiag.trace import schema
-from memdiag.units import MIB, format_bytes, plural
+from memdiag.units import MIB, format_bytes
 
 _PART_AT_MOST = 0.35  # of the calls: else the first part is hardly cheaper than the whole
 _NUM_FRONT = 12
 _LEAST_GAIN = 2 * MIB  # a device page: less is nothing
-CAVEATS: dict[str, str] = {
-    "expandable_segments": "expandable_segments must be set before the first allocation; some versions fail with CUDA IPC, CUDA graphs or "
-    "MemPools of their own, and on NPU driver and CANN must support virtual memory",
-    "max_split_size_mb": "max_split_size_mb keeps smaller requests out of large free blocks: runs of other shapes may need more",
-    "max_non_split_rounding_mb": "max_non_split_rounding_mb lets a large request take a block that is larger by as much",
-    "garbage_collection_threshold": "garbage_collection_threshold gives memory back while the program runs: steps may get slower",
-    "large_segment_size_mb": "large_segment_size_mb decides how much is asked of the driver at once: smaller ones mean more calls",
-    "roundup_power2_divisions": "roundup_power2_divisions rounds requests up: it pays where sizes vary from step to step",
-    "segment_size_mb": "segment_size_mb is deprecated: large_segment_size_mb takes its place in torch_npu 2.11 and later",
-    "page_size": "page_size:1g needs CANN 8.1.RC1 and driver 25.0.RC1 or later, and pages of 1 GiB set aside; it is ignored otherwise",
-    "base_addr_aligned_kb": "base_addr_aligned_kb:0 lets large tensors begin anywhere: some operators are slower then",
-    "multi_stream_lazy_reclaim": "multi_stream_lazy_reclaim looks at events late: blocks used on several streams come back later",
-}
 
 
 @dataclass(frozen=True)
@@ -198,7 +186,7 @@ def _report(
         return Tried(space.text(choice), score, before - score.peak)
 
     basis = weakest_basis([member.subject.reach.basis for member in members])
-    recommended, verdict = None, "nothing that was tried does better than the recorded settings"
+    recommended, verdict = None, phrase("tune.why.nothing")
     if found.scores:
         choices = recommendable(space, found, baseline, evaluate)
         judged = [(choice, score, *_verdict(baseline, choice, score, before, error, basis, least_share)) for choice, score in choices]
@@ -245,38 +233,36 @@ def _card(member: _Member) -> CardReport:
     card = card_of(member.subject)
     if member.has_limit or card.fraction is not None:
         return card
-    untried = f"{GC} was not tried: it works only with a memory fraction for the process, and the recording does not say whether one is set"
-    return replace(card, notes=(*card.notes, untried))
+    return replace(card, notes=(*card.notes, phrase("tune.note.untried", key=GC)))
 
 
 def _verdict(
     baseline: Score, choice: Choice, score: Score, before: int, error: int | None, basis: str, least_share: float
-) -> tuple[bool, str]:
+) -> tuple[bool, Phrase]:
     """Returns whether a choice is worth setting, and why (not)."""
     off = error or 0
     if (score.num_failing, score.num_ooms) < (baseline.num_failing, baseline.num_ooms):
         if score.num_failing:
-            return True, f"{plural(score.num_ooms, 'request')} would still fail, fewer than under the recorded settings"
+            return True, phrase("tune.why.fewer", count=score.num_ooms)
         if basis == PAST_FAILURE:
-            return True, "it gets past the failed allocation; the rest of the run is unknown"
-        return True, "it fits, where the recorded settings run out of memory"
+            return True, phrase("tune.why.past")
+        return True, phrase("tune.why.fits")
     saved = before - score.peak
-    nothing = "nothing that was tried does better than the recorded settings"
+    nothing = phrase("tune.why.nothing")
     if merit(score, baseline, choice) >= merit(baseline, baseline, {}):
         return False, nothing
     gains = []
     if saved > max(off, _LEAST_GAIN) and saved >= least_share * before:
-        gains.append(f"the reserved peak falls by {format_bytes(saved)}" + (f", give or take {format_bytes(off)}" if off else ""))
+        within = phrase("tune.why.error", bytes=format_bytes(off)) if off else ""
+        gains.append(phrase("tune.why.falls", bytes=format_bytes(saved), error=within))
     if score.num_retries < baseline.num_retries and saved >= -off:
-        fewer = plural(baseline.num_retries - score.num_retries, "retry", "retries")
-        gains.append(f"{fewer} less, each of which gives back all cached memory and stops the device")
+        gains.append(phrase("tune.why.retries", count=baseline.num_retries - score.num_retries))
     if gains:
-        return True, "; ".join(gains)
+        return True, joined(gains, "; ")
     if 0 < saved <= off:
-        return False, f"the best setting found saves {format_bytes(saved)}, which is within the error of the model, {format_bytes(off)}"
+        return False, phrase("tune.why.within", bytes=format_bytes(saved), error=format_bytes(off))
     if saved > _LEAST_GAIN:
-        share = f"{saved / before:.1%} of the reserved peak"
-        return False, f"the best setting found saves {format_bytes(saved)}, {share} (--min-saving 0 recommends it anyway)"
+        return False, phrase("tune.why.little", bytes=format_bytes(saved), share=f"{saved / before:.1%}")
     return False, nothing
 
 
@@ -292,17 +278,17 @@ def _recommended(
         reasons.append(Reason(f"{key}:{value}", other.peak, other.num_retries, other.num_driver_calls, not other.num_failing))
     settings = members[0].settings
     line = settings.line({key: choice.get(key) for key in GRID})
-    caveats = [CAVEATS[key] for key in choice]
+    caveats = [phrase(f"tune.key.{key}") for key in choice]
     if GC in choice:
-        caveats.append("garbage collection needs the memory fraction of this run to be set")
+        caveats.append(phrase("tune.note.fraction"))
     if any(member.subject.calibration.exact is None for member in members):
-        caveats.append("the model could not be compared with a recording of addresses: try the line before relying on it")
+        caveats.append(phrase("tune.note.addresses"))
     if not all(member.subject.calibration.is_version_known for member in members):
-        caveats.append("the file does not say which version wrote it: `memdiag conf` tells which versions know these settings")
+        caveats.append(phrase("tune.note.version"))
     if any(member.begins_late for member in members):
-        caveats.append("the trace begins with tensors already there: what they would have needed is a guess")
+        caveats.append(phrase("tune.note.start"))
     if len(members) == 1 and score.num_failing == 0:
-        caveats.append("found on one trace: a run of other shapes or another length may want another line")
+        caveats.append(phrase("tune.note.one"))
     outlooks = tuple(
         outlook(member.subject, replace(member.scenario, conf=space.text(choice, k)), fails=bool(score.num_failing))
         for k, member in enumerate(members)

@@ -83,6 +83,13 @@ class LightPage:
                 line = [column[number] if number < len(column) else "" for column in columns]
                 self._row(line, styles, kinds, widths, indent)
 
+    def has_room(self, rows: Sequence[Sequence[Cell]], indent: int = 2) -> bool:
+        """Returns whether a table of these rows, none of which wraps, fits the width."""
+        columns = [
+            max(cells(self._known(cell if isinstance(cell, str) else cell[0])) for cell in column) for column in zip(*rows, strict=True)
+        ]
+        return indent + sum(columns) + 2 * (len(columns) - 1) <= self.width
+
     def _row(self, line: list[str], styles: list[str], kinds: str, widths: list[int], indent: int) -> None:
         shown = ""
         for text, style, kind, width in zip(line, styles, kinds, widths, strict=True):
@@ -139,10 +146,11 @@ def _words(text: str) -> Iterable[tuple[int, str]]:
 
 
 def _head(word: str, width: int) -> str:
-    """The first characters of a word that take at most ``width`` columns, one at least."""
+    """The first characters of a word that take at most ``width`` columns, one at least; of a list with commas whole items."""
     taken = 0
     for index, char in enumerate(word):
         taken += cells(char)
         if taken > width:
-            return word[: max(index, 1)]
+            item = word.rfind(",", 0, index) + 1
+            return word[: item or max(index, 1)]
     return word

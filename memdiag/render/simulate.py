@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from memdiag.allocator.prediction import CalibrationReport, FirstOom, Prediction, PredictionReport, RecordedRun
-from memdiag.render.lightpage import Cell, LightPage, cells
+from memdiag.render.lightpage import Cell, LightPage
 from memdiag.render.look import PLAIN, Look
 from memdiag.render.outlook import fate, meanings, past_failure, sentences
 from memdiag.render.simulate_advice import advice
@@ -140,16 +140,11 @@ def _tables(page: LightPage, report: PredictionReport) -> None:
     first = 0
     while first < len(report.results):
         count = len(report.results) - first
-        while count > 1 and _width(_rows(report, first, count)) > page.width:
+        while count > 1 and not page.has_room(_rows(report, first, count)):
             count -= 1
         page.gap()
         page.grid("l" + "r" * (count + 1), _rows(report, first, count))
         first += count
-
-
-def _width(rows: list[list[Cell]]) -> int:
-    columns = [max(cells(cell if isinstance(cell, str) else cell[0]) for cell in column) for column in zip(*rows, strict=True)]
-    return 2 + sum(columns) + 2 * (len(columns) - 1)
 
 
 def _rows(report: PredictionReport, first: int, count: int) -> list[list[Cell]]:

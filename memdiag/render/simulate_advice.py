@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from memdiag.findings import Finding
 from memdiag.render.lightpage import Cell, LightPage
 from memdiag.render.text import plain
+from memdiag.text import phrase, sentence
 from memdiag.units import format_bytes
 
 _LONGEST = 300
@@ -15,16 +16,19 @@ _LONGEST = 300
 def advice(page: LightPage, finding: Finding) -> None:
     """Adds a verdict to a page."""
     page.gap()
-    page.text(f"{plain(finding.title, _LONGEST)}.", "bold", indent=2)
+    page.text(sentence(plain(finding.title, _LONGEST)), "bold", indent=2)
     rows: list[Sequence[Cell]] = [
-        (format_bytes(item.value), f"{plain(item.what, _LONGEST)}{f' ({plain(item.where, _LONGEST)})' if item.where else ''}")
+        (format_bytes(item.value), _with(plain(item.what, _LONGEST), item.where))
         for item in finding.evidence
         if isinstance(item.value, int)
     ]
     page.grid("rw", rows, indent=4)
     for fix in finding.fixes:
-        applies = f" ({plain(fix.applicability, _LONGEST)})" if fix.applicability else ""
-        page.text(f"{plain(fix.title, _LONGEST)}{applies}:", indent=2)
+        page.text(phrase("simulate.advice.fix", fix=_with(plain(fix.title, _LONGEST), fix.applicability)), indent=2)
         page.paste(plain(fix.change, _LONGEST), 6)
         if fix.caveat:
-            page.text(f"{plain(fix.caveat, _LONGEST)}.", "dim", indent=6)
+            page.text(sentence(plain(fix.caveat, _LONGEST)), "dim", indent=6)
+
+
+def _with(text: str, details: str) -> str:
+    return phrase("simulate.advice.with", text=text, details=plain(details, _LONGEST)) if details else text

@@ -2,40 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from memdiag.allocator.lifecycle.told import LifetimePools, Misfiled
 from memdiag.render.lightpage import Cell, LightPage
-from memdiag.units import format_bytes, plural
+from memdiag.text import Phrase, joined, phrase
+from memdiag.units import format_bytes, format_count
 
-_HOOKED = {"layer": "calls of each layer", "stack": "calls of the whole stack of layers"}
 _NONE = "none"
+_BASES = ("marks", "annotations", "annotations+stacks", "stacks", "periodicity")
 
 
 def lifetimes(page: LightPage, name: str, found: LifetimePools) -> None:
     """Adds the pools of the run called ``name`` to a page."""
     page.gap()
-    rows: list[Sequence[Cell]] = [[(f"{name}, pools at the peak", "bold"), "segments", "reserved", "used", "outlives its window"]]
+    heads = (phrase(f"policies.head.{head}") for head in ("segments", "reserved", "used", "outlives"))
+    rows: list[Sequence[Cell]] = [[(phrase("policies.pools", name=name), "bold"), *heads]]
     rows += [
-        [pool.pool, str(pool.num_segments), *map(format_bytes, (pool.reserved_bytes, pool.used_bytes, pool.surviving_bytes))]
+        [pool.pool, format_count(pool.num_segments), *map(format_bytes, (pool.reserved_bytes, pool.used_bytes, pool.surviving_bytes))]
         for pool in found.pools
     ]
     page.grid("lrrrr", rows)
     share = found.thought_long_bytes / found.num_bytes if found.num_bytes else 0.0
-    page.text(f"Taken for long-lived: {share:.0%} of all bytes handed out ({format_bytes(found.thought_long_bytes)}).", indent=2)
-    for misfiled, what, cost in (
-        (found.thought_long_wrongly, "wrongly taken for long-lived", "idle in segments made for them"),
-        (found.thought_short_wrongly, "wrongly taken for short-lived", "free beside them in segments that they keep"),
-    ):
-        page.text(_misfiled(misfiled, what, cost), indent=2)
-    known = [f"{what} from {basis}" for what, basis in found.bases.items() if basis != _NONE]
-    unknown = [what for what, basis in found.bases.items() if basis == _NONE]
-    said = f"Hooks around {_HOOKED.get(found.hooks, found.hooks)}: " + (", ".join(known) or "nothing is known of the program")
-    if unknown:
-        said += f"; not seen: {', '.join(unknown)}"
-    page.text(f"{said}.", "dim", indent=2)
+    page.text(phrase("policies.long", share=f"{share:.0%}", bytes=format_bytes(found.thought_long_bytes)), indent=2)
+    for kind, misfiled in (("long", found.thought_long_wrongly), ("short", found.thought_short_wrongly)):
+        page.text(_misfiled(kind, misfiled), indent=2)
+    hooks = phrase(f"policies.hooks.{found.hooks}") if found.hooks in {"layer", "stack"} else found.hooks
+    page.text(phrase("policies.hooks", hooks=hooks, known=known_from(found.bases)), "dim", indent=2)
 
 
-def _misfiled(found: Misfiled, what: str, cost: str) -> str:
-    said = f"{plural(found.num, 'tensor')} ({format_bytes(found.num_bytes)}) {what}"
-    return f"{said}; at the peak that costs {format_bytes(found.cost_bytes)} {cost}." if found.num else f"{said}."
+def known_from(bases: Mapping[str, str]) -> Phrase:
+    """Returns what is known of the program and from which evidence, and what is not, as half a sentence."""
+    known = [phrase("policies.from", what=_what(what), basis=basis_name(basis)) for what, basis in bases.items() if basis != _NONE]
+    unknown = joined([_what(what) for what, basis in bases.items() if basis == _NONE], ", ")
+    if not known:
+        return phrase("policies.unknown.all")
+    return joined([joined(known, ", "), phrase("policies.unknown", what=unknown) if unknown else ""], "; ")
+
+
+def _what(what: str) -> Phrase:
+    return phrase(f"policies.what.{what}")
+
+
+def basis_name(basis: str) -> Phrase | str:
+    """Returns on what evidence marks of a program rest."""
+    return phrase(f"policies.basis.{basis}") if basis in _BASES else basis
+
+
+def _misfiled(kind: str, found: Misfiled) -> Phrase:
+    said = phrase(f"policies.misfiled.{kind}", count=found.num, bytes=format_bytes(found.num_bytes))
+    return joined((said, phrase(f"policies.cost.{kind}", bytes=format_bytes(found.cost_bytes)) if found.num else ""))

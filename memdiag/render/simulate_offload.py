@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from memdiag import vocabulary
 from memdiag.allocator.offload.told import Moved, Offloading
-from memdiag.render.lightpage import LightPage
+from memdiag.render.lightpage import Cell, LightPage
 from memdiag.render.text import plain
-from memdiag.units import format_bytes, format_count, format_us, plural
+from memdiag.text import Phrase, joined, phrase, sentence
+from memdiag.units import format_bytes, format_count, format_us
 
 _LISTED = 8
 LONGEST = 60
@@ -13,95 +15,91 @@ LONGEST = 60
 
 def offloading(page: LightPage, name: str, found: Offloading) -> None:
     """Adds the plan of the run called ``name`` to a page."""
-    page.title(f"{name}: {found.strategy} offload")
-    budget = "no limit" if found.budget_bytes is None else format_bytes(found.budget_bytes)
-    if found.fits is None:
-        said = f"in {budget} up to the failed allocation; the rest of the run is unknown"
-        page.grid("lw", [[("PAST THE FAILURE", "yellow"), (said, "bold")]])
-    elif found.fits:
-        page.grid("lw", [[("FITS", "green"), (f"in {budget}" if found.budget_bytes is not None else "there is no limit", "bold")]])
-    else:
-        lacking = f": {format_bytes(found.missing_bytes)} more device memory is needed" if found.missing_bytes else ""
-        page.grid("lw", [[("DOES NOT FIT", "bold red"), (f"in {budget}{lacking}", "bold")]])
-        _why_not(page, found)
+    page.title(phrase("offload.title", name=name, strategy=phrase(f"offload.strategy.{found.strategy}")))
+    page.grid("lw", [_verdict(found)])
+    if found.fits is False:
+        page.text(_why_not(found), indent=2)
     page.gap()
+    left, before = format_bytes(found.load_left_bytes), format_bytes(found.load_peak_bytes)
     rows = [
-        ("live at the peak", f"{format_bytes(found.load_left_bytes)} instead of {format_bytes(found.load_peak_bytes)}"),
-        ("if all that is idle were away", f"{format_bytes(found.bound_bytes)} (copies taking no time: the least there can be)"),
-        ("host", f"{format_bytes(found.host_peak_bytes)} held by the pinned pool, {format_bytes(found.host_used_bytes)} used"),
+        ("live", phrase("offload.instead", now=left, before=before)),
+        ("bound", phrase("offload.bound", bytes=format_bytes(found.bound_bytes))),
+        ("host", phrase("offload.host", held=format_bytes(found.host_peak_bytes), used=format_bytes(found.host_used_bytes))),
     ]
     if found.disk_peak_bytes:
-        rows.append(("disk", format_bytes(found.disk_peak_bytes)))
-    rows.append(("a step moves", f"{format_bytes(found.bytes_away)} away, {format_bytes(found.bytes_back)} back"))
+        rows.append(("disk", joined((format_bytes(found.disk_peak_bytes),))))
+    rows.append(("moves", phrase("offload.moves", away=format_bytes(found.bytes_away), back=format_bytes(found.bytes_back))))
     if found.hidden_us is not None and found.exposed_us is not None:
-        rows.append(("copies a step", f"{format_us(found.hidden_us)} beside the program, {format_us(found.exposed_us)} waited for"))
+        rows.append(("copies", phrase("offload.copies", hidden=format_us(found.hidden_us), exposed=format_us(found.exposed_us))))
     if found.step_us and found.new_step_us is not None:
-        rows.append(("length of a step", f"{format_us(found.new_step_us)} instead of {format_us(found.step_us)}"))
-    rows.append(("link, disk", f"{plain(found.link)}; {plain(found.disk)}"))
-    page.grid("lw", [[(what, "dim"), said] for what, said in rows])
+        rows.append(("step", phrase("offload.instead", now=format_us(found.new_step_us), before=format_us(found.step_us))))
+    rows.append(("rates", joined((found.link, found.disk), "; ")))
+    page.grid("lw", [[(phrase(f"offload.row.{what}"), "dim"), said] for what, said in rows])
     _moves(page, found)
     for note in found.notes:
-        page.text(f"{note[0].upper()}{note[1:]}.", "dim", indent=2)
+        page.text(sentence(note), "dim", indent=2)
     _alternatives(page, found)
     _how(page, found)
 
 
-def _why_not(page: LightPage, found: Offloading) -> None:
+def _verdict(found: Offloading) -> list[Cell]:
+    budget = phrase("offload.unlimited") if found.budget_bytes is None else format_bytes(found.budget_bytes)
+    if found.fits is None:
+        return [(phrase("offload.past"), "yellow"), (phrase("offload.past.in", budget=budget), "bold")]
+    if found.fits:
+        return [(phrase("offload.fits"), "green"), (phrase("offload.in", budget=budget), "bold")]
+    missing = phrase("offload.missing", bytes=format_bytes(found.missing_bytes)) if found.missing_bytes else ""
+    return [(phrase("offload.fails"), "bold red"), (joined((phrase("offload.in", budget=budget), missing), "; "), "bold")]
+
+
+def _why_not(found: Offloading) -> Phrase:
+    """Returns why a plan does not fit, and what to try."""
     if found.budget_bytes is not None and found.bound_bytes > found.budget_bytes:
-        page.text(
-            "More than that is in use at one moment, so offloading alone cannot make it fit. Reduce the batch size, recompute or shard.",
-            indent=2,
-        )
-    elif found.host_peak_bytes > found.host_budget_bytes:
-        page.text(
-            f"The plan needs {format_bytes(found.host_peak_bytes)} of host memory; {format_bytes(found.host_budget_bytes)} is allowed.",
-            indent=2,
-        )
-    elif found.disk_peak_bytes > found.disk_budget_bytes:
-        page.text(
-            f"The plan needs {format_bytes(found.disk_peak_bytes)} of disk; {format_bytes(found.disk_budget_bytes)} is allowed.", indent=2
-        )
-    elif found.fits_with_host_bytes is not None:
-        page.text(
-            f"It fits with {format_bytes(found.fits_with_host_bytes)} of host memory (--offload-cpu-size); "
-            f"{format_bytes(found.host_budget_bytes)} is allowed, and the disk cannot take the rest in time.",
-            indent=2,
-        )
-    elif found.budget_bytes is not None and found.load_left_bytes <= found.budget_bytes:
-        said = "What is live would fit, but not where the allocator puts it, and more cannot be moved in time. Try it with"
-        page.text(f"{said} --conf expandable_segments:True, or --allow-exposed, with which the step waits.", indent=2)
-    elif found.strategy == "forced":
-        page.text("The automatic strategy (without auto_offload: false) may move what these settings leave there.", indent=2)
-    else:
-        page.text("The link cannot carry more in time; --allow-exposed moves more, and the step waits for it.", indent=2)
+        return phrase("offload.why.bound")
+    if found.host_peak_bytes > found.host_budget_bytes:
+        return phrase("offload.why.host", bytes=format_bytes(found.host_peak_bytes), allowed=format_bytes(found.host_budget_bytes))
+    if found.disk_peak_bytes > found.disk_budget_bytes:
+        return phrase("offload.why.disk", bytes=format_bytes(found.disk_peak_bytes), allowed=format_bytes(found.disk_budget_bytes))
+    if found.fits_with_host_bytes is not None:
+        needed, allowed = format_bytes(found.fits_with_host_bytes), format_bytes(found.host_budget_bytes)
+        return phrase("offload.why.more_host", bytes=needed, allowed=allowed)
+    if found.budget_bytes is not None and found.load_left_bytes <= found.budget_bytes:
+        return phrase("offload.why.placement")
+    return phrase("offload.why.forced") if found.strategy == "forced" else phrase("offload.why.link")
 
 
 def _moves(page: LightPage, found: Offloading) -> None:
-    if not found.moved:
-        page.gap()
-        page.text("Nothing moves.", indent=2)
-        return
     page.gap()
-    rows = [[(text, "bold") for text in ("what moves", "", "to", "goes in", "is back in", "times", "copied")]]
-    rows += [[(cell, "") for cell in _cells(each)] for each in found.moved[:_LISTED]]
+    if not found.moved:
+        page.text(phrase("offload.nothing"), indent=2)
+        return
+    heads = [phrase(f"offload.head.{head}") for head in ("what", "to", "away", "back", "times", "copied")]
+    rows: list[list[Cell]] = [[(text, "bold") for text in (heads[0], "", *heads[1:])]]
+    rows += [list(_cells(each)) for each in found.moved[:_LISTED]]
     page.grid("lwlllrr", rows)
     left = len(found.moved) - _LISTED
     if left > 0:
-        page.text(f"and {plural(left, 'other kind')}; --json has all", "dim", indent=2)
+        page.text(phrase("offload.others", count=left), "dim", indent=2)
 
 
 def _cells(each: Moved) -> tuple[str, ...]:
-    name = plain(each.name, LONGEST) or "(no name)"
-    return each.category, name, each.place, each.away_in, each.back_in or "-", format_count(each.num_moves), format_bytes(each.bytes)
+    name = plain(each.name, LONGEST) or phrase("offload.unnamed")
+    category = vocabulary.name("category", each.category.replace(" ", "_"))
+    away, back = (vocabulary.name("phase", phase) if phase else "-" for phase in (each.away_in, each.back_in))
+    return category, name, phrase(f"offload.place.{each.place}"), away, back, format_count(each.num_moves), format_bytes(each.bytes)
 
 
 def _alternatives(page: LightPage, found: Offloading) -> None:
     if not found.recomputable:
         return
     page.gap()
-    page.text("Or recompute: what forward has left for backward at the peak", "bold", indent=2)
+    page.text(phrase("offload.recompute"), "bold", indent=2)
     rows = [
-        [plain(each.module or "(no name)", LONGEST), format_bytes(each.bytes), plural(each.num_tensors, "tensor")]
+        [
+            plain(each.module, LONGEST) or phrase("offload.unnamed"),
+            format_bytes(each.bytes),
+            phrase("offload.tensors", count=each.num_tensors),
+        ]
         for each in found.recomputable[:5]
     ]
     page.grid("wrr", rows, indent=4)
@@ -111,12 +109,12 @@ def _how(page: LightPage, found: Offloading) -> None:
     if not found.snippets:
         return
     page.gap()
-    page.text("How to do it today", "bold", indent=2)
+    page.text(phrase("offload.how"), "bold", indent=2)
     for name, part, text in found.snippets:
         page.gap()
-        page.text(f"{name}: {part}", indent=4)
+        page.text(phrase("offload.snippet", name=name, part=part), indent=4)
         lines = text.splitlines()
         for line in lines[:3] if len(lines) > 12 else lines:
             page.paste(plain(line), indent=6)
         if len(lines) > 12:
-            page.text("… (--json has the whole snippet)", "dim", indent=6)
+            page.text(phrase("offload.snippet.more"), "dim", indent=6)

@@ -6,42 +6,42 @@ from collections.abc import Sequence
 
 from memdiag.allocator.planned.told import PlanTold, Served
 from memdiag.render.lightpage import Cell, LightPage
-from memdiag.units import format_bytes, format_count, plural
+from memdiag.render.simulate_lifetimes import basis_name
+from memdiag.text import Phrase, joined, phrase
+from memdiag.units import format_bytes, format_count
 
 
 def planned(page: LightPage, name: str, found: PlanTold) -> None:
     """Adds what became of the plan of the run called ``name`` to a page."""
     page.gap()
-    what = f"step {found.planned_step}, the one that needs most," if found.planned_step is not None else "the whole recording"
+    step = found.planned_step
     ratio = found.plan_bytes / found.load_bytes if found.load_bytes else 1.0
-    said = f"{name}: the plan of {what} takes {format_bytes(found.plan_bytes)}, {ratio:.4f} x what it has live at one moment; "
-    page.text(f"{said}beside it the caching allocator held up to {format_bytes(found.fallback_bytes)}.", indent=2)
+    what = phrase("policies.plan.step", step=str(step)) if step is not None else phrase("policies.plan.whole")
+    sizes = {"bytes": format_bytes(found.plan_bytes), "ratio": f"{ratio:.4f}", "beside": format_bytes(found.fallback_bytes)}
+    page.text(phrase("policies.plan", name=name, what=what, **sizes), indent=2)
     rows: list[Sequence[Cell]] = []
-    for label, served in ((f"step {found.next_step}, next to it", found.next), ("all steps but the planned one", found.unseen)):
-        if served is not None and (label.startswith("step") or found.num_steps > 2):
-            rows.append([label, format_count(served.num), *_shares(served)])
+    if found.next is not None:
+        rows.append(_row(phrase("policies.plan.next", step=str(found.next_step)), found.next))
+    if found.unseen is not None and found.num_steps > 2:
+        rows.append(_row(phrase("policies.plan.others"), found.unseen))
     if rows:
-        head: list[Cell] = [(f"{name}, steps the plan has not seen", "bold"), "requests", "as planned", "in gaps", "beside the plan"]
-        page.grid("lrrrr", [head, *rows])
-        page.text(f"Shares of bytes. {_reasons(found.unseen)}Steps are known from {found.basis}.", "dim", indent=2)
+        heads = (phrase(f"policies.plan.head.{head}") for head in ("requests", "planned", "gaps", "beside"))
+        page.grid("lrrrr", [[(phrase("policies.plan.unseen", name=name), "bold"), *heads], *rows])
+        parts = (phrase("policies.plan.shares"), _reasons(found.unseen), phrase("policies.plan.steps", basis=basis_name(found.basis)))
+        page.text(joined(parts), "dim", indent=2)
     else:
-        page.text("No other step is known to try the plan on: how well it would hold cannot be told.", "dim", indent=2)
+        page.text(phrase("policies.plan.untried"), "dim", indent=2)
 
 
-def _shares(served: Served) -> list[str]:
+def _row(label: str, served: Served) -> list[Cell]:
     whole = served.num_bytes or 1
     beside = served.num_bytes - served.planned_bytes - served.gap_bytes
-    return [f"{part / whole:.1%}" for part in (served.planned_bytes, served.gap_bytes, beside)]
+    return [label, format_count(served.num), *(f"{part / whole:.1%}" for part in (served.planned_bytes, served.gap_bytes, beside))]
 
 
-def _reasons(served: Served | None) -> str:
+def _reasons(served: Served | None) -> Phrase | str:
     if served is None:
         return ""
-    parts = [
-        (served.num_unknown, "had nothing like it in the plan"),
-        (served.num_too_large, "asked for more than was planned for"),
-        (served.num_taken, "found the place taken"),
-        (served.num_no_room, "found no memory for the plan"),
-    ]
-    said = "; ".join(f"{plural(num, 'request')} {why}" for num, why in parts if num)
-    return f"Beside the plan: {said}. " if said else ""
+    counts = {"unknown": served.num_unknown, "large": served.num_too_large, "taken": served.num_taken, "room": served.num_no_room}
+    said = joined([phrase(f"policies.plan.beside.{why}", count=count) for why, count in counts.items() if count], "; ")
+    return phrase("policies.plan.beside", reasons=said) if said else ""

@@ -113,7 +113,7 @@ def test_simulate_prints_card_and_room(recording, capsys):
     assert main(["simulate", path, "--capacity", "6GiB", "--min-capacity"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "6.00 GiB card with 5.00 GiB of room for the allocator" in said
-    assert "1.00 GiB of a card lie outside the allocator" in said
+    assert "1.00 GiB of the card are outside the allocator" in said
     assert "room on it" in said
     assert main(["simulate", path, "--capacity", "6GiB", "--outside", "2GiB", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["results"][0]["room_bytes"] == 4 * GIB

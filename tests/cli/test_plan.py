@@ -71,9 +71,9 @@ def test_in_words(capsys, listed):
     assert main(["plan", str(listed)]) == 0
     text = capsys.readouterr().out
     assert text.startswith("PLANNED  5 buffers in 12 B, 1.0000 times")
-    assert "best fit, as they come" in text
+    assert "best fit, in order" in text
     assert main(["plan", str(TRAINING)]) == 0
-    assert "held by the recorded allocator" in capsys.readouterr().out
+    assert "recorded reserved peak" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,9 @@ from memdiag.render.look import Look
         ("内存不足 内存", 8, ["内存不足", "内存"]),
         ("内存不足", 5, ["内存", "不足"]),
         ("内", 1, ["内"]),
+        ("多个词 and 更多。", 10, ["多个词 and", "更多。"]),
+        ("四个汉字。", 8, ["四个汉", "字。"]),
+        ("key:1,other:2,third:3", 12, ["key:1,", "other:2,", "third:3"]),
     ],
 )
 def test_wrap(text, width, lines):

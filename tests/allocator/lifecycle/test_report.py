@@ -145,7 +145,7 @@ def test_simulate_tells_of_pools(goldens: Path) -> None:
     assert shown["results"][1]["min_capacity_bytes"] is not None
     page = simulate.render(report_of(subject, tuple(predictions)))
     assert "B, pools at the peak" in page
-    assert "Hooks around calls of each layer: setup from marks" in page
+    assert "Hooks around each layer's forward: setup from marks" in page
 
 
 def test_no_marks_are_said_to_be_none() -> None:
