@@ -91,6 +91,11 @@ def meaning(kind: Kind, key: str) -> str:
     return _phrase(f"{kind}.{key}.means")
 
 
+def action(key: str) -> str:
+    """Returns what an event of the trace does (a word of ``trace.schema.ACTIONS``) in the active language."""
+    return _phrase(f"action.{key}") or key.replace("_", " ")
+
+
 NAMED_MOMENTS = ("oom", "peak", "allocated", "reserved", "end", "snapshot")  # kinds of moments, without "event"
 
 

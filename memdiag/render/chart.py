@@ -9,17 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from rich.cells import cell_len
 from rich.text import Text
 
 from memdiag import vocabulary
 from memdiag.findings import DeviceReport, Peak, Timeline
 from memdiag.render.words import at_words
-from memdiag.units import GIB, KIB, MIB, TIB, format_bytes, format_count, plural
+from memdiag.text import phrase
+from memdiag.units import GIB, KIB, MIB, TIB, format_bytes, format_count
 
-AREAS = tuple(
-    (vocabulary.STYLES["curve"][key].glyph, vocabulary.ansi("curve", key), name)
-    for key, name in (("allocated", "allocated"), ("active", "active (freed, pending)"), ("reserved", "reserved (held, free)"))
-)
+AREAS = tuple((vocabulary.STYLES["curve"][key].glyph, vocabulary.ansi("curve", key), key) for key in ("allocated", "active", "reserved"))
 _LABEL = 9  # columns for "12.5 GiB "
 _UNITS = ((TIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"), (1, "B"))
 _STEPS = (0.2, 0.25, 0.5, 1, 2, 2.5, 5, 10, 20, 25, 50, 100, 200, 250, 500)
@@ -101,7 +100,8 @@ def _peak_mark(device: DeviceReport, timeline: Timeline, plot: int) -> Text | No
         peak, value, what = device.peak_allocated, device.peak_allocated.allocated_bytes, "allocated"
     if value is None or peak.at_event is None:
         return None
-    label = f"{'peak' if peak is here or here is None else 'highest'}: {format_bytes(value)} {what}, {at_words(peak)}"
+    title = vocabulary.title("peak" if peak is here or here is None else what)
+    label = phrase(f"report.chart.{what}", title=title, bytes=format_bytes(value), event=at_words(peak))
     return _mark("▼", label, _column_of(peak.at_event, timeline, plot), plot, "bold")
 
 
@@ -109,32 +109,34 @@ def _moment_mark(device: DeviceReport, timeline: Timeline, plot: int) -> Text | 
     here = device.moment
     if here is None or here.at_event is None or here.kind in {"peak", "reserved"}:
         return None
-    label = f"{vocabulary.title(here.kind)}: {at_words(here)}"
+    label = phrase("report.chart.moment", title=vocabulary.title(here.kind), event=at_words(here))
     return _mark("▲", label, _column_of(here.at_event, timeline, plot), plot, "bold")
 
 
 def _mark(glyph: str, label: str, column: int, plot: int, style: str) -> Text:
     """A pointer at a column of the plot, its label on the side that has room."""
-    if column + 2 + len(label) <= plot:
+    if column + 2 + cell_len(label) <= plot:
         body = " " * column + f"{glyph} {label}"
     else:
-        body = f"{label} {glyph}".rjust(column + 1)
+        body = " " * (column - 1 - cell_len(label)) + f"{label} {glyph}"
     return Text(" " * (_LABEL + 1) + body, style=style)
 
 
 def _events_axis(timeline: Timeline, plot: int) -> Text:
     num_events = round(timeline.events_per_bucket * max(len(timeline.reserved), len(timeline.allocated), len(timeline.active)))
-    left, middle, right = "0", format_count(num_events // 2), plural(num_events, "event")
+    left, middle, right = "0", format_count(num_events // 2), phrase("report.events", count=num_events)
     line = left.ljust(plot // 2 - len(middle) // 2) + middle
-    return Text(" " * (_LABEL + 1) + line.ljust(plot - len(right)) + right, style="dim")
+    return Text(" " * (_LABEL + 1) + line.ljust(plot - cell_len(right)) + right, style="dim")
 
 
 def _legend(areas: list[list[int]]) -> Text:
     shown = [area for area, heights in zip(AREAS, areas, strict=True) if max(heights) >= 0]
-    fits = sum(len(name) + 5 for _, _, name in shown) - 3 <= len(areas[0])
+    names: list[str] = [phrase(f"report.area.{key}") for _, _, key in shown]
+    if sum(cell_len(name) + 5 for name in names) - 3 > len(areas[0]):
+        names = [vocabulary.name("curve", key) for _, _, key in shown]
     line = Text(" " * (_LABEL + 1))
-    for glyph, color, name in shown:
+    for (glyph, color, _), name in zip(shown, names, strict=True):
         line.append(glyph, color)
-        line.append(f" {name if fits else name.split()[0]}   ")
+        line.append(f" {name}   ")
     line.rstrip()
     return line

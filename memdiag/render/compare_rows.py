@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from memdiag import vocabulary
 from memdiag.render.split import PARTS
 from memdiag.render.text import plain, shorten
-from memdiag.render.words import USAGE_WORDS
+from memdiag.render.words import USAGE
 from memdiag.units import format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def place_words(row: SiteRow) -> str:
 def usage_rows(report: Comparison) -> list[tuple[str, list[str]]]:
     """Returns the bytes at the moment that is compared: name and cells below ``heads``."""
     rows = []
-    for name, _ in USAGE_WORDS:
+    for name in USAGE:
         values = [getattr(side.usage, f"{name}_bytes") for side in report.sides]
         rows.append((name, amounts(values, size, change)))
     return rows
@@ -125,10 +125,10 @@ def usage_rows(report: Comparison) -> list[tuple[str, list[str]]]:
 def split_rows(report: Comparison) -> list[tuple[str, list[str], str]]:
     """Returns what is reserved and not asked for, in its parts: name, cells below ``heads``, meaning."""
     rows = []
-    for name, _, _, meaning in PARTS[1:]:
+    for name in PARTS[1:]:
         values = [getattr(side.split, f"{name}_bytes") for side in report.sides]
         if any(values) or (None in values and 0 in values):
-            rows.append((name, amounts(values, size, change), meaning))
+            rows.append((name, amounts(values, size, change), vocabulary.meaning("part", name)))
     return rows
 
 

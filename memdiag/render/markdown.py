@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from memdiag import __version__
+from memdiag import __version__, vocabulary
 from memdiag.findings import DeviceReport, Finding, Report
 from memdiag.render import card, what_if, words, would_fit
 from memdiag.render.bar import stacked_bar
@@ -16,7 +16,9 @@ from memdiag.render.chart import chart
 from memdiag.render.look import PLAIN, Look
 from memdiag.render.split import fit, no_split, split, split_title
 from memdiag.render.steps import next_steps
+from memdiag.render.summary import severity_name
 from memdiag.render.text import in_ascii, plain
+from memdiag.text import joined, phrase, sentence
 from memdiag.units import format_bytes
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<#|~$&])")
@@ -48,25 +50,30 @@ def cell(text: object) -> str:
 def render(report: Report, look: Look = PLAIN) -> str:
     """Returns the report as markdown; of ``look`` only ``unicode`` counts."""
     lines = [*_would_fit(report), *_card(report)]
-    lines += table(("source", ""), ((escape(label), cell(value)) for label, value in words.source_facts(report)))
+    lines += table(("", ""), ((escape(fact.label), cell(fact.value)) for fact in words.source_facts(report)))
     idle = [device for device in report.devices if words.is_idle(device)]
     for device in report.devices:
         if device not in idle:
             lines += _device(device, titled=len(report.devices) > 1)
     if idle:
-        lines += [f"Idle, nothing was ever held there: device {', '.join(str(device.device) for device in idle)}.", ""]
-    lines += ["### Findings", ""]
+        lines += [phrase("report.idle", devices=", ".join(str(device.device) for device in idle)), ""]
+    lines += [f"### {phrase('summary.findings')}", ""]
     for finding in words.in_order(report.findings):
         lines += _finding(finding)
     if not report.findings:
-        lines += ["No problem was found.", ""]
+        lines += [phrase("report.no-problem"), ""]
     lines += _what_if(report)
     if report.notes:
-        lines += ["### What this file does not tell", ""]
+        lines += [f"### {phrase('report.notes')}", ""]
         lines += [f"- {code(note.code)} {escape(note.text)}" for note in report.notes] + [""]
-    lines += ["### Next", ""]
+    lines += [f"### {phrase('report.next')}", ""]
     for purpose, line in next_steps(report):
-        lines += [f"{escape(purpose)}:", "", *fence([plain(line)], "sh" if line.startswith("memdiag") else "python"), ""]
+        lines += [
+            escape(phrase("report.purpose", purpose=purpose)),
+            "",
+            *fence([plain(line)], "sh" if line.startswith("memdiag") else "python"),
+            "",
+        ]
     lines.append(f"<sub>memdiag {escape(__version__)}</sub>")
     text = "\n".join(lines) + "\n"
     return text if look.unicode else in_ascii(text)
@@ -82,10 +89,10 @@ def _would_fit(report: Report) -> list[str]:
 
 def _card(report: Report) -> list[str]:
     """Returns the verdict card."""
-    verdict = card.verdict_of(report)
-    lines = [f"## memdiag: {verdict.severity.upper()}", "", f"**{escape(verdict.happened)}**", ""]
+    verdict, colon = card.verdict_of(report), phrase("report.colon")
+    lines = [f"## memdiag: {severity_name(verdict.severity)}", "", f"**{escape(verdict.happened)}**", ""]
     for row in card.rows(verdict):
-        lines += [f"- **{escape(row.label)}:** {escape(row.text)}"]
+        lines += [f"- **{escape(row.label)}{colon}** {escape(row.text)}"]
         lines += ["", *(f"  {line}" for line in fence([row.command], "sh")), ""] if row.command else []
     return [*lines, ""]
 
@@ -104,76 +111,98 @@ def fence(lines: Sequence[str], language: str = "") -> list[str]:
 
 
 def _device(device: DeviceReport, *, titled: bool) -> list[str]:
-    lines = [f"### Device {device.device}", ""] if titled else []
+    lines = [f"### {phrase('report.device-title', device=str(device.device))}", ""] if titled else []
     if curve := chart(device, WIDTH):
-        lines += ["#### Memory over the trace", "", *fence([line.plain.rstrip() for line in curve], "text"), ""]
+        lines += [f"#### {phrase('report.timeline')}", "", *fence([line.plain.rstrip() for line in curve], "text"), ""]
     return [*lines, *_usage(device), *_split(device), *_holders(device)]
 
 
 def _usage(device: DeviceReport) -> list[str]:
     columns = words.moments(device)
     rows = [
-        (f"{name} ({meaning})", *(format_bytes(getattr(usage, f"{name}_bytes")) for _, _, usage in columns))
-        for name, meaning in words.USAGE_WORDS
+        (
+            phrase("report.with-note", text=vocabulary.name("curve", key), note=vocabulary.meaning("curve", key)),
+            *(words.amount(getattr(usage, f"{key}_bytes")) for _, _, usage in columns),
+        )
+        for key in words.USAGE
     ]
-    rows.append(("reserved - allocated", *(format_bytes(words.difference(usage)) for _, _, usage in columns)))
-    head = ("", *(f"{title} ({where})" if where else title for title, where, _ in columns))
-    lines = ["#### How much", "", *table(head, rows, range(1, len(head)))]
+    rows.append((phrase("report.difference"), *(words.amount(words.difference(usage)) for _, _, usage in columns)))
+    head = ("", *(phrase("report.with-note", text=title, note=where) if where else title for title, where, _ in columns))
+    lines = [f"#### {phrase('report.usage')}", "", *table(head, rows, range(1, len(head)))]
     place = words.moment_place(device)
-    return [*lines, f"{words.counts(device)}." + (f" {columns[0][0].capitalize()}: {escape(place)}." if place else ""), ""]
+    sentences = joined([words.counts(device), phrase("report.moment-place", place=place) if place else ""])
+    return [*lines, escape(sentences), ""]
+
+
+def _at(title: str, moment: str) -> str:
+    return phrase("report.title-at", title=title, moment=moment) if moment else title
 
 
 def _split(device: DeviceReport) -> list[str]:
-    lines = ["#### " + " ".join((split_title(device), words.moment(device))).strip(), ""]
+    lines = [f"#### {escape(_at(split_title(device), words.moment(device)))}", ""]
     rows = split(device)
     if not rows:
         return [*lines, no_split(device), ""]
     bar = stacked_bar([(row.glyph, row.style, row.bytes or 0) for row in rows], WIDTH)
     lines += [*fence([bar.plain], "text"), ""]
-    cells = ((f"`{row.glyph}` {row.name}", format_bytes(row.bytes), words.percent(row.share), row.meaning) for row in rows)
-    lines += table(("", "bytes", "share", "meaning"), cells, (1, 2))
+    cells = ((f"`{row.glyph}` {row.name}", words.amount(row.bytes), words.percent(row.share), row.meaning) for row in rows)
+    lines += table(("", *(phrase(key) for key in ("report.bytes", "report.share", "report.meaning"))), cells, (1, 2))
     return [*lines, escape(fit(device)), ""] if fit(device) else lines
 
 
 def _holders(device: DeviceReport) -> list[str]:
-    lines = [f"#### Who holds memory {words.moment(device)}", ""]
+    lines = [f"#### {escape(phrase('summary.holders', moment=words.moment(device)))}", ""]
     kinds, lives = words.holders(device.by_category, "category"), words.holders(device.by_lifetime, "lifetime")
-    for title, rows in (("what it is", kinds), ("how long it lives", lives)):
+    for title, rows in ((phrase("report.category"), kinds), (phrase("report.lifetime"), lives)):
         cells = [(escape(row.name), format_bytes(row.bytes), words.percent(row.share), row.meaning) for row in rows]
-        lines += table((title, "bytes", "share", ""), cells or [("unknown", "", "", "")], (1, 2))
+        lines += table((title, phrase("report.bytes"), phrase("report.share"), ""), cells or [(words.unknown(), "", "", "")], (1, 2))
     if device.by_module:
-        modules = ((cell(m.name), format_bytes(m.bytes), words.percent(m.share), f"{m.num_tensors:,}") for m in device.by_module)
-        lines += table(("by module", "bytes", "share", "tensors"), modules, (1, 2, 3))
+        modules = (
+            (cell(words.module_words(m.name)), format_bytes(m.bytes), words.percent(m.share), f"{m.num_tensors:,}")
+            for m in device.by_module
+        )
+        lines += table([phrase(f"report.{key}") for key in ("module", "bytes", "share", "num-tensors")], modules, (1, 2, 3))
     if not device.top_sites:
-        return [*lines, "Where tensors were made is unknown." if device.top_sites is None else "No tensor is live then.", ""]
+        return [*lines, phrase("report.sites.unknown" if device.top_sites is None else "report.sites.none"), ""]
     named = any(site.names for site in device.top_sites)
     sites = (
-        (format_bytes(s.bytes), f"{s.num_tensors:,}", cell(s.name) or "unknown", *([cell(", ".join(s.names))] if named else []))
+        (
+            format_bytes(s.bytes),
+            f"{s.num_tensors:,}",
+            cell(words.place_words(s.name)) or words.unknown(),
+            *([cell(", ".join(s.names))] if named else []),
+        )
         for s in device.top_sites
     )
-    lines += table(("bytes", "tensors", "where it was made", *(["names"] if named else [])), sites, (0, 1))
-    stacks = [f"{plain(site.name)}\n" + "\n".join(f"    {plain(frame)}" for frame in site.stack) for site in device.top_sites if site.stack]
+    lines += table([phrase(f"report.{key}") for key in ("bytes", "num-tensors", "site", *(["names"] if named else []))], sites, (0, 1))
+    stacks = [
+        f"{words.place_words(site.name)}\n" + "\n".join(f"    {plain(frame)}" for frame in site.stack)
+        for site in device.top_sites
+        if site.stack
+    ]
     if stacks:
         block = fence([line for stack in stacks for line in stack.split("\n")], "text")
-        lines += ["<details><summary>call stacks</summary>", "", *block, "", "</details>", ""]
+        lines += [f"<details><summary>{phrase('report.stacks')}</summary>", "", *block, "", "</details>", ""]
     return lines
 
 
 def _finding(finding: Finding) -> list[str]:
-    where = "" if finding.device is None else f", device {finding.device}"
-    lines = [f"#### {escape(finding.code)} {escape(finding.title)} ({finding.severity}{where})", ""]
+    where = "" if finding.device is None else phrase("report.device", device=str(finding.device))
+    severity = joined([severity_name(finding.severity), where], ", ")
+    lines = [f"#### {escape(finding.code)} {escape(phrase('report.with-note', text=finding.title, note=severity))}", ""]
     if finding.evidence:
-        cells = ((escape(e.what), escape(words.value_words(e)), cell(e.where)) for e in finding.evidence)
-        lines += table(("evidence", "", "where"), cells)
+        cells = ((escape(e.what), escape(words.value_words(e)), cell(words.place_words(e.where))) for e in finding.evidence)
+        lines += table((phrase("report.evidence"), "", phrase("report.where")), cells)
     for fix in finding.fixes:
-        lines += [f"**Fix:** {escape(fix.title)}" + (f" ({escape(fix.applicability)})" if fix.applicability else ""), ""]
+        text = phrase("report.with-note", text=fix.title, note=fix.applicability) if fix.applicability else fix.title
+        lines += [f"**{phrase('report.md.fix')}** {escape(text)}", ""]
         if fix.change:
             lines += [*fence([plain(fix.change)]), ""]
         if fix.caveat:
-            lines += [f"*But:* {escape(fix.caveat)}", ""]
+            lines += [f"*{phrase('report.md.but')}* {escape(fix.caveat)}", ""]
     if finding.saving:
         repro = f": {code(finding.saving.repro)}" if finding.saving.repro else ""
-        lines += [f"*Saves* {escape(words.saving_words(finding.saving))}{repro}", ""]
+        lines += [f"*{phrase('report.md.saves')}* {escape(words.saving_words(finding.saving))}{repro}", ""]
     return lines
 
 
@@ -181,5 +210,5 @@ def _what_if(report: Report) -> list[str]:
     if not report.what_if:
         return []
     cells = [(escape(row.saves), row.peak, row.fate, cell(row.change)) for row in what_if.rows(report)]
-    shown = table(("reserved peak", "then", "", "with"), cells, (0, 1)) if cells else []
-    return [f"### {what_if.TITLE}", "", f"{escape(what_if.subtitle(report))}.", "", *shown]
+    shown = table(what_if.heads(), cells, (0, 1)) if cells else []
+    return [f"### {what_if.title()}", "", escape(sentence(what_if.subtitle(report))), "", *shown]

@@ -29,18 +29,18 @@ def next_steps(report: Report) -> list[tuple[str, str]]:
     path = report.source.path
     file = file_argument(path)
     busy = [device for device in report.devices if not is_idle(device)]
-    steps = []
+    steps = list[tuple[str, str]]()
     if any(device.counts.get("num_ooms") and (device.moment is None or device.moment.kind != "oom") for device in busy):
-        steps.append(("look at the moment it ran out of memory", f"memdiag analyze {file} --at oom"))
+        steps.append((phrase("report.next.oom"), f"memdiag analyze {file} --at oom"))
     if len(busy) > 1:
         most = max(busy, key=lambda device: device.peak.reserved_bytes or 0)
-        steps.append(("one device only", f"memdiag analyze {file} --device {most.device}"))
+        steps.append((phrase("report.next.device"), f"memdiag analyze {file} --device {most.device}"))
     if not report.source.num_events or any(not device.top_sites for device in busy) or not busy:
         begin, end = record_lines(report.source.backend)
-        steps.append(("record where tensors are made: before training", begin))
-        steps.append(("…and after a few steps, or when it fails", end))
+        steps.append((phrase("report.next.record"), begin))
+        steps.append((phrase("report.next.dump"), end))
     else:
-        steps.append(("share it: a report to paste into an issue", f"memdiag analyze {file} --md -o report.md"))
+        steps.append((phrase("report.next.share"), f"memdiag analyze {file} --md -o report.md"))
     if len(steps) < 4:
-        steps.append(("every number, for scripts", f"memdiag analyze {file} --json"))
+        steps.append((phrase("report.next.json"), f"memdiag analyze {file} --json"))
     return steps

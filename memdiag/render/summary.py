@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from memdiag.findings import DeviceReport, Report
@@ -51,10 +51,10 @@ def draw_card(page: Page, report: Report, *, brief: bool = False) -> None:
     grid.add_row(Text(severity_name(verdict.severity), style=words.SEVERITY_STYLE[verdict.severity]), happened)
     page.add(grid)
     rows = card.rows(verdict, brief=brief)
-    wide = max((len(row.label) for row in rows), default=0)
+    wide = max((cell_len(row.label) for row in rows), default=0)
     for row in rows:
         grid = new_grid("l", "w")
-        grid.add_row(Text(f"{row.label:<{wide}}", style="dim"), Text(row.text, overflow="fold"))
+        grid.add_row(Text(set_cell_size(row.label, wide), style="dim"), Text(row.text, overflow="fold"))
         page.add(indented(grid))
         if row.command:
             page.paste(row.command, indent=wide + 4)
@@ -79,7 +79,7 @@ def _page(report: Report, look: Look, most: int) -> str:
         _remedies(page, report, most)
     page.gap()
     purpose, line = full_step(report)
-    page.text(f"{purpose}:", "dim")
+    page.text(phrase("report.purpose", purpose=purpose), "dim")
     page.paste(plain(line), indent=2)
     page.gap()
     draw_card(page, report, brief=True)
@@ -87,8 +87,7 @@ def _page(report: Report, look: Look, most: int) -> str:
 
 
 def _source(page: Page, report: Report) -> None:
-    facts = dict(words.source_facts(report))
-    page.text(" · ".join(facts[name] for name in ("file", "kind", "holds") if name in facts), "dim")
+    page.text(" · ".join(fact.value for fact in words.source_facts(report) if fact.key in {"file", "kind", "holds"}), "dim")
 
 
 def _split(page: Page, device: DeviceReport) -> None:
@@ -121,7 +120,7 @@ def _holders(page: Page, device: DeviceReport, most: int) -> None:
         page.add(indented(grid))
     grid = new_grid("r", "l")
     for site in sites[: min(most, 3)]:
-        name = Text(plain(site.name or phrase("summary.unknown")))
+        name = Text(words.place_words(site.name) or words.unknown())
         name.truncate(max(page.width - 16, 10), overflow="ellipsis")
         grid.add_row(format_bytes(site.bytes), name)
     if sites:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from memdiag import vocabulary
 from memdiag.findings import DeviceReport, Evidence, Finding, Fix, Report, Site, Usage
 from memdiag.render import what_if, words, would_fit
 from memdiag.render.bar import bar, stacked_bar
@@ -23,8 +24,9 @@ from memdiag.render.page import Page, indented, new_grid
 from memdiag.render.split import fit, no_split, split, split_title
 from memdiag.render.steps import next_steps
 from memdiag.render.summary import draw_card, severity_name
-from memdiag.render.text import plain
-from memdiag.units import format_bytes, plural
+from memdiag.render.text import plain, shorten
+from memdiag.text import phrase, sentence
+from memdiag.units import format_bytes
 
 LONGEST, LONGEST_PLACE = 400, 90  # characters of a text, and of a place in the code
 ROOMY = 80  # columns that the table of replays needs
@@ -45,8 +47,7 @@ def render(report: Report, look: Look = PLAIN) -> str:
         _device(page, device, titled=len(report.devices) > 1)
     if idle:
         page.gap()
-        numbers = ", ".join(str(device.device) for device in idle)
-        page.text(f"{'Devices' if len(idle) > 1 else 'Device'} {numbers}: idle, nothing was ever held there.", "dim")
+        page.text(phrase("report.idle", devices=", ".join(str(device.device) for device in idle)), "dim")
     _findings(page, words.in_order(report.findings), several=len(report.devices) > 1)
     _what_if(page, report)
     _notes(page, report)
@@ -59,21 +60,22 @@ def render(report: Report, look: Look = PLAIN) -> str:
 def _source(page: Page, report: Report) -> None:
     page.gap()
     grid = new_grid("l", "w")
-    for label, value in words.source_facts(report):
-        grid.add_row(Text(label, style="dim"), Text(value, overflow="fold"))
+    for fact in words.source_facts(report):
+        grid.add_row(Text(fact.label, style="dim"), Text(fact.value, overflow="fold"))
     page.add(indented(grid))
 
 
 def _device(page: Page, device: DeviceReport, *, titled: bool) -> None:
     if titled:
         page.gap()
-        page.add(Text(f"── Device {device.device} ".ljust(page.width, "─"), style="bold"))
-    page.title("Memory over the trace")
+        head = f"── {phrase('report.device-title', device=str(device.device))} "
+        page.add(Text(head + "─" * (page.width - cell_len(head)), style="bold"))
+    page.title(phrase("report.timeline"))
     lines = chart(device, page.width - 2)
     for line in lines:
         page.add(Text("  ").append_text(line))
     if not lines:
-        page.text("No curve: this file does not say how many bytes were held when.", indent=2)
+        page.text(phrase("report.timeline.none"), indent=2)
     _usage(page, device)
     _split(page, device)
     _holders(page, device)
@@ -81,15 +83,15 @@ def _device(page: Page, device: DeviceReport, *, titled: bool) -> None:
 
 def _usage(page: Page, device: DeviceReport) -> None:
     columns = words.moments(device)
-    page.title("How much", words.counts(device) if page.wide else "")
+    page.title(phrase("report.usage"), words.counts(device) if page.wide else "")
     for shown in [[column] for column in columns] if page.narrow else [columns]:
         _usage_table(page, shown)
     if card := words.card(device):
-        page.text(f"{card}.", indent=2)
+        page.text(card, indent=2)
     if place := words.moment_place(device):
-        page.text(f"{columns[0][0].capitalize()}: {place}.", indent=2)
+        page.text(phrase("report.moment-place", place=place), indent=2)
     if not page.wide:
-        page.text(f"{words.counts(device)}.", "dim", indent=2)
+        page.text(words.counts(device), "dim", indent=2)
 
 
 def _usage_table(page: Page, columns: Sequence[tuple[str, str, Usage]]) -> None:
@@ -97,10 +99,11 @@ def _usage_table(page: Page, columns: Sequence[tuple[str, str, Usage]]) -> None:
     grid = new_grid("l", *("r" for _ in columns))
     grid.add_row("", *(Text(title, style="bold") for title, _, _ in columns))
     grid.add_row("", *(Text(where, style="dim") for _, where, _ in columns))
-    for name, meaning in words.USAGE_WORDS:
-        label = Text(name) if page.narrow else Text(f"{name:<11}").append(meaning, style="dim")
-        grid.add_row(label, *(Text(format_bytes(getattr(usage, f"{name}_bytes"))) for _, _, usage in columns))
-    grid.add_row("reserved - allocated", *(Text(format_bytes(words.difference(usage))) for _, _, usage in columns))
+    for key in words.USAGE:
+        name = vocabulary.name("curve", key)
+        label = Text(name) if page.narrow else Text(set_cell_size(name, 11)).append(vocabulary.meaning("curve", key), style="dim")
+        grid.add_row(label, *(Text(words.amount(getattr(usage, f"{key}_bytes"))) for _, _, usage in columns))
+    grid.add_row(phrase("report.difference"), *(Text(words.amount(words.difference(usage))) for _, _, usage in columns))
     page.add(indented(grid))
 
 
@@ -113,7 +116,7 @@ def _split(page: Page, device: DeviceReport) -> None:
     page.add(Text("  ").append_text(stacked_bar([(row.glyph, row.style, row.bytes or 0) for row in rows], page.width - 4)))
     grid = new_grid("l", "l", "r", "r", *_unless_narrow(page, "w"))
     for row in rows:
-        amounts = (row.name, format_bytes(row.bytes), words.percent(row.share))
+        amounts = (row.name, words.amount(row.bytes), words.percent(row.share))
         grid.add_row(Text(row.glyph, style=row.style), *amounts, *_unless_narrow(page, Text(row.meaning, style="dim")))
     page.add(indented(grid))
     if sentence := fit(device):
@@ -126,11 +129,11 @@ def _unless_narrow(page: Page, *cells: _Cell) -> tuple[_Cell, ...]:
 
 
 def _holders(page: Page, device: DeviceReport) -> None:
-    page.title(f"Who holds memory {words.moment(device)}")
+    page.title(phrase("summary.holders", moment=words.moment(device)))
     width = 24 if page.wide else 8
-    page.add(indented(_bars(page, "what it is", words.holders(device.by_category, "category"), 24)))
+    page.add(indented(_bars(page, phrase("report.category"), words.holders(device.by_category, "category"), 24)))
     page.gap()
-    page.add(indented(_bars(page, "how long it lives", words.holders(device.by_lifetime, "lifetime"), width, explained=True)))
+    page.add(indented(_bars(page, phrase("report.lifetime"), words.holders(device.by_lifetime, "lifetime"), width, explained=True)))
     page.gap()
     _modules(page, device)
     _sites(page, device)
@@ -140,9 +143,9 @@ def _modules(page: Page, device: DeviceReport) -> None:
     if not device.by_module:
         return
     grid = new_grid("l", "r", "r", *_unless_narrow(page, "l"))
-    grid.add_row(Text("by module", style="bold"))
+    grid.add_row(Text(phrase("report.module"), style="bold"))
     for module in device.by_module:
-        name = _cut(module.name, page.width - 24 if page.narrow else min(48, page.width - 38))
+        name = _cut(words.module_words(module.name), page.width - 24 if page.narrow else min(48, page.width - 38))
         grid.add_row(name, format_bytes(module.bytes), words.percent(module.share), *_unless_narrow(page, bar(module.share, 8)))
     page.add(indented(grid))
     page.gap()
@@ -161,18 +164,23 @@ def _bars(page: Page, title: str, rows: list[words.Row], width: int, *, explaine
     grid.add_row(Text(title, style="bold"))
     for row in rows:
         drawn: list[RenderableType] = [bar(row.share or 0, width, row.style), *([Text(row.meaning, style="dim")] if explained else [])]
-        grid.add_row(f"{row.name:<18}", format_bytes(row.bytes), words.percent(row.share), *_unless_narrow(page, *drawn))
+        grid.add_row(
+            set_cell_size(row.name, max(18, cell_len(row.name))),
+            format_bytes(row.bytes),
+            words.percent(row.share),
+            *_unless_narrow(page, *drawn),
+        )
     if not rows:
-        grid.add_row("unknown")
+        grid.add_row(words.unknown())
     return grid
 
 
 def _sites(page: Page, device: DeviceReport) -> None:
     if not device.top_sites:
-        page.text("Where tensors were made is unknown." if device.top_sites is None else "No tensor is live then.", indent=2)
+        page.text(phrase("report.sites.unknown" if device.top_sites is None else "report.sites.none"), indent=2)
         return
     grid = new_grid("r", "r", "l")
-    grid.add_row(Text("bytes", style="bold"), Text("tensors", style="bold"), Text("where it was made", style="bold"))
+    grid.add_row(*(Text(phrase(key), style="bold") for key in ("report.bytes", "report.num-tensors", "report.site")))
     for site in device.top_sites:
         grid.add_row(format_bytes(site.bytes), f"{site.num_tensors:,}", _place(site, page.width - 26))
     page.add(indented(grid))
@@ -180,7 +188,7 @@ def _sites(page: Page, device: DeviceReport) -> None:
 
 def _place(site: Site, width: int) -> Text:
     """Returns a place and, as far as there is room, what its tensors are called."""
-    place = _cut(site.name or "unknown", width)
+    place = _cut(words.place_words(site.name) or words.unknown(), width)
     room = width - place.cell_len - 3
     if site.names and room >= LEAST_NAME and site.name not in site.names[0]:
         names = _cut(site.names[0], room)
@@ -193,7 +201,7 @@ def _place(site: Site, width: int) -> Text:
 
 def _findings(page: Page, findings: list[Finding], *, several: bool) -> None:
     serious = [f for f in findings if f.severity != "info"]
-    page.title("Findings", plural(len(serious), "problem") if serious else "no problem found")
+    page.title(phrase("summary.findings"), phrase("summary.problems", count=len(serious)) if serious else phrase("summary.no-problem"))
     told: set[Fix] = set()
     for finding in serious:
         _finding_head(page, finding, _title(finding, several=several))
@@ -206,19 +214,23 @@ def _findings(page: Page, findings: list[Finding], *, several: bool) -> None:
     if not rest:
         return
     page.gap()
-    page.text("Also noticed", "bold", indent=2)
+    page.text(phrase("report.also"), "bold", indent=2)
     grid = new_grid("l", "w")
     for finding in rest:
         title = Text(_title(finding, several=several), overflow="fold")
         if where := next((item.where for item in finding.evidence if item.where), ""):
-            title.append(f" · {plain(where, LONGEST_PLACE)}", style="dim")
+            title.append(f" · {_where(where)}", style="dim")
         grid.add_row(Text(plain(finding.code), style="cyan"), title)
     page.add(indented(grid))
 
 
 def _title(finding: Finding, *, several: bool) -> str:
-    where = f"device {finding.device}: " if several and finding.device is not None else ""
-    return where + plain(finding.title, LONGEST)
+    title = plain(finding.title, LONGEST)
+    return phrase("report.of-device", device=str(finding.device), text=title) if several and finding.device is not None else title
+
+
+def _where(where: str) -> str:
+    return shorten(words.place_words(where), LONGEST_PLACE)
 
 
 def _finding_head(page: Page, finding: Finding, title: str) -> None:
@@ -238,27 +250,30 @@ def _evidence(page: Page, evidence: Sequence[Evidence], at_most: int) -> None:
             what.append(f": {value}")
             value = ""
         if item.where:
-            what.append(f" · {plain(item.where, LONGEST_PLACE)}", style="dim")
+            what.append(f" · {_where(item.where)}", style="dim")
         grid.add_row(Text(plain(value, 24), style="bold"), what)
     page.add(indented(grid, 9))
     if len(evidence) > at_most:
-        page.text(f"and {plural(len(evidence) - at_most, 'more fact')} (--json)", "dim", indent=11)
+        page.text(phrase("report.more-facts", count=len(evidence) - at_most), "dim", indent=11)
 
 
 def _fix(page: Page, fix: Fix, *, again: bool) -> None:
-    applies = f" ({plain(fix.applicability, LONGEST)})" if fix.applicability and not again else ""
-    _labelled(page, "fix", plain(fix.title, LONGEST) + (" (as above)" if again else applies), "green")
+    text = plain(fix.title, LONGEST)
+    if again or fix.applicability:
+        note = phrase("report.as-above") if again else plain(fix.applicability, LONGEST)
+        text = phrase("report.with-note", text=text, note=note)
+    _labelled(page, phrase("report.label.fix"), text, "green")
     if again:
         return
     if fix.change:
         page.paste(plain(fix.change), indent=16)
     if fix.caveat:
-        _labelled(page, "but", plain(fix.caveat, LONGEST))
+        _labelled(page, phrase("report.label.but"), plain(fix.caveat, LONGEST))
 
 
 def _saving(page: Page, finding: Finding) -> None:
     if finding.saving:
-        _labelled(page, "saves", words.saving_words(finding.saving))
+        _labelled(page, phrase("report.label.saves"), words.saving_words(finding.saving))
         if finding.saving.repro:
             page.paste(plain(finding.saving.repro), indent=16)
 
@@ -266,30 +281,34 @@ def _saving(page: Page, finding: Finding) -> None:
 def _what_if(page: Page, report: Report) -> None:
     if not report.what_if:
         return
-    page.title(what_if.TITLE)
-    page.text(plain(f"{what_if.subtitle(report)}."), "dim", indent=2)
+    page.title(what_if.title())
+    page.text(sentence(what_if.subtitle(report)), "dim", indent=2)
     if not what_if.rows(report):
         return
     if page.width < ROOMY:
-        _pairs(page, ((row.saves, f"peak {row.peak}, {row.fate}: {plain(row.change, LONGEST)}") for row in what_if.rows(report)))
+        _pairs(page, ((row.saves, _brief(row)) for row in what_if.rows(report)))
         return
     grid = new_grid("r", "r", "l", "w")
-    grid.add_row(*(Text(title, style="dim") for title in ("reserved peak", "then", "", "with")))
+    grid.add_row(*(Text(title, style="dim") for title in what_if.heads()))
     for row in what_if.rows(report):
         grid.add_row(Text(row.saves, style="bold"), row.peak, row.fate, Text(plain(row.change, LONGEST), overflow="fold"))
     page.add(indented(grid))
 
 
+def _brief(row: what_if.Row) -> str:
+    return phrase("report.what-if.brief", peak=row.peak, fate=row.fate, change=plain(row.change, LONGEST))
+
+
 def _labelled(page: Page, label: str, text: str, style: str = "dim") -> None:
     grid = new_grid("l", "w")
-    grid.add_row(Text(f"{label:<5}", style=style), Text(text, overflow="fold"))
+    grid.add_row(Text(set_cell_size(label, 5), style=style), Text(text, overflow="fold"))
     page.add(indented(grid, 9))
 
 
 def _notes(page: Page, report: Report) -> None:
     if not report.notes:
         return
-    page.title("What this file does not tell")
+    page.title(phrase("report.notes"))
     _pairs(page, ((plain(note.code), plain(note.text)) for note in report.notes))
 
 
@@ -301,7 +320,7 @@ def _pairs(page: Page, pairs: Iterable[tuple[str, str]]) -> None:
 
 
 def _next(page: Page, report: Report) -> None:
-    page.title("Next")
+    page.title(phrase("report.next"))
     for purpose, line in next_steps(report):
-        page.text(purpose + ":", indent=2)
+        page.text(phrase("report.purpose", purpose=purpose), indent=2)
         page.paste(plain(line), indent=4)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from memdiag.findings import Report, WhatIf
-from memdiag.units import format_bytes, plural
-
-TITLE = "What if"
+from memdiag.render.text import plain
+from memdiag.text import joined, phrase
+from memdiag.units import format_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +20,21 @@ class Row:
     change: str
 
 
+def title() -> str:
+    """Returns the title of the section."""
+    return phrase("report.what-if")
+
+
 def subtitle(report: Report) -> str:
-    """Returns how far the replays can be trusted."""
-    said = f"replayed on this trace; recorded settings reproduced: {report.what_if[0].calibration}"
+    """Returns how far the replays can be trusted, as a sentence without its full stop."""
     unhelpful = sum(not result.is_shown for result in report.what_if)
-    return said + (f"; {plural(unhelpful, 'other setting')} replayed, none better" if unhelpful else "")
+    exact = phrase("verdict.calibration", exact=plain(report.what_if[0].calibration))
+    return joined([exact, phrase("report.what-if.unhelpful", count=unhelpful)], "; ") if unhelpful else exact
+
+
+def heads() -> tuple[str, str, str, str]:
+    """Returns the titles of the columns: difference, peak, result, setting."""
+    return phrase("report.what-if.saves"), phrase("report.what-if.peak"), phrase("report.what-if.fate"), phrase("report.what-if.change")
 
 
 def rows(report: Report) -> list[Row]:
@@ -36,26 +46,29 @@ def rows(report: Report) -> list[Row]:
 
 
 def _row(result: WhatIf, *, several: bool) -> Row:
-    where = f"device {result.device}: " if several else ""
-    together = "together: " if result.is_combination else ""
-    return Row(_saves(result), format_bytes(result.peak_reserved_bytes), _fate(result), where + together + _settings(result))
+    change = _settings(result)
+    if result.is_combination:
+        change = phrase("report.what-if.together", settings=change)
+    if several:
+        change = phrase("report.of-device", device=str(result.device), text=change)
+    return Row(_saves(result), format_bytes(result.peak_reserved_bytes), _fate(result), change)
 
 
 def _settings(result: WhatIf) -> str:
     """What the line sets, without its variable: findings have the whole line."""
-    return result.change.partition("=")[2] or "no settings at all"
+    return result.change.partition("=")[2] or phrase("report.what-if.default")
 
 
 def _saves(result: WhatIf) -> str:
     if abs(result.saved_bytes) <= result.error_bytes:
-        return "nothing"
+        return phrase("report.what-if.same")
     if result.saved_bytes < 0:
-        return f"{format_bytes(-result.saved_bytes)} more"
-    error = f" ± {format_bytes(result.error_bytes)}" if result.error_bytes else ""
-    return f"{format_bytes(result.saved_bytes)} less{error}"
+        return phrase("report.what-if.more", bytes=format_bytes(-result.saved_bytes))
+    less = phrase("report.what-if.less", bytes=format_bytes(result.saved_bytes))
+    return phrase("report.what-if.error", less=less, error=format_bytes(result.error_bytes)) if result.error_bytes else less
 
 
 def _fate(result: WhatIf) -> str:
     if result.num_ooms:
-        return f"{plural(result.num_ooms, 'request')} would fail"
-    return "gets past the failed allocation" if result.recorded_ooms else "no request fails"
+        return phrase("report.fails", count=result.num_ooms)
+    return phrase("report.past" if result.recorded_ooms else "report.fits")

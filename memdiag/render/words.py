@@ -6,22 +6,43 @@ The terminal and markdown renderers lay out the same rows; this is where the row
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from memdiag import vocabulary
 from memdiag.findings import SEVERITIES, DeviceReport, Evidence, Finding, Peak, Report, Saving, Severity, Source, Usage
 from memdiag.render.text import plain, shorten
-from memdiag.units import format_bytes, format_count, format_us, plural
+from memdiag.text import Phrase, joined, phrase, sentence
+from memdiag.units import format_bytes, format_count, format_us
 
-USAGE_WORDS = tuple((key, vocabulary.meaning("curve", key)) for key in vocabulary.STYLES["curve"])
-BASIS_WORDS = {
-    "annotations+stacks": "inferred from named spans and stacks",
-    "annotations": "inferred from named spans",
-    "stacks": "inferred from stacks",
-    "periodicity": "inferred from sizes that repeat",
-}
+USAGE = tuple(vocabulary.STYLES["curve"])  # the rows of the usage table
+BASES = ("annotations+stacks", "annotations", "stacks", "periodicity")  # what phases, steps and categories may be inferred from
 SNAPSHOT = "snapshot"  # kind of the moment of a file without a trace
+UNITS = (
+    "allocations",
+    "calls",
+    "chains",
+    "errors",
+    "events",
+    "graphs",
+    "lists",
+    "places",
+    "segments",
+    "sizes",
+    "steps",
+    "tensors",
+    "times",
+)
+# What stands for the call site or the module of tensors that have none (analyzers/sites.py, analyzers/names.py), by key of its phrase.
+_PLACES = {
+    "(before the recording began)": "before",
+    "(backward: autograd's thread, no Python stack)": "backward",
+    "(no stack)": "none",
+}
+_BACKWARD = re.compile(r"\((?:backward of (?P<of>.+)|(?P<operator>.+) in backward): autograd's thread\)")
+MODULES = {"(outside of any module)": "outside", "(the model itself)": "model", "(no name)": "no-name"}
+_GUESS = re.compile(r"(?P<since>[\d.]+) (?:to (?P<until>[\d.]+)|or later)\?")
 MOST_MOMENTS = 3  # columns of the usage table
 SEVERITY_STYLE = {"critical": "bold red", "warning": "yellow", "info": "cyan", "ok": "green"}
 
@@ -64,51 +85,93 @@ def headline(report: Report) -> str:
     if report.headline:
         return plain(report.headline)
     found = [f for f in in_order(report.findings) if f.severity != "info"]
-    return plain(found[0].title) + "." if found else "No problem was found in this trace."
+    return sentence(plain(found[0].title)) if found else phrase("report.no-problem")
 
 
-def source_facts(report: Report) -> list[tuple[str, str]]:
-    """Returns label and value of each fact about the file; what it does not say is ``unknown``."""
+def amount(size: int | None) -> str:
+    """Returns bytes with their unit; ``unknown`` in the active language for None."""
+    return unknown() if size is None else format_bytes(size)
+
+
+def unknown() -> str:
+    """Returns ``unknown`` in the active language."""
+    return phrase("summary.unknown")
+
+
+class Fact(NamedTuple):
+    """One fact about the file: its key, its label, its value."""
+
+    key: str
+    label: str
+    value: str
+
+
+def source_facts(report: Report) -> list[Fact]:
+    """Returns the facts about the file; what it does not say is ``unknown``."""
     source = report.source
-    beginning = {True: "yes, from an empty allocator", False: "no, memory was in use already", None: "unknown"}
+    beginning = {True: phrase("report.start.yes"), False: phrase("report.start.no"), None: unknown()}
+    kind = phrase(
+        "report.fact.kind.value",
+        format=plain(source.format),
+        backend=plain(source.backend or unknown()),
+        torch=version_words(source.torch_version),
+    )
+    sizes = [phrase("report.events", count=source.num_events), phrase("report.tensors", count=source.num_tensors), _devices_words(report)]
     facts = [
-        ("file", plain(source.path)),
-        ("kind", f"{plain(source.format)}, backend {plain(source.backend or 'unknown')}, torch {plain(source.torch_version or 'unknown')}"),
-        ("holds", f"{plural(source.num_events, 'event')}, {plural(source.num_tensors, 'tensor')}, {_devices_words(report)}"),
-        ("recorded from the start", beginning[source.complete_from_start]),
+        Fact("file", phrase("report.fact.file"), plain(source.path)),
+        Fact("kind", phrase("report.fact.kind"), kind),
+        Fact("holds", phrase("report.fact.holds"), joined(sizes, ", ")),
+        Fact("start", phrase("report.fact.start"), beginning[source.complete_from_start]),
     ]
     if source.bases and (known := bases_words(source)):
-        facts.append(("known from", known))
+        facts.append(Fact("known", phrase("report.fact.known"), known))
     if report.settings:
-        facts.append(("settings", settings_words(report.settings)))
+        facts.append(Fact("settings", phrase("report.fact.settings"), settings_words(report.settings)))
     if source.phantom:
-        facts.append(("phantom", "recorded on a device that is not there; sizes are real, times are not"))
+        facts.append(Fact("phantom", phrase("report.fact.phantom"), phrase("report.phantom")))
     return facts
+
+
+def version_words(version: str | None) -> str:
+    """Returns the version of torch; one that was inferred from the file (``2.13 or later?``) in the active language."""
+    if version is None:
+        return unknown()
+    found = _GUESS.fullmatch(version)
+    if found is None:
+        return plain(version)
+    since, until = found["since"], found["until"]
+    return phrase("report.version.between", since=since, until=until) if until else phrase("report.version.since", since=since)
 
 
 def bases_words(source: Source) -> str:
     """Returns what phases, steps and categories rest on: ``phases, steps, categories: marked by the recorder``; "" if none is known."""
-    marked = "marked by the recorder" if source.format == "torch-snapshot" else "told by the file"
-    by_words: dict[str, list[str]] = {}
-    for key, name in (("phase", "phases"), ("step", "steps"), ("category", "categories")):
+    marked = phrase("report.basis.recorder") if source.format == "torch-snapshot" else phrase("report.basis.file")
+    names: dict[str, list[str]] = {}
+    for key in ("phase", "step", "category"):
         basis = source.bases.get(key, "none")
-        by_words.setdefault(marked if basis == "marks" else BASIS_WORDS.get(basis, "unknown"), []).append(name)
-    return "" if list(by_words) == ["unknown"] else "; ".join(f"{', '.join(names)}: {said}" for said, names in by_words.items())
+        words_of = marked if basis == "marks" else phrase(f"report.basis.{basis.replace('+', '-')}") if basis in BASES else unknown()
+        names.setdefault(words_of, []).append(phrase(f"report.bases.{key}"))
+    if list(names) == [unknown()]:
+        return ""
+    return joined([phrase("report.bases", names=joined(each, ", "), basis=basis) for basis, each in names.items()], "; ")
 
 
 def settings_words(settings: Mapping[str, object]) -> str:
     """Returns the allocator settings of a file on one line: what the environment asked for, else what is set to a plain value."""
     asked = {key: value for key, value in settings.items() if key.endswith("ALLOC_CONF")}
     if asked:
-        return ", ".join(f"{plain(key)}={plain(value, 200)}" if value else f"{plain(key)} not set" for key, value in asked.items())
+        written = (
+            f"{plain(key)}={plain(value, 200)}" if value else phrase("report.not-set", name=plain(key)) for key, value in asked.items()
+        )
+        return joined(written, ", ")
     values = [f"{plain(key)}={plain(value)}" for key, value in settings.items() if isinstance(value, str | bool | int | float)]
-    return shorten(", ".join(values), 240) or "see --json"
+    return shorten(", ".join(values), 240) or phrase("report.see-json")
 
 
 def _devices_words(report: Report) -> str:
     if len(report.devices) == 1:
-        return f"device {report.devices[0].device}"
-    return plural(len(report.devices), "device")
+        return phrase("report.device", device=str(report.devices[0].device))
+    return phrase("report.devices", count=len(report.devices))
 
 
 def is_idle(device: DeviceReport) -> bool:
@@ -126,10 +189,13 @@ def difference(usage: Usage) -> int | None:
 
 
 def at_words(peak: Peak) -> str:
-    """Returns where a peak is: ``event 1,204``; before the first event: ``before the trace began``."""
-    if peak.at_event is None:
-        return "event unknown"
-    return "before the trace began" if peak.at_event < 0 else f"event {format_count(peak.at_event)}"
+    """Returns where a peak is: ``event 1,204``; before the first event: ``before the trace``."""
+    return phrase("report.event.unknown") if peak.at_event is None else event_words(peak.at_event)
+
+
+def event_words(event: int) -> Phrase:
+    """Returns ``event 1,204``; ``before the trace`` for -1."""
+    return phrase("places.before") if event < 0 else phrase("places.event", at=event)
 
 
 def moments(device: DeviceReport) -> list[tuple[str, str, Usage]]:
@@ -146,8 +212,8 @@ def moments(device: DeviceReport) -> list[tuple[str, str, Usage]]:
         highest = getattr(peak, f"{kind}_bytes")
         if highest is not None and all(highest > (getattr(known, f"{kind}_bytes") or 0) for _, known in found):
             found.append((vocabulary.title(kind), peak))
-    places: list[tuple[str, str, Usage]] = [(title, "before event 0" if p.at_event == -1 else at_words(p), p) for title, p in found]
-    return [*places, ("end", "last event", device.end)][: max(len(places), MOST_MOMENTS)]
+    places: list[tuple[str, str, Usage]] = [(title, at_words(p), p) for title, p in found]
+    return [*places, (vocabulary.title("end"), phrase("report.last-event"), device.end)][: max(len(places), MOST_MOMENTS)]
 
 
 def card(device: DeviceReport) -> str:
@@ -155,16 +221,16 @@ def card(device: DeviceReport) -> str:
     found = device.card
     if found is None or found.capacity_bytes is None or found.outside_bytes is None:
         return ""
-    sizes = [f"{format_bytes(found.room_bytes)} of room for the allocator", f"{format_bytes(found.outside_bytes)} outside it"]
-    return f"The card has {format_bytes(found.capacity_bytes)}: {' and '.join(sizes)} (context, NCCL or HCCL, other processes)"
+    sizes = {"capacity": found.capacity_bytes, "room": found.room_bytes, "outside": found.outside_bytes}
+    return phrase("report.card", **{name: amount(size) for name, size in sizes.items()})
 
 
 def moment_place(device: DeviceReport) -> str:
     """Returns step and phase of the moment of the report as words; "" if neither is known."""
     here = device.moment or device.peak
-    step = None if here.step is None else f"step {format_count(here.step)}"
-    phase = None if here.phase in (None, "unknown") else words(str(here.phase))
-    return ", ".join(part for part in (step, phase) if part)
+    step = "" if here.step is None else phrase("places.step", step=format_count(here.step))
+    phase = "" if here.phase in (None, "unknown") else plain(vocabulary.name("phase", str(here.phase)))
+    return joined([step, phase], ", ")
 
 
 def moment(device: DeviceReport) -> str:
@@ -175,8 +241,10 @@ def moment(device: DeviceReport) -> str:
     name = vocabulary.when(here.kind) if here.kind != "event" else ""
     if here.at_event is None or here.kind == SNAPSHOT:
         return name
-    where = f"event {format_count(here.at_event)}" if here.at_event >= 0 else "before event 0"
-    return f"{name} ({where})" if name else f"at {where}" if here.at_event >= 0 else where
+    where = event_words(here.at_event)
+    if name:
+        return phrase("report.moment", when=name, event=where)
+    return phrase("places.when.event", event=where) if here.at_event >= 0 else where
 
 
 def holders(amounts: dict[str, int] | None, kind: vocabulary.Kind) -> list[Row]:
@@ -200,42 +268,68 @@ def counts(device: DeviceReport) -> str:
     """Returns the driver calls and failures of the trace as a sentence."""
     c = device.counts
     if all(value is None for value in c.values()):
-        return "Driver calls and out-of-memory errors are unknown"
+        return phrase("report.counts.unknown")
 
-    def said(key: str, noun: str, many: str) -> str:
+    def counted(key: str, known: str, missing: str) -> str:
         value = c.get(key)
-        return f"{many} unknown" if value is None else plural(value, noun, many)
+        return phrase(missing) if value is None else phrase(known, count=value)
 
-    taken = said("num_segments_allocated", "segment taken", "segments taken")
-    returned = said("num_segments_freed", "given back", "given back")
-    retries = said("num_retries", "retry", "retries")
-    ooms = said("num_ooms", "out-of-memory error", "out-of-memory errors")
-    return f"{taken}, {returned}; {retries}, {ooms}"
+    segments = [
+        counted("num_segments_allocated", "report.counts.reserved", "report.counts.reserved.unknown"),
+        counted("num_segments_freed", "report.counts.released", "report.counts.released.unknown"),
+    ]
+    failures = [
+        counted("num_retries", "report.counts.retries", "report.counts.retries.unknown"),
+        counted("num_ooms", "report.counts.ooms", "report.counts.ooms.unknown"),
+    ]
+    return phrase("report.counts", segments=joined(segments, ", "), failures=joined(failures, ", "))
+
+
+def place_words(name: str) -> str:
+    """Returns a call site; what stands for tensors without one (``(no stack)``) in the active language."""
+    if not name.startswith("("):
+        return plain(name)
+    if name in _PLACES:
+        return phrase(f"report.place.{_PLACES[name]}")
+    found = _BACKWARD.fullmatch(name)
+    if found is None:
+        return plain(name)
+    operator = plain(found["of"] or found["operator"])
+    return phrase("report.place.backward-of" if found["of"] else "report.place.in-backward", operator=operator)
+
+
+def module_words(name: str) -> str:
+    """Returns the name of a module; what stands for tensors outside of all modules in the active language."""
+    return phrase(f"report.module.{MODULES[name]}") if name in MODULES else plain(name)
 
 
 def value_words(evidence: Evidence) -> str:
     """Returns the number of a piece of evidence with its unit."""
     value, unit = evidence.value, evidence.unit
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
-        return "unknown"
+        return unknown()
     if isinstance(value, str):
         return plain(value)
     if unit == "bytes":
         return format_bytes(round(value))
-    if unit.startswith("bytes/"):
-        return f"{format_bytes(round(value))} a {words(unit[6:])}"
+    if unit == "bytes/step":
+        return phrase("report.unit.bytes-step", bytes=format_bytes(round(value)))
     if unit == "us":
         return format_us(round(value))
     if unit == "ratio":
-        return percent(value) if 0 <= value <= 1 else f"{value:.2f} times"
+        return percent(value) if 0 <= value <= 1 else phrase("report.unit.ratio", value=f"{value:.2f}")
     number = format_count(value) if isinstance(value, int) else f"{value:,.2f}".rstrip("0").rstrip(".")
     if not unit:
         return number
-    return f"{number} {words(unit[:-1] if value == 1 and unit.endswith('s') else unit)}"
+    if unit in UNITS:
+        return phrase(f"report.unit.{unit}", number=number, count=1 if value == 1 else 2)
+    return f"{number} {words(unit)}"
 
 
 def saving_words(saving: Saving) -> str:
-    """Returns ``about 1.40 GiB (1.20 GiB to 1.50 GiB, simulated)``."""
+    """Returns ``about 1.40 GiB at the peak (1.20 GiB to 1.50 GiB, simulated)``."""
     low, expected, high = (format_bytes(b) for b in (saving.low_bytes, saving.expected_bytes, saving.high_bytes))
-    spread = "" if saving.low_bytes == saving.high_bytes else f"{low} to {high}, "
-    return f"about {expected} at the peak ({spread}{saving.basis})"
+    basis = phrase(f"verdict.basis.{saving.basis}")
+    if saving.low_bytes == saving.high_bytes:
+        return phrase("report.saving", bytes=expected, basis=basis)
+    return phrase("report.saving.between", bytes=expected, low=low, high=high, basis=basis)

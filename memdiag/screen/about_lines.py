@@ -7,8 +7,9 @@ from rich.text import Text
 from memdiag.findings import Report
 from memdiag.render import what_if, words
 from memdiag.screen.lines import DIM, STRONG, Lines, folded, short
+from memdiag.text import joined, phrase
 from memdiag.trace.model import Trace
-from memdiag.units import format_bytes, plural
+from memdiag.units import format_bytes
 
 _LONGEST = 1000
 
@@ -16,9 +17,8 @@ _LONGEST = 1000
 class AboutLines(Lines):
     """Lines on the trace; with a report there are more."""
 
-    empty = "nothing is known of this file"
-
     def __init__(self, trace: Trace, report: Report | None) -> None:
+        self.empty = phrase("screen.about.empty")
         self._texts = _texts(trace, report)
         self._folded: tuple[int, list[Text]] = (0, [])
         self.width = 80
@@ -36,7 +36,7 @@ class AboutLines(Lines):
 
     def summary(self) -> str:
         """Returns what these lines are."""
-        return "the file, its settings, what it does not tell"
+        return phrase("screen.about.summary")
 
     def _lines(self, width: int) -> list[Text]:
         if self._folded[0] != width:
@@ -46,26 +46,28 @@ class AboutLines(Lines):
 
 def _texts(trace: Trace, report: Report | None) -> list[Text]:
     lines = [Text(short(words.headline(report), _LONGEST), style=STRONG), Text()] if report else []
-    facts = words.source_facts(report) if report else _plain_facts(trace)
-    lines += [_pair(label, value) for label, value in facts if label != "settings"]
-    lines += [Text(), Text("Settings", style=STRONG)]
-    lines += [_pair(short(key, 60), short(value, _LONGEST)) for key, value in trace.settings.items()] or [Text("unknown", style=DIM)]
+    facts = [(fact.label, fact.value) for fact in words.source_facts(report) if fact.key != "settings"] if report else _plain_facts(trace)
+    lines += [_pair(label, value) for label, value in facts]
+    lines += [Text(), Text(phrase("report.fact.settings"), style=STRONG)]
+    lines += [_pair(short(key, 60), short(value, _LONGEST)) for key, value in trace.settings.items()] or [Text(words.unknown(), style=DIM)]
     notes = report.notes if report else trace.notes
     if notes:
-        lines += [Text(), Text("What this file does not tell", style=STRONG)]
+        lines += [Text(), Text(phrase("report.notes"), style=STRONG)]
         lines += [_pair(short(note.code, 10), short(note.text, _LONGEST)) for note in notes]
     if report and report.what_if:
-        lines += [Text(), Text(what_if.TITLE, style=STRONG), Text(short(what_if.subtitle(report)), style=DIM)]
+        lines += [Text(), Text(what_if.title(), style=STRONG), Text(short(what_if.subtitle(report)), style=DIM)]
         for row in what_if.rows(report):
-            lines.append(Text(f"{row.saves}, then {row.peak} {row.fate}: {short(row.change, _LONGEST)}"))
+            brief = phrase("report.what-if.brief", peak=row.peak, fate=row.fate, change=short(row.change, _LONGEST))
+            lines.append(Text(joined([row.saves, brief], "; ")))
     return lines
 
 
 def _plain_facts(trace: Trace) -> list[tuple[str, str]]:
     held = max((max(device.end.values()) for device in trace.devices), default=0)
+    sizes = [phrase("report.events", count=trace.num_events), phrase("report.tensors", count=trace.num_tensors)]
     return [
-        ("file", short(trace.path)),
-        ("holds", f"{plural(trace.num_events, 'event')}, {plural(trace.num_tensors, 'tensor')}; {format_bytes(held)} at its end"),
+        (phrase("report.fact.file"), short(trace.path)),
+        (phrase("report.fact.holds"), joined([*sizes, phrase("screen.at-end", bytes=format_bytes(held))], ", ")),
     ]
 
 

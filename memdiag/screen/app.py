@@ -15,6 +15,7 @@ from textual.message import Message
 from memdiag.findings import Report
 from memdiag.screen.main import MainScreen
 from memdiag.screen.walk import Walk
+from memdiag.text import phrase
 from memdiag.trace.model import Trace
 from memdiag.trace.moments import DEFAULT
 
@@ -106,7 +107,7 @@ class Viewer(App[None]):
         try:
             self.post_message(self.Diagnosed(self._diagnose(trace)))
         except Exception as error:  # noqa: BLE001 - the trace can be looked at without a diagnosis
-            self.post_message(self.Diagnosed(None, f"it could not be diagnosed: {error}"))
+            self.post_message(self.Diagnosed(None, phrase("screen.failed", error=str(error))))
 
     def on_viewer_loaded(self, message: Loaded) -> None:
         """Shows the trace."""

@@ -8,12 +8,12 @@ from rich.text import Text
 
 from memdiag.screen.lines import DIM, HELD, STRONG, Lines, cell, fitted, short
 from memdiag.screen.walk import OneDevice
+from memdiag.text import phrase
 from memdiag.units import format_bytes, format_count
 from memdiag.views.call_tree import NO_STACK, Node
 
 _BAR = 8
 _MOST_INDENT = 20
-FRAME_WORDS = {"python": "Python frames", "user": "your own frames", "all": "all frames"}
 
 
 @dataclass
@@ -25,7 +25,7 @@ class CallLines(Lines):
 
     def __post_init__(self) -> None:
         self.nodes: list[Node] = self.here.calls.shown()
-        self.empty = "no tensor is there at this moment"
+        self.empty = phrase("screen.no-tensor")
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -33,14 +33,16 @@ class CallLines(Lines):
     def summary(self) -> str:
         """Returns what the tree shows and how."""
         tree = self.here.calls
-        way = "inverted: the allocation first" if tree.inverted else "the program's first line first"
-        return f"{format_bytes(tree.total_bytes)} · {way} · {FRAME_WORDS[tree.frames]}"
+        way = phrase("screen.calls.inverted" if tree.inverted else "screen.calls.upright")
+        return f"{format_bytes(tree.total_bytes)} · {way} · {phrase(f'screen.frames.{tree.frames}')}"
 
     def head(self, width: int) -> Text:
         """Returns the titles."""
-        line = Text(no_wrap=True, end="").append_text(cell("bytes", 10, STRONG, right=True)).append(" ")
-        line.append_text(cell("share", 6, STRONG, right=True)).append(" " * (_BAR + 2) if width >= 100 else " ")
-        return line.append_text(cell("tensors", 8, STRONG, right=True)).append("  call", STRONG)
+        line = Text(no_wrap=True, end="").append_text(cell(phrase("screen.column.bytes"), 10, STRONG, right=True)).append(" ")
+        line.append_text(cell(phrase("screen.column.share"), 6, STRONG, right=True)).append(" " * (_BAR + 2) if width >= 100 else " ")
+        return line.append_text(cell(phrase("screen.column.tensors"), 8, STRONG, right=True)).append(
+            f"  {phrase('screen.column.call')}", STRONG
+        )
 
     def line(self, number: int, width: int) -> Text:
         """Returns a call."""
@@ -59,7 +61,7 @@ class CallLines(Lines):
 
     def _call(self, node: Node, width: int) -> Text:
         if node.path[-1] == NO_STACK:
-            return fitted("no call stack was recorded", width, DIM)
+            return fitted(phrase("screen.calls.no-stack"), width, DIM)
         frame = self.here.trace.stacks.frames[node.path[-1]]
         file = frame.filename.rsplit("/", 1)[-1]
         words = f"{short(frame.name, 200)}  {short(file, 100)}:{frame.line}" if frame.line else short(str(frame), 300)
@@ -69,9 +71,9 @@ class CallLines(Lines):
         """Returns the calls from the root to this one, in full."""
         node = self.nodes[number]
         text = Text()
-        text.append(f"{format_bytes(node.bytes)} in {format_count(node.num_tensors)} tensors\n\n", STRONG)
+        text.append(phrase("screen.calls.bytes", bytes=format_bytes(node.bytes), count=node.num_tensors) + "\n\n", STRONG)
         if node.path[-1] == NO_STACK:
-            return text.append("These tensors have no call stack: they were there before the recording, or none was recorded.")
+            return text.append(phrase("screen.calls.no-stack.why"))
         frames = self.here.trace.stacks.frames
         for place in node.path:
             text.append(f"  {short(str(frames[place]), 1000)}\n", STRONG if frames[place].is_user else DIM)

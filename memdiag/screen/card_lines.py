@@ -6,6 +6,7 @@ from rich.text import Text
 
 from memdiag.findings import Report
 from memdiag.render import card, words
+from memdiag.render.summary import severity_name
 from memdiag.screen.lines import DIM, STRONG, short
 
 MOST_LINES = 4
@@ -22,7 +23,9 @@ def num_lines(report: Report | None, height: int) -> int:
 def card_lines(report: Report) -> list[Text]:
     """Returns the card, one line for each row."""
     verdict = card.verdict_of(report)
-    lines = [Text(f"{verdict.severity.upper()}  ", words.SEVERITY_STYLE[verdict.severity]).append(short(verdict.happened, 400), STRONG)]
+    lines = [
+        Text(f"{severity_name(verdict.severity)}  ", words.SEVERITY_STYLE[verdict.severity]).append(short(verdict.happened, 400), STRONG)
+    ]
     for row in card.rows(verdict):
         line = Text(f"{row.label}  ", DIM).append(short(row.text, 400), "not dim")
         lines.append(line.append(f"  {short(row.command, 400)}", STRONG) if row.command else line)

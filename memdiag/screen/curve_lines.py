@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 
+from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from memdiag import vocabulary
 from memdiag.render.chart import scale
 from memdiag.screen.lines import DIM, HELD, WAITING
+from memdiag.text import phrase
 from memdiag.trace.model import DeviceTrace
 from memdiag.trace.schema import PHASES
 from memdiag.units import format_count
@@ -181,14 +183,15 @@ def _below(device: DeviceTrace, places: Places, window: Window, column: int, plo
 
 def _extent(window: Window) -> str:
     share = len(window) / max(window.num_events, 1)
-    return "all" if share == 1 else f"{share:.1%}" if share >= 0.001 else f"1/{format_count(round(1 / share))}"
+    return phrase("screen.whole") if share == 1 else f"{share:.1%}" if share >= 0.001 else f"1/{format_count(round(1 / share))}"
 
 
 def _labelled(label: str, line: Text, edge: str) -> Text:
-    return Text.assemble((f"{label:>{LABEL - 1}} {edge}", DIM), line, no_wrap=True, end="")
+    return Text.assemble((" " * (LABEL - 1 - cell_len(label)) + f"{label} {edge}", DIM), line, no_wrap=True, end="")
 
 
 def _no_events(width: int, rows: int) -> list[Text]:
-    said = ["This file holds no events, only the last state of memory:", "there is no timeline; the lists below show that state."]
-    lines = [Text(line.center(width)[:width], style=DIM, no_wrap=True, end="") for line in said]
+    said = (phrase("screen.no-events"), phrase("screen.no-events.lists"))
+    centred = [" " * max((width - cell_len(line)) // 2, 0) + line for line in said]
+    lines = [Text(set_cell_size(line, width), style=DIM, no_wrap=True, end="") for line in centred]
     return [*[Text()] * max((rows - 2) // 2, 0), *lines, *[Text()] * rows][:rows]

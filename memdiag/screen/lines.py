@@ -23,7 +23,7 @@ _CONSOLE = Console(width=1000, file=StringIO(), color_system=None)  # rich folds
 class Lines:
     """A list of rows. The base shows none."""
 
-    empty = "nothing here"
+    empty = ""
 
     def __len__(self) -> int:
         return 0

@@ -5,18 +5,24 @@ from __future__ import annotations
 from memdiag.findings import Report
 from memdiag.screen import map_lines, tensor_lines
 from memdiag.screen.about_lines import AboutLines
-from memdiag.screen.call_lines import FRAME_WORDS, CallLines
+from memdiag.screen.call_lines import CallLines
 from memdiag.screen.finding_lines import FindingLines
 from memdiag.screen.lines import Lines, short
 from memdiag.screen.map_lines import MapLines
 from memdiag.screen.tensor_lines import TensorLines
 from memdiag.screen.walk import OneDevice, Walk
+from memdiag.text import phrase
 from memdiag.views.call_tree import FRAMES, CallTree
 from memdiag.views.segment_rows import ORDERS as MAP_ORDERS
 
-TITLES: tuple[str, ...] = ("Tensors", "Findings", "Calls", "Map", "About")
+NAMES: tuple[str, ...] = ("tensors", "findings", "calls", "map", "about")
 TENSORS, FINDINGS, CALLS, MAP, ABOUT = range(5)
 _HOT = 0.5  # share of a call's bytes that its largest child has where the path of most bytes goes on
+
+
+def title_of(number: int) -> str:
+    """Returns the title of a list."""
+    return phrase(f"screen.list.{NAMES[number]}")
 
 
 class Lists:
@@ -69,7 +75,7 @@ class Lists:
         """Returns what stands beside the titles."""
         lines = self.lines(number)
         if isinstance(lines, CallLines):
-            return (f"with “{short(self.text, 20)}” · " if self.text else "") + lines.summary()
+            return phrase("screen.filtered", text=short(self.text, 20), summary=lines.summary()) if self.text else lines.summary()
         return lines.summary() if isinstance(lines, TensorLines | FindingLines | MapLines | AboutLines) else ""
 
     def changes(self, number: int, row: int) -> list[str]:
@@ -118,21 +124,21 @@ class Lists:
     def next_scale(self) -> str:
         """Draws segments to one scale, or each as wide as the list; returns words to show."""
         self._to_scale = not self._to_scale
-        return "segments to one scale" if self._to_scale else "each segment as wide as the list"
+        return phrase("screen.scale.one" if self._to_scale else "screen.scale.each")
 
     def invert(self) -> str:
         """Turns the tree about; returns words to show."""
         tree = self._tree()
         tree.arrange(inverted=not tree.inverted)
         self._made.pop(CALLS, None)
-        return "inverted: each call leads to its callers" if tree.inverted else "each call leads to the calls within it"
+        return phrase("screen.inverted" if tree.inverted else "screen.upright")
 
     def next_frames(self) -> str:
         """Makes the tree of other frames; returns words to show."""
         tree = self._tree()
         tree.arrange(frames=FRAMES[(FRAMES.index(tree.frames) + 1) % len(FRAMES)])
         self._made.pop(CALLS, None)
-        return f"made of {FRAME_WORDS[tree.frames]}"
+        return phrase("screen.frames.made", frames=phrase(f"screen.frames.{tree.frames}"))
 
     def unfold(self, row: int) -> str:
         """Opens the path of most bytes below a row, or closes all if that is open."""

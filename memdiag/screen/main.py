@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from rich.cells import cell_len
 from textual import events
 
 from memdiag.screen import curve_lines, keys
 from memdiag.screen.lines import short
-from memdiag.screen.lists import TITLES, Lists
+from memdiag.screen.lists import CALLS, FINDINGS, MAP, NAMES, TENSORS, Lists, title_of
 from memdiag.screen.parts import Parts
 from memdiag.screen.pieces import Drawn, Popup
 from memdiag.screen.question import Question
 from memdiag.screen.rows import Rows
 from memdiag.screen.walk import PAN, ZOOM, Kind
+from memdiag.text import phrase
 
 _ACTIONS = dict(keys.all_keys())
 _PAGE_KEPT = 1  # rows of a page that stay in sight
@@ -89,17 +91,17 @@ class MainScreen(Parts, inherit_bindings=False):
         elif name == "tabs" and not message.by:
             place = message.x
             for number, title in enumerate(self._tab_titles()):
-                if 0 <= place < len(title):
+                if 0 <= place < cell_len(title):
                     self._show_list(number, keep=False)
-                place -= len(title)
+                place -= cell_len(title)
         elif name == "keys" and not message.by:
             self._click_key(message.x - 1)
 
     def _click_key(self, place: int) -> None:
         for words, action in keys.bottom_line(self.size.width - 1):
-            if 0 <= place < len(words):
+            if 0 <= place < cell_len(words):
                 self.run_worker(self.run_action(action))
-            place -= len(words) + 2
+            place -= cell_len(words) + 2
 
     # ---------------------------------------------------------------------------------------------------------------- lists
 
@@ -109,7 +111,7 @@ class MainScreen(Parts, inherit_bindings=False):
 
     def action_turn(self, by: int) -> None:
         """Shows the next list."""
-        self._show_list((self._number + by) % len(TITLES), keep=False)
+        self._show_list((self._number + by) % len(NAMES), keep=False)
 
     def action_rows(self, by: int) -> None:
         """Moves the cursor of the list."""
@@ -157,7 +159,7 @@ class MainScreen(Parts, inherit_bindings=False):
         text = lines.detail(self.rows.cursor)
         if text is not None:
             copies = self._lists.changes(self._number, self.rows.cursor)
-            self.app.push_screen(Popup(TITLES[self._number], text, tuple(copies)), self._copied)
+            self.app.push_screen(Popup(title_of(self._number), text, tuple(copies)), self._copied)
 
     def action_copy(self) -> None:
         """Copies the first line that a finding's fixes change."""
@@ -165,12 +167,12 @@ class MainScreen(Parts, inherit_bindings=False):
         if changes:
             self._copied(changes[0])
         else:
-            self._say("nothing to copy here: findings have lines to copy")
+            self._say(phrase("screen.nothing-to-copy"))
 
     def _copied(self, line: str | None) -> None:
         if line:
             self.viewer.copy_line(line)
-            self._say(f"copied, and printed at the end: {short(line, 200)}")
+            self._say(phrase("screen.copied", line=short(line, 200)))
 
     def action_by(self) -> None:
         """Tells categories apart instead of lifetimes, or the other way about."""
@@ -181,7 +183,7 @@ class MainScreen(Parts, inherit_bindings=False):
         """Draws segments to one scale, or each as wide as the list."""
         if self._lists is not None:
             said = self._lists.next_scale()
-            self._show_list(TITLES.index("Map"))
+            self._show_list(MAP)
             self._say(said)
 
     def action_order(self) -> None:
@@ -196,7 +198,7 @@ class MainScreen(Parts, inherit_bindings=False):
         if changed:
             self._show_list(self._number, keep=False)
         else:
-            self._say("only Tensors and Map can be ordered")
+            self._say(phrase("screen.not-ordered"))
 
     def action_invert(self) -> None:
         """Turns the tree of calls about."""
@@ -216,7 +218,7 @@ class MainScreen(Parts, inherit_bindings=False):
         """Asks for words to look for."""
         if self._lists is None:
             return
-        if TITLES[self._number] not in {"Tensors", "Findings", "Calls"}:
+        if self._number not in {TENSORS, FINDINGS, CALLS}:
             self._show_list(0, keep=False)
         self._ask("filter", self._lists.text)
 
@@ -278,7 +280,7 @@ class MainScreen(Parts, inherit_bindings=False):
 
     def action_help(self) -> None:
         """Shows the keys."""
-        self.app.push_screen(Popup("Keys", keys.help_text()))
+        self.app.push_screen(Popup(phrase("screen.keys"), keys.help_text()))
 
     def action_quit(self) -> None:
         """Ends."""
@@ -291,7 +293,7 @@ class MainScreen(Parts, inherit_bindings=False):
     def _arranged(self, change: Callable[[Lists], str]) -> None:
         if self._lists is None:
             return
-        if TITLES[self._number] != "Calls":
-            self._show_list(TITLES.index("Calls"), keep=False)
+        if self._number != CALLS:
+            self._show_list(CALLS, keep=False)
         self._say(change(self._lists))
         self._show_list(self._number)

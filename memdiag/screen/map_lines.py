@@ -13,13 +13,13 @@ from memdiag.analyzers.places import group_name
 from memdiag.screen.lines import DIM, FREE, HELD, STRONG, WAITING, Lines, cell, fitted
 from memdiag.screen.tensor_lines import stack_text
 from memdiag.screen.walk import By, OneDevice
+from memdiag.text import phrase
 from memdiag.trace.schema import CATEGORIES, LIFETIMES
-from memdiag.units import format_bytes, format_count, plural
+from memdiag.units import format_bytes
 from memdiag.views.heap import CAUSES
 from memdiag.views.segment_rows import FREE as NOT_USED
 from memdiag.views.segment_rows import ORDERS, PENDING, SegmentRows
 
-NO_MAP = "This file does not say where tensors are in memory: there is no map."
 _STATES = {NOT_USED: ("·", FREE), PENDING: ("▒", WAITING)}
 
 
@@ -42,7 +42,7 @@ class MapLines(Lines):
     to_scale: bool = True
 
     def __post_init__(self) -> None:
-        self.empty = "no memory is held from the driver at this moment" if self.here.device.has_addresses else NO_MAP
+        self.empty = phrase("screen.map.empty" if self.here.device.has_addresses else "screen.map.none")
         self.rows = SegmentRows(self.here.trace, self.here.device, self.at) if self.here.device.has_addresses else None
         self._segments: list[int] = []
         self._firsts: list[int] = []  # the row of each segment
@@ -67,7 +67,8 @@ class MapLines(Lines):
         """Returns how many segments there are, what is free, and how it is ordered."""
         if self.rows is None:
             return ""
-        return f"{plural(len(self.rows), 'segment')} · by {self.order} · colours by {self.by}"
+        order, by = phrase(f"screen.column.{self.order.replace(' ', '-')}"), phrase(f"screen.column.{self.by}")
+        return phrase("screen.map.summary", count=len(self.rows), order=order, by=by)
 
     def toggle(self, number: int) -> bool:
         """Opens or closes the segment in a row; returns whether it is one."""
@@ -84,12 +85,13 @@ class MapLines(Lines):
         if self.rows is None:
             return None
         line = Text(no_wrap=True, end="")
-        titles = [("  address", 17, False), ("size", 10, True), ("free", 10, True), *([("pool", 11, False)] if width >= 70 else [])]
+        titles = [("address", 17, False), ("size", 10, True), ("free", 10, True), *([("pool", 11, False)] if width >= 70 else [])]
         for title, room, right in titles:
-            line.append_text(cell(title, room, STRONG, right=right)).append(" ")
+            shown = ("" if right or title == "pool" else "  ") + phrase(f"screen.column.{title}")
+            line.append_text(cell(shown, room, STRONG, right=right)).append(" ")
         room = max(width - line.cell_len, 1)
         each = -(-self._largest // room)
-        scale = f"each character {format_bytes(each)}" if self.to_scale else "not to scale"
+        scale = phrase("screen.map.scale", bytes=format_bytes(each)) if self.to_scale else phrase("screen.map.no-scale")
         return line.append_text(cell(scale, room, STRONG))
 
     def line(self, number: int, width: int) -> Text:
@@ -119,8 +121,8 @@ class MapLines(Lines):
         if group < 0:
             return ""
         private = bool(groups.pool_major[group] or groups.pool_minor[group])
-        words = ("priv. " if private else "") + ("small" if groups.small[group] else "large")
-        return words + (" *" if groups.stream[group] else "")
+        size = phrase("screen.map.small" if groups.small[group] else "screen.map.large")
+        return (phrase("screen.map.private", size=size) if private else size) + (" *" if groups.stream[group] else "")
 
     @cached_property
     def _largest(self) -> int:
@@ -145,10 +147,12 @@ class MapLines(Lines):
         line.append_text(cell(format_bytes(found.size), 10, right=True)).append(" ")
         room = max(width - line.cell_len - 11, 4)
         if found.tensor < 0:
-            return line.append("· free     ", FREE).append_text(cell(CAUSES[found.cause], room, FREE))
+            line.append("· ", FREE).append_text(cell(phrase("screen.map.free"), 9, FREE))
+            return line.append_text(cell(vocabulary.name("part", CAUSES[found.cause]), room, FREE))
         live = self.here.live
-        line.append("▒ pending  " if found.pending else "█          ", WAITING if found.pending else HELD)
-        return line.append_text(fitted(live.name(found.tensor) or live.place(found.tensor) or "unknown", room))
+        line.append("▒ " if found.pending else "█ ", WAITING if found.pending else HELD)
+        line.append_text(cell(phrase("screen.map.pending") if found.pending else "", 9, WAITING))
+        return line.append_text(fitted(live.name(found.tensor) or live.place(found.tensor) or phrase("summary.unknown"), room))
 
     def detail(self, number: int) -> Text:
         """Returns all that is known of a segment, a block or a free range."""
@@ -156,20 +160,20 @@ class MapLines(Lines):
         index, place = self._at(number)
         segment = self.rows.segment(index)
         text = Text()
-        text.append(f"segment {segment.start:#x}, {format_bytes(segment.size)}", STRONG)
-        text.append(" (expandable)" if segment.expandable else "").append("\n")
+        key = "screen.segment.expandable" if segment.expandable else "screen.segment"
+        text.append(phrase(key, address=f"{segment.start:#x}", bytes=format_bytes(segment.size)), STRONG).append("\n")
         text.append(f"{group_name(self.here.device, segment.group)}\n")
-        text.append(f"{format_bytes(segment.free)} free, the largest range {format_bytes(segment.largest_free)}; ")
-        text.append(f"{plural(segment.num_tensors, 'tensor')}\n\n")
+        sizes = {"bytes": format_bytes(segment.free), "largest": format_bytes(segment.largest_free)}
+        text.append(phrase("screen.segment.free", count=segment.num_tensors, **sizes) + "\n\n")
         if place < 0:
             return text
         found = self.rows.range(index, place)
-        text.append(f"from byte {format_count(found.offset)}, {format_bytes(found.size)} ({format_count(found.size)} bytes)\n")
+        text.append(phrase("screen.range", offset=found.offset, bytes=format_bytes(found.size), count=found.size) + "\n")
         if found.tensor < 0:
-            seen = f" ({format_bytes(self.rows.reference_bytes)})" if self.rows.reference_bytes else ""
-            return text.append(vocabulary.meaning("part", CAUSES[found.cause]) + seen)
+            meaning, seen = vocabulary.meaning("part", CAUSES[found.cause]), self.rows.reference_bytes
+            return text.append(phrase("screen.range.reference", meaning=meaning, bytes=format_bytes(seen)) if seen else meaning)
         live = self.here.live
-        text.append_text(fitted(live.name(found.tensor) or "no name", 1000)).append("\n\n")
+        text.append_text(fitted(live.name(found.tensor) or phrase("screen.no-name"), 1000)).append("\n\n")
         return text.append_text(stack_text(self.here, int(self.here.device.tensors.stack[found.tensor])))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 from textual import events
 from textual.app import ComposeResult
@@ -12,16 +13,17 @@ from textual.screen import Screen
 from textual.timer import Timer
 
 from memdiag.findings import Report
+from memdiag.render.words import version_words
 from memdiag.screen import keys
 from memdiag.screen.card_lines import card_lines, num_lines
 from memdiag.screen.lines import DIM, STRONG, Said, folded, joined, short
-from memdiag.screen.lists import FINDINGS, TITLES, Lists
+from memdiag.screen.lists import ABOUT, FINDINGS, NAMES, Lists, title_of
 from memdiag.screen.pieces import Drawn
 from memdiag.screen.question import Question
 from memdiag.screen.rows import Rows
 from memdiag.screen.status_lines import FEWEST, NUM_LINES, WITH_BAR, status
 from memdiag.screen.walk import Walk
-from memdiag.units import plural
+from memdiag.text import phrase
 
 if TYPE_CHECKING:
     from memdiag.screen.app import Viewer
@@ -62,7 +64,7 @@ class Parts(Screen[None], inherit_bindings=False):
         self._delay = delay
         self._walk: Walk | None = None
         self._lists: Lists | None = None
-        self._busy = "reading …"
+        self._busy: str = phrase("screen.busy.start")
         self._said = ""
         self._waiting: Timer | None = None
         self._asking: Question | None = None
@@ -106,7 +108,7 @@ class Parts(Screen[None], inherit_bindings=False):
 
     def say_busy(self, seconds: float) -> None:
         """Shows that something goes on, and for how long."""
-        self._busy = f"{'diagnosing' if self._walk else 'reading'} … {seconds:.0f} s"
+        self._busy = phrase("screen.busy.diagnosing" if self._walk else "screen.busy.reading", seconds=f"{seconds:.0f}")
         self.query_one("#title", Drawn).again()
         if self._walk is None:
             self.query_one("#curve", Drawn).again()
@@ -137,13 +139,16 @@ class Parts(Screen[None], inherit_bindings=False):
         parts = ["memdiag view", short(self._name_of_file, max(width - _FOR_FACTS, 20))]
         if self._walk is not None:
             trace, device = self._walk.trace, self._walk.here.device
-            parts.append(f"device {device.device}" + (f" of {self._walk.num_devices}" if self._walk.num_devices > 1 else ""))
+            number, several = str(device.device), self._walk.num_devices
             parts.append(
-                short(f"{trace.backend or 'unknown backend'}{f', torch {trace.torch_version}' if trace.torch_version else ''}", 40)
+                phrase("screen.device-of", device=number, count=several) if several > 1 else phrase("report.device", device=number)
             )
-            parts.append(plural(device.num_events, "event"))
+            backend, version = trace.backend or phrase("screen.unknown-backend"), trace.torch_version
+            parts.append(short(phrase("screen.torch", backend=backend, version=version_words(version)) if version else backend, 40))
+            parts.append(phrase("report.events", count=device.num_events))
         busy = f" {self._busy} " if self._busy else ""
-        return [Text(joined(parts, width - len(busy)).ljust(width - len(busy)), style=STRONG).append(busy, "reverse")]
+        room = max(width - cell_len(busy), 1)
+        return [Text(set_cell_size(joined(parts, room), room), style=STRONG).append(busy, "reverse")]
 
     def _fit_card(self) -> None:
         """Gives the verdict card its rows."""
@@ -157,7 +162,7 @@ class Parts(Screen[None], inherit_bindings=False):
 
     def _curve(self, width: int, height: int) -> list[Text]:
         if self._walk is None:
-            words = [f"reading {self._name_of_file}", self._busy]
+            words = [phrase("screen.reading", file=self._name_of_file), self._busy]
             return [*[Text()] * (height // 2 - 1), *(Text(short(line, width).center(width)) for line in words)]
         here = self._walk.here
         return here.curve.draw(here.window, here.at, width, height, color=not self.app.no_color)
@@ -181,8 +186,11 @@ class Parts(Screen[None], inherit_bindings=False):
         return [line]
 
     def _tab_titles(self) -> list[str]:
-        found = "" if self._lists is None or self._lists.findings.report is None else f" ({len(self._lists.findings.report.findings)})"
-        return [f" {number + 1} {title}{found if title == 'Findings' else ''} " for number, title in enumerate(TITLES)]
+        titles = [title_of(number) for number in range(len(NAMES))]
+        if self._lists is not None and self._lists.findings.report is not None:
+            count = len(self._lists.findings.report.findings)
+            titles[FINDINGS] = phrase("screen.list.numbered", title=titles[FINDINGS], count=count)
+        return [f" {number + 1} {title} " for number, title in enumerate(titles)]
 
     def _side(self, width: int, height: int) -> list[Text]:
         rows = self.rows
@@ -228,7 +236,7 @@ class Parts(Screen[None], inherit_bindings=False):
             return
         self._number = number
         rows = self.rows
-        rows.has_cursor = TITLES[number] != "About"
+        rows.has_cursor = number != ABOUT
         self.set_class(self.size.width >= _SIDE_FROM and number == FINDINGS and len(self._lists.lines(number)) > 0, "beside")
         rows.put(self._lists.lines(number), keep=keep)
         self.query_one("#tabs", Drawn).again()

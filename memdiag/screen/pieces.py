@@ -18,6 +18,7 @@ from textual.widgets import Static
 
 from memdiag.screen.lines import folded
 from memdiag.screen.rows import to_strip
+from memdiag.text import phrase
 
 
 class Drawn(Widget):
@@ -112,15 +113,9 @@ class Popup(ModalScreen[str]):
             inside = min(int(self.app.size.width * _SHARE / 100), _WIDEST) - _FRAME
             yield Static(Text("\n").join(folded(self._text, inside)), markup=False)
         box.can_focus = False
-        keys = (
-            "↑↓ Esc"
-            if not self._copies
-            else "c copy · ↑↓ Esc"
-            if len(self._copies) == 1
-            else f"1-{min(len(self._copies), 9)} copy · ↑↓ Esc"
-        )
+        chosen = "c" if len(self._copies) == 1 else f"1-{min(len(self._copies), 9)}"
         box.border_title = self._title
-        box.border_subtitle = keys
+        box.border_subtitle = phrase("screen.popup.copy", keys=chosen) if self._copies else phrase("screen.popup")
 
     def action_close(self) -> None:
         """Closes it."""

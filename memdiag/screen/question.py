@@ -10,17 +10,14 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from memdiag.screen.lines import DIM, STRONG, short
+from memdiag.text import phrase
 
 _LONGEST = 200
-HINTS = {
-    "filter": "words that must be there; >64MiB, <1KiB; Enter keeps, Esc shows all",
-    "event": "the number of an event, 50%, step 3, peak, oom, allocated, reserved, start, end",
-}
 
 
 @dataclass
 class Question:
-    """What is asked for (a key of ``HINTS``) and the answer so far."""
+    """What is asked for (``filter`` or ``event``) and the answer so far."""
 
     what: str
     text: str = ""
@@ -44,10 +41,10 @@ class Question:
 
     def line(self, width: int) -> Text:
         """Returns the line: of a long answer its end."""
-        line = Text(f" {self.what}: ", style=STRONG, no_wrap=True)
+        line = Text(f" {phrase('report.purpose', purpose=phrase(f'screen.ask.{self.what}'))} ", style=STRONG, no_wrap=True)
         shown = short(self.text)[-max(width - line.cell_len - 2, 1) :]
         line.append(shown, "not bold").append(" ", "reverse")
         if not self.text:
-            line.append(f" {HINTS[self.what]}", f"not bold {DIM}")
+            line.append(f" {phrase(f'screen.hint.{self.what}')}", f"not bold {DIM}")
         line.truncate(width, overflow="ellipsis")
         return line

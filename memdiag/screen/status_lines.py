@@ -8,12 +8,12 @@ from memdiag import vocabulary
 from memdiag.screen import total_lines
 from memdiag.screen.lines import DIM, STRONG, joined, short
 from memdiag.screen.walk import Walk
-from memdiag.units import format_bytes, format_count, format_us
+from memdiag.text import phrase
+from memdiag.units import format_bytes, format_us
 from memdiag.views.at_cursor import Moment
 
 FEWEST, NUM_LINES, WITH_BAR = 3, 4, 5
 _NAMES = 40  # characters
-_SAID = {"active": "pending"}  # only this part of the curve ``active`` is in sight, the part above ``allocated``
 
 
 def status(walk: Walk, width: int, rows: int = NUM_LINES, *, color: bool = True) -> list[Text]:
@@ -33,49 +33,53 @@ def _colored(line: str, kind: vocabulary.Kind, *, color: bool) -> Text:
     """Returns a line in which every glyph of a legend has its colour."""
     text = Text(line, no_wrap=True, end="", style="" if kind == "curve" else DIM)
     for key, style in vocabulary.STYLES[kind].items():
-        at = line.find(f"{style.glyph} {_SAID.get(key, key)} ")
+        at = line.find(f"{style.glyph} {_name(kind, key)} ")
         if at >= 0 and color:
             text.stylize(f"not dim {style.color}", at, at + 1)
     return text
 
 
+def _name(kind: vocabulary.Kind, key: str) -> str:
+    return vocabulary.name("part", "pending") if (kind, key) == ("curve", "active") else vocabulary.name(kind, key)
+
+
 def _what(walk: Walk, moment: Moment, width: int) -> str:
     total = walk.here.device.num_events
     if not total:
-        return joined(["the last state, as the file has it"], width)
+        return joined([phrase("screen.status.last")], width)
     if moment.at < 0:
-        return joined([f"before the first of {format_count(total)} events"], width)
-    parts = [f"event {format_count(moment.at)} of {format_count(total)}"]
-    what = moment.action.replace("_", " ") + (f" {format_bytes(moment.size)}" if moment.size >= 0 else "")
+        return joined([phrase("screen.status.before", count=total)], width)
+    parts: list[str] = [phrase("screen.status.event", at=moment.at, count=total)]
+    what = vocabulary.action(moment.action) + (f" {format_bytes(moment.size)}" if moment.size >= 0 else "")
     parts.append(what)
     if moment.step >= 0:
-        parts.append(f"step {moment.step}")
+        parts.append(phrase("places.step", step=str(moment.step)))
     if moment.phase != "unknown":
-        parts.append(moment.phase)
+        parts.append(vocabulary.name("phase", moment.phase))
     if moment.since_us is not None:
-        parts.append(f"at {format_us(moment.since_us)}")
+        parts.append(phrase("screen.status.time", time=format_us(moment.since_us)))
     parts += [short(text, _NAMES) for text in (moment.place, moment.name) if text]
     return joined(parts, width)
 
 
 def _held(moment: Moment, width: int) -> str:
     usage = moment.usage
-    parts = [f"{_glyph('curve', name)} {name} {_bytes(usage[name])}" for name in ("reserved", "allocated")]
+    parts = [f"{_glyph('curve', name)} {_name('curve', name)} {_bytes(usage[name])}" for name in ("reserved", "allocated")]
     if min(usage["active"], usage["allocated"]) >= 0:
-        parts.append(f"{_glyph('curve', 'active')} pending {format_bytes(usage['active'] - usage['allocated'])}")
-    parts.append(f"requested {_bytes(usage['requested'])}")
+        parts.append(f"{_glyph('curve', 'active')} {_name('curve', 'active')} {format_bytes(usage['active'] - usage['allocated'])}")
+    parts.append(f"{_name('curve', 'requested')} {_bytes(usage['requested'])}")
     return joined(parts, width, "  ")
 
 
 def _free(moment: Moment, width: int) -> str:
     free = _free_bytes(moment)
     if not free:
-        return joined(["what is free is not known from this file"], width)
+        return joined([phrase("screen.status.free.unknown")], width)
     whole = moment.usage["reserved"] - moment.usage["active"]
     if len(free) == 1:
-        return joined([f"free {format_bytes(whole)}"], width)
-    causes = ", ".join(f"{_glyph('part', name)} {name} {format_bytes(size)}" for name, size in free.items())
-    return joined([f"free {format_bytes(whole)}: {causes}"], width)
+        return joined([phrase("screen.status.free", bytes=format_bytes(whole))], width)
+    causes = ", ".join(f"{_glyph('part', name)} {_name('part', name)} {format_bytes(size)}" for name, size in free.items())
+    return joined([phrase("screen.status.free.parts", bytes=format_bytes(whole), parts=causes)], width)
 
 
 def _free_bytes(moment: Moment) -> dict[str, int]:
@@ -92,4 +96,4 @@ def _glyph(kind: vocabulary.Kind, name: str) -> str:
 
 
 def _bytes(value: int) -> str:
-    return format_bytes(value) if value >= 0 else "unknown"
+    return format_bytes(value) if value >= 0 else phrase("summary.unknown")

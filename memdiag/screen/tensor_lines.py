@@ -10,17 +10,17 @@ from memdiag import vocabulary
 from memdiag.analyzers.places import group_name
 from memdiag.screen.lines import DIM, STRONG, Lines, cell, fitted, short
 from memdiag.screen.walk import By, OneDevice
+from memdiag.text import joined, phrase
 from memdiag.trace.schema import CATEGORIES, LIFETIMES, PHASES
-from memdiag.units import format_bytes, format_count, format_us, plural
+from memdiag.units import format_bytes, format_count, format_us
 from memdiag.views.at_cursor import since_us
 from memdiag.views.live_rows import ORDERS
 
 _FIXED = {"bytes": 10, "requested": 10, "category": 12, "lifetime": 13, "age": 9}
 _LEAST = 16  # columns of a name or a place
 _BETWEEN = 1
-_BRIEF = {"optimizer_state": "optim. state", "forward_to_backward": "fwd to bwd", "survives_step": "survives step"}
+_BRIEF = ("optimizer_state", "forward_to_backward", "survives_step", "within_step", "within_phase")  # their names are too long
 _ROOMY = 20  # columns more than needed from which on there is room for what matters least
-_NO_STACK = "(no call stack)"
 _WORDS = 20  # characters of what is looked for
 _FRAMES = 60  # of a stack
 
@@ -38,7 +38,7 @@ class TensorLines(Lines):
 
     def __post_init__(self) -> None:
         self.live = self.here.live.at(self.at, self.text, self.order, backwards=self.backwards)
-        self.empty = "no tensor here is like that (Esc shows all)" if self.text else "no tensor is there at this moment"
+        self.empty = phrase("screen.no-match" if self.text else "screen.no-tensor")
 
     def __len__(self) -> int:
         return len(self.live.rows)
@@ -46,9 +46,9 @@ class TensorLines(Lines):
     def summary(self) -> str:
         """Returns how many there are, and their bytes."""
         if not self.text:
-            return f"{plural(len(self), 'tensor')}, {format_bytes(self.live.bytes)}"
-        chosen = f"{format_count(len(self))} of {format_count(self.live.num_all)} with “{short(self.text, _WORDS)}”"
-        return f"{chosen} · {format_bytes(self.live.bytes)} of {format_bytes(self.live.bytes_of_all)}"
+            return phrase("screen.tensors.summary", count=len(self), bytes=format_bytes(self.live.bytes))
+        sizes = {"bytes": format_bytes(self.live.bytes), "whole": format_bytes(self.live.bytes_of_all)}
+        return phrase("screen.tensors.filtered", count=len(self), all=self.live.num_all, text=short(self.text, _WORDS), **sizes)
 
     def columns(self, width: int) -> dict[str, int]:
         """Returns the columns that fit, and how wide they are, from the left."""
@@ -69,7 +69,7 @@ class TensorLines(Lines):
         """Returns the titles; that of the column by which rows are ordered has an arrow."""
         line = Text(no_wrap=True, end="")
         for name, room in self.columns(width).items():
-            title = name + (("▲" if self.backwards else "▼") if name == self.order else "")
+            title = phrase(f"screen.column.{name}") + (("▲" if self.backwards else "▼") if name == self.order else "")
             line.append_text(cell(title, room, STRONG, right=name in {"bytes", "requested", "age"})).append(" ")
         line.right_crop(1)
         return line
@@ -104,8 +104,8 @@ class TensorLines(Lines):
         if name == "age":
             return cell(self._age(row), room, DIM, right=True)
         if name == "name":
-            return fitted(live.name(row) or live.place(row) or _NO_STACK, room)
-        return fitted(live.place(row) or _NO_STACK, room, DIM)
+            return fitted(live.name(row) or live.place(row) or phrase("screen.no-stack"), room)
+        return fitted(live.place(row) or phrase("screen.no-stack"), room, DIM)
 
     def _class(self, kind: By, name: str, room: int) -> Text:
         """A category or lifetime, in its colour where colours tell those apart."""
@@ -115,9 +115,9 @@ class TensorLines(Lines):
         device = self.here.device
         born = int(device.tensors.alloc_at[row])
         if born < 0 or self.at < 0:
-            return "" if not device.num_events else "before"
+            return "" if not device.num_events else phrase("screen.age.before")
         then, now = since_us(device, born), since_us(device, self.at)
-        return format_us(now - then) if then is not None and now is not None else f"{format_count(self.at - born)} ev"
+        return format_us(now - then) if then is not None and now is not None else phrase("screen.age.events", count=self.at - born)
 
     def detail(self, number: int) -> Text:
         """Returns all that is known of a tensor."""
@@ -127,7 +127,7 @@ class TensorLines(Lines):
         end = device.num_events
         pending = int(tensors.free_requested_at[row]) <= self.at
         facts = [
-            ("name", short(live.name(row)) or "unknown"),
+            ("name", short(live.name(row)) or phrase("summary.unknown")),
             ("bytes", f"{format_bytes(int(tensors.block_bytes[row]))} ({format_count(int(tensors.block_bytes[row]))})"),
             ("requested", f"{format_bytes(int(tensors.requested_bytes[row]))} ({format_count(int(tensors.requested_bytes[row]))})"),
             ("category", vocabulary.name("category", CATEGORIES[tensors.category[row]])),
@@ -136,12 +136,12 @@ class TensorLines(Lines):
             ("freed", _when(int(tensors.free_requested_at[row]), end, int(tensors.step_free[row]), int(tensors.phase_free[row]))),
         ]
         if pending:
-            facts.append(("pending", f"freed, but its block waits for a stream until {_event(int(tensors.free_completed_at[row]), end)}"))
+            facts.append(("pending", phrase("screen.pending.until", event=_event(int(tensors.free_completed_at[row]), end))))
         if device.has_addresses:
             facts += [("address", f"{int(tensors.addr[row]):#x}"), ("pool", group_name(device, int(tensors.group[row])))]
         text = Text()
         for label, value in facts:
-            text.append(f"{label:<10}", DIM).append(value + "\n")
+            text.append_text(cell(phrase(f"screen.column.{label}"), 10, DIM)).append(value + "\n")
         return text.append("\n").append_text(stack_text(here, int(tensors.stack[row])))
 
 
@@ -149,30 +149,34 @@ def stack_text(here: OneDevice, stack: int) -> Text:
     """Returns a call stack, the innermost call first, the user's own lines set off."""
     frames = here.trace.stacks[stack]
     if not frames:
-        return Text("Where it was made is not known: it has no call stack.", style=DIM)
-    text = Text("made at, innermost call first\n", style="")
+        return Text(phrase("screen.stack.none"), style=DIM)
+    text = Text(phrase("screen.stack") + "\n", style="")
     for frame in frames[:_FRAMES]:
         text.append(f"  {short(str(frame), 1000)}\n", STRONG if frame.is_user else DIM)
     if len(frames) > _FRAMES:
-        text.append(f"  and {format_count(len(frames) - _FRAMES)} more\n", DIM)
+        text.append(f"  {phrase('verdict.more', count=len(frames) - _FRAMES)}\n", DIM)
     return text
 
 
 def brief(name: str) -> str:
     """Returns the name of a category or lifetime in at most 13 characters."""
-    return _BRIEF.get(name, name.replace("_", " "))
+    if name in _BRIEF:
+        return phrase(f"screen.class.{name}")
+    return vocabulary.name("category" if name in CATEGORIES else "lifetime", name)
 
 
 def _when(event: int, end: int, step: int, phase: int) -> str:
-    known = [f"step {step}"] if step >= 0 else []
-    known += [PHASES[phase]] if phase > 0 else []
-    return _event(event, end) + (f" ({', '.join(known)})" if known and 0 <= event < end else "")
+    known: list[str] = [phrase("places.step", step=str(step))] if step >= 0 else []
+    known += [vocabulary.name("phase", PHASES[phase])] if phase > 0 else []
+    if not known or not 0 <= event < end:
+        return _event(event, end)
+    return phrase("report.with-note", text=_event(event, end), note=joined(known, ", "))
 
 
 def _event(event: int, end: int) -> str:
     if event < 0:
-        return "before the trace began"
-    return f"event {format_count(event)}" if event < end else "not within the trace"
+        return phrase("places.before")
+    return phrase("places.event", at=event) if event < end else phrase("screen.not-freed")
 
 
 def next_order(order: str) -> str:

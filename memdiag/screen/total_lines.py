@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from memdiag import vocabulary
@@ -10,6 +10,7 @@ from memdiag.render.bar import share_out
 from memdiag.screen.lines import DIM
 from memdiag.screen.tensor_lines import brief
 from memdiag.screen.walk import By
+from memdiag.text import phrase
 from memdiag.units import format_bytes
 
 FREE_PARTS = ("stranded", "foreign", "cache")
@@ -25,21 +26,21 @@ def legend(totals: list[tuple[str, int]], by: By, width: int, *, color: bool) ->
     """
     whole = sum(size for _, size in totals)
     if not whole:
-        return Text("no tensor is in memory"[:width], style=DIM, no_wrap=True, end="")
+        return Text(set_cell_size(phrase("screen.no-tensor.totals"), width).rstrip(), style=DIM, no_wrap=True, end="")
     full = [f"{vocabulary.name(by, name)} {format_bytes(size)} {_share(size / whole)}" for name, size in totals]
     words = full if _fits(full, width) else [f"{brief(name)} {format_bytes(size)}" for name, size in totals]
     shown = next(number for number in range(len(words), -1, -1) if number == 0 or _fits(words[:number], width, len(words) - number))
     line = Text(no_wrap=True, end="")
     for (name, _), text in zip(totals[:shown], words, strict=False):
         line.append(_SQUARE if color else _letter(name), vocabulary.color(by, name)).append(f" {text}{_BETWEEN}")
-    line.append(f"+{len(words) - shown} more" if shown < len(words) else "", DIM)
+    line.append(phrase("screen.more", count=len(words) - shown) if shown < len(words) else "", DIM)
     line.rstrip()
     line.truncate(width)
     return line
 
 
 def _fits(words: list[str], width: int, num_left_out: int = 0) -> bool:
-    more = f"{_BETWEEN}+{num_left_out} more" if num_left_out else ""
+    more = _BETWEEN + phrase("screen.more", count=num_left_out) if num_left_out else ""
     return cell_len(_BETWEEN.join(f"{_SQUARE} {text}" for text in words) + more) <= width
 
 

@@ -9,21 +9,16 @@ from typing import Literal
 from memdiag import vocabulary
 from memdiag.errors import MemdiagError
 from memdiag.screen.curve_lines import Curve
+from memdiag.text import phrase
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.moments import DEFAULT, MOMENTS, choose_moment, require_moment
 from memdiag.trace.table import Array
-from memdiag.units import format_count, plural
 from memdiag.views.at_cursor import Moment, Places, beyond, moment, totals
 from memdiag.views.call_tree import CallTree
 from memdiag.views.live_rows import LiveRows
 from memdiag.views.window import Window, highest_in
 
 Kind = Literal["ooms", "retries", "steps"]
-_WORDS: dict[Kind, tuple[str, str]] = {
-    "ooms": ("out-of-memory event", "out-of-memory events"),
-    "retries": ("retry", "retries"),
-    "steps": ("training step", "training steps"),
-}
 By = Literal["category", "lifetime"]
 ZOOM = 2.0
 PAN = 0.25
@@ -72,7 +67,7 @@ class Walk:
         self._totals: tuple[object, list[tuple[str, int]]] = (None, [])
         self._devices = [OneDevice(trace, each) for each in trace.devices]
         if not self._devices:
-            raise MemdiagError(f"{trace.path}: there is no device in it", "memdiag analyze says what the file holds")
+            raise MemdiagError(phrase("screen.no-device", path=trace.path), phrase("screen.no-device.hint"))
         self._number = self._chosen(device)
         self._begin(at)
 
@@ -154,19 +149,19 @@ class Walk:
         """Goes to a moment that ``--at`` knows by name."""
         there = choose_moment(self.here.device, name).event
         self.go(there)
-        return vocabulary.title(name) if there >= 0 else f"{vocabulary.title(name)}: before the trace began"
+        title = vocabulary.title(name)
+        return title if there >= 0 else phrase("screen.moment.before", moment=title)
 
     def to_next(self, kind: Kind, *, back: bool = False) -> str:
         """Goes to the next event of a kind, or the one before."""
         events: Array = getattr(self.here.places, kind)
-        one, many = _WORDS[kind]
         if not len(events):
-            return f"no {one} in this trace"
+            return phrase(f"screen.{kind}-none")
         found = beyond(events, self.at, back=back)
         if found is None:
-            return f"no {one} {'before' if back else 'after'} this; {plural(len(events), one, many)} in all"
+            return phrase(f"screen.{kind}-none-{'before' if back else 'after'}", count=len(events))
         self.go(found)
-        return f"{one} {int((events <= found).sum())} of {format_count(len(events))}"
+        return phrase(f"screen.{kind}-at", number=int((events <= found).sum()), count=len(events))
 
     def to_text(self, text: str) -> str:
         """Goes where a text says: the number of an event, ``50%``, a name that ``--at`` knows, ``start``, or ``step 3``."""
@@ -182,14 +177,14 @@ class Walk:
             return named[words]()
         digits = words.removeprefix("event").removeprefix("step").removesuffix("%").strip()
         if not digits.removeprefix("-").isdecimal() or len(digits) > 15:
-            return f"{text.strip()[:40]}: no event; a number, 50%, step 3, {', '.join(MOMENTS)} or start"
+            return phrase("screen.no-event", text=text.strip()[:40], moments=", ".join(MOMENTS))
         number = int(digits)
         if words.endswith("%"):
             return self.go(round(min(number, 100) / 100 * (self.here.device.num_events - 1)))
         if not words.startswith("step"):
             return self.go(number)
         of_step = (self.here.device.events.step == number).nonzero()[0]
-        return self.go(int(of_step[0])) if len(of_step) else f"no event of step {number} is known"
+        return self.go(int(of_step[0])) if len(of_step) else phrase("screen.no-step", step=str(number))
 
     def zoom(self, factor: float, at: int | None = None) -> str:
         """Shows a shorter or longer stretch around the moment (or around another one)."""
@@ -202,7 +197,7 @@ class Walk:
         if at is None:
             here.window = here.window.showing(self.at)
         if before == here.window:
-            return "this is the whole trace" if factor > 1 else "this is as close as it gets"
+            return phrase("screen.zoom.whole" if factor > 1 else "screen.zoom.closest")
         return ""
 
     def pan(self, share: float) -> str:
@@ -218,9 +213,9 @@ class Walk:
     def next_device(self) -> str:
         """Shows the next device."""
         if len(self._devices) == 1:
-            return "this trace has one device"
+            return phrase("screen.one-device")
         self._number = (self._number + 1) % len(self._devices)
-        return f"device {self.here.device.device}"
+        return phrase("report.device", device=str(self.here.device.device))
 
     def _chosen(self, device: int | None) -> int:
         numbers = [each.device.device for each in self._devices]
@@ -228,7 +223,8 @@ class Walk:
             held = [each.device.most_held_bytes for each in self._devices]
             return held.index(max(held))
         if device not in numbers:
-            raise MemdiagError(f"device {device} is not in this trace", f"devices in it: {', '.join(map(str, numbers))}")
+            devices = ", ".join(map(str, numbers))
+            raise MemdiagError(phrase("screen.missing-device", device=str(device)), phrase("screen.missing-device.hint", devices=devices))
         return numbers.index(device)
 
     def _begin(self, at: str | int) -> None:

@@ -17,7 +17,7 @@ from memdiag.render.terminal import render
 from memdiag.sources import load
 
 REPORTS = ("rich", "unknown", "several", "hostile")
-SECTIONS = ("Memory over the trace", "How much", "Where the reserved bytes are", "Who holds memory at the peak", "Findings", "Next")
+SECTIONS = ("Memory over the trace", "Memory use", "Where the reserved bytes are", "Who holds memory at the peak", "Findings", "Next")
 
 
 @pytest.mark.parametrize("name", RENDERERS)
@@ -77,7 +77,7 @@ def test_only_the_worst_finding_shows_all_its_evidence(samples):
 def test_a_fix_is_explained_once(samples):
     finding = samples.FINDINGS[2]
     shown = render(replace(samples.rich(), findings=(finding, replace(finding, code="MD202"))), Look())
-    findings = shown[shown.index("Findings") : shown.index("What if")]
+    findings = shown[shown.index("Findings") : shown.index("What other settings")]
     assert findings.count("export PYTORCH_CUDA_ALLOC_CONF") == 1
     assert shown.count("fix    Turn on expandable segments") == 2
     assert "fix    Turn on expandable segments (as above)" in shown
@@ -99,8 +99,8 @@ def test_the_split_adds_up_and_says_whether_the_request_fits(samples):
     parts = re.findall(r"^  [█▓▒▚░·]  \w+ +[\d.]+ \w+ +([\d.]+)%", shown, re.MULTILINE)
     assert len(parts) == 6
     assert sum(map(float, parts)) == pytest.approx(100, abs=0.4)
-    said = "The next request that needed new memory (2.00 GiB) would not fit: the largest free range of its pool and stream has "
-    assert said + "412.00 MiB, 1.60 GiB too little." in re.sub(r"\s+", " ", shown)
+    said = "The next request for new memory (2.00 GiB) would not fit: the largest free block of its pool and stream is "
+    assert said + "412.00 MiB, 1.60 GiB too small." in re.sub(r"\s+", " ", shown)
 
 
 @pytest.mark.parametrize(
@@ -110,18 +110,18 @@ def test_the_split_adds_up_and_says_whether_the_request_fits(samples):
             "this request",
             640,
             608,
-            "The request made here (640 B) did not fit: the largest free range of its pool and stream has 608 B, 32 B too",
+            "The request at this event (640 B) did not fit: the largest free block of its pool and stream is 608 B, 32 B too",
         ),
-        ("this request", 640, 640, "The request made here (640 B) fits now, in the memory taken for it: "),
+        ("this request", 640, 640, "The request at this event (640 B) fits now, in the memory reserved for it: "),
         (
             "largest request",
             7,
             8,
-            "The largest request of the trace (7 B) would fit: the largest free range of its pool and stream has 8 B.",
+            "The largest request of the trace (7 B) would fit: the largest free block of its pool and stream is 8 B.",
         ),
-        ("last request", 7, 0, "The last request that needed new memory (7 B) would not fit: "),
-        (None, 7, None, "A request (7 B) is what it is seen from; the largest free range is unknown."),
-        (None, None, 8, "Largest free range: 8 B."),
+        ("last request", 7, 0, "The last request for new memory (7 B) would not fit: "),
+        (None, 7, None, "A request (7 B) is the reference. The largest free block is unknown."),
+        (None, None, 8, "Largest free block: 8 B."),
         (None, None, None, ""),
     ],
 )
@@ -143,19 +143,19 @@ def test_before_the_trace(samples):
     nothing = dict.fromkeys(("rounding_bytes", "pending_bytes", "stranded_bytes", "foreign_bytes", "cache_bytes"), 0)
     fragmentation = replace(samples.NO_FRAGMENTATION, at_event=-1, **nothing)
     shown = render(replace(samples.rich(), devices=(samples.device(fragmentation=fragmentation, moment=samples.event(-1)),)), Look())
-    assert "▲ chosen event: before the trace began" in shown
-    assert "Where the reserved bytes are  before event 0\n  Nothing is reserved then" in shown
-    assert "Who holds memory before event 0" in shown
+    assert "▲ chosen event: before the trace" in shown
+    assert "Where the reserved bytes are  before the trace\n  Live tensors requested all reserved memory" in shown
+    assert "Who holds memory before the trace" in shown
 
 
 def test_parts_that_are_unknown_stand_together(samples):
     fragmentation = replace(samples.device().fragmentation, stranded_bytes=None, foreign_bytes=None, cache_bytes=None)
     shown = render(replace(samples.rich(), devices=(samples.device(fragmentation=fragmentation),)), Look())
-    assert "?  free         1.75 GiB  15.9%  not known whether it could be used" in shown
+    assert "?  free         1.75 GiB  15.9%  free; unknown whether a request could use it" in shown
     assert "requested    8.88 GiB  80.8%" in shown
     assert "stranded  " not in shown.split("Who holds")[0]
     fragmentation = replace(fragmentation, rounding_bytes=None)
-    assert "?  rest" in render(replace(samples.rich(), devices=(samples.device(fragmentation=fragmentation),)), Look())
+    assert "?  other" in render(replace(samples.rich(), devices=(samples.device(fragmentation=fragmentation),)), Look())
 
 
 def test_blocks_stand_in_for_what_was_asked_for(samples):
@@ -185,8 +185,8 @@ def test_a_file_without_a_trace(samples):
         counts=samples.NO_COUNTS,
     )
     shown = render(replace(samples.rich(), devices=(device,)), Look())
-    assert "No curve" in shown
-    assert "peak" not in shown.split("How much")[1].split("Where")[0]
+    assert "No chart" in shown
+    assert "peak" not in shown.split("Memory use")[1].split("Where")[0]
     assert "Where the reserved bytes are  in the snapshot" in shown
     assert "?  free" in shown
     assert "out-of-memory errors are unknown" in shown
@@ -202,7 +202,7 @@ def test_what_is_unknown_is_never_shown_as_zero(samples):
 
 def test_idle_devices_take_one_line(samples):
     shown = render(samples.several(), Look())
-    assert "Devices 2, 3: idle" in shown
+    assert "Idle devices (no memory was reserved): 2, 3." in shown
     assert shown.count("── Device") == 2
     assert "--device 0" in shown
 
@@ -246,7 +246,7 @@ def test_names_from_a_file_cannot_act_on_the_terminal(samples, color):
         (float("nan"), "ratio", "unknown"),
         (0.25, "ratio", "25.0%"),
         (1.5, "ratio", "1.50 times"),
-        (4 << 20, "bytes/step", "4.00 MiB a step"),
+        (4 << 20, "bytes/step", "4.00 MiB per step"),
         (0, "bytes", "0 B"),
         ("words", "", "words"),
     ],
@@ -267,9 +267,9 @@ def test_names_stand_beside_places_and_by_module(samples):
     shown = render(samples.rich(), Look())
     assert "train.py:61 <module> · layers.*.mlp.up.weight\n" in shown  # the second name has no room
     assert "layers.*.mlp.up.weight, layers.*.mlp.down.weight" in render(samples.rich(), Look(width=120))
-    assert re.search(r"by module\n  layers\.\*\.mlp +4\.00 GiB  44\.0%  █", shown)
-    assert "by module" not in render(samples.unknown(), Look())
-    assert "by module" not in render(replace(samples.rich(), devices=(samples.device(by_module=None),)), Look())
+    assert re.search(r"module\n  layers\.\*\.mlp +4\.00 GiB  44\.0%  █", shown)
+    assert "\n  module" not in render(samples.unknown(), Look())
+    assert "\n  module" not in render(replace(samples.rich(), devices=(samples.device(by_module=None),)), Look())
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])
@@ -285,13 +285,13 @@ def test_long_names_do_not_widen_the_page(samples, width):
 
 
 def test_it_says_what_phases_rest_on(samples):
-    assert re.search(r"known from +phases, steps, categories: marked by the recorder\n", render(samples.rich(), Look()))
+    assert re.search(r"labels +phases, steps, categories: marked by the recorder\n", render(samples.rich(), Look()))
     bases = {"phase": "stacks", "step": "periodicity", "category": "stacks", "lifetime": "stacks"}
     shown = render(replace(samples.rich(), source=samples.source(bases=bases)), Look(width=120))
-    assert "phases, categories: inferred from stacks; steps: inferred from sizes that repeat" in shown
+    assert "phases, categories: inferred from call stacks; steps: inferred from repeating sizes" in shown
     shown = render(replace(samples.rich(), source=samples.source(format="msmemscope-db")), Look())
-    assert "told by the file" in shown
-    assert "known from" not in render(replace(samples.rich(), source=samples.source(bases=dict.fromkeys(bases, "none"))), Look())
+    assert "recorded in the file" in shown
+    assert "labels  " not in render(replace(samples.rich(), source=samples.source(bases=dict.fromkeys(bases, "none"))), Look())
 
 
 GOLDENS = sorted(path.parent.name for path in (Path(__file__).parents[1] / "goldens").glob("*/snapshot.pickle"))

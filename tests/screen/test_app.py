@@ -116,7 +116,7 @@ def test_time_and_lists_follow_the_keys():
         await pilot.press("left_square_bracket", "left_square_bracket", "right_square_bracket", "o", "O", "r", "R", "d")
         assert "device" in "\n".join(screen_text(pilot.app))
         await pilot.press("tab", "shift+tab", "shift+tab")
-        assert "the file, its settings" in "\n".join(screen_text(pilot.app))
+        assert "file, settings, limits" in "\n".join(screen_text(pilot.app))
         await pilot.press("down", "pagedown", "end", "home", "up", "enter", "space")
         await pilot.press("1", "down", "down", "pagedown", "pageup", "end", "home", "j", "k")
         assert main.rows.cursor == 0
@@ -174,7 +174,7 @@ def test_rows_open():
         app, main = pilot.app, pilot.app.main
         await pilot.press("p", "space")
         assert isinstance(app.screen, Popup)
-        assert "made at, innermost call first" in "\n".join(screen_text(app))
+        assert "allocated at, innermost call first" in "\n".join(screen_text(app))
         await pilot.press("down", "pagedown", "escape")
         await pilot.press(str(CALLS + 1), "e", "e")
         before = len(main.rows.lines)
@@ -292,7 +292,7 @@ def test_a_trace_without_a_diagnosis_is_shown():
         return "\n".join(screen_text(pilot.app))
 
     shown = run(Viewer("x", lambda: loaded(EXAMPLE), fail, delay=0), play)
-    assert "could not be diagnosed: of [bold]some[/] reason" in shown
+    assert "diagnosis failed: of [bold]some[/] reason" in shown
     assert "event 7,041" in shown
 
 

@@ -14,10 +14,11 @@ from memdiag.errors import MemdiagError
 from memdiag.findings import Evidence, Finding, Fix
 from memdiag.screen import curve_lines, keys
 from memdiag.screen.lines import HELD, cell, fitted, folded, joined, short
-from memdiag.screen.lists import ABOUT, CALLS, FINDINGS, MAP, TENSORS, TITLES, Lists
-from memdiag.screen.question import HINTS, Question
+from memdiag.screen.lists import ABOUT, CALLS, FINDINGS, MAP, NAMES, TENSORS, Lists
+from memdiag.screen.question import Question
 from memdiag.screen.status_lines import NUM_LINES, status
 from memdiag.screen.walk import Walk
+from memdiag.text import phrase
 from memdiag.trace.moments import peak_event, reserved_peak
 from memdiag.trace.stacks import Frame, Stacks
 from memdiag.views.window import heights
@@ -41,7 +42,7 @@ def report(trace):
 
 def all_lines(lists, width):
     """Some rows of every list with their heads, and what opens behind them."""
-    for number in range(len(TITLES)):
+    for number in range(len(NAMES)):
         lines = lists.lines(number)
         lists.about.set_width(width)
         head = lines.head(width)
@@ -198,7 +199,7 @@ def test_a_title_orders_by_its_column_and_again_backwards(trace):
 def test_findings_say_what_to_copy(trace, report):
     lists = Lists(Walk(trace))
     assert "diagnosed" in lists.lines(FINDINGS).empty
-    lists.take(None, "it could not be diagnosed: why")
+    lists.take(None, "diagnosis failed: why")
     assert "why" in lists.lines(FINDINGS).empty
     lists.take(report, "")
     row = next(row for row in range(len(lists.lines(FINDINGS))) if lists.changes(FINDINGS, row))
@@ -211,7 +212,7 @@ def test_a_file_without_places_has_no_map(trace):
     device = replace(trace.devices[0], has_addresses=False)
     lists = Lists(Walk(replace(trace, devices=(device,))))
     assert len(lists.lines(MAP)) == 0
-    assert "no map" in lists.lines(MAP).empty
+    assert "No map" in lists.lines(MAP).empty
     assert not lists.summary(MAP)
 
 
@@ -274,7 +275,7 @@ def test_texts_lead_to_events(trace):
     assert "no event of step 99" in walk.to_text("step 99")
     for wrong in ("rubbish", "--3", "1" * 40, "\x1b"):
         before = walk.at
-        assert "no event" in walk.to_text(wrong)
+        assert "no such event" in walk.to_text(wrong)
         assert walk.at == before
     assert walk.to_text("peak")
     assert walk.at == walk.here.places.peak
@@ -322,7 +323,7 @@ def test_the_bottom_line_fits(width):
 
 def test_an_answer_is_typed():
     asked = Question("event")
-    assert HINTS["event"][:20] in asked.line(80).plain
+    assert phrase("screen.hint.event")[:20] in asked.line(80).plain
     for key, character in (("1", "1"), ("space", " "), ("2", "2"), ("left", None), ("backspace", "\x7f"), ("3", "3"), ("ctrl+w", "\x17")):
         asked.typed(key, character)
     assert asked.text == "1"

@@ -56,7 +56,7 @@ def test_the_legend_keeps_to_its_width_and_counts_what_it_leaves_out(width, colo
         assert text.endswith(f"+{len(AMOUNTS) - shown} more") == (shown < len(AMOUNTS))
     if width >= 110:
         assert (shown, "activation 6.00 GiB 60%" in text) == (len(AMOUNTS), True)
-    assert legend([], "category", width, color=color).plain == "no tensor is in memory"[:width]
+    assert legend([], "category", width, color=color).plain == "no live tensor"[:width]
 
 
 def test_the_bar_is_to_scale():

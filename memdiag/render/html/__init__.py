@@ -76,7 +76,7 @@ def _spoken(lang: Language, report: Report) -> dict[str, Any]:
             "headline": words.headline(report),
             "card": [{"label": plain(row.label), "text": row.text, "command": row.command} for row in card.rows(card.verdict_of(report))],
             "remedies": _remedies(report),
-            "facts": words.source_facts(report),
+            "facts": [[fact.label, fact.value] for fact in words.source_facts(report)],
             "finding_words": [_finding(finding) for finding in words.in_order(report.findings)],
             "what_if": [
                 {"change": plain(row.change), "saves": row.saves, "peak": row.peak, "fate": row.fate} for row in what_if.rows(report)
