@@ -18,6 +18,7 @@ from memdiag.allocator.workload import Start, Workload
 from memdiag.findings import Note
 from memdiag.registry import POLICIES, resolve
 from memdiag.settings.tables import VARIABLE
+from memdiag.text import phrase
 from memdiag.trace import schema
 from memdiag.trace.annotate import BASES
 from memdiag.trace.build import build_trace
@@ -81,7 +82,7 @@ def as_trace(replay: Replay, workload: Workload, trace: Trace, device: DeviceTra
         path=trace.path, format=FORMAT, backend=policy.BACKEND, raws=[raw], layout=layout, stacks=trace.stacks,
         torch_version=replay.torch_version, phantom=trace.phantom, settings={VARIABLE[policy.BACKEND]: policy.with_own(replay.conf)},
         strings=trace.strings, annotations=trace.annotations,
-        notes=[Note("MD924", "simulated, not recorded: what a recorded program asked for, under other settings (memdiag simulate)")],
+        notes=[Note("MD924", phrase("notes.simulated"))],
         bases={name: trace.bases.get(name, "none") for name in BASES},
     )  # fmt: skip
     found = replace(built, devices=(_carry(built.devices[0], device, log, row, start),))

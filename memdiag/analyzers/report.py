@@ -11,17 +11,13 @@ from memdiag.analyzers.verdict import verdict
 from memdiag.analyzers.would_fit import answers
 from memdiag.findings import SEVERITIES, Finding, Note, Report, Source, WhatIf
 from memdiag.registry import ANALYZERS, resolve
+from memdiag.text import joined, phrase
 from memdiag.trace.annotate import BASES
 from memdiag.trace.model import Trace
 from memdiag.trace.moments import DEFAULT
 
 WORTH = 0.05  # of the reserved peak
-_EVIDENCE_WORDS = {
-    "annotations+stacks": "named spans and call stacks",
-    "annotations": "named spans",
-    "stacks": "call stacks",
-    "periodicity": "sizes that repeat",
-}
+_EVIDENCE = ("annotations+stacks", "annotations", "stacks", "periodicity")  # bases of what is inferred
 
 
 def build_report(
@@ -89,21 +85,23 @@ def _replayed(trace: Trace, context: Context, findings: list[Finding]) -> tuple[
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # a diagnosis without savings is better than none
         if os.environ.get("MEMDIAG_DEBUG", "") not in {"", "0"}:
             raise
-        return findings, (), (Note("MD925", f"what remedies would save could not be replayed: {type(error).__name__}: {error}"),)
+        return findings, (), (Note("MD925", phrase("notes.no-replay", error=f"{type(error).__name__}: {error}")),)
 
 
 def _inferred(trace: Trace) -> tuple[Note, ...]:
-    """Returns the note that says what was inferred, and from what (MD920)."""
-    names = {"phase": "phases", "step": "steps", "category": "categories", "lifetime": "lifetimes"}
+    """Returns the note on inferred facts and their evidence (MD920)."""
     by_evidence: dict[str, list[str]] = {}
-    for key, name in names.items():
-        if (words := _EVIDENCE_WORDS.get(trace.bases.get(key, ""))) is not None:
-            by_evidence.setdefault(words, []).append(name)
+    for key in ("phase", "step", "category", "lifetime"):
+        if (evidence := trace.bases.get(key, "")) in _EVIDENCE:
+            by_evidence.setdefault(evidence, []).append(phrase(f"notes.inferred.{key}"))
     if not by_evidence:
         return ()
-    said = "; ".join(f"{_listed(what)} from {evidence}" for evidence, what in by_evidence.items())
-    return (Note("MD920", f"inferred, not recorded: {said}; what these do not tell is called unknown"),)
+    each = [
+        phrase("notes.inferred.from", what=_listed(names), evidence=phrase(f"notes.evidence.{evidence}"))
+        for evidence, names in by_evidence.items()
+    ]
+    return (Note("MD920", phrase("notes.inferred", what=joined(each, "; "))),)
 
 
 def _listed(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    return names[0] if len(names) == 1 else phrase("notes.inferred.two", first=joined(names[:-1], ", "), last=names[-1])

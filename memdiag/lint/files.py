@@ -18,6 +18,7 @@ from memdiag.findings import Evidence, Finding, Note
 from memdiag.lint.module import Hit, Module
 from memdiag.lint.report import LintReport
 from memdiag.registry import LINT_RULES, resolve
+from memdiag.text import phrase
 
 _NOT_SOURCE = frozenset({"__pycache__", "node_modules", "build", "dist", "site-packages"})
 _NPU = re.compile(r"\b(torch_npu|mindspeed)\b|torch\.npu\b")  # code for Ascend: its settings have other names
@@ -89,20 +90,21 @@ def _check(work: tuple[Path, frozenset[str], bool]) -> tuple[list[Finding], Note
     path, codes, is_named = work
     try:
         if path.stat().st_size > _LARGEST:
-            return [], Note("MD940", f"{path}: larger than {_LARGEST >> 20} MiB, not read"), 0
+            return [], Note("MD940", phrase("notes.lint.large", path=str(path), size=_LARGEST >> 20)), 0
         with tokenize.open(path) as file:  # as Python itself reads it: the encoding that the file declares
             text = file.read()
     except (OSError, SyntaxError, UnicodeError) as error:
-        return [], Note("MD940", f"{path}: cannot be read: {error}"), 0
+        return [], Note("MD940", phrase("notes.lint.unread", path=str(path), error=str(error))), 0
     try:
         if is_named:
             ast.parse(text)
         found, silenced = check_text(text, str(path), codes)
     except (SyntaxError, ValueError) as error:
         line = f":{error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
-        return [], Note("MD940", f"{path}{line}: is not Python that this version reads: {error.args[0] if error.args else error}"), 0
+        said = str(error.args[0] if error.args else error)
+        return [], Note("MD940", phrase("notes.lint.syntax", path=str(path), line=line, error=said)), 0
     except RecursionError:
-        return [], Note("MD940", f"{path}: nested too deeply to be parsed"), 0
+        return [], Note("MD940", phrase("notes.lint.deep", path=str(path))), 0
     return found, None, silenced
 
 

@@ -19,6 +19,7 @@ from memdiag.sources.guard import guard
 from memdiag.sources.notes import Notes
 from memdiag.sources.partial import build_partial
 from memdiag.sources.text_files import open_text
+from memdiag.text import phrase
 from memdiag.trace.model import Trace
 
 FORMAT = "ascend-csv"
@@ -70,14 +71,14 @@ def read(path: Path) -> Trace:
                 with guard(other, _WHAT, RECORD):
                     _read_table(other, memory, driver, budget)
             except RefusedFile as error:
-                notes.add("MD916", f"all of {other.name}: {error.message}")
+                notes.add("MD916", phrase("notes.whole-file", file=other.name, error=error.message))
         steps = None
         trace = _beside(path, *_CALLS) if kind == "memory" else None
         if trace is not None:
             try:
                 steps = read_calls(trace, memory, budget)
             except RefusedFile as error:
-                notes.add("MD911", f"{trace.name} beside it cannot be used: {error.message}")
+                notes.add("MD911", phrase("notes.calls-file", file=trace.name, error=error.message))
         raws = driver.devices(notes) if kind == "driver" else memory.devices(notes)
         context = context_of(path)
         return build_partial(

@@ -26,12 +26,12 @@ from memdiag.sources.notes import Notes
 from memdiag.sources.partial import build_partial, spans_table, unknown
 from memdiag.sources.quantities import byte_count, whole
 from memdiag.sources.sqlite_file import MAGIC, Database, open_database
+from memdiag.text import phrase
 from memdiag.trace import schema
 from memdiag.trace.model import Trace
 from memdiag.trace.raw import RawDevice
 from memdiag.trace.stacks import Frame
 from memdiag.trace.table import Array, Table
-from memdiag.units import plural
 
 FORMAT = "ascend-db"
 
@@ -181,14 +181,14 @@ def _calls(database: Database, names: dict[int, str], stacks: StackTable, notes:
         main = int(components[np.argmax(counts)])
         rows = take(rows, rows["component"] == main)
         others = [names.get(other, str(other)) for other in components.tolist() if other != main]
-        notes.add("MD918", f"shown is {names.get(main, main)}; left out: {', '.join(others)}")
+        notes.add("MD918", phrase("notes.shown", name=str(names.get(main, main)), others=", ".join(others)))
     for code in ("MD910", "MD914", "MD917"):
         notes.add(code)
-    notes.add("MD911", "operators are named instead")
-    notes.add("MD913", "reserved is known as a sum")
-    notes.add("MD918", "there is nothing of PyTorch's allocator in it, but of the graph engine's")
+    notes.add("MD911", phrase("notes.operators"))
+    notes.add("MD913", phrase("notes.sum"))
+    notes.add("MD918", phrase("notes.graph-engine"))
     if unusable:
-        notes.add("MD916", plural(unusable, "row"))
+        notes.add("MD916", phrase("notes.rows", count=unusable))
     return [_calls_of(take(rows, rows["device"] == number), number) for number in np.unique(rows["device"]).tolist()]
 
 

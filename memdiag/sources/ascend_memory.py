@@ -17,13 +17,14 @@ import numpy as np
 
 from memdiag.sources.enclosing import Spans, StackTable
 from memdiag.sources.growing import BLANK, Budget, Columns, Names, take
-from memdiag.sources.notes import Notes
+from memdiag.sources.notes import Notes, on_device
 from memdiag.sources.partial import unknown
+from memdiag.text import phrase
 from memdiag.trace import schema
 from memdiag.trace.raw import RawDevice
 from memdiag.trace.stacks import Frame
 from memdiag.trace.table import Array
-from memdiag.units import format_bytes, plural
+from memdiag.units import format_bytes
 
 _PREFERRED = ("PTA", "GE", "WORKSPACE", "APP")
 _SUM = "PTA+GE"
@@ -102,17 +103,17 @@ class AscendMemory:
         raws = []
         for number in numbers.tolist():
             mine = take(operators, operators["device"] == number), take(records, records["device"] == number)
-            raws.append(self._device(number, *mine, f"device {number}: " if len(numbers) > 1 else "", notes))
+            raws.append(self._device(number, *mine, notes, is_one_of_several=len(numbers) > 1))
         notes.add("MD910")
         notes.add("MD914")
-        notes.add("MD917", "only tensors born in the window are listed" if len(operators["size"]) else "")
+        notes.add("MD917", phrase("notes.window.tensors") if len(operators["size"]) else "")
         if not self.stacks.has_lines():
-            notes.add("MD911", "operators are named instead" if len(self.stacks) else "")
+            notes.add("MD911", phrase("notes.operators") if len(self.stacks) else "")
         if not len(operators["size"]):
-            notes.add("MD915", "it holds totals only; operator_memory.csv beside it would name tensors")
-        notes.add("MD913", "reserved is known as a sum")
+            notes.add("MD915", phrase("notes.totals"))
+        notes.add("MD913", phrase("notes.sum"))
         if self.unusable:
-            notes.add("MD916", plural(self.unusable, "row"))
+            notes.add("MD916", phrase("notes.rows", count=self.unusable))
         return raws
 
     def _stacks(self, operators: dict[str, Array]) -> Array:
@@ -122,7 +123,9 @@ class AscendMemory:
         alone = np.array(named, np.int64)[operators["name"]] if named else called
         return np.where(called >= 0, called, alone)
 
-    def _device(self, number: int, operators: dict[str, Array], records: dict[str, Array], where: str, notes: Notes) -> RawDevice:
+    def _device(
+        self, number: int, operators: dict[str, Array], records: dict[str, Array], notes: Notes, *, is_one_of_several: bool
+    ) -> RawDevice:
         operators["component"] = self._component_by_time(operators, records)
         names = self._components.list()
         present = {names[code] for code in np.unique(np.concatenate((operators["component"], records["component"]))).tolist()}
@@ -130,12 +133,13 @@ class AscendMemory:
         for name in sorted(present - {main, _SUM}):
             rows = records["component"] == self._components.find(name)
             held = int(records["reserved"][rows].max(initial=-1))
-            who = "the whole process" if name == "APP" else name
             made = int((operators["component"] == self._components.find(name)).sum())
-            said = f"up to {format_bytes(held)} held by {who}" if held >= 0 else f"{plural(made, 'tensor')} of {who}"
-            notes.add("MD918", where + said)
+            bytes_or_count = phrase("notes.held", bytes=format_bytes(held), who=_who(name))
+            detail = bytes_or_count if held >= 0 else phrase("notes.tensors", count=made, who=_who(name))
+            notes.add("MD918", on_device(number, detail) if is_one_of_several else detail)
         if main != "PTA":
-            notes.add("MD918", f"{where}shown is {'the whole process' if main == 'APP' else main}: there is nothing of PyTorch's allocator")
+            detail = phrase("notes.not-pytorch", who=_who(main))
+            notes.add("MD918", on_device(number, detail) if is_one_of_several else detail)
         code = self._components.find(main)
         events = _events(take(operators, operators["component"] == code), take(records, records["component"] == code))
         curves = {name: events[name] for name in _TOTALS}
@@ -213,3 +217,8 @@ def _merge(events: dict[str, Array], *, any_tensors: bool) -> Array:
             same &= events[name][left[1:]] == events[name][left[:-1]]
         keep[left[1:][same & sample[left[1:]]]] = False
     return keep
+
+
+def _who(component: str) -> str:
+    """Returns the name of a component in a note."""
+    return phrase("notes.process") if component == "APP" else component

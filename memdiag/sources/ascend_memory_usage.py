@@ -16,11 +16,12 @@ from memdiag.sources.guard import guard
 from memdiag.sources.notes import Notes
 from memdiag.sources.partial import build_partial, unknown
 from memdiag.sources.quantities import MOST_BYTES
+from memdiag.text import phrase
 from memdiag.trace import schema
 from memdiag.trace.model import Trace
 from memdiag.trace.raw import RawDevice
 from memdiag.trace.table import Array
-from memdiag.units import format_bytes, plural
+from memdiag.units import format_bytes
 
 FORMAT = "ascend-memory-usage"
 
@@ -58,7 +59,7 @@ def read(path: Path) -> Trace:
             raise ValueError("records of another version, or not in step")
         notes = Notes()
         if rest:
-            notes.add("MD916", f"the last record is cut ({plural(rest, 'byte')})")
+            notes.add("MD916", phrase("notes.cut", bytes=rest))
         context = context_of(path)
         raws = _devices(records, context, notes)
         return build_partial(
@@ -69,20 +70,20 @@ def read(path: Path) -> Trace:
 def _devices(records: Array, context: Context, notes: Notes) -> list[RawDevice]:
     good = (np.abs(records["size"]) <= MOST_BYTES) & (records["call"] <= _FREE_COMPLETE) & (records["device"] >= 0)
     if not good.all():
-        notes.add("MD916", plural(int((~good).sum()), "record") + " with impossible values")
+        notes.add("MD916", phrase("notes.impossible", count=int((~good).sum())))
         records = records[good]
     outside = records["component"] != _CACHING
     if outside.any():
         held = int(records["reserved"][outside].max())
-        notes.add("MD918", f"up to {format_bytes(held)} of workspace memory in {plural(int(outside.sum()), 'record')}")
+        notes.add("MD918", phrase("notes.workspace.records", bytes=format_bytes(held), count=int(outside.sum())))
         records = records[~outside]
     host = records["device_type"] == _HOST
     if host.any():
-        notes.add("MD918", f"{plural(int(host.sum()), 'record')} of host memory")
+        notes.add("MD918", phrase("notes.host.records", count=int(host.sum())))
         records = records[~host]
     for code in ("MD911", "MD914", "MD917"):
         notes.add(code)
-    notes.add("MD913", "reserved is known as a sum: no segments, no fragmentation")
+    notes.add("MD913", phrase("notes.sum.only"))
     return [_device(records[records["device"] == number], number, context) for number in np.unique(records["device"]).tolist()]
 
 

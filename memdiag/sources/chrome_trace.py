@@ -19,11 +19,12 @@ from memdiag.sources.enclosing import Spans, StackTable
 from memdiag.sources.growing import Budget, Columns, Names, take
 from memdiag.sources.guard import guard
 from memdiag.sources.json_stream import JsonStream
-from memdiag.sources.notes import Notes
+from memdiag.sources.notes import Notes, on_device
 from memdiag.sources.pairing import pair_by_size
 from memdiag.sources.partial import build_partial, spans_table, unknown
 from memdiag.sources.quantities import byte_count, scaled, whole
 from memdiag.sources.text_files import open_text
+from memdiag.text import joined, phrase
 from memdiag.trace import schema
 from memdiag.trace.model import Trace
 from memdiag.trace.raw import RawDevice
@@ -174,12 +175,14 @@ class _Reader:
             number = index if kind != _HOST and 0 <= index < 4096 and index not in used else max(used, default=-1) + 1
             used.add(number)
             if number != index:
-                notes.add("MD919", f"device {number} is {_BACKENDS.get(kind, f'device type {kind}')} {'' if index < 0 else index}".strip())
+                backend = _BACKENDS[kind] if kind in _BACKENDS else phrase("notes.backend.type", kind=str(kind))
+                name = backend if index < 0 else joined([backend, str(index)])
+                notes.add("MD919", phrase("notes.backend", device=str(number), name=name))
             raws.append(self._device(key, number, base, notes))
         if not self.stacks.has_lines():
-            notes.add("MD911", "operators are named instead" if len(self.stacks) else "")
+            notes.add("MD911", phrase("notes.operators") if len(self.stacks) else "")
         if self.unusable:
-            notes.add("MD916", f"{plural(self.unusable, 'memory event')} without size, time or device")
+            notes.add("MD916", phrase("notes.events", count=self.unusable))
         marks = self.marks.arrays()
         table = spans_table(marks["start"] + base // 1000, marks["end"] + base // 1000, marks["name"])
         return build_partial(
@@ -192,17 +195,16 @@ class _Reader:
         columns = take(columns, np.argsort(columns["time"], kind="stable"))
         failed, size = columns["failed"] > 0, columns["bytes"]
         change = np.where(failed, 0, size)
-        where = f"device {number}: " if len(self.devices) > 1 else ""
         if (failed | (columns["addr"] > 0)).all():
             addr = np.where(failed, -1, columns["addr"])
         else:
             addr = pair_by_size(change.tolist())
-            notes.add("MD915", "this version of the profiler wrote no addresses; a free is taken for the newest tensor of its size")
+            notes.add("MD915", phrase("notes.newest"))
         action = np.where(failed, schema.OOM, np.where(size > 0, schema.ALLOC, schema.FREE_COMPLETED)).astype(np.int8)
         return RawDevice(
             device=number, action=action, addr=addr, size=np.abs(size), time_us=(columns["time"] + base) // 1000,
             stack=self.spans.stacks_at(columns["thread"], columns["time"]), has_addresses=False,
-            curves=_curves(columns, key[0] == _HOST, where, notes), capacity_bytes=self._capacity(key),
+            curves=_curves(columns, key[0] == _HOST, number if len(self.devices) > 1 else None, notes), capacity_bytes=self._capacity(key),
         )  # fmt: skip
 
     def _capacity(self, key: tuple[int, int]) -> int | None:
@@ -215,19 +217,20 @@ class _Reader:
         return None
 
 
-def _curves(columns: dict[str, Array], host: bool, where: str, notes: Notes) -> dict[str, Array]:
-    """Returns the curves that a device's own totals give."""
+def _curves(columns: dict[str, Array], host: bool, number: int | None, notes: Notes) -> dict[str, Array]:
+    """Returns the curves from the totals of a device; ``number``: its number, if the file has several."""
     allocated, reserved = columns["allocated"], columns["reserved"]
     nothing = unknown(len(allocated))
     totals = {"allocated": allocated} if (allocated >= 0).all() else {}
     if not totals:
-        notes.add("MD917", "the file has no totals: counted is what the window allocates and frees")
+        notes.add("MD917", phrase("notes.no-totals"))
     if host:  # no cache, and no rounding
         return {name: allocated for name in ("allocated", "active", "requested") if totals}
     notes.add("MD914")
     if not totals or (reserved < allocated).any():  # some back ends write 0 for what they do not know
         reserved = nothing
-    notes.add("MD913", f"{where}{'what was reserved is not in the file' if reserved is nothing else 'reserved is known as a sum'}")
+    detail = phrase("notes.unreserved" if reserved is nothing else "notes.sum")
+    notes.add("MD913", detail if number is None else on_device(number, detail))
     return {**totals, "active": nothing, "requested": nothing, "reserved": reserved}
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from memdiag.sources.growing import Budget, Columns, Names
 from memdiag.sources.notes import Notes
 from memdiag.sources.partial import unknown
+from memdiag.text import phrase
 from memdiag.trace import schema
 from memdiag.trace.raw import RawDevice
 from memdiag.trace.table import Array
@@ -37,7 +38,7 @@ class DriverMemory:
             time, total, at_peak = _sums(samples["time"][rows], samples["module"][rows], samples["reserved"][rows], len(names))
             held = sorted(((size, names[module]) for module, size in at_peak.items() if size), reverse=True)
             shares = ", ".join(f"{name} {format_bytes(size)}" for size, name in held[:_NAMED])
-            notes.add("MD913", f"reserved is all that the driver holds for the process on device {number}; at the peak: {shares}")
+            notes.add("MD913", phrase("notes.driver", device=str(number), shares=shares))
             nothing = unknown(len(time))
             raws.append(RawDevice(
                 device=number, action=np.full(len(time), schema.UNKNOWN, np.int8), addr=nothing, size=np.zeros(len(time), np.int64),

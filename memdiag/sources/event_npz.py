@@ -18,11 +18,11 @@ from memdiag.sources.guard import guard
 from memdiag.sources.notes import Notes
 from memdiag.sources.partial import build_partial
 from memdiag.sources.quantities import MOST_BYTES
+from memdiag.text import phrase
 from memdiag.trace import schema
 from memdiag.trace.model import Trace
 from memdiag.trace.raw import RawDevice
 from memdiag.trace.table import Array
-from memdiag.units import plural
 
 FORMAT = "event-npz"
 
@@ -61,7 +61,7 @@ def read(path: Path) -> Trace:
         raw = _device(columns, names, totals[0] if totals else 0, notes)
         for code in ("MD910", "MD911"):
             notes.add(code)
-        notes.add("MD913", "how requests were rounded and what was reserved is not in the file: allocated is what was asked for")
+        notes.add("MD913", phrase("notes.requested"))
         settings: dict[str, object] = {"done": done[0]} if done else {}
         return build_partial(path, FORMAT, None, [raw], hint=_HINT, complete=True, notes=notes, settings=settings)
 
@@ -111,7 +111,7 @@ def _device(columns: dict[str, Array], names: list[str], total: int, notes: Note
         raise ValueError("a code in 'op' that 'ops' does not name")
     strange = sorted({name for name in names if name not in _ACTION_OF})
     if strange:
-        notes.add("MD916", f"unknown ops: {', '.join(strange)[:200]}")
+        notes.add("MD916", phrase("notes.ops", names=", ".join(strange)[:200]))
     codes = np.array([_ACTION_OF.get(name, schema.UNKNOWN) for name in names] or [schema.UNKNOWN], np.int8)
     action = codes[op]
     allocs, frees = action == schema.ALLOC, action == schema.FREE_COMPLETED
@@ -123,7 +123,7 @@ def _device(columns: dict[str, Array], names: list[str], total: int, notes: Note
     is_tensor = (allocs | (frees & newest)) & (sizes > 0)
     skipped = int((frees & ~newest).sum())
     if skipped:
-        notes.add("MD916", f"{plural(skipped, 'free')} of what was never allocated")
+        notes.add("MD916", phrase("notes.frees", count=skipped))
     uses = action == schema.ACTION_CODES["record_stream"]
     if (identity[allocs] < 0).any():  # below 0 means "none"
         identity = np.where(allocs | frees | uses, np.unique(identity, return_inverse=True)[1], identity)

@@ -21,10 +21,10 @@ from memdiag.sources.notes import Notes
 from memdiag.sources.partial import build_partial
 from memdiag.sources.quantities import MOST_BYTES
 from memdiag.sources.text_files import open_text
+from memdiag.text import phrase
 from memdiag.trace.model import Trace
 from memdiag.trace.raw import RawDevice, events_from_lifetimes
 from memdiag.trace.table import Array
-from memdiag.units import plural
 
 FORMAT = "lifespans-csv"
 
@@ -57,7 +57,7 @@ def read(path: Path) -> Trace:
         lower, upper, size = _columns(path)
         usable = (size > 0) & (size <= MOST_BYTES) & (upper >= lower) & (np.abs(lower) < _MOST_TIME) & (np.abs(upper) < _MOST_TIME)
         if not usable.all():
-            notes.add("MD916", f"{plural(int((~usable).sum()), 'row')} without bytes, or ending before they begin")
+            notes.add("MD916", phrase("notes.rows.lifetimes", count=int((~usable).sum())))
             lower, upper, size = lower[usable], upper[usable], size[usable]
         if not len(size):
             raise RefusedFile(f"{path} holds no lifetimes", _HINT)
@@ -65,7 +65,7 @@ def read(path: Path) -> Trace:
         events = events_from_lifetimes(lower, upper, size)
         notes.add("MD910")
         notes.add("MD911")
-        notes.add("MD913", "a plan has no segments")
+        notes.add("MD913", phrase("notes.plan"))
         raw = RawDevice(device=0, action=events["action"], addr=events["addr"], size=events["size"], has_addresses=False)
         return build_partial(path, FORMAT, None, [raw], hint=_HINT, complete=True, notes=notes)
 

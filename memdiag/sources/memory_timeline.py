@@ -22,11 +22,12 @@ from memdiag.sources.pairing import Pairing
 from memdiag.sources.partial import build_partial, unknown
 from memdiag.sources.quantities import byte_count, whole
 from memdiag.sources.text_files import open_text
+from memdiag.text import phrase
 from memdiag.trace import schema
 from memdiag.trace.model import Trace
 from memdiag.trace.raw import RawDevice
 from memdiag.trace.table import Array
-from memdiag.units import format_bytes, plural
+from memdiag.units import format_bytes
 
 FORMAT = "memory-timeline"
 
@@ -161,9 +162,9 @@ def _changes(path: Path, rows: _Rows) -> Trace:
     row = np.array(kept, np.int64)
     size = columns["size"][row]
     notes = _notes()
-    notes.add("MD915", "a free is taken for the newest tensor of its size and category; a category is the first one")
+    notes.add("MD915", phrase("notes.newest.category"))
     if rows.unusable:
-        notes.add("MD916", plural(rows.unusable, "row"))
+        notes.add("MD916", phrase("notes.rows", count=rows.unusable))
     raw = RawDevice(
         device=0, action=np.where(size > 0, schema.ALLOC, schema.FREE_COMPLETED).astype(np.int8), addr=np.array(identity, np.int64),
         size=np.abs(size), time_us=_microseconds(columns["time"][row]), has_addresses=False,
@@ -181,8 +182,8 @@ def _sums(path: Path, times: Array, table: Array) -> Trace:
     at_peak = ""
     if count and table.shape[1] == 1 + len(_CATEGORIES_NAMED):  # the first sum is always 0
         parts = sorted(zip(table[peak, 1:].tolist(), _CATEGORIES_NAMED, strict=True), reverse=True)
-        at_peak = "; at the peak: " + ", ".join(f"{name} {format_bytes(size)}" for size, name in parts if size)
-    notes.add("MD915", f"only sums by category are in it{at_peak}; export to .raw.json.gz for every change")
+        at_peak = phrase("notes.sums.peak", parts=", ".join(f"{name} {format_bytes(size)}" for size, name in parts if size))
+    notes.add("MD915", phrase("notes.sums", peak=at_peak))
     nothing = unknown(count)
     raw = RawDevice(
         device=0, action=np.full(count, schema.UNKNOWN, np.int8), addr=nothing, size=np.zeros(count, np.int64),
@@ -202,6 +203,6 @@ def _notes() -> Notes:
     notes = Notes()
     for code in ("MD910", "MD911", "MD917"):
         notes.add(code)
-    notes.add("MD913", "what was reserved is not in the file")
-    notes.add("MD914", "what the profiler saw: bytes of blocks or of storages")
+    notes.add("MD913", phrase("notes.unreserved"))
+    notes.add("MD914", phrase("notes.profiler-bytes"))
     return notes

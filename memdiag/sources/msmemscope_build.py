@@ -9,14 +9,15 @@ import numpy as np
 
 from memdiag.sources.growing import BLANK, take
 from memdiag.sources.msmemscope_rows import BORN, DIES, FAILS, HOST, NOWHERE, MemscopeRows
-from memdiag.sources.notes import Notes
+from memdiag.sources.notes import Notes, on_device
 from memdiag.sources.partial import build_partial, spans_table, unknown
+from memdiag.text import phrase
 from memdiag.trace import schema
 from memdiag.trace.model import Trace
 from memdiag.trace.raw import RawDevice
 from memdiag.trace.stacks import Frame
 from memdiag.trace.table import Array, Table
-from memdiag.units import format_bytes, plural
+from memdiag.units import format_bytes
 
 RECORD = "record with msmemscope --events=alloc,free,launch --call-stack=python train.py"
 _DEVICE_POOLS = ("PTA", "MINDSPORE", "ATB", "PTA_WORKSPACE", "HAL")
@@ -45,13 +46,13 @@ def build(path: Path, format: str, rows: MemscopeRows) -> Trace:
     for device in devices:
         number = device if device >= 0 else max((d for d in devices if d >= 0), default=-1) + 1
         if device == HOST:
-            notes.add("MD919", f"device {number} is the host")
+            notes.add("MD919", phrase("notes.host", device=str(number)))
         raws.append(_device(take(columns, columns["device"] == device), device, number, rows, scale, notes))
     notes.add("MD917")
     if not rows.stacks.has_lines():
-        notes.add("MD911", "operators are named instead" if len(rows.stacks) else "")
+        notes.add("MD911", phrase("notes.operators") if len(rows.stacks) else "")
     if rows.unusable:
-        notes.add("MD916", plural(rows.unusable, "row"))
+        notes.add("MD916", phrase("notes.rows", count=rows.unusable))
     return build_partial(
         path, format, "npu", raws, hint=RECORD, complete=None, notes=notes, stacks=rows.stacks.finish(), annotations=_ranges(rows, scale)
     )
@@ -100,23 +101,22 @@ def _device(columns: dict[str, Array], device: int, number: int, rows: MemscopeR
     in_pool = columns["pool"] == here.get(main, BLANK)
     processes, counts = np.unique(columns["process"][in_pool], return_counts=True)
     process = int(processes[np.argmax(counts)]) if len(processes) else BLANK
-    where = f"device {number}"
     if main in _ROUNDING:
         notes.add("MD914")
     if len(processes) > 1:
-        notes.add("MD918", f"{where}: shown is process {process} of {len(processes)}")
+        notes.add("MD918", on_device(number, phrase("notes.one-process", process=str(process), count=len(processes))))
     mine = take(columns, (columns["process"] == process) & (in_pool | (columns["what"] == FAILS)))
     for name in sorted(set(here) - {main}):
         held = _highest(take(columns, (columns["pool"] == here[name]) & (columns["process"] == process)))
         if held and not (main in _DEVICE_POOLS[:2] and name == "HAL"):
-            notes.add("MD918", f"{where}: up to {format_bytes(held)} of {name}")
+            notes.add("MD918", on_device(number, phrase("notes.other-pool", bytes=format_bytes(held), name=name)))
     segments = None
     if "HAL" in here and main != "HAL" and device != HOST:
         driver = take(columns, (columns["pool"] == here["HAL"]) & (columns["process"] == process))
-        segments = _segments(mine, driver, where, notes)
+        segments = _segments(mine, driver, number, notes)
     if segments is None:
         notes.add("MD910")
-        notes.add("MD913", f"{where}: {'reserved is known as a sum' if _totals_fit(mine) else 'what was reserved is not in the file'}")
+        notes.add("MD913", on_device(number, phrase("notes.sum" if _totals_fit(mine) else "notes.unreserved")))
     events = mine if segments is None else _with_segments(mine, segments)
     return _raw(events, number, segments is not None, scale, rows.capacity.get(device))
 
@@ -141,7 +141,7 @@ def _highest(rows: dict[str, Array]) -> int:
     return most
 
 
-def _segments(blocks: dict[str, Array], driver: dict[str, Array], where: str, notes: Notes) -> Array | None:
+def _segments(blocks: dict[str, Array], driver: dict[str, Array], device: int, notes: Notes) -> Array | None:
     """Returns the rows of the driver that gave and took the ranges in which the blocks lie; None if not all were seen.
 
     A range counts as a segment once a block lies in it. Whether all were seen shows in the blocks' own totals.
@@ -175,11 +175,11 @@ def _segments(blocks: dict[str, Array], driver: dict[str, Array], where: str, no
             insort(starts, addr)
             live[addr] = at
     if outside:
-        notes.add("MD913", f"{where}: {plural(outside, 'block')} in ranges that were there before the trace")
+        notes.add("MD913", on_device(device, phrase("notes.early-ranges", count=outside)))
         return None
     rows = np.array(sorted({row for pair in used.items() for row in pair if row != BLANK}), np.int64)
     if not len(rows) or not _agree(blocks, {name: values[rows] for name, values in driver.items()}):
-        notes.add("MD913", f"{where}: the driver's ranges do not add up to what the allocator says it holds")
+        notes.add("MD913", on_device(device, phrase("notes.mismatch")))
         return None
     return np.stack([driver[name][rows] for name in ("time", "id", "what", "addr", "size")])
 

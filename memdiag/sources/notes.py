@@ -1,43 +1,40 @@
-"""What limits a diagnosis because of the file it is made from: codes MD9xx and their meaning.
+"""Notes on limits of a diagnosis that come from the file (codes MD9xx).
 
-A source adds a note for what its format, or this one file, cannot know. MD901 to MD909 are about the file itself; MD910 and on
-about formats that carry less than a memory snapshot does.
+A source adds a note for each fact that its format, or this one file, does not contain. MD901 to MD909 are about the file itself, MD910
+and higher about formats that carry less than a memory snapshot. The texts are in ``messages/notes.json``.
 """
 
 from __future__ import annotations
 
-from memdiag.findings import Note
+from collections.abc import Sequence
 
-NOTES: dict[str, str] = {
-    "MD910": "places in memory are not known: no fragmentation, no segments, nothing about which tensor pins what",
-    "MD911": "call stacks are not known: tensors cannot be traced to lines of code",
-    "MD912": "frees are not recorded, or not all of them: tensors may look alive that are gone",
-    "MD913": "bytes held from the driver are not known, or not by segment: reserved or its parts are missing",
-    "MD914": "sizes are those of blocks after rounding: what was asked for is not known",
-    "MD915": "tensors have no identity in this file: curves are exact; of several tensors of a size it is a guess which one was freed",
-    "MD916": "some rows of the file could not be used",
-    "MD917": "the file covers a window: what was there before it is known in part or not at all",
-    "MD918": "the file also counts memory outside of the framework's allocator, which is not part of the curves",
-    "MD919": "a device number in this report is memdiag's own: the file has none, or uses it twice",
-}
+from memdiag.findings import Note
+from memdiag.text import Phrase, joined, phrase
+
+
+def of_format(code: str, details: Sequence[str] = ()) -> Note:
+    """Returns the note ``code`` (MD910 to MD919); ``details`` are the facts of this file."""
+    text = phrase(f"notes.format.{code}")
+    return Note(code, phrase("notes.detailed", text=text, details=joined(details, "; ")) if details else text)
+
+
+def on_device(device: int, text: str) -> Phrase:
+    """Returns a detail that is about one device."""
+    return phrase("notes.device", device=str(device), text=text)
 
 
 class Notes:
-    """Collects notes while a file is read: one a code, with all that was found."""
+    """Collects notes while a file is read: one note for each code, with all details."""
 
     def __init__(self) -> None:
         self._details: dict[str, list[str]] = {}
 
     def add(self, code: str, detail: str = "") -> None:
-        """Adds the note ``code``; ``detail`` says what it means for this file."""
+        """Adds the note ``code``; ``detail`` is a fact of this file."""
         details = self._details.setdefault(code, [])
         if detail and detail not in details:
             details.append(detail)
 
     def list(self) -> list[Note]:
         """Returns the notes, by code."""
-        notes = []
-        for code, details in sorted(self._details.items()):
-            found = f" ({'; '.join(details)})" if details else ""
-            notes.append(Note(code, NOTES[code] + found))
-        return notes
+        return [of_format(code, details) for code, details in sorted(self._details.items())]

@@ -9,14 +9,15 @@ import numpy as np
 
 from memdiag.findings import Note
 from memdiag.recorder.columns import Unpacker
-from memdiag.sources.notes import NOTES
+from memdiag.sources.notes import of_format, on_device
 from memdiag.sources.phantom_notes import phantom_notes
 from memdiag.sources.run_facts import ended_in
+from memdiag.text import phrase
 from memdiag.trace import schema
 from memdiag.trace.raw import RawDevice
 from memdiag.trace.recorded import Recorded
 from memdiag.trace.table import Array
-from memdiag.units import format_count, format_us, plural
+from memdiag.units import format_us
 
 FORMAT = 1
 _MARKS = ("time_ns", "kind", "value", "device", "allocs", "frees")
@@ -68,7 +69,7 @@ def environment_in(own: Mapping[str, Any]) -> dict[str, str]:
 
 
 def notes_in(own: Mapping[str, Any], raws: Sequence[RawDevice]) -> list[Note]:
-    """Returns what a recording says of its own limits: a ring that was full, a window of steps, gaps, a device that is not there."""
+    """Returns the notes on limits of a recording: a full ring buffer, a window of steps, gaps, a simulated device."""
     if own.get("format") != FORMAT:
         return []
     notes = []
@@ -77,42 +78,37 @@ def notes_in(own: Mapping[str, Any], raws: Sequence[RawDevice]) -> list[Note]:
         if 0 < most <= len(raw.action):
             kept = int(np.count_nonzero(raw.action == schema.ALLOC))
             total = counts.get(raw.device, (0, 0))[0]
-            of = f"; {format_count(kept)} of {format_count(total)} allocations are left" if total > kept else ""
-            notes.append(Note("MD921", f"device {raw.device}: the ring of {format_count(most)} entries was full, the oldest are gone{of}"))
+            full = phrase("notes.ring.left", most=most, kept=kept, total=total) if total > kept else phrase("notes.ring", most=most)
+            notes.append(Note("MD921", on_device(raw.device, full)))
     if window := _window(own.get("window")):
-        notes.append(Note("MD917", f"{NOTES['MD917']} ({window}, as was asked for)"))
+        notes.append(of_format("MD917", [window]))
     if own.get("taken_over") in ("stopped", "restarted"):
-        notes.append(Note("MD922", f"the recording has a gap: the program itself {own['taken_over']} the history of allocations"))
+        notes.append(Note("MD922", phrase(f"notes.gap.{own['taken_over']}")))
     paused = own.get("paused_seconds")
     if isinstance(paused, int | float) and 0 < paused < _MOST_SECONDS:
-        text = f"for {format_us(round(paused * 1e6))} the program ran a profiler of its own, and there can be only one"
-        notes.append(Note("MD922", f"the recording has a gap: {text}"))
+        notes.append(Note("MD922", phrase("notes.gap.profiler", time=format_us(round(paused * 1e6)))))
     lost = own.get("lost_seconds")
     if isinstance(lost, int | float) and 0 < lost < _MOST_SECONDS:
-        text = f"PyTorch's profiler has lost what it recorded in {format_us(round(lost * 1e6))}"
-        notes.append(Note("MD922", f"the recording has a gap: {text}"))
+        notes.append(Note("MD922", phrase("notes.gap.lost", time=format_us(round(lost * 1e6)))))
     if unknown := _whole(own.get("unknown_frees")):
-        text = f"{plural(unknown, 'free')} of memory whose allocation was not recorded"
-        notes.append(Note("MD902", f"{text}, left out: it was there before, or other threads made it"))
+        notes.append(Note("MD902", phrase("notes.frees.unknown", count=unknown)))
     if unseen := _whole(own.get("unseen_frees")):
-        blocks = "block was" if unseen == 1 else "blocks were"
-        text = f"{format_count(unseen)} {blocks} freed where the recording does not see it, by another thread or in a gap"
-        notes.append(Note("MD902", f"{text}: each ends when something else was put in its place, which is the latest it can have been"))
+        notes.append(Note("MD902", phrase("notes.frees.unseen", count=unseen)))
     if own.get("phantom") is True:
         notes += phantom_notes(own)
     if isinstance(own.get("simulated"), dict):
-        notes.append(Note("MD924", "simulated, not recorded: what a recorded program asked for, under other settings (memdiag simulate)"))
+        notes.append(Note("MD924", phrase("notes.simulated")))
     return notes
 
 
 def _window(given: Any) -> str:
-    """Returns which steps were asked for, in words; "" where all were, or nobody knows."""
+    """Returns the requested steps as text; "" for all steps, or if that is unknown."""
     if not isinstance(given, list | tuple) or len(given) != 2:
         return ""
     first, last = _whole(given[0]), _whole(given[1])
     if last > first:
-        return f"steps {format_count(first)} to {format_count(last - 1)}"
-    return f"step {format_count(first)} and later" if first and given[1] is None else ""
+        return phrase("notes.window.steps", first=first, last=last - 1)
+    return phrase("notes.window.later", step=first) if first and given[1] is None else ""
 
 
 def _whole(value: Any) -> int:

@@ -17,6 +17,7 @@ import numpy as np
 from memdiag.errors import RefusedFile
 from memdiag.findings import Note
 from memdiag.sources.files import read_bytes
+from memdiag.sources.notes import on_device
 from memdiag.sources.pickles import Tape, read_tape
 from memdiag.sources.pickles import machine as m
 from memdiag.sources.pickles.kernels import fill_pairs, flatten, integers, total_items
@@ -24,6 +25,7 @@ from memdiag.sources.recorded import environment_in, notes_in, recorded_in
 from memdiag.sources.run_facts import card_in
 from memdiag.sources.snapshot_dialect import backend_of, layout_of, version_of, without_cache, without_workspace
 from memdiag.sources.snapshot_frames import FrameReader
+from memdiag.text import phrase
 from memdiag.trace import schema
 from memdiag.trace.build import build_trace
 from memdiag.trace.model import Trace
@@ -113,7 +115,7 @@ class _Reader:
             if found is None and traces is None:
                 raise ValueError("it has neither 'segments' nor 'device_traces'")
             segments = found if found is not None else -1
-            self._unknown(set(tape.keys(root)) - _TOP_KEYS, "top-level keys")
+            self._unknown(set(tape.keys(root)) - _TOP_KEYS, "top")
             settings = self._python(root, "allocator_settings")
             own = self._python(root, "memdiag") or {}
             spans = tape.get(root, "external_annotations")
@@ -145,10 +147,11 @@ class _Reader:
         return None if value is None else self.tape.python(value)
 
     def _unknown(self, keys: Iterable[str], what: str) -> None:
+        """Adds a note on unknown keys or values; ``what`` is the last part of its text's key."""
         names = sorted(keys)
         if names:
             shown = ", ".join(repr(n[:40]) for n in names[:8])
-            self.notes.append(Note("MD903", f"unknown {what}, ignored: {shown}{' …' if len(names) > 8 else ''}"))
+            self.notes.append(Note("MD903", phrase(f"notes.unknown.{what}", names=f"{shown}{' …' if len(names) > 8 else ''}")))
 
     def _bytes(self, values: Array, what: str, missing: int = -1) -> Array:
         numbers = integers(values, missing)
@@ -189,13 +192,13 @@ class _Reader:
         tape = self.tape
         if value == -1 or value == (m.C_NONE << 3 | m.CONST):
             self.has_segments = False
-            self.notes.append(Note("MD904", "the file has no segments: what was reserved is known only from the trace"))
+            self.notes.append(Note("MD904", phrase("notes.no-segments")))
             return Table.empty(schema.SEGMENTS), Table.empty(schema.BLOCKS), np.empty(0, np.int64)
         if tape.kind(value) not in (m.LIST, m.TUPLE):
             raise ValueError("'segments' is not a list")
         self._take_rows(int(tape.box_size[value >> 3]))
         columns, others = tape.rows(tape.list_items(value), SEGMENT_KEYS)
-        self._unknown(others, "keys of segments")
+        self._unknown(others, "segment")
         n = len(columns["address"])
         if n and (columns["address"] & 7 == m.NONE_THERE).any() | (columns["total_size"] & 7 == m.NONE_THERE).any():
             raise ValueError("a segment has no address or no total_size")
@@ -228,7 +231,7 @@ class _Reader:
         values = flatten(boxes, tape.items, tape.box_first, tape.chunk_start, tape.chunk_size, tape.chunk_next, total)
         segment = np.repeat(np.flatnonzero(there), tape.box_size[boxes])
         columns, others = tape.rows(values, BLOCK_KEYS)
-        self._unknown(others - {"real_size"}, "keys of blocks")
+        self._unknown(others - {"real_size"}, "block")
         size = self._bytes(columns["size"], "block", 0)
         # Before 2.1 blocks have no address: they follow each other in the segment.
         before = np.cumsum(size) - size
@@ -237,7 +240,7 @@ class _Reader:
         address = integers(columns["address"], -1)
         state, strange = self._texts(columns["state"], _STATES, schema.ACTIVE_ALLOCATED)
         if strange:
-            self._unknown(strange, "states of blocks")
+            self._unknown(strange, "state")
         requested = self._bytes(columns["requested_size"], "requested_size")
         stack = self.frames.ids(columns["frames"])
         if (columns["history"] & 7 == m.BOX).any():
@@ -285,11 +288,11 @@ class _Reader:
             value_items = self.tape.list_items(value)
         columns, others = self.tape.rows(value_items, ENTRY_KEYS)
         self.seen_keys |= others | {key for key, column in columns.items() if len(column) and (column & 7 != m.NONE_THERE).any()}
-        self._unknown(others - _ENTRY_IGNORED, "keys of trace entries")
+        self._unknown(others - _ENTRY_IGNORED, "entry")
         pools = self._pools(columns.pop("pool_id"))
         action, strange = self._texts(columns["action"], _ACTIONS, schema.UNKNOWN)
         if strange or (columns["action"] & 7 == m.NONE_THERE).any():
-            self._unknown(strange or ["(none)"], "actions of trace entries")
+            self._unknown(strange or ["(none)"], "action")
         addr = integers(columns.pop("addr"), -1)
         size = self._bytes(columns.pop("size"), "size in the trace")
         action = np.where(action == schema.OOM, action, np.where((addr < 0) | (size < 0), schema.UNKNOWN, action))
@@ -331,8 +334,7 @@ class _Reader:
             )  # fmt: skip
             raw, outside = without_workspace(raw) if self._own_text("backend") != "cpu" else (without_cache(raw), 0)
             if outside:
-                self.notes.append(Note("MD905", f"device {device}: {format_bytes(outside)} of NPU workspace memory stand outside of the "
-                                  "caching allocator and are left out of reserved and allocated"))  # fmt: skip
+                self.notes.append(Note("MD905", on_device(device, phrase("notes.workspace", bytes=format_bytes(outside)))))
             raws.append(raw)
         return raws
 

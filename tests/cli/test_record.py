@@ -242,8 +242,8 @@ def test_a_program_that_fails_on_a_phantom_device_is_told_which_values_nobody_co
     found = after_run.Run(folder, ({**status, "exception": "RuntimeError: sizes do not match"},), (), None, (), True, phantom=True)
     after_run.tell(found, _ended(1), "")
     told = capsys.readouterr().err
-    assert "it ended with an error, on a device that is not there: the program read back 2 values" in told
-    assert "router.py:7 (2 times); these read as zeros" in told
+    assert "it ended with an error, on a device that is not there: the program read 2 values" in told
+    assert "router.py:7 (2 times); they read as zeros" in told
     assert "--compute small" in told
     after_run.tell(found, _ended(), "")
     assert "it ended with an error" not in capsys.readouterr().err

@@ -80,7 +80,7 @@ def test_calls_of_the_graph_engine(tmp_path):
     assert trace.devices[0].events.action.tolist() == [A, FREED]
     assert trace.devices[0].usage.allocated.tolist() == [512, 0]
     notes = {note.code: note.text for note in trace.notes}
-    assert "shown is GE; left out: APP" in notes["MD918"]
+    assert "shown: GE; ignored: APP" in notes["MD918"]
     assert "1 row" in notes["MD916"]
 
 

@@ -98,7 +98,7 @@ def test_without_the_first_ranges_there_are_totals_only(tmp_path):
     assert device.usage.reserved.tolist() == [20 * MIB] * 4
     assert device.usage.allocated.tolist() == [MIB, MIB + 512, MIB, 0]
     trace = load(csv_file(tmp_path / "dump.csv", *COMPLETE, pta(9, "MALLOC", 90, 4096, 512, 20 * MIB, 512)))
-    assert "1 block in ranges that were there before" in next(n.text for n in trace.notes if n.code == "MD913")
+    assert "1 block in ranges that were mapped before the trace" in next(n.text for n in trace.notes if n.code == "MD913")
 
 
 def test_ranges_that_do_not_add_up_are_not_used(tmp_path):
@@ -176,7 +176,7 @@ def test_one_process_and_one_pool_a_device(tmp_path):
     assert device.num_events == 2
     assert device.capacity_bytes == 65_536
     notes = {note.code: note.text for note in trace.notes}
-    assert "process 9 of 2" in notes["MD918"]
+    assert "process 9, one of 2" in notes["MD918"]
     assert "100 B of ATB" in notes["MD918"]
     assert "1 row" in notes["MD916"]
 

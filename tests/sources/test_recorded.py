@@ -53,7 +53,7 @@ def test_a_full_ring_says_what_is_left(opened):
     num = opened().num_events
     counts = {0: {"allocs": 5000, "frees": 4900}}
     text = notes_of(opened(max_events=num, counts=counts))["MD921"]
-    assert f"the ring of {num:,} entries was full" in text
+    assert f"the ring buffer of {num:,} entries was full" in text
     assert "of 5,000 allocations are left" in text
     assert "MD921" not in notes_of(opened(max_events=num + 1))
 
@@ -78,11 +78,11 @@ def test_a_window_of_steps_is_named(opened, window, said):
 
 
 def test_gaps_are_told(opened):
-    assert "itself restarted the history" in notes_of(opened(taken_over="restarted"))["MD922"]
-    assert "for 2.5 s the program ran a profiler" in notes_of(opened(paused_seconds=2.5))["MD922"]
-    assert "has lost what it recorded in 1.5 s" in notes_of(opened(lost_seconds=1.5))["MD922"]
-    assert "3 frees of memory whose allocation was not recorded" in notes_of(opened(unknown_frees=3))["MD902"]
-    assert "2 blocks were freed where the recording does not see it" in notes_of(opened(unseen_frees=2))["MD902"]
+    assert "restarted the recording of allocations" in notes_of(opened(taken_over="restarted"))["MD922"]
+    assert "a gap of 2.5 s: the program ran its own profiler" in notes_of(opened(paused_seconds=2.5))["MD922"]
+    assert "profiler lost 1.5 s of its recording" in notes_of(opened(lost_seconds=1.5))["MD922"]
+    assert "3 frees without a recorded allocation" in notes_of(opened(unknown_frees=3))["MD902"]
+    assert "2 blocks were freed unseen" in notes_of(opened(unseen_frees=2))["MD902"]
 
 
 def test_a_device_that_is_not_there_is_told(opened):
@@ -98,10 +98,8 @@ def test_what_is_assumed_of_it_and_what_was_read_back_are_told(opened):
         "refused": ["cudaMallocManaged of libcudart"],
     }  # fmt: skip
     notes = notes_of(opened(phantom=True, phantom_device=device))
-    assert notes["MD926"] == "taken for granted of cuda:h200: no workspaces"
-    assert (
-        "4 values that a kernel would have computed, first at train.py:7 (3 times), train.py:9 (once); these read as ones" in notes["MD927"]
-    )
+    assert notes["MD926"] == "assumptions about cuda:h200: no workspaces"
+    assert "4 values that no kernel computed, first at train.py:7 (3 times), train.py:9 (once); they read as ones" in notes["MD927"]
     assert "cudaMallocManaged of libcudart" in notes["MD928"]
 
 
@@ -109,8 +107,8 @@ def test_what_was_computed_and_what_could_not_be_timed_is_told(opened):
     counts = {"limit_bytes": 65536, "computed": 1234, "partly": 2, "unknown": 30, "large": 0, "failed": 1, "failures": {"_cudnn_rnn": "no"}}
     notes = notes_of(opened(phantom=True, phantom_device={"computed": counts, "timing": {"candidates": 22}}))
     assert notes["MD929"] == (
-        "1,234 operators on tensors up to 64.00 KiB computed on the CPU, 2 more for a part of their tensors; 31 were not: "
-        "30 read what is not known, 1 could not be done there (_cudnn_rnn)"
+        "1,234 operators on tensors up to 64.00 KiB computed on the CPU, 2 more for some of their tensors; "
+        "31 operators were not: 30 read unknown values, 1 failed on the CPU (_cudnn_rnn)"
     )
     assert "22 candidates could not be timed" in notes["MD930"]
 
