@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-from memdiag.analyzers import communication, intermediates, leftovers, regrown, streams
+from memdiag.analyzers import buckets, communication, intermediates, leaks, leftovers, lifetimes, peak, regrown, streams
 from memdiag.analyzers.context import Context
 from memdiag.analyzers.report import build_report
 from memdiag.findings import Finding
@@ -31,11 +31,16 @@ _heaps = SimpleNamespace(**runpy.run_path(str(HERE / "conftest.py")))
 
 
 class Program(_heaps.Heap):  # type: ignore[misc]
-    """A heap whose places are written as in a report: ``model.py:31 forward``, or several of these, innermost first."""
+    """A heap whose places are written as in a report: ``model.py:31 forward``, or several of these, innermost first.
+
+    ``named`` replaces names that a test uses.
+    """
+
+    named: dict[str, str] = {}
 
     def _add(self, action, addr, size, stream, where):
-        places = [where] if isinstance(where, str) and where else list(where)
-        frames = tuple(Frame(file, int(line), name) for file, line, name in (re.split("[: ]", place) for place in places))
+        places = [self.named.get(place, place) for place in ([where] if isinstance(where, str) else where)]
+        frames = tuple(Frame(file, int(line), name) for file, line, name in (re.split("[: ]", place) for place in places if place))
         self.entries.append((action, addr, size, stream, frames))
         self.clock += 1
         self.times.append(self.clock)
@@ -141,7 +146,128 @@ def _late():
     return streams.analyze(heap.trace(), Context())
 
 
+def _golden(name):
+    """The findings of a recorded snapshot, replays included."""
+    return build_report(load(GOLDENS / name / "snapshot.pickle")).findings
+
+
+def _training(**options):
+    """Three steps of a small model that fill the device."""
+    training = _of("peak")
+    return peak.analyze(training.trained(**options).trace(capacity_bytes=training._program["SEGMENT"]), Context())
+
+
+def _optimizer_temporaries():
+    training = _of("peak")
+    program = training.trained(steps=2, scale=0.25)
+    program.now += 1
+    program.phase = "optimizer"
+    for _ in range(4):
+        program.alloc(program.size * 3, training._program["STEP"], "temporary")
+    program.fail(1 << 41, training._program["STEP"])
+    return peak.analyze(program.trace(), Context())
+
+
+def _previous_step():
+    training = _of("lifetimes")
+    program = training.KeepsLogits(size=16 * MIB)
+    program.initialise()
+    for _ in range(4):
+        program.step()
+    return lifetimes.analyze(program.trace(), Context())
+
+
+def _old_gradients():
+    training = _of("lifetimes")
+    program = training.PeaksInForward(size=16 * MIB)
+    program.initialise()
+    for _ in range(4):
+        program.step(zero_first=True)
+    return lifetimes.analyze(program.trace(), Context())
+
+
+def _growing(steps):
+    training = _of("leaks")
+    return leaks.analyze(training.trained(steps, leak=128 * MIB).trace(), Context())
+
+
+def _other_stream():
+    heap = Program()
+    for i in range(4):
+        heap.segment(i * 100, 44 * MIB, stream=9)
+        heap.alloc(i * 100, 20 * MIB, stream=9, where="prefetch.py:18 next_batch")
+        heap.alloc(i * 100 + 20, 24 * MIB, stream=9, where="prefetch.py:18 next_batch")
+    for i in range(4):
+        heap.free(i * 100, 20 * MIB, stream=9)
+    heap.segment(2000, 30 * MIB)
+    heap.alloc(2000, 30 * MIB, where="model.py:31 forward")
+    return build_report(heap.trace(), replay=False).findings
+
+
+def _too_little():
+    heap = Program()
+    for i in range(2):
+        heap.segment(i * 100, 40 * MIB, where="model.py:31 forward")
+        heap.alloc(i * 100, 30 * MIB, where="model.py:31 forward")
+        heap.alloc(i * 100 + 30, 10 * MIB, where="model.py:31 forward")
+    for i in range(2):
+        heap.free(i * 100, 30 * MIB)
+    heap.oom(500 * MIB, device_free=MIB, where="model.py:36 forward")
+    return build_report(heap.trace(capacity_bytes=160 * MIB), replay=False).findings
+
+
+def _empty_cache():
+    heap = Program()
+    for i in range(4):
+        for k in range(3):
+            at = i * 1000 + k * 200
+            heap.segment(at, 100 * MIB, where="model.py:31 forward")
+            heap.alloc(at, 100 * MIB, where="model.py:31 forward")
+            heap.free(at, 100 * MIB)
+        for k in range(3):
+            heap.release(i * 1000 + k * 200, 100 * MIB, where=["memory.py:222 empty_cache", "train.py:61 step"])
+    return build_report(heap.trace(), replay=False).findings
+
+
+def _norms():
+    heap = Program()
+    heap.named = {"forward": "norm.py:12 forward", "norm": "model.py:31 block", "linear": "model.py:33 block"}
+    chains = _of("kept_chains")
+    return chains.found(chains.layers(heap))
+
+
+def _buckets():
+    heap = Program()
+    heap.segment(0, 4000 * MIB)
+    for i in range(4):
+        heap.alloc(i * 200, 100 * MIB, where=["torch/nn/parallel/distributed.py:1240 _ddp_init_helper", "train.py:30 main"])
+    heap.alloc(2000, 1000 * MIB, where="model.py:31 forward")
+    return buckets.analyze(heap.trace(), Context())
+
+
 EXAMPLES: dict[str, Callable[[], object]] = {
+    "MD101": lambda: _training(scale=4.0),
+    "MD102": lambda: _training(scale=0.25),
+    "MD103": lambda: _golden("cuda-2.13.0-leak"),
+    "MD104": _optimizer_temporaries,
+    "MD105": lambda: build_report(load(HERE.parents[1] / "examples" / "gpt-train.pickle"), replay=False).findings,
+    "MD111": _previous_step,
+    "MD112": _old_gradients,
+    "MD113": lambda: build_report(load(HERE.parents[1] / "examples" / "gpt-train.pickle"), replay=False).findings,
+    "MD124": _buckets,
+    "MD126": lambda: build_report(load(HERE.parents[1] / "examples" / "gpt-train.pickle")).findings,
+    "MD130": _norms,
+    "MD201": lambda: _golden("cuda-2.13.0-oom"),
+    "MD202": lambda: _golden("cuda-2.13.0-pinned"),
+    "MD204": _other_stream,
+    "MD205": lambda: _golden("cuda-2.13.0-retries"),
+    "MD206": _too_little,
+    "MD208": lambda: _golden("cuda-2.13.0-max-split"),
+    "MD301": lambda: _golden("cuda-2.13.0-leak"),
+    "MD302": lambda: _growing(3),
+    "MD401": lambda: _golden("cuda-2.13.0-retries"),
+    "MD402": _empty_cache,
+    "MD403": lambda: _golden("npu-2.13.0-train"),
     "MD106": _kept_passes,
     "MD121": _gathered_list,
     "MD122": _states,
@@ -164,7 +290,8 @@ def shown(code: str) -> str:
     text = terminal.render(replace(report, findings=(finding,)))
     lines = text.split("\n")
     first = next(number for number, line in enumerate(lines) if line.startswith(f"  {code}  "))
-    return textwrap.dedent("\n".join(line.rstrip() for line in lines[first : lines.index("", first)]))
+    own = "\n".join(line.rstrip() for line in lines[first : lines.index("", first)])
+    return textwrap.dedent(re.sub(r"/\S*/([a-z-]+\.pickle)", r"\1", own))
 
 
 def block(page: str) -> re.Match[str] | None:
