@@ -9,7 +9,7 @@ import re
 import runpy
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -36,7 +36,9 @@ class Program(_heaps.Heap):  # type: ignore[misc]
     ``named`` replaces names that a test uses.
     """
 
-    named: dict[str, str] = {}
+    def __init__(self, named: Mapping[str, str] | None = None) -> None:
+        super().__init__()
+        self.named = named or {}
 
     def _add(self, action, addr, size, stream, where):
         places = [self.named.get(place, place) for place in ([where] if isinstance(where, str) else where)]
@@ -230,8 +232,7 @@ def _empty_cache():
 
 
 def _norms():
-    heap = Program()
-    heap.named = {"forward": "norm.py:12 forward", "norm": "model.py:31 block", "linear": "model.py:33 block"}
+    heap = Program({"forward": "norm.py:12 forward", "norm": "model.py:31 block", "linear": "model.py:33 block"})
     chains = _of("kept_chains")
     return chains.found(chains.layers(heap))
 
