@@ -19,6 +19,10 @@ RECORDED_PART = "recorded_part"  # nothing fails as far as the recording goes
 WHOLE_RUN = "whole_run"  # nor to the program's own end
 
 
+# Ends the basis of lifetimes of which some were inferred from the same call site in earlier steps: "marks+earlier_steps".
+EARLIER_STEPS = "+earlier_steps"
+
+
 def weakest_basis(bases: list[str]) -> str:
     """Returns the basis on which something that holds for several recordings rests."""
     return min(bases, key=(REPLAY, PAST_FAILURE, RECORDED_PART, WHOLE_RUN).index)

@@ -96,6 +96,17 @@ def action(key: str) -> str:
     return _phrase(f"action.{key}") or key.replace("_", " ")
 
 
+def lifetime(key: str, *, is_inferred: bool) -> str:
+    """Returns the name of one tensor's lifetime, and whether it was inferred from earlier steps."""
+    known = name("lifetime", key)
+    return phrase("vocabulary.inferred_lifetime", lifetime=known, basis=earlier_steps()) if is_inferred else known
+
+
+def earlier_steps() -> Phrase:
+    """Returns how the lifetime of a tensor is known that is still live when the trace ends."""
+    return phrase("vocabulary.basis.earlier_steps")
+
+
 NAMED_MOMENTS = ("oom", "peak", "allocated", "reserved", "end", "snapshot")  # kinds of moments, without "event"
 
 

@@ -28,7 +28,7 @@ from memdiag.trace.raw import RawDevice
 from memdiag.trace.table import Array
 
 FORMAT = "simulated"
-_CARRIED = ("category", "lifetime", "phase_alloc", "phase_free", "step_alloc", "step_free", "name")
+_CARRIED = ("category", "lifetime", "lifetime_inferred", "phase_alloc", "phase_free", "step_alloc", "step_free", "name")
 _FREES = (schema.FREE_REQUESTED, schema.FREE_COMPLETED)
 
 

@@ -9,7 +9,7 @@ from memdiag.analyzers.devices import describe
 from memdiag.analyzers.headline import headline
 from memdiag.analyzers.verdict import verdict
 from memdiag.analyzers.would_fit import answers
-from memdiag.findings import SEVERITIES, Finding, Note, Report, Source, WhatIf
+from memdiag.findings import EARLIER_STEPS, SEVERITIES, Finding, Note, Report, Source, WhatIf
 from memdiag.registry import ANALYZERS, resolve
 from memdiag.text import joined, phrase
 from memdiag.trace.annotate import BASES
@@ -92,8 +92,10 @@ def _inferred(trace: Trace) -> tuple[Note, ...]:
     """Returns the note on inferred facts and their evidence (MD920)."""
     by_evidence: dict[str, list[str]] = {}
     for key in ("phase", "step", "category", "lifetime"):
-        if (evidence := trace.bases.get(key, "")) in _EVIDENCE:
+        if (evidence := trace.bases.get(key, "").removesuffix(EARLIER_STEPS)) in _EVIDENCE:
             by_evidence.setdefault(evidence, []).append(phrase(f"notes.inferred.{key}"))
+    if trace.bases.get("lifetime", "").endswith(EARLIER_STEPS):
+        by_evidence["earlier_steps"] = [phrase("notes.inferred.open-lifetimes")]
     if not by_evidence:
         return ()
     each = [

@@ -54,7 +54,7 @@ def _cells(part: Part) -> list[list[object]]:
             safe_words = {code: safe(column.words[code]) for code in set(codes)}
             found.append([safe_words[code] for code in codes])
         else:
-            found.append(column.tolist())
+            found.append((column.astype("int8") if column.dtype == "bool" else column).tolist())
     return found
 
 

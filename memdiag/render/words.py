@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from memdiag import vocabulary
-from memdiag.findings import SEVERITIES, DeviceReport, Evidence, Finding, Peak, Report, Saving, Severity, Source, Usage
+from memdiag.findings import EARLIER_STEPS, SEVERITIES, DeviceReport, Evidence, Finding, Peak, Report, Saving, Severity, Source, Usage
 from memdiag.render.text import plain, shorten
 from memdiag.text import Phrase, joined, phrase, sentence
 from memdiag.units import format_bytes, format_count, format_us
@@ -151,6 +151,8 @@ def bases_words(source: Source) -> str:
         basis = source.bases.get(key, "none")
         words_of = marked if basis == "marks" else phrase(f"report.basis.{basis.replace('+', '-')}") if basis in BASES else unknown()
         names.setdefault(words_of, []).append(phrase(f"report.bases.{key}"))
+    if source.bases.get("lifetime", "none").endswith(EARLIER_STEPS):
+        names.setdefault(vocabulary.earlier_steps(), []).append(phrase("report.bases.open-lifetimes"))
     if list(names) == [unknown()]:
         return ""
     return joined([phrase("report.bases", names=joined(each, ", "), basis=basis) for basis, each in names.items()], "; ")

@@ -131,7 +131,7 @@ class TensorLines(Lines):
             ("bytes", f"{format_bytes(int(tensors.block_bytes[row]))} ({format_count(int(tensors.block_bytes[row]))})"),
             ("requested", f"{format_bytes(int(tensors.requested_bytes[row]))} ({format_count(int(tensors.requested_bytes[row]))})"),
             ("category", vocabulary.name("category", CATEGORIES[tensors.category[row]])),
-            ("lifetime", vocabulary.name("lifetime", LIFETIMES[tensors.lifetime[row]])),
+            ("lifetime", vocabulary.lifetime(LIFETIMES[tensors.lifetime[row]], is_inferred=bool(tensors.lifetime_inferred[row]))),
             ("made", _when(int(tensors.alloc_at[row]), end, int(tensors.step_alloc[row]), int(tensors.phase_alloc[row]))),
             ("freed", _when(int(tensors.free_requested_at[row]), end, int(tensors.step_free[row]), int(tensors.phase_free[row]))),
         ]

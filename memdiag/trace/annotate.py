@@ -1,7 +1,8 @@
 """Fills in what the file does not say outright: phase and step of every event, category and lifetime of every tensor.
 
 ``Trace.bases`` tells for each of "phase", "step", "category" and "lifetime" on what evidence it rests: "marks" (the file says it),
-"annotations" (named spans), "stacks", both of them ("annotations+stacks"), "periodicity" (sizes that repeat) or "none".
+"annotations" (named spans), "stacks", both of them ("annotations+stacks"), "periodicity" (sizes that repeat) or "none". That of
+"lifetime" ends in "+earlier_steps" if lifetimes of tensors still live at the end were inferred from the same call site in earlier steps.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from memdiag.findings import EARLIER_STEPS
 from memdiag.trace.categories import infer
-from memdiag.trace.evidence import Evidence, read_stacks
+from memdiag.trace.earlier_steps import like_earlier_steps
+from memdiag.trace.evidence import SILENT, Evidence, read_stacks
 from memdiag.trace.lifetimes import classify, measure
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.names import name_tensors
@@ -44,11 +47,12 @@ def annotate(trace: Trace, recorded: Recorded | None = None) -> Trace:
     phase, step = _strongest([found.phase_basis for found in marks]), _strongest([found.step_basis for found in marks])
     said = any(bool(device.tensors.category.any()) for device in trace.devices)
     stacks_tell = evidence.found and any(bool(device.tensors.category.any()) for device in devices)
+    is_inferred = any(bool(device.tensors.lifetime_inferred.any()) for device in devices)
     bases = {
         "phase": phase,
         "step": step,
         "category": "marks" if said else phase if phase != "none" else "stacks" if stacks_tell else "none",
-        "lifetime": phase if phase != "none" else step,
+        "lifetime": (phase if phase != "none" else step) + EARLIER_STEPS * is_inferred,
     }
     return replace(trace, devices=devices, bases={**trace.bases, **bases}, recorded=recorded)
 
@@ -63,9 +67,12 @@ def _told(device: DeviceTrace, seen: tuple[Array, Array]) -> DeviceTrace:
 def _annotated(device: DeviceTrace, marks: Marks, evidence: Evidence) -> DeviceTrace:
     lives = measure(device, marks, evidence)
     category = infer(device, lives, evidence)
+    observed = classify(device, lives, category)
+    lifetime = like_earlier_steps(device, lives, observed, evidence.marker[device.tensors.stack] == SILENT)
     tensors = device.tensors.replace(
         category=category,
-        lifetime=classify(device, lives, category),
+        lifetime=lifetime,
+        lifetime_inferred=lifetime != observed,
         phase_alloc=lives.phase_alloc,
         phase_free=lives.phase_free,
         step_alloc=lives.step_alloc,

@@ -178,7 +178,7 @@ def _describe(
     columns = {
         "addr": place[tensor_key] if rows else np.empty(0, np.int64), "requested_bytes": requested, "alloc_at": alloc_at,
         "free_requested_at": requested_at, "free_completed_at": completed_at, "stream": stream, "stack": stack,
-        "free_stack": free_stack, "category": category, "lifetime": np.zeros(rows, np.int8),
+        "free_stack": free_stack, "category": category, "lifetime": np.zeros(rows, np.int8), "lifetime_inferred": np.zeros(rows, np.bool_),
         "phase_alloc": np.zeros(rows, np.int8), "phase_free": np.zeros(rows, np.int8),
         "step_alloc": np.full(rows, -1, np.int32), "step_free": np.full(rows, -1, np.int32),
         "name": np.full(rows, -1, np.int32),

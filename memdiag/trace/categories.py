@@ -20,6 +20,7 @@ from __future__ import annotations
 import numpy as np
 
 from memdiag.trace import schema
+from memdiag.trace.earlier_steps import site_key
 from memdiag.trace.evidence import BACKWARD, FORWARD, INITIALISATION, OPTIMIZER, OUTSIDE, UNKNOWN, Evidence
 from memdiag.trace.lifetimes import Lives
 from memdiag.trace.model import DeviceTrace
@@ -102,7 +103,7 @@ def _like_earlier(category: Array, lives: Lives, stack: Array, size: Array) -> A
     unsure = np.flatnonzero(lives.open & ~sure)
     if not len(unsure):
         return category
-    key = stack.astype(np.int64) << 40 ^ size ^ lives.phase_alloc.astype(np.int64) << 36
+    key = site_key(stack, lives.phase_alloc, size)
     wanted = np.unique(key[unsure])
     earlier = np.flatnonzero(~lives.open & ~lives.before)
     place = np.minimum(np.searchsorted(wanted, key[earlier]), len(wanted) - 1)

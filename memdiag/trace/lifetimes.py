@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from memdiag.trace import schema
-from memdiag.trace.evidence import BACKWARD, FORWARD, SILENT, UNKNOWN, Evidence
+from memdiag.trace.evidence import BACKWARD, FORWARD, OPTIMIZER, SILENT, UNKNOWN, Evidence
 from memdiag.trace.model import DeviceTrace
 from memdiag.trace.phases import Marks
 from memdiag.trace.table import Array
@@ -35,6 +35,7 @@ class Lives:
         step_alloc, step_free: int32: step; -1: unknown, before the first, or (of a death) never.
         before: It was there when the trace began.
         kept: It is there when the trace ends.
+        at_exit: It is freed after the last event of forward, backward and the optimizer, as the program ends.
         same_visit: It dies in the very stretch of a (known) phase in which it was made.
         open: It is kept, and was made in a stretch that memory ran out in with which the trace ends: how it goes on is not told.
         next_phase: int8: the phase that follows the stretch in which it was made.
@@ -48,6 +49,7 @@ class Lives:
     step_free: Array
     before: Array
     kept: Array
+    at_exit: Array
     same_visit: Array
     open: Array
     next_phase: Array
@@ -75,6 +77,7 @@ def measure(device: DeviceTrace, marks: Marks, evidence: Evidence) -> Lives:
     following = np.append(marks.phase[starts][1:], [UNKNOWN] * (3 if n else 2)).astype(np.int8)
     allocs = np.append(np.cumsum(device.events.action == schema.ALLOC), 0)
     allocs[n] = allocs[n - 1] if n else 0
+    training = np.flatnonzero(np.isin(marks.phase, (FORWARD, BACKWARD, OPTIMIZER)))
     said = evidence.marker[tensors.stack]
     return Lives(
         phase_alloc=np.where(before, np.where(said < SILENT, said, UNKNOWN), phase[born]).astype(np.int8),
@@ -83,6 +86,7 @@ def measure(device: DeviceTrace, marks: Marks, evidence: Evidence) -> Lives:
         step_free=step[dies],
         before=before,
         kept=kept,
+        at_exit=~kept & (dies > training[-1] if len(training) else False),
         same_visit=~before & ~kept & (visit[born] == visit[dies]) & (phase[born] != UNKNOWN),
         open=~before & kept & (visit[born] == last_visit) & _ends_in_failure(device, visit[:n]),
         next_phase=following[visit[born]],
@@ -108,7 +112,7 @@ def classify(device: DeviceTrace, lives: Lives, category: Array) -> Array:
         brief & (lives.same_visit | (lives.phase_alloc == UNKNOWN)),
         lives.same_visit,
         (category == schema.CATEGORIES.index("optimizer_state")) & (lives.kept | outlives),
-        from_start & lives.kept & (device.num_events >= FEWEST_EVENTS),
+        from_start & (lives.kept | lives.at_exit) & (device.num_events >= FEWEST_EVENTS),
         outlives,
         crosses,
         ~lives.before & ~lives.kept & (survived == 0),

@@ -91,6 +91,7 @@ TENSORS: dict[str, Column] = {
     "free_stack": Column("int32", "", "where it was freed; -1: unknown"),
     "category": Column("int8", "", "index into CATEGORIES"),
     "lifetime": Column("int8", "", "index into LIFETIMES"),
+    "lifetime_inferred": Column("bool", "", "still live at the end; lifetime inferred from the same call site in earlier steps"),
     "phase_alloc": Column("int8", "", "phase of birth, index into PHASES"),
     "phase_free": Column("int8", "", "phase of death"),
     "step_alloc": Column("int32", "", "step of birth; -1: unknown or before the first"),

@@ -222,6 +222,7 @@ def _tensors(device: DeviceTrace, rows: Array, base: int, symbols: Symbols) -> d
         "alloc_at": tensors.alloc_at, "free_requested_at": tensors.free_requested_at, "free_completed_at": tensors.free_completed_at,
         "group": tensors.group, "stack": symbols.stack(tensors.stack), "free_stack": _known(symbols.stack(tensors.free_stack)),
         "category": tensors.category, "lifetime": tensors.lifetime,
+        "lifetime_inferred": tensors.lifetime_inferred if tensors.lifetime_inferred.any() else None,
         "name": symbols.name(tensors.name), "module": symbols.module(tensors.name, tensors.category), "phase_alloc": tensors.phase_alloc,
         "step_alloc": tensors.step_alloc,
     })  # fmt: skip

@@ -178,6 +178,6 @@ def test_a_recording_tells_modules_names_and_what_they_rest_on(goldens, name):
     assert modules["embed"].bytes >= 3 * 512 * 64 * 4  # its weight, and two states
     assert sum(module.bytes for module in device.by_module) <= sum(device.by_category.values())
     assert any("blocks.*.act" in called for site in device.top_sites for called in site.names)
-    assert report.source.bases == dict.fromkeys(("phase", "step", "category", "lifetime"), "marks")
+    assert report.source.bases == {**dict.fromkeys(("phase", "step", "category"), "marks"), "lifetime": "marks+earlier_steps"}
     (of_peak,) = [finding for finding in peak.analyze(trace, Context()) if finding.code in ("MD101", "MD103")]
     assert any(" called " in item.what for item in of_peak.evidence)

@@ -49,6 +49,7 @@ def test_csv_holds_every_row_exactly(trace, tmp_path, ending):
     assert len(tensors) == trace.num_tensors
     for name in ("addr", "requested_bytes", "block_bytes", "alloc_at", "free_completed_at", "stack", "step_alloc", "device"):
         assert [int(row[name]) for row in tensors] == frame[name].tolist()
+    assert [int(row["lifetime_inferred"]) for row in tensors] == frame["lifetime_inferred"].tolist()
     for name, words in CODED.items():
         assert [row[name] for row in tensors] == [words[code] for code in frame[name].tolist()]
     assert len(events) == trace.num_events

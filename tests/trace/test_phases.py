@@ -58,7 +58,7 @@ def test_every_tensor_is_told_for_what_it_is(zero_first):
     assert wrong(device, program, "phase_alloc", 1) == []
     assert wrong(device, program, "category", 0) == []
     assert device.tensors.step_alloc[born(device)].tolist() == [step for _, _, step in program.truth]
-    assert dict(trace.bases) == dict.fromkeys(BASES, "stacks")
+    assert dict(trace.bases) == {**dict.fromkeys(BASES, "stacks"), "lifetime": "stacks+earlier_steps"}
 
 
 def test_every_event_has_the_phase_in_which_it_happened():
@@ -92,8 +92,8 @@ def test_lifetimes_by_kind():
     assert kinds["parameter"] == {"persistent"}
     assert kinds["optimizer_state"] == {"optimizer_state"}
     assert kinds["temporary"] <= {"temporary", "within_phase"}
-    assert kinds["activation"] == {"forward_to_backward", "survives_step", "unknown"}  # loss: until the next one; the last: not told
-    assert kinds["input"] == {"survives_step", "unknown"}
+    assert kinds["activation"] == {"forward_to_backward", "survives_step"}  # a loss lives until the next one
+    assert kinds["input"] == {"survives_step"}
 
 
 def test_a_trace_that_begins_late_knows_parameters_by_the_sizes_of_gradients():
@@ -146,7 +146,7 @@ def test_steps_of_the_profiler_are_taken_as_they_are():
 def test_without_stacks_steps_are_what_repeats():
     program = trained(steps=8)
     trace = program.trace(stacks=False)
-    assert dict(trace.bases) == {"phase": "none", "step": "periodicity", "category": "none", "lifetime": "periodicity"}
+    assert dict(trace.bases) == {"phase": "none", "step": "periodicity", "category": "none", "lifetime": "periodicity+earlier_steps"}
     device = trace.devices[0]
     # initialisation is no step, and the first step (it makes the optimizer's state) is one
     assert device.events.step.max() + 1 in (7, 8)
@@ -309,7 +309,7 @@ def test_any_sequence_of_entries_gets_phases_and_lifetimes(entries):
     assert (tensors.step_free[kept] == -1).all()
     assert (tensors.step_alloc[tensors.alloc_at < 0] == -1).all()
     brief = tensors.lifetime == LIFETIMES.index("temporary")
-    assert not (brief & kept).any()
+    assert not (brief & kept & ~tensors.lifetime_inferred).any()
 
 
 def test_goldens_have_the_steps_that_were_run(golden):

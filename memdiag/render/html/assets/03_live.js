@@ -180,6 +180,12 @@
   };
   M.categoryOf = (row) => (M.device().tensors.category ? M.device().tensors.category[row] : 0);
   M.lifetimeOf = (row) => (M.device().tensors.lifetime ? M.device().tensors.lifetime[row] : 0);
+  /** Returns how long one tensor lives, and whether that was inferred from earlier steps. */
+  M.lifetimeWords = (row) => {
+    const name = M.word("lifetimes", M.lifetimeOf(row));
+    const inferred = M.device().tensors.lifetime_inferred;
+    return inferred && inferred[row] ? M.t("lifetime.inferred", { lifetime: name }) : name;
+  };
   /** Returns what to call a tensor: its name, else where it was made, else its number. */
   M.titleOf = (row) =>
     M.tensorName(row) || M.place(M.device().tensors.stack ? M.device().tensors.stack[row] : -1) || M.t("tensor.unnamed", { row });

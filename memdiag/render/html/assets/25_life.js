@@ -12,7 +12,7 @@
     return [
       [M.t("panel.size"), M.bytes(tensors.block[row])],
       [M.t("panel.category"), M.word("categories", M.categoryOf(row))],
-      [M.t("panel.lifetime"), M.word("lifetimes", M.lifetimeOf(row))],
+      [M.t("panel.lifetime"), M.lifetimeWords(row)],
       [M.t("bands.born"), born < 0 ? M.t("panel.from-before") : M.t("at.event", { event: M.count(born) })],
       [M.t("panel.freed"), gone >= end ? M.t("panel.never-freed") : M.t("at.event", { event: M.count(gone) })],
       [M.t("panel.freed-by"), gone >= end ? "" : freedBy ? M.plain(freedBy, 90) : M.t("unknown")],

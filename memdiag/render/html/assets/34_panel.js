@@ -54,7 +54,7 @@
         [M.t("panel.size"), `${M.bytes(block)} (${M.count(block)} B)`],
         [M.t("panel.requested"), asked >= 0 ? `${M.bytes(asked)}${lost && ` · ${lost}`}` : ""],
         [M.t("panel.category"), M.word("categories", M.categoryOf(row))],
-        [M.t("panel.lifetime"), M.word("lifetimes", M.lifetimeOf(row))],
+        [M.t("panel.lifetime"), M.lifetimeWords(row)],
         [M.t("panel.module"), M.plain(M.moduleName(row), 600)],
         [M.t("panel.age"), age(row)],
         [M.t("panel.freed"), dies(row)],

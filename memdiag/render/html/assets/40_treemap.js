@@ -182,7 +182,7 @@
       [M.t("tree.share"), M.percent(value, M.live().active)],
     ];
     if (rows.length > 1) return M.tip(name, [...lines, [M.t("tree.tensors"), M.count(rows.length)]]);
-    lines.push([M.t("panel.lifetime"), M.word("lifetimes", M.lifetimeOf(rows[0]))]);
+    lines.push([M.t("panel.lifetime"), M.lifetimeWords(rows[0])]);
     const place = M.device().tensors.stack ? M.place(M.device().tensors.stack[rows[0]]) : "";
     return M.tip(name, place ? [...lines, [M.t("tensors.where"), M.plain(place, 90)]] : lines);
   }
