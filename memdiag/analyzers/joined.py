@@ -21,7 +21,7 @@ from memdiag.oom.advice import advise
 from memdiag.oom.ledger import account
 from memdiag.oom.model import Cause, Found, Judgement, Message, OomReport
 from memdiag.oom.verdict import judge
-from memdiag.text import Phrase, in_language, joined, phrase
+from memdiag.text import Phrase, joined, phrase
 from memdiag.trace.model import Trace
 from memdiag.trace.schema import CATEGORIES, OOM, PHASES
 from memdiag.units import format_bytes
@@ -42,6 +42,12 @@ _SOON = {"MD106": 2, "MD301": 20}
 _LITTLE = 0.1  # of what is live: what the batch decides, where it is not worth making smaller
 _NOT_OF_THE_BATCH = np.array([CATEGORIES.index(name) for name in ("parameter", "gradient", "optimizer_state", "collective", "workspace")])
 _NOT_IN_PASSES = np.array([PHASES.index(name) for name in ("initialisation", "optimizer")])
+# Remedies, by the key of their title, that make the batch smaller or keep less of each.
+PER_BATCH = frozenset({
+    "oom_device.batch", "oom_device.evaluation", "oom_device.no-grad", "oom_elsewhere.less", "oom_elsewhere.mps.less", "oom_elsewhere.room",
+    "oom_shared.batch", "oom_shared.recompute", "oom_torch.gaudi", "oom_torch.micro-batch", "oom_torch.shorter",
+    "oom_training.do.critic", "oom_training.do.evaluation", "oom_training.do.gather", "oom_training.do.micro-batch",
+})  # fmt: skip
 _UNCOUNTED = "_workspace"  # in the names of dialects whose memory is not the caching allocator's
 
 
@@ -170,7 +176,7 @@ def _without_batch(findings: tuple[Finding, ...], failure: Failure) -> tuple[Fin
 
 def _needs_less_per_batch(fix: Fix) -> bool:
     """Returns whether a remedy makes the batch smaller, or keeps less of each."""
-    return bool(re.search("batch|[Rr]ecompute|backward pass", in_language(fix.title, "en")))
+    return isinstance(fix.title, Phrase) and fix.title.key in PER_BATCH
 
 
 def join(report: OomReport | None, trace: Trace) -> OomReport:

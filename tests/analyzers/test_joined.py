@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from memdiag.analyzers.failures import every_failure, numbers
-from memdiag.analyzers.joined import _despite_growth, join
+from memdiag.analyzers.joined import PER_BATCH, _despite_growth, join
 from memdiag.findings import Evidence, Finding
 from memdiag.oom.model import Judgement, OomReport
 from memdiag.oom.read import read_text
 from memdiag.sources import load
-from memdiag.text import phrase
+from memdiag.text import catalogue, phrase
 from memdiag.trace import schema
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -335,3 +335,13 @@ def test_pieces_that_growth_would_fill_in_a_few_steps_are_not_the_cause(code, fa
     assert judged.verdict == verdict
     assert judged.verdict not in judged.alternatives
     assert judged.reasons[0].startswith("Memory grows") == (code != "MD302")
+
+
+def test_remedies_of_the_batch_are_known_by_keys_that_exist():
+    for key in PER_BATCH:
+        area, name = key.split(".", 1)
+        assert name in catalogue(area)
+    words = ("smaller batch", "smallest batch", "smaller batches", "Recompute activations", "backward pass")
+    for area in ("oom_device", "oom_elsewhere", "oom_shared", "oom_torch", "oom_training"):
+        titles = {f"{area}.{name}" for name, text in catalogue(area).items() if any(word in text["en"] for word in words)}
+        assert {key for key in titles if not key.endswith((".when", ".caveat"))} <= PER_BATCH, area
