@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import runpy
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from trainings import KEEP, LOSS, MIB, Training
 
 from memdiag.analyzers.report import build_report
 from memdiag.render.words import source_facts
@@ -27,9 +27,6 @@ NAMES = (
     "cpu-2.13.0-recorded", "cuda-2.13.0-recorded", "npu-2.13.0-recorded", "cuda-2.13.0-train", "cuda-2.13.0-expandable",
     "cuda-2.13.0-late", "cuda-2.13.0-leak", "cuda-2.13.0-oom-dump", "cuda-2.13.0-two-devices", "npu-2.13.0-train", "npu-2.13.0-workspace",
 )  # fmt: skip
-
-_program = runpy.run_path(str(Path(__file__).parents[1] / "training.py"))
-Training, MIB = _program["Training"], _program["MIB"]
 
 
 def cut(trace, device, at):
@@ -140,13 +137,13 @@ def looping(freed_after):
     for step, after in enumerate(freed_after):
         program.step()
         program.phase = "outside"
-        kept.append((step + after, program.alloc(3 * MIB, _program["KEEP"], "unknown")))
+        kept.append((step + after, program.alloc(3 * MIB, KEEP, "unknown")))
         for until, addr in [pair for pair in kept if pair[0] == step]:
-            program.passing(512, _program["KEEP"])
+            program.passing(512, KEEP)
             program.free(addr)
             kept.remove((until, addr))
     program.step(until="backward")
-    program.alloc(3 * MIB, _program["KEEP"], "unknown")
+    program.alloc(3 * MIB, KEEP, "unknown")
     return program.trace().devices[0]
 
 
@@ -162,11 +159,11 @@ def test_a_tensor_that_outlived_all_of_its_kind_stays_unknown():
     program.initialise()
     for _ in range(4):
         program.step()
-        program.passing(3 * MIB, _program["KEEP"])
+        program.passing(3 * MIB, KEEP)
     program.step(until="forward")
     kept = len(program.truth)
-    program.alloc(3 * MIB, _program["KEEP"], "unknown")
-    program.alloc(512, _program["LOSS"], "activation")
+    program.alloc(3 * MIB, KEEP, "unknown")
+    program.alloc(512, LOSS, "activation")
     program.fail(1 << 41)
     device = program.trace().devices[0]
     born = np.flatnonzero(device.tensors.alloc_at >= 0)

@@ -1,0 +1,170 @@
+"""What each tensor is for, and how long it lives by kind, against a program of which everything is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from trainings import BACKWARD, MIB, NO_FRAMES, Training, born, names, trained
+
+from memdiag.sources import load
+from memdiag.trace import schema
+from memdiag.trace.build import build_trace
+from memdiag.trace.raw import RawDevice
+from memdiag.trace.schema import CATEGORIES, LIFETIMES
+from memdiag.trace.stacks import Frame, Stacks
+
+
+def test_lifetimes_by_kind():
+    device = trained().trace().devices[0]
+    kinds = {}
+    for category, lifetime in zip(names(CATEGORIES, device.tensors.category), names(LIFETIMES, device.tensors.lifetime), strict=True):
+        kinds.setdefault(category, set()).add(lifetime)
+    assert kinds["parameter"] == {"persistent"}
+    assert kinds["optimizer_state"] == {"optimizer_state"}
+    assert kinds["temporary"] <= {"temporary", "within_phase"}
+    assert kinds["activation"] == {"forward_to_backward", "survives_step"}  # a loss lives until the next one
+    assert kinds["input"] == {"survives_step"}
+
+
+def test_a_trace_that_begins_late_knows_parameters_by_the_sizes_of_gradients():
+    program = trained()
+    second = next(at for name, start, at in program.spans if name == "ProfilerStep#2" and start)
+    device = program.trace(first=second).devices[0]
+    before = device.tensors.alloc_at < 0
+    held = {name: int(device.tensors.requested_bytes[before & (device.tensors.category == i)].sum()) for i, name in enumerate(CATEGORIES)}
+    assert device.events.step.max() == 1
+    # three of each size were there all along, a parameter and two states: which is which cannot be told
+    assert held["parameter"] == 0
+    program = trained()
+    for state in program.states:
+        program.free(state)
+    device = program.trace(first=second).devices[0]
+    before = (device.tensors.alloc_at < 0) & (device.tensors.category == CATEGORIES.index("parameter"))
+    assert sorted(device.tensors.requested_bytes[before]) == [program.size * (1 + k) for k in range(program.layers)]
+
+
+def test_what_lives_when_memory_runs_out_is_judged_by_the_steps_before():
+    program = trained(steps=3)
+    program.step(until="forward")
+    program.phase = "backward"
+    program.alloc(4, BACKWARD, "temporary")
+    program.alloc(program.size * 3, NO_FRAMES, "temporary")  # in steps before: mostly made and freed at once
+    program.alloc(program.size * 2, NO_FRAMES, "gradient")
+    program.fail(1 << 41)
+    device = program.trace().devices[0]
+    assert names(CATEGORIES, device.tensors.category[born(device)[-3:]]) == ["temporary", "temporary", "gradient"]
+
+
+def test_what_the_source_says_of_categories_is_kept():
+    program = trained()
+    said = np.zeros(len(program.entries), np.int8)
+    allocs = [i for i, entry in enumerate(program.entries) if entry[0] == "alloc"]
+    said[allocs[0]] = CATEGORIES.index("collective")
+    trace = program.trace(category=said)
+    assert trace.devices[0].tensors.category[born(trace.devices[0])[0]] == CATEGORIES.index("collective")
+    assert trace.bases["category"] == "marks"
+
+
+def test_a_real_training_step_adds_up(shared):
+    """A 3.4 G parameter model in fp32: as many bytes of gradients as of parameters, and twice that of Adam's state."""
+    trace = load(shared / "data/snapshots/kkaitlyn111__cs336-a2-systems__memory_files__memory_ctx128_fullstep_.pickle")
+    device = trace.devices[0]
+    live = device.live(device.peak("allocated"))
+    held = {name: int(device.tensors.requested_bytes[live][device.tensors.category[live] == i].sum()) for i, name in enumerate(CATEGORIES)}
+    assert held["parameter"] == pytest.approx(held["gradient"], rel=0.001)
+    assert held["optimizer_state"] == pytest.approx(2 * held["gradient"], rel=0.02)
+    assert held["unknown"] < 0.001 * held["parameter"]
+
+
+MODULE, CONSTRUCTOR = Frame("/app/model.py", 5, "__init__"), Frame("/app/engine.py", 5, "__init__")
+OWN_FORWARD = Frame("/app/model.py", 9, "forward")
+MAIN = Frame("/app/serve.py", 1, "main")
+
+
+def category_of(*frames, then=(OWN_FORWARD, MAIN)):
+    """The category of a tensor that is made with these frames, and kept while a forward runs."""
+    stacks, ids = Stacks.from_lists([frames, then, then])
+    device = RawDevice(
+        device=0,
+        action=np.array([schema.ALLOC, schema.ALLOC, schema.FREE_COMPLETED], np.int8),
+        addr=np.array([0, 8 * MIB, 8 * MIB]),
+        size=np.array([4 * MIB, MIB, MIB]),
+        stack=ids,
+    )
+    trace = build_trace(path="any", format="torch-snapshot", backend="cuda", raws=[device], stacks=stacks)
+    return CATEGORIES[trace.devices[0].tensors.category[0]]
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [Frame("/env/vllm/worker/cache_engine.py", 83, "_allocate_kv_cache"), Frame("/env/vllm/worker/cache_engine.py", 64, "__init__")],
+        [Frame("/env/vllm/v1/worker/gpu_model_runner.py", 83, "_allocate_kv_cache_tensors"), CONSTRUCTOR],
+        [Frame("/env/sglang/memory_pool.py", 83, "_create_kv_buffers"), CONSTRUCTOR],
+        [Frame("/env/transformers/cache_utils.py", 83, "early_initialization"), CONSTRUCTOR],
+        [MODULE, Frame("/app/model.py", 99, "setup_caches")],
+    ],
+)
+def test_kv_caches_are_no_parameters(frames):
+    assert category_of(*frames, MAIN) == "kv_cache"
+
+
+def test_what_an_engine_makes_beside_its_cache_is_not_called_one():
+    inner = [Frame("/app/engine.py", line, "warm_up") for line in range(5)]
+    assert category_of(*inner, Frame("/app/engine.py", 90, "_initialize_kv_caches"), CONSTRUCTOR, MAIN) == "unknown"
+    assert category_of(Frame("/app/model.py", 5, "_build_rope_cache"), CONSTRUCTOR, MAIN) == "unknown"
+
+
+def test_a_constructor_alone_proves_no_parameter():
+    assert category_of(CONSTRUCTOR, MAIN) == "unknown"
+    assert (
+        category_of(Frame("/app/buffers.py", 592, "__init__"), Frame("/app/ddp.py", 1, "_allocate_buffers_for_parameters"), MAIN)
+        == "unknown"
+    )
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [Frame("/env/site-packages/torch/nn/modules/linear.py", 106, "__init__"), CONSTRUCTOR],
+        [MODULE, CONSTRUCTOR],  # the forward of the same file runs
+        [Frame("/env/vllm/linear.py", 9, "create_weights"), CONSTRUCTOR],
+        [Frame("/app/backend.py", 9, "allocate"), Frame("/app/opt.py", 9, "init_weight"), CONSTRUCTOR],
+    ],
+)
+def test_constructors_of_modules_make_parameters(frames):
+    assert category_of(*frames, MAIN) == "parameter"
+
+
+def test_what_any_constructor_made_is_a_parameter_if_it_has_a_gradient():
+    program = Training()
+    program.parameters = [program.alloc(program.size * (1 + k), (CONSTRUCTOR, MAIN), "parameter") for k in range(program.layers)]
+    other = program.alloc(7 * MIB, (CONSTRUCTOR, MAIN), "unknown")
+    for _ in range(3):
+        program.step()
+    device = program.trace().devices[0]
+    assert other in program.live
+    assert names(CATEGORIES, device.tensors.category[born(device)[:4]]) == ["parameter"] * 3 + ["unknown"]
+
+
+def applied(line):
+    """Frames of the line of ``Module._apply`` that moves something, called for a child."""
+    file = "/env/site-packages/torch/nn/modules/module.py"
+    return (Frame(file, 1053, "convert"), Frame(file, line, "_apply"), Frame(file, 900, "_apply"), Frame(file, 1084, "to"), MAIN)
+
+
+@pytest.mark.parametrize(
+    ("lines", "truth"),
+    [
+        ([964, 1008, 964, 1008], ["parameter", "gradient"] * 2),
+        ([964, 1008, 964, 1008, 1034, 964], ["parameter", "gradient", "parameter", "gradient", "parameter", "parameter"]),  # a buffer
+        ([964, 964, 1034, 1034], ["parameter"] * 4),  # a batch norm: weight, bias, running mean, running variance
+        ([964, 964, 964, 1034], ["parameter"] * 4),
+    ],
+)
+def test_gradients_that_are_moved_with_their_module_are_gradients(lines, truth):
+    program = Training()
+    program.parameters = [program.alloc(2 * MIB, applied(line), "parameter") for line in lines]
+    program.step()
+    device = program.trace().devices[0]
+    assert names(CATEGORIES, device.tensors.category[born(device)[: len(lines)]]) == truth
