@@ -14,10 +14,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memdiag.cli.talk import busy, say
+from memdiag import vocabulary
+from memdiag.cli.talk import busy, say, say_row
 from memdiag.errors import MemdiagError
 from memdiag.quoting import file_argument
-from memdiag.units import format_bytes, format_count, plural
+from memdiag.text import joined, phrase
+from memdiag.units import format_bytes
 
 if TYPE_CHECKING:
     from memdiag.findings import DeviceReport, Report
@@ -138,20 +140,20 @@ def tell(run: Run, ended: Ended, before: str) -> None:
         return
     steps = max((status.get("steps") or 0 for status in run.recorded), default=0)
     say("")
-    say(f"memdiag: recorded {plural(len(run.recorded), 'process', 'processes')}, {plural(steps, 'training step')}, {_took(run, ended)}")
+    say(f"memdiag: {phrase('record.recorded', processes=len(run.recorded), steps=steps, **_seconds_of(run, ended))}")
     chosen = _chosen(run)
     if not _SENT_AWAY.intersection(ended.signals):  # whoever sent these wants us gone
         _tell_memory(run, chosen, ended)
     for warning in dict.fromkeys(warning for status in run.recorded for warning in status.get("said") or ()):
-        say(f"  note       {warning}")
+        say_row(phrase("record.note"), warning)
     _tell_files(run, chosen)
 
 
-def _took(run: Run, ended: Ended) -> str:
-    """How long it took, and how much of that was ours."""
+def _seconds_of(run: Run, ended: Ended) -> dict[str, str]:
+    """Returns how long the run took, and how much of that was measured for memdiag."""
     slowest = max(run.recorded, key=lambda status: _seconds(status, "seconds_in_marks") + _seconds(status, "seconds_in_dumps"))
     marks, dumps = _seconds(slowest, "seconds_in_marks"), _seconds(slowest, "seconds_in_dumps")
-    return f"in {ended.seconds:.1f} s, of which measured for memdiag: {marks:.2f} s in marks and names, {dumps:.2f} s in writing"
+    return {"seconds": f"{ended.seconds:.1f}", "marks": f"{marks:.2f}", "dumps": f"{dumps:.2f}"}
 
 
 def _seconds(status: dict[str, Any], name: str) -> float:
@@ -181,22 +183,22 @@ def _tell_memory(run: Run, chosen: dict[str, Any], ended: Ended) -> None:
     size = chosen.get("bytes") or 0
     message = chosen.get("exception") or ""
     if size > LARGEST:
-        say(f"  memory     not looked at: the trace has {format_bytes(size)}; memdiag analyze does")
+        say_row(phrase("record.memory"), phrase("record.memory.large", bytes=format_bytes(size)))
         return
     from memdiag.cli.loading import read_trace
 
     try:
         trace = read_trace(Path(path), "memdiag: ")
-        with busy(f"memdiag: diagnosing {trace.num_events:,} events …"):
+        with busy(f"memdiag: {phrase('record.busy', count=trace.num_events)}"):
             report = _report(trace)
     except MemdiagError as error:
-        say(f"  memory     {error.message}; {error.hint}")
+        say_row(phrase("record.memory"), joined((error.message, error.hint), "; "))
         return
     if len(run.recorded) > 1:
-        say(f"  memory     of {Path(path).name}:")
+        say_row(phrase("record.memory"), phrase("record.memory.of", file=Path(path).name))
+    _tell_verdict(report)
     for device in report.devices:
         _tell_device(report, device)
-    _tell_verdict(report)
     is_memory = bool(ended.status and (chosen.get("ooms") or message)) and _tell_oom(trace, message, shown(run.single or path))
     if ended.status > 0 and not is_memory:
         _tell_steered(trace)
@@ -207,20 +209,20 @@ def _tell_verdict(report: Report) -> None:
     from memdiag.render import card
 
     verdict = card.verdict_of(report)
-    say(f"  diagnosis  {verdict.happened}")
+    say_row(phrase("record.diagnosis"), verdict.happened)
     for row in card.rows(verdict):
-        say(f"  {row.label:<10} {row.text}")
+        say_row(row.label, row.text)
         if row.command:
-            say(f"             {row.command}")
+            say_row("", row.command)
 
 
 def _tell_steered(trace: Trace) -> None:
     """Says of a program that failed on a phantom device what may have led it there: values that nobody computed, what is not imitated."""
     found = [note for note in trace.notes if note.code in {"MD927", "MD928"}]
     for note in found:
-        say(f"  note       it ended with an error, on a device that is not there: {note.text}")
+        say_row(phrase("record.note"), phrase("record.steered", text=note.text))
     if any(note.code == "MD927" for note in found):
-        say("             --values ones (or finite, random) makes up others, --compute small computes small ones: memdiag explain phantom")
+        say_row("", phrase("record.steered.how"))
 
 
 def _report(trace: Trace) -> Report:
@@ -233,20 +235,21 @@ def _tell_device(report: Report, device: DeviceReport) -> None:
     peak = device.moment
     if peak is None or not (peak.reserved_bytes or peak.allocated_bytes):
         return
-    where = [f"step {peak.step}"] if peak.step is not None and peak.step >= 0 else []
-    where = ([peak.phase] if peak.phase else []) + where
-    name = f"{report.source.backend or 'device'}:{device.device}"
-    place = f", in {' of '.join(where)}" if where else ""
-    reserved = f"{format_bytes(peak.reserved_bytes)} reserved, " if peak.reserved_bytes is not None else ""
-    title = "at failure" if peak.kind == "oom" else "peak"
-    say(f"  {title:<10} {reserved}{format_bytes(peak.allocated_bytes)} allocated ({name}{place})")
+    name = f"{report.source.backend or phrase('record.device')}:{device.device}"
+    step = phrase("places.step", step=str(peak.step)) if peak.step is not None and peak.step >= 0 else ""
+    place = joined((name, vocabulary.name("phase", peak.phase) if peak.phase else "", step), ", ")
+    reserved = phrase("record.reserved", bytes=format_bytes(peak.reserved_bytes)) if peak.reserved_bytes is not None else ""
+    allocated = phrase("record.allocated", bytes=format_bytes(peak.allocated_bytes))
+    title = phrase("record.at_failure") if peak.kind == "oom" else phrase("record.peak")
+    say_row(title, phrase("record.usage", usage=joined((reserved, allocated), ", "), place=place))
     parts = {name: getattr(device.fragmentation, f"{name}_bytes") for name in _PARTS}
     if None not in parts.values() and any(parts.values()):
-        listed = ", ".join(f"{name} {format_bytes(value)}" for name, value in parts.items() if value)
-        say(f"  unused     {format_bytes(sum(parts.values()))} reserved and not asked for by tensors: {listed}")
+        listed = [f"{vocabulary.name('part', name)} {format_bytes(value)}" for name, value in parts.items() if value]
+        say_row(phrase("record.unused"), phrase("record.unused.bytes", bytes=format_bytes(sum(parts.values())), parts=joined(listed, ", ")))
     if device.by_category:
         most = sorted(device.by_category.items(), key=lambda item: -item[1])[:5]
-        say("  held by    " + ", ".join(f"{name.replace('_', ' ')} {format_bytes(value)}" for name, value in most if value))
+        held = [f"{vocabulary.name('category', name)} {format_bytes(value)}" for name, value in most if value]
+        say_row(phrase("record.live"), joined(held, ", "))
 
 
 def _tell_oom(trace: Trace, message: str, name: str) -> bool:
@@ -260,7 +263,7 @@ def _tell_oom(trace: Trace, message: str, name: str) -> bool:
 
     found: OomReport | None = read_text(message) if message else None
     if found is not None and found.messages:
-        found = replace(found, sources=("the exception that ended the program",))
+        found = replace(found, sources=(phrase("record.exception"),))
     report = replace(join(found, trace), trace=name)
     if not report.messages or sys.stderr is None:
         return bool(report.messages)
@@ -278,24 +281,24 @@ def _tell_files(run: Run, chosen: dict[str, Any]) -> None:
     for status in run.recorded[:MOST_ROWS]:
         facts = [format_bytes(status.get("bytes"))]
         events = sum(file.get("events") or 0 for file in (status.get("files") or {}).values())
-        facts += [f"{format_count(events)} events"] if events else []
-        facts += [f"written at: {status['reason']}"] if status.get("reason") not in {None, "exit"} else []
-        say(f"  file       {shown(status['trace'])} ({', '.join(facts)})")
+        facts += [phrase("record.events", count=events)] if events else []
+        facts += [phrase("record.written", reason=status["reason"])] if status.get("reason") not in {None, "exit"} else []
+        say_row(phrase("record.file"), phrase("record.file.facts", file=shown(status["trace"]), facts=joined(facts, ", ")))
     if len(run.recorded) > MOST_ROWS:
-        say(f"  …          and {len(run.recorded) - MOST_ROWS} more in {run.folder.shown}")
+        say_row("…", phrase("record.more", count=len(run.recorded) - MOST_ROWS, folder=run.folder.shown))
     if run.single is not None:
         wanted = run.folder.single
-        why = f": {shown(wanted)} is not memdiag's, and stays" if run.single != wanted else ""
-        say(f"  file       {shown(run.single)}, the same{why}")
+        why = phrase("record.copy.stays", file=shown(wanted)) if run.single != wanted else ""
+        say_row(phrase("record.file"), joined((phrase("record.copy", file=shown(run.single)), why), ", "))
     elif len(run.recorded) > 1 and Path(run.folder.single).name != TRACE:
-        say(f"  note       {shown(run.folder.single)} was not written: there is more than one process")
+        say_row(phrase("record.note"), phrase("record.several", file=shown(run.folder.single)))
     for folder in run.nested:
-        say(f"  note       another memdiag record ran inside: see {shown(folder)}")
+        say_row(phrase("record.note"), phrase("record.nested", folder=shown(folder)))
     name = file_argument(shown(run.single or (chosen["trace"] if len(run.recorded) > 1 else run.folder.path)))
-    say(f"  next       memdiag analyze {name}")
+    say_row(phrase("record.next"), f"memdiag analyze {name}")
     failed = {oom.get("backend") for oom in chosen.get("ooms") or ()}
     if failed & {"cuda", "npu"} and not run.phantom:
-        say("             memdiag record --phantom DEVICE -- … tries a change on a device that is not there (memdiag devices)")
+        say_row("", phrase("record.next.phantom"))
 
 
 # ------------------------------------------------------------------------------------------------------- an empty recording
@@ -305,36 +308,31 @@ def _tell_why_not(run: Run, before: str) -> None:
     from memdiag.recorder.run_folder import shown
 
     if run.nested:
-        say(f"memdiag: recorded by the memdiag record inside the command: see {', '.join(map(shown, run.nested))}")
+        say(f"memdiag: {phrase('record.nested.only', folders=', '.join(map(shown, run.nested)))}")
         return
     reasons = why_not(run)
-    say(f"memdiag: nothing was recorded: {before or reasons[0]}")
+    say(f"memdiag: {phrase('record.nothing', why=before or reasons[0])}")
     for reason in reasons[1:]:
         say(f"  {reason}")
-    say("  memdiag doctor shows what can be recorded on this machine")
+    say(f"  {phrase('record.doctor')}")
 
 
 def why_not(run: Run) -> list[str]:
     """Returns the reasons for an empty recording, the first the most telling."""
     if not run.processes:
         if run.any_python:
-            return ["no Python process of the command imported torch"]
-        return [
-            "no Python process below the command loaded the recorder",
-            "either there was none, or it ran with -I, -E or -S, or with an environment of its own (sudo, ssh, docker)",
-        ]
+            return [phrase("record.why.torch")]
+        return [phrase("record.why.recorder"), phrase("record.why.recorder.how")]
     reasons: list[str] = []
     for process in run.processes:
         reasons += process.get("said") or ()
         if process.get("ended") is None:
-            reasons.append(
-                f"process {process.get('pid')} used torch and ended without Python's end (os._exit, a signal, a crash): "
-                "--every N writes files on the way"
-            )
+            reasons.append(phrase("record.why.killed", pid=str(process.get("pid"))))
         elif process.get("said"):
             continue
         elif process.get("initialised"):
-            reasons.append(f"process {process.get('pid')} initialised {', '.join(process['initialised'])} and allocated nothing there")
+            devices = ", ".join(process["initialised"])
+            reasons.append(phrase("record.why.unused", pid=str(process.get("pid")), devices=devices))
         else:
-            reasons.append(f"process {process.get('pid')} imported torch and used no device that is recorded")
+            reasons.append(phrase("record.why.device", pid=str(process.get("pid"))))
     return list(dict.fromkeys(reasons))[:MOST_ROWS]

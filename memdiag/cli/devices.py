@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from memdiag.text import phrase
+
 if TYPE_CHECKING:
     from memdiag.phantom.profiles import Profile
 
@@ -58,7 +60,7 @@ def _table(chosen: list[Profile], width: int) -> list[str]:
     """One line a device; ~ before a figure that is an estimate."""
     from memdiag.units import format_bytes
 
-    rows = [("DEVICE", "FOR PYTORCH", "OF", "PRODUCT")]
+    rows: list[tuple[str, ...]] = [tuple(phrase(f"devices.head.{head}") for head in ("device", "room", "total", "product"))]
     for profile in chosen:
         mark = "~" if "total" in profile.estimates or "context" in profile.estimates else ""
         total = "~" if "total" in profile.estimates else ""
@@ -73,9 +75,9 @@ def _table(chosen: list[Profile], width: int) -> list[str]:
     return [
         *page.finish().splitlines(),
         "",
-        "~ an estimate. memdiag devices DEVICE gives the reason and the sources.",
-        "Use: memdiag record --phantom npu:910b-64g -- python train.py",
-        "With other memory: --phantom npu:910b-64g,capacity=30GiB",
+        phrase("devices.estimate", command="memdiag devices DEVICE"),
+        phrase("devices.use", command="memdiag record --phantom npu:910b-64g -- python train.py"),
+        phrase("devices.capacity", option="--phantom npu:910b-64g,capacity=30GiB"),
     ]
 
 
@@ -85,9 +87,10 @@ def _page(profile: Profile) -> list[str]:
 
     figures: dict[str, str] = {"total": format_bytes(profile.total_bytes), "context": format_bytes(profile.context_bytes)}
     figures |= {name: str(value) for name, value in profile.figures.items()}
-    lines = [f"{profile.full_name}: {profile.product}, {format_bytes(profile.capacity_bytes)} for PyTorch"]
+    facts = {"name": profile.full_name, "product": profile.product, "bytes": format_bytes(profile.capacity_bytes)}
+    lines: list[str] = [phrase("devices.title", **facts)]
     for name, value in figures.items():
-        lines.append(f"  {name} {value}{' (estimate)' if name in profile.estimates else ''}")
-    for title, notes in (("from", profile.sources), ("estimate", profile.estimates)):
-        lines += [f"  {title}: {name}: {text}" for name, text in notes.items()]
+        lines.append(f"  {name} {phrase('devices.estimated', value=value) if name in profile.estimates else value}")
+    lines += [f"  {phrase('devices.source', name=name, text=text)}" for name, text in profile.sources.items()]
+    lines += [f"  {phrase('devices.why', name=name, text=text)}" for name, text in profile.estimates.items()]
     return [*lines, ""]

@@ -23,12 +23,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memdiag.errors import BUDGET_HIT, DONE, MemdiagError
-from memdiag.units import format_bytes, plural
+from memdiag.text import Language, Phrase, in_language, joined, language, phrase, sentence
+from memdiag.units import format_bytes
 
 if TYPE_CHECKING:
     from memdiag.cli.recorded_run import Done, Order
 
-ASSUMED = "a larger value is taken to need no less memory: values beyond the first that failed were not tried"
 OUTPUT, RESULT = "output.txt", "find-max.json"
 
 _RANGE = re.compile(r"\s*([A-Za-z_]\w*)\s*=\s*(\d+)\s*\.\.\s*(\d+)\s*(?::\s*(\d+)\s*)?")
@@ -138,9 +138,9 @@ def find_max(order: Order, text: str, *, as_json: bool, quiet: bool) -> int:
         _leave_boundary(folder.path, values, trials, fits, fails)
         if not trial.fits and place == 0:
             break
-    report = _report(order, values, trials, folder.shown, fits, fails)
+    report = _report(order, values, trials, folder.shown, fits, fails, language() if as_json else "en")
     write_json(str(Path(folder.path, RESULT)), redact_manifest(report) if is_on() else report)
-    write_out(json.dumps(report, indent=2) + "\n" if as_json else "\n".join(_table(report, trials)) + "\n")
+    write_out(json.dumps(report, indent=2) + "\n" if as_json else "\n".join(_table(report, values, trials)) + "\n")
     return DONE if fits >= 0 else BUDGET_HIT
 
 
@@ -216,7 +216,7 @@ def _run(order: Order, values: Range, place: int, folder: str) -> Trial:
     inside.mkdir()
     command = tuple(word.replace(f"{{{values.name}}}", str(value)) for word in order.command)
     output = inside.with_name(f"{inside.name}.txt")  # moved inside afterwards: a run's folder must be empty
-    with busy(f"memdiag: trying {values.name}={value} …"), _talking_to(output):
+    with busy(f"memdiag: {phrase('find_max.busy', value=f'{values.name}={value}')}"), _talking_to(output):
         done = perform(replace(order, command=command, output=str(inside), has_short_name=False), quiet=True)
     output = output.rename(inside / OUTPUT)
     if is_on():
@@ -263,18 +263,22 @@ def _why(failures: list[dict[str, Any]], output: Path) -> str:
     found = [message for message in read_files([output]).messages if not message.is_warning]
     if failures:
         first = min(failures, key=lambda failure: failure.get("time") or 0)
-        return f"it wanted {format_bytes(first.get('requested_bytes'))} more"
+        return phrase("find_max.why", bytes=format_bytes(first.get("requested_bytes")))
     return " ".join(found[0].text.split())[:100] if found else ""
 
 
 def _other_failure(values: Range, value: int, done: Done, output: Path) -> MemdiagError:
     lines = _tail(output)
     status = done.ended.status
-    ended = f"ended with status {status}" if status >= 0 else f"was ended by {signal.Signals(-status).name}"
-    hint = f"what it printed is in {output}; try it alone: memdiag record -- …"
+    name = f"{values.name}={value}"
+    if status >= 0:
+        said = phrase("find_max.other.status", value=name, status=str(status))
+    else:
+        said = phrase("find_max.other.signal", value=name, signal=signal.Signals(-status).name)
+    hint = phrase("find_max.other.hint", file=str(output))
     if status in {-_KILLED, 128 + _KILLED}:
-        hint = "the system may have had no memory left for it (the host's, not the device's): " + hint
-    return MemdiagError("\n  ".join([f"{values.name}={value}: the command {ended}, and not for want of memory:", *lines]), hint)
+        hint = joined((phrase("find_max.other.killed"), hint))
+    return MemdiagError("\n  ".join([said, *lines]), hint)
 
 
 def _tail(path: Path) -> list[str]:
@@ -313,20 +317,24 @@ def _leave_boundary(folder: str, values: Range, trials: Sequence[Trial], fits: i
 def _say_trial(values: Range, trial: Trial) -> None:
     from memdiag.cli.talk import say
 
-    said = "fits" if trial.fits else f"does not fit: {trial.why}"
-    peaks = f", peak {format_bytes(trial.reserved_bytes)} reserved" if trial.reserved_bytes else ""
-    say(f"memdiag: {values.name}={trial.value} {said}{peaks} ({trial.seconds:.1f} s)")
+    said = phrase("find_max.fits") if trial.fits else phrase("find_max.fails", why=trial.why)
+    peak = phrase("find_max.peak", bytes=format_bytes(trial.reserved_bytes)) if trial.reserved_bytes else ""
+    facts = joined((said, peak), ", ")
+    say(f"memdiag: {phrase('find_max.trial', value=f'{values.name}={trial.value}', facts=facts, seconds=f'{trial.seconds:.1f}')}")
 
 
-def _report(order: Order, values: Range, trials: Sequence[Trial], folder: str, fits: int, fails: int) -> dict[str, Any]:
+def _report(order: Order, values: Range, trials: Sequence[Trial], folder: str, fits: int, fails: int, chosen: Language) -> dict[str, Any]:
+    """Returns the result as JSON has it, with its texts in the language ``chosen``."""
     return {
         "schema_version": 1, "name": values.name, "low": values.low, "high": values.high, "step": values.step,
         "fits": values.at(fits) if fits >= 0 else None,
         "fails": values.at(fails) if fails <= values.last else None,
-        "phantom": order.phantom, "assumed": ASSUMED, "notes": _notes(values, trials, fits), "folder": folder,
+        "phantom": order.phantom, "assumed": in_language(phrase("find_max.assumed"), chosen),
+        "notes": [in_language(note, chosen) for note in _notes(values, trials, fits)], "folder": folder,
         "trials": [
             {
-                "value": trial.value, "fits": trial.fits, "why": trial.why or None, "peak_reserved_bytes": trial.reserved_bytes,
+                "value": trial.value, "fits": trial.fits, "why": in_language(trial.why, chosen) or None,
+                "peak_reserved_bytes": trial.reserved_bytes,
                 "peak_allocated_bytes": trial.allocated_bytes, "steps": trial.steps, "seconds": round(trial.seconds, 3),
                 "folder": trial.folder if trial.place in {fits, fails} else None,
             }
@@ -335,49 +343,48 @@ def _report(order: Order, values: Range, trials: Sequence[Trial], folder: str, f
     }  # fmt: skip
 
 
-def _notes(values: Range, trials: Sequence[Trial], fits: int) -> list[str]:
+def _notes(values: Range, trials: Sequence[Trial], fits: int) -> list[Phrase]:
     """What makes the answer less certain."""
     best = next((trial for trial in trials if trial.fits and trial.place == fits), None)
     if best is None:
         return []
+    name = f"{values.name}={best.value}"
     notes = []
     if best.reserved_bytes is None:
-        notes.append(f"nothing was recorded of {values.name}={best.value}: does it use the device?")
+        notes.append(phrase("find_max.note.nothing", value=name))
     elif best.steps < 2:
-        notes.append(
-            f"{values.name}={best.value} did {plural(best.steps, 'training step')}: a program often needs most in its second, when the "
-            "optimizer has its states; let it do two or more"
-        )
+        notes.append(phrase("find_max.note.steps", value=name, count=best.steps))
     if best.caught:
-        notes.append(
-            f"{values.name}={best.value} ran out of memory {plural(best.caught, 'time')} and went on: the program handles that itself"
-        )
+        notes.append(phrase("find_max.note.caught", value=name, count=best.caught))
     return notes
 
 
-def _table(report: dict[str, Any], trials: Sequence[Trial]) -> list[str]:
-    rows: list[tuple[str, ...]] = [(report["name"], "", "RESERVED", "ALLOCATED", "SECONDS")]
+def _table(report: dict[str, Any], values: Range, trials: Sequence[Trial]) -> list[str]:
+    """Returns the answer, and a table of the runs below it."""
+    from memdiag.render.lightpage import LightPage
+    from memdiag.render.look import Look
+
+    rows = [[report["name"], "", *(phrase(f"find_max.head.{head}") for head in ("reserved", "allocated", "seconds"))]]
     for trial in sorted(trials, key=lambda trial: trial.value):
         peaks = [format_bytes(value) for value in (trial.reserved_bytes, trial.allocated_bytes)]
-        rows.append((str(trial.value), "fits" if trial.fits else "out of memory", *peaks, f"{trial.seconds:.1f}"))
-    wide = [max(len(row[column]) for row in rows) for column in range(5)]
-    lines = [
-        f"{row[0]:>{wide[0]}}  {row[1]:<{wide[1]}}  {row[2]:>{wide[2]}}  {row[3]:>{wide[3]}}  {row[4]:>{wide[4]}}".rstrip() for row in rows
-    ]
-    return [*lines, "", *_answer(report, trials)]
+        fate = phrase("find_max.fits") if trial.fits else phrase("outlook.fate.oom")
+        rows.append([str(trial.value), fate, *peaks, f"{trial.seconds:.1f}"])
+    page = LightPage(Look(width=80))
+    page.grid("rlrrr", rows, indent=0)
+    found = next((trial.place for trial in trials if trial.value == report["fits"]), -1)
+    return [*_answer(report, _notes(values, trials, found), trials), "", *page.finish().splitlines()]
 
 
-def _answer(report: dict[str, Any], trials: Sequence[Trial]) -> list[str]:
+def _answer(report: dict[str, Any], notes: list[Phrase], trials: Sequence[Trial]) -> list[str]:
     name, fits, fails = report["name"], report["fits"], report["fails"]
     by_value = {trial.value: trial for trial in trials}
+    largest, failing = f"{name}={fits}", f"{name}={fails}"
     if fits is None:
-        said = [f"Not even {name}={fails} fits: {by_value[fails].why}."]
+        said: list[str] = [phrase("find_max.none", value=failing, why=by_value[fails].why)]
     elif fails is None:
-        said = [f"{name}={fits} fits, the largest of this range: nothing larger was tried."]
+        said = [phrase("find_max.all", value=largest)]
     else:
-        said = [f"{name}={fits} is the largest that fits; {name}={fails} does not: {by_value[fails].why}."]
-        said.append(ASSUMED[0].upper() + ASSUMED[1:] + ".")
-    said += [f"note: {note}" for note in report["notes"]]
-    said += [f"next: memdiag analyze {by_value[fails].folder}"] if fails is not None else []
-    said += [f"      memdiag analyze {by_value[fits].folder}"] if fits is not None else []
-    return said
+        said = [phrase("find_max.largest", value=largest, next=failing, why=by_value[fails].why), sentence(phrase("find_max.assumed"))]
+    said += [phrase("find_max.note", note=note) for note in notes]
+    folders = [by_value[value].folder for value in (fails, fits) if value is not None]
+    return said + [phrase("find_max.next", command=f"memdiag analyze {folder}") for folder in folders]

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from memdiag.units import format_bytes, plural
+from memdiag import vocabulary
+from memdiag.text import Phrase, phrase
+from memdiag.units import format_bytes
 
 if TYPE_CHECKING:
     from memdiag.trace.model import DeviceTrace, Trace
@@ -67,7 +69,7 @@ def outcome_of(before: Failure | None, now: Failure | None, status: int) -> str:
     return FAILS_THERE if now.num_allocations == before.num_allocations else FAILS_EARLIER
 
 
-def words(before: Failure | None, failure: Failure | None, peak_bytes: int, status: int) -> str:
+def words(before: Failure | None, failure: Failure | None, peak_bytes: int, status: int) -> Phrase:
     """Returns the verdict on a rank as a sentence without its full stop.
 
     Args:
@@ -76,21 +78,25 @@ def words(before: Failure | None, failure: Failure | None, peak_bytes: int, stat
         peak_bytes: Reserved peak of the whole new run.
         status: Exit status of the command.
     """
-    outcome = outcome_of(before, failure, status)
-    peak = f"peak {format_bytes(peak_bytes)} reserved"
+    outcome, peak = outcome_of(before, failure, status), format_bytes(peak_bytes)
     if outcome == TO_END:
-        caught = ", and handles an allocation that fails" if failure is not None else ""
-        return f"the run goes to its end{caught}; {peak}"
+        return phrase("try.outcome.end.handled" if failure is not None else "try.outcome.end", peak=peak)
     if outcome == OTHER_ERROR or failure is None:
-        return f"the run ends with status {status}, and not for want of device memory; {peak}"
-    place = f" in step {failure.step}" if failure.step >= 0 else ""
-    place += f" ({failure.phase})" if failure.phase else ""
-    what = f"{format_bytes(failure.requested_bytes)} cannot be allocated"
+        return phrase("try.outcome.other", status=str(status), peak=peak)
+    facts: dict[str, object] = {"place": _place(failure), "bytes": format_bytes(failure.requested_bytes), "peak": peak}
     if outcome == FAILS_EARLIER:
-        return f"the run fails{place}, before the place at which it failed when it was recorded: {what}; {peak}"
+        return phrase("try.outcome.earlier", **facts)
     if outcome == FAILS_THERE:
-        return f"the run fails again{place}, at the same allocation: {what}; {peak}"
+        return phrase("try.outcome.same", **facts)
     if before is None:
-        return f"the run fails{place}, which it did not when it was recorded: {what}; {peak}"
-    more = failure.num_allocations - before.num_allocations
-    return f"the run fails again{place}, after {plural(more, 'more allocation')}: {what}; {peak}"
+        return phrase("try.outcome.new", **facts)
+    return phrase("try.outcome.later", count=failure.num_allocations - before.num_allocations, **facts)
+
+
+def _place(failure: Failure) -> Phrase | str:
+    """Returns where in the training an allocation failed; "": unknown."""
+    phase = vocabulary.name("phase", failure.phase) if failure.phase else ""
+    if failure.step >= 0:
+        step = str(failure.step)
+        return phrase("try.place.step.phase", step=step, phase=phase) if phase else phrase("try.place.step", step=step)
+    return phrase("try.place.phase", phase=phase) if phase else ""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memdiag.errors import MemdiagError
+from memdiag.text import phrase
 
 if TYPE_CHECKING:
     from memdiag.cli.after_run import Run
@@ -99,18 +100,18 @@ def _environment(order: Order, own: Mapping[str, str]) -> Mapping[str, str]:
     from memdiag.units import format_bytes
 
     profile = choose(order.phantom)
-    with busy("preparing the phantom device …"):
+    with busy(phrase("record.busy.phantom")):
         environment = environment_for(profile, order.command, own, as_rank=order.as_rank, world=order.world)
     same_addresses_from_now_on()
-    rank = "" if order.as_rank is None else f" as rank {order.as_rank} of {order.world}"
+    rank = "" if order.as_rank is None else phrase("record.phantom.rank", rank=str(order.as_rank), world=str(order.world))
     small = environment.get(COMPUTE)
-    computed = (
-        "nothing is computed" if not small else f"tensors up to {format_bytes(int(small))} are computed on the CPU where all is known"
-    )
-    say(
-        f"memdiag: on a phantom {profile.full_name}{rank}, {format_bytes(profile.capacity_bytes)} for PyTorch: {computed}, and "
-        f"{'else ' if small else ''}what the device computes reads as {environment.get('MEMDIAG_PHANTOM_VALUES') or 'zeros'}"
-    )
+    facts = {"device": profile.full_name, "rank": rank, "bytes": format_bytes(profile.capacity_bytes)}
+    values = environment.get("MEMDIAG_PHANTOM_VALUES") or "zeros"
+    if small:
+        said = phrase("record.phantom.small", **facts, values=values, small=format_bytes(int(small)))
+    else:
+        said = phrase("record.phantom", **facts, values=values)
+    say(f"memdiag: {said}")
     return environment
 
 
@@ -127,7 +128,7 @@ def _before(command: list[str]) -> str:
 
     why = out_of_reach(command)
     if why:
-        say(f"memdiag: nothing can be recorded: {why}")
+        say(f"memdiag: {phrase('record.impossible', why=why)}")
     return why
 
 
@@ -174,7 +175,8 @@ def _afterwards(folder: RunFolder, manifest: dict[str, Any], ended: Ended, befor
     except Exception as error:  # noqa: BLE001 - as the docstring says
         from memdiag.cli.talk import say
 
-        say(f"memdiag: no summary: {type(error).__name__}: {error}; the files are in {folder.shown}")
+        why = f"{type(error).__name__}: {error}"
+        say(f"memdiag: {phrase('record.no_summary', why=why, folder=folder.shown)}")
         if os.environ.get("MEMDIAG_DEBUG", "") not in {"", "0"} and sys.stderr is not None:
             import traceback
 

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from memdiag.render.look import Look
 
 
+_LABEL = 10  # columns of the labels of a summary
+
+
 def say(text: str) -> None:
     """Prints one line on stderr; a closed stderr is no error."""
     if sys.stderr is None:  # closed when Python began
@@ -27,6 +30,13 @@ def say(text: str) -> None:
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.write(line + "\n")
         sys.stderr.flush()
+
+
+def say_row(label: str, text: str) -> None:
+    """Prints one line of a summary on stderr: a label in a column of its own, and text beside it; "" continues the row above."""
+    from memdiag.render.lightpage import cells
+
+    say(f"  {label}{' ' * max(_LABEL - cells(label), 0)} {text}")
 
 
 def say_error(message: str, hint: str = "") -> None:

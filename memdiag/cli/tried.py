@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memdiag.cli.outcome import Failure, failure_of, outcome_of, words
-from memdiag.cli.talk import busy, say
+from memdiag.cli.talk import busy, say, say_row
 from memdiag.errors import MemdiagError
-from memdiag.units import format_bytes, plural
+from memdiag.text import Phrase, in_language, joined, phrase
+from memdiag.units import format_bytes
 
 if TYPE_CHECKING:
     from memdiag.allocator.calibrate import Calibration
@@ -66,7 +67,7 @@ class Compared:
         num_allocations: Of the common part; ``num_recorded`` of the recorded run, ``num_now`` of the new one.
         recorded, predicted, now: Peaks of reserved bytes over the common part; ``ooms_*`` failed requests in it.
         now_whole: Peak of reserved bytes of the whole new run.
-        calibrated: The share of the recording that its replay reproduces, in words.
+        calibrated: How exactly a replay of the recorded settings reproduces the recording, as a phrase.
         failed_before, failed_now: The last failed allocations; None: none failed.
     """
 
@@ -115,7 +116,7 @@ def predict(run: RecordedRun, conf: str | None) -> Prediction:
             f"{loaded[0][0].name} was recorded on {loaded[0][1].backend or 'an unknown device'}, whose allocator has no settings to try",
             "try a run on a CUDA or NPU device, or record on one that is not there: memdiag record --phantom …",
         )
-    with busy("predicting …"):
+    with busy(phrase("try.busy.predicting")):
         subjects = [Subject.of(trace, max(trace.devices, key=lambda device: device.num_events)) for _, trace in loaded]
     chosen = _best(subjects) if conf is None else conf
     ranks = tuple(_predicted(path, subject, chosen) for path, subject in zip(run.traces, subjects, strict=True))
@@ -134,11 +135,11 @@ def _best(subjects: list[Subject]) -> str:
     """Returns the settings that ``memdiag tune`` recommends."""
     from memdiag.analyzers.tuning import tune
 
-    with busy("looking for better settings …"):
+    with busy(phrase("try.busy.tuning")):
         found = tune(subjects, seconds=_SEARCH_SECONDS)
     if found.recommended is None:
         raise MemdiagError(f"no better settings to try: {found.verdict}", "memdiag try --conf 'k:v,…' tries those that you name")
-    say(f"memdiag: recommended for this run: {found.recommended.conf} ({found.verdict})")
+    say(f"memdiag: {phrase('try.recommended', conf=found.recommended.conf, why=found.verdict)}")
     return found.recommended.conf
 
 
@@ -147,31 +148,35 @@ def say_prediction(run: RecordedRun, prediction: Prediction) -> None:
     from memdiag.render.outlook import estimate, past_failure
 
     phantom = (run.manifest.get("phantom") or {}).get("device")
-    say(f"memdiag: running again: {run.shown}")
-    say(f"  in         {run.manifest['cwd']}" + (f", on a phantom {phantom}" if phantom else ""))
-    say(f"  with       {prediction.variable}={prediction.conf or '(nothing set)'}")
+    say(f"memdiag: {phrase('try.again', command=run.shown)}")
+    folder = run.manifest["cwd"]
+    say_row(phrase("try.in"), phrase("try.in.phantom", folder=folder, device=phantom) if phantom else folder)
+    say_row(phrase("try.with"), f"{prediction.variable}={prediction.conf or phrase('try.with.nothing')}")
     for rank in prediction.ranks:
-        lead = f"{rank.path.name}: " if len(prediction.ranks) > 1 else ""
-        usage = rank.subject.device.usage.reserved
-        peak, failed = int(rank.replay.reserved.max(initial=0)), int(rank.replay.ooms.max(initial=0))
-        ahead = rank.outlook
-        fails = f"{plural(failed, 'request')} would fail" if failed else "no request fails"
-        fails = past_failure(ahead) if ahead.fits is None else fails
-        say(f"  predicted  {lead}peak {format_bytes(peak)} reserved instead of {format_bytes(int(usage.max(initial=0)))}; {fails}")
+
+        def of_rank(text: str, name: str = rank.path.name) -> str:
+            return phrase("try.rank", name=name, text=text) if len(prediction.ranks) > 1 else text
+
+        peak, recorded = int(rank.replay.reserved.max(initial=0)), int(rank.subject.device.usage.reserved.max(initial=0))
+        failed, ahead = int(rank.replay.ooms.max(initial=0)), rank.outlook
+        fate = phrase("try.fails", count=failed) if failed else phrase("try.fits")
+        fate = past_failure(ahead) if ahead.fits is None else fate
+        predicted = phrase("try.predicted.peak", peak=format_bytes(peak), recorded=format_bytes(recorded), fate=fate)
+        say_row(phrase("try.predicted"), of_rank(predicted))
         if ahead.rest is not None:
-            say(f"             {lead}{estimate(ahead.rest)}")
-        say(f"             {lead}{calibrated(rank.subject.calibration)}")
+            say_row("", of_rank(estimate(ahead.rest)))
+        say_row("", of_rank(calibrated(rank.subject.calibration)))
 
 
-def calibrated(calibration: Calibration) -> str:
-    """Says in words how far the model is what was recorded."""
+def calibrated(calibration: Calibration) -> Phrase:
+    """Returns how exactly a replay of the recorded settings reproduces the recording."""
     if calibration.exact is None:
-        return "not calibrated: the recording has no addresses"
+        return phrase("try.uncalibrated")
     if calibration.is_exact:
-        return f"calibrated: exact ({calibration.exact:,} of {calibration.events:,})"
+        return phrase("try.calibrated.exact", exact=calibration.exact, events=calibration.events)
+    said = phrase("try.calibrated", exact=calibration.exact, events=calibration.events)
     error = calibration.error_bytes
-    bound = f"; reserved bytes are off by up to {format_bytes(error)}" if error is not None else ""
-    return f"calibrated: {calibration.exact:,} of {calibration.events:,} as recorded{bound}"
+    return said if error is None else joined((said, phrase("try.calibrated.error", bytes=format_bytes(error))), "; ")
 
 
 def compare(prediction: Prediction, run: Run) -> list[Compared]:
@@ -224,37 +229,52 @@ def say_comparison(compared: list[Compared], prediction: Prediction, done: Done)
 
     say("")
     if not compared:
-        say("memdiag: the new run left no trace to compare with")
+        say(f"memdiag: {phrase('try.nothing')}")
         return
     status = done.ended.exit_code
     for each in compared:
-        lead = f"{each.name}: " if len(compared) > 1 else ""
-        say(f"memdiag: {lead}{words(each.failed_before, each.failed_now, each.now_whole, status)}")
+        verdict = words(each.failed_before, each.failed_now, each.now_whole, status)
+        say(f"memdiag: {phrase('try.rank', name=each.name, text=verdict) if len(compared) > 1 else verdict}")
     for each in compared:
-        say(f"memdiag: predicted and actual{f', {each.name}' if len(compared) > 1 else ''}: {prediction.variable}={prediction.conf}")
+        settings = f"{prediction.variable}={prediction.conf}"
+        several = len(compared) > 1
+        say(f"memdiag: {phrase('try.compared.rank' if several else 'try.compared', name=each.name, settings=settings)}")
         _say_one(each)
-    say(f"  the run    ended with status {status}; its files are in {done.folder.shown}")
+    say_row(phrase("try.run"), phrase("try.run.ended", status=str(status), folder=done.folder.shown))
     content: dict[str, Any] = {
         "schema_version": 1, "variable": prediction.variable, "conf": prediction.conf, "exit_status": status,
         "ranks": [
-            {**asdict(each), "error": each.error, "outcome": outcome_of(each.failed_before, each.failed_now, status)} for each in compared
+            {
+                **asdict(each), "calibrated": in_language(each.calibrated, "en"), "error": each.error,
+                "outcome": outcome_of(each.failed_before, each.failed_now, status),
+            }
+            for each in compared
         ],
     }  # fmt: skip
     write_json(str(Path(done.folder.path, RESULT)), content)
 
 
 def _say_one(each: Compared) -> None:
-    say(f"  {'':<24}{'recorded':>14}{'predicted':>14}{'now':>14}{'error':>14}")
-    values = [format_bytes(value) for value in (each.recorded, each.predicted, each.now)]
-    error = "0 bytes" if not each.error else f"{'+' if each.error > 0 else '-'}{format_bytes(abs(each.error))}"
-    say(f"  {'peak reserved':<24}{values[0]:>14}{values[1]:>14}{values[2]:>14}{error:>14}")
+    from memdiag.render.lightpage import LightPage
+    from memdiag.render.look import Look
+
+    error = "0 B" if not each.error else f"{'+' if each.error > 0 else '-'}{format_bytes(abs(each.error))}"
     counts = (each.ooms_recorded, each.ooms_predicted, each.ooms_now, each.ooms_predicted - each.ooms_now)
-    say(f"  {'requests that failed':<24}" + "".join(f"{count:>14}" for count in counts))
+    page = LightPage(Look(width=80))
+    rows = [
+        ["", *(phrase(f"try.head.{head}") for head in ("recorded", "predicted", "measured", "error"))],
+        [phrase("simulate.row.peak"), *map(format_bytes, (each.recorded, each.predicted, each.now)), error],
+        [phrase("try.failed"), *map(str, counts)],
+    ]
+    page.grid("lrrrr", rows)
+    for line in page.finish().splitlines():
+        say(line)
     say(f"  {each.calibrated}")
     if each.num_allocations < each.num_recorded:
-        say(f"  compared   the first {each.num_allocations:,} of {each.num_recorded:,} allocations: then the program took another course")
+        say(f"  {phrase('try.same.part', count=each.num_allocations, recorded=each.num_recorded)}")
     else:
-        say(f"  compared   {plural(each.num_allocations, 'allocation')}, all that were recorded")
+        say(f"  {phrase('try.same.all', count=each.num_allocations)}")
     if each.num_now > each.num_allocations:
-        failed = f", {plural(each.ooms_whole, 'request')} failed" if each.ooms_whole else ""
-        say(f"  after them the new run made {each.num_now - each.num_allocations:,} more: peak {format_bytes(each.now_whole)}{failed}")
+        failed = phrase("try.more.failed", count=each.ooms_whole) if each.ooms_whole else ""
+        more = phrase("try.more", count=each.num_now - each.num_allocations, peak=format_bytes(each.now_whole))
+        say(f"  {joined((more, failed), ', ')}")

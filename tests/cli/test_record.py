@@ -75,7 +75,7 @@ def test_what_is_said(record, tmp_path):
     said = record(PYTHON, "-c", TRAIN).stderr
     assert "recorded 1 process, 1 training step, in" in said
     assert "peak       2.93 KiB reserved, 2.93 KiB allocated (cpu:0" in said
-    assert "trace.pkl, the same" in said
+    assert "trace.pkl, a copy" in said
     assert "next       memdiag analyze trace.pkl" in said
     assert len(said.splitlines()) < 24
     assert record(PYTHON, "-c", TRAIN, options=["-q"]).stderr == ""
@@ -98,7 +98,7 @@ def test_a_file_that_is_not_ours_stays(record, tmp_path):
     before = (tmp_path / "trace.pkl").read_bytes()
     done = record(PYTHON, "-c", TRAIN)
     assert (tmp_path / "trace.pkl").read_bytes() == before
-    assert "trace-2.pkl, the same: trace.pkl is not memdiag's, and stays" in done.stderr
+    assert "trace-2.pkl, a copy, since trace.pkl was not written by memdiag" in done.stderr
     assert (tmp_path / "trace-2.pkl").samefile(the_run(tmp_path) / "rank0.pkl")
     record(PYTHON, "-c", TRAIN)
     assert not (tmp_path / "trace-3.pkl").exists()  # trace-2.pkl is ours
@@ -180,7 +180,7 @@ def test_a_recording_inside_a_recording(record, tmp_path):
     inner = [*MEMDIAG, "record", "-q", "-o", "inner", "--", PYTHON, "-c", TRAIN]
     done = record(*inner, options=["-o", "outer"])
     assert done.returncode == 0
-    assert "recorded by the memdiag record inside the command: see inner" in done.stderr
+    assert "the memdiag record inside the command made the recording: see inner" in done.stderr
     assert (tmp_path / "inner" / "rank0.pkl").exists()
     assert not (tmp_path / "outer" / "rank0.pkl").exists()
 
@@ -189,12 +189,12 @@ def test_a_recording_inside_a_recording(record, tmp_path):
     ("command", "said"),
     [
         ([PYTHON, "-c", "pass"], "no Python process of the command imported torch"),
-        (["true"], "no Python process below the command loaded the recorder"),
+        (["true"], "no Python process of the command loaded the recorder"),
         ([PYTHON, "-I", "-c", "pass"], "python -I ignores PYTHONPATH"),
         ([PYTHON, "-sE", "-c", "pass"], "python -E ignores PYTHONPATH"),
         ([PYTHON, "-S", "-c", "pass"], "python -S loads no sitecustomize"),
-        ([PYTHON, "-c", "import torch"], "imported torch and used no device that is recorded"),
-        ([PYTHON, "-c", TRAIN + "import os; os._exit(0)"], "ended without Python's end (os._exit, a signal, a crash)"),
+        ([PYTHON, "-c", "import torch"], "imported torch and used no device that memdiag records"),
+        ([PYTHON, "-c", TRAIN + "import os; os._exit(0)"], "ended abnormally (os._exit, a signal, a crash)"),
     ],
 )
 def test_why_nothing_was_recorded(record, tmp_path, command, said):
@@ -227,7 +227,7 @@ def test_large_traces_are_left_alone(record, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(after_run, "LARGEST", 10)
     found = after_run.Run(folder, tuple(run_folder.statuses(str(run))), (), None, (), True)
     after_run.tell(found, _ended(), "")
-    assert "not looked at: the trace has" in capsys.readouterr().err
+    assert "not analyzed, since the trace has" in capsys.readouterr().err
 
 
 def test_a_program_that_fails_on_a_phantom_device_is_told_which_values_nobody_computed(record, tmp_path, capsys):
@@ -242,11 +242,11 @@ def test_a_program_that_fails_on_a_phantom_device_is_told_which_values_nobody_co
     found = after_run.Run(folder, ({**status, "exception": "RuntimeError: sizes do not match"},), (), None, (), True, phantom=True)
     after_run.tell(found, _ended(1), "")
     told = capsys.readouterr().err
-    assert "it ended with an error, on a device that is not there: the program read 2 values" in told
+    assert "The program failed on the simulated device: the program read 2 values" in told
     assert "router.py:7 (2 times); they read as zeros" in told
     assert "--compute small" in told
     after_run.tell(found, _ended(), "")
-    assert "it ended with an error" not in capsys.readouterr().err
+    assert "failed on the simulated device" not in capsys.readouterr().err
 
 
 def _ended(status=0):

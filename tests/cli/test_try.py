@@ -116,6 +116,6 @@ def test_the_prediction_comes_true(tmp_path):
     assert (rank["ooms_recorded"], rank["ooms_predicted"], rank["ooms_now"]) == (1, 0, 0)
     assert rank["num_allocations"] == rank["num_recorded"] == 320
     assert rank["predicted"] < rank["recorded"]
-    assert re.search(r"peak reserved .* 0 bytes", second.stderr)
+    assert re.search(r"peak reserved .* 0 B", second.stderr)
     assert rank["outcome"] == "runs_to_its_end"
-    assert "memdiag: the run goes to its end; peak " in second.stderr
+    assert "memdiag: the run completes; reserved peak " in second.stderr
