@@ -88,8 +88,8 @@ def test_free_bytes_in_pieces_are_fragmentation(pieces):
     }  # fmt: skip
     assert "an allocation of 50.00 MiB (rounded) failed at train.py:3 big3 with 40.00 MiB allocated, 160.00 MiB reserved" in only.text
     assert (only.judgement.verdict, only.judgement.confidence) == ("fragmentation", "high")
-    assert says(only, "120.00 MiB lay free", "50.00 MiB asked for", "in 4 pieces", "the largest of 30.00 MiB: 20.00 MiB too small")
-    assert says(only, "160.00 MiB reserved = 40.00 MiB asked for by live tensors + 120.00 MiB free in pieces too small")
+    assert says(only, "120.00 MiB was free", "the requested 50.00 MiB", "in 4 blocks", "The largest is 30.00 MiB, 20.00 MiB too small")
+    assert says(only, "160.00 MiB reserved = 40.00 MiB requested by live tensors + 120.00 MiB free in blocks too small")
     assert says(only, "Most of it: 40.00 MiB from train.py:2 keep2")
     assert "MD201" in {finding.code for finding in only.findings}
 
@@ -103,14 +103,14 @@ def test_what_stands_between_the_pieces_is_named(heap):
     heap.oom(60 * MIB, device_free=MIB)
     only = told(heap)
     assert only.judgement.verdict == "fragmentation"
-    assert says(only, "least used range of 100.00 MiB: 1 live tensor of 10.00 MiB, made at train.py:2 keep2")
+    assert says(only, "least used range (100.00 MiB) is blocked by 1 live tensor of 10.00 MiB, allocated at train.py:2 keep2")
 
 
 def test_too_few_free_bytes_are_capacity(pieces):
     pieces.oom(200 * MIB, device_free=30 * MIB)
     only = told(pieces)
     assert (only.judgement.verdict, only.judgement.confidence) == ("capacity", "high")
-    assert says(only, "120.00 MiB free inside the allocator and 30.00 MiB on the device", "50.00 MiB are missing")
+    assert says(only, "120.00 MiB free inside the allocator and 30.00 MiB on the device", "50.00 MiB is missing")
     assert "MD206" in {finding.code for finding in only.findings}
     assert "MD201" not in {finding.code for finding in only.findings}
 
@@ -119,7 +119,7 @@ def test_what_the_device_has_left_counts_as_a_piece(pieces):
     pieces.oom(140 * MIB, device_free=30 * MIB)
     only = told(pieces)
     assert only.judgement.verdict == "fragmentation"
-    assert says(only, "120.00 MiB lay free inside the allocator and 30.00 MiB on the device: together enough for the 140.00 MiB")
+    assert says(only, "120.00 MiB was free inside the allocator and 30.00 MiB on the device, together enough for the requested 140.00 MiB")
 
 
 def test_dust_is_not_fragmentation(heap):
@@ -129,7 +129,7 @@ def test_dust_is_not_fragmentation(heap):
     heap.oom(15 * MIB, device_free=0)
     only = told(heap)
     assert (only.judgement.verdict, only.judgement.alternatives) == ("capacity", ("fragmentation",))
-    assert says(only, "20.00 MiB lay free inside the allocator: enough", "Packed without a gap, 5.00 MiB would have been left")
+    assert says(only, "20.00 MiB was free inside the allocator, enough", "Even with perfect packing, only 5.00 MiB would remain")
 
 
 def test_a_device_that_had_room_means_a_limit(pieces):
@@ -139,7 +139,7 @@ def test_a_device_that_had_room_means_a_limit(pieces):
     assert "fragmentation" in only.judgement.alternatives
     [one] = joined(message(50 * MIB, 40 * MIB, 160 * MIB, 500 * MIB, limit=200 * MIB), pieces.trace())
     assert (one.judgement.verdict, one.judgement.confidence) == ("limit", "high")
-    assert says(one, "160.00 MiB reserved + 50.00 MiB is more than the 200.00 MiB allowed")
+    assert says(one, "160.00 MiB reserved + 50.00 MiB requested from the driver exceeds the limit of 200.00 MiB")
 
 
 def test_memory_of_others_is_theirs(pieces):
@@ -147,7 +147,7 @@ def test_memory_of_others_is_theirs(pieces):
     text = message(200 * MIB, 40 * MIB, 160 * MIB, 4 * MIB, others=((4711, 860 * MIB),))
     [one] = joined(text, pieces.trace())
     assert one.judgement.verdict == "other_process"
-    assert says(one, "860.00 MiB of the device's 1.00 GiB lie outside this allocator, which reserves 160.00 MiB", "76.00 MiB are missing")
+    assert says(one, "860.00 MiB of the device's 1.00 GiB is outside this allocator, which reserves 160.00 MiB", "76.00 MiB is missing")
     assert sum(entry.bytes for entry in one.ledger if entry.owner != "total") == parts(one)["total"] == GIB
 
 
@@ -162,7 +162,7 @@ def test_free_memory_of_private_pools_is_out_of_reach(heap):
     pools = [(1, 0) if index < 5 else (0, 0) for index in range(len(heap.entries))]
     only = told(heap, pools=pools)
     assert only.judgement.verdict == "workspace_or_comm"
-    assert says(only, "180.00 MiB lies free in private pools")
+    assert says(only, "180.00 MiB is free in private pools")
 
 
 def test_more_than_the_device_is_capacity(pieces):
@@ -237,14 +237,14 @@ def test_files_without_addresses_tell_amounts(pieces):
     known = {"reserved": np.full(len(pieces.entries), 160 * MIB), "active": np.full(len(pieces.entries), -1)}
     only = told(pieces, format="chrome-trace", has_addresses=False, segments=None, curves=known)
     assert only.judgement.verdict == "capacity"
-    assert says(only, "the 120.00 MiB free inside the allocator would not hold the 130.00 MiB asked for: 10.00 MiB are missing")
-    assert says(only, "160.00 MiB reserved = 40.00 MiB asked for by live tensors + 120.00 MiB free inside the allocator")
+    assert says(only, "the 120.00 MiB free inside the allocator could not hold the requested 130.00 MiB: 10.00 MiB is missing")
+    assert says(only, "160.00 MiB reserved = 40.00 MiB requested by live tensors + 120.00 MiB free inside the allocator")
 
 
 def test_without_a_failure_in_the_trace_a_like_moment_stands_in(pieces):
     trace = pieces.trace()
     [one] = joined(message(50 * MIB, 44 * MIB, 164 * MIB, 4 * MIB, total=200 * MIB), trace)
-    assert says(one, "Approximation: the trace has no out-of-memory event; this is event", "120.00 MiB lay free", "in 4 pieces")
+    assert says(one, "Approximation: the trace has no out-of-memory event; this is event", "120.00 MiB was free", "in 4 blocks")
     assert one.moment.startswith("--at ")
     assert one.moment != "--at oom"
     assert (one.judgement.verdict, one.judgement.confidence) == ("fragmentation", "medium")
@@ -303,8 +303,8 @@ def test_recorded_failures(goldens, name):
 def test_numbers_of_a_recorded_failure(goldens):
     """Counted by hand in the snapshot: 8 pieces of 3 MiB, behind blocks of 17 MiB or less in segments of 20 MiB."""
     [one] = join(None, load(goldens / "cuda-2.13.0-oom" / "snapshot.pickle")).messages
-    assert says(one, "24.00 MiB lay free", "13.00 MiB asked for", "free in 8 pieces, the largest of 3.00 MiB: 10.00 MiB too small")
-    assert says(one, "510.00 MiB reserved = 472.00 MiB asked for by live tensors + 14.00 MiB lost to rounding + 24.00 MiB free")
+    assert says(one, "24.00 MiB was free", "the requested 13.00 MiB", "free in 8 blocks. The largest is 3.00 MiB, 10.00 MiB too small")
+    assert says(one, "510.00 MiB reserved = 472.00 MiB requested by live tensors + 14.00 MiB lost to rounding + 24.00 MiB free")
 
 
 def test_a_dump_written_at_the_failure(shared):
@@ -315,7 +315,7 @@ def test_a_dump_written_at_the_failure(shared):
     for file in files:
         [one] = join(None, load(file)).messages
         assert (one.framework, one.judgement.verdict, one.judgement.confidence) == ("torch_npu", "capacity", "high")
-        assert says(one, "100.00 MiB asked for: 76.01 MiB are missing")
+        assert says(one, "the requested 100.00 MiB: 76.01 MiB is missing")
 
 
 @pytest.mark.parametrize(
