@@ -1,4 +1,7 @@
-"""How to do a plan today: a snippet of PyTorch, and the settings of frameworks that move the same things, each with what it realises."""
+"""Ways to carry out an offload plan: a PyTorch snippet, and settings of frameworks that move the same tensors.
+
+The texts are in ``messages/offload_howto.json``; the code to paste is the same in every language.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,10 @@ from memdiag.allocator.offload.settings import OffloadSettings
 from memdiag.allocator.offload.told import Hooked
 from memdiag.allocator.offload.windows import GRADIENT, PARAMETER, STATE
 from memdiag.analyzers.offload_snippet import ELSEWHERE, PINNED, SAVED_TENSORS
+from memdiag.text import phrase
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.table import Array
-from memdiag.units import GIB, format_bytes, plural
+from memdiag.units import GIB, format_bytes
 
 if TYPE_CHECKING:
     from memdiag.analyzers.offloading import Plan
@@ -27,7 +31,7 @@ Snippet = tuple[str, str, str]  # name, which part of the plan it realises, text
 
 
 def snippets(trace: Trace, device: DeviceTrace, plan: Plan, settings: OffloadSettings, hooked: Hooked | None) -> tuple[Snippet, ...]:
-    """Returns what does the same as a plan, as far as there is anything."""
+    """Returns the snippets and settings that carry out a plan, or a part of it."""
     moves, windows = plan.chosen.moves, plan.windows
     if not len(moves):
         return ()
@@ -69,26 +73,30 @@ def smallest_of(plan: Plan) -> int:
 
 def _of_activations(trace: Trace, device: DeviceTrace, plan: Plan, size: str, hooked: Hooked | None) -> list[Snippet]:
     modules = modules_of(trace, device, plan)
-    part = f"what forward saves for backward ({size} at the peak)"
-    found = []
+    found: list[Snippet] = []
     if modules and hooked is not None:
         room = ELSEWHERE if trace.backend == "cpu" else PINNED
         text = SAVED_TENSORS.replace("ROOM", room).replace("MODULES", json.dumps(modules)).replace("SMALLEST", str(smallest_of(plan)))
-        told = f"all of it in {plural(len(modules), 'module')}: {format_bytes(hooked.bytes_a_step)} a step, and a peak of "
-        told += f"{format_bytes(hooked.peak_reserved_bytes)} reserved, {format_bytes(hooked.peak_allocated_bytes)} allocated (replayed); "
-        found.append(("PyTorch: saved-tensor hooks", f"{told}copies run in the program's own stream", text))
+        part = phrase(
+            "offload_howto.hooks.part",
+            modules=len(modules),
+            bytes=format_bytes(hooked.bytes_a_step),
+            reserved=format_bytes(hooked.peak_reserved_bytes),
+            allocated=format_bytes(hooked.peak_allocated_bytes),
+        )
+        found.append((phrase("offload_howto.hooks"), part, text))
     layers = len(modules) or 1
     found.append(
         (
-            "Megatron-core with Transformer Engine",
-            f"{part}, by whole layers; not with pipeline parallelism nor recomputation",
+            phrase("offload_howto.megatron-te"),
+            phrase("offload_howto.megatron-te.part", bytes=size),
             f"--cpu-offloading-num-layers {layers}   # TransformerConfig(cpu_offloading=True, cpu_offloading_num_layers={layers})",
         )
     )
     found.append(
         (
-            "MindSpeed",
-            "activations of attention (--swap-attention); or whatever its own search finds, for shapes that stay the same (--smart-swap)",
+            phrase("offload_howto.mindspeed"),
+            phrase("offload_howto.mindspeed.part"),
             "--swap-attention --swap-modules self_attention",
         )
     )
@@ -96,24 +104,27 @@ def _of_activations(trace: Trace, device: DeviceTrace, plan: Plan, size: str, ho
 
 
 def _of_the_model(states: str, weights: str, has_states: object, has_weights: object, settings: OffloadSettings) -> list[Snippet]:
-    both = f"parameters and gradients ({weights} at the peak) and optimizer state ({states})"
-    found = [
+    found: list[Snippet] = [
         (
-            "PyTorch: FSDP",
-            f"{both}; the optimizer then runs on the host, and state never comes back",
+            phrase("offload_howto.fsdp"),
+            phrase("offload_howto.fsdp.part", weights=weights, states=states),
             _FSDP.format(settings.enable_pinned_mem),
         ),
-        ("DeepSpeed", f"{both}; the optimizer runs on the host", _deepspeed(has_states, has_weights, settings)),
+        (
+            phrase("offload_howto.deepspeed"),
+            phrase("offload_howto.deepspeed.part", weights=weights, states=states),
+            _deepspeed(has_states, has_weights, settings),
+        ),
     ]
     if has_states:
         found.append(
             (
-                "Megatron-core",
-                f"optimizer state ({states}); the optimizer runs on the host",
+                phrase("offload_howto.megatron"),
+                phrase("offload_howto.megatron.part", states=states),
                 "--optimizer-cpu-offload --optimizer-offload-fraction 1.0",
             )
         )
-        found.append(("MindSpeed", f"optimizer state ({states}), swapped in for the step", "--swap-optimizer"))
+        found.append((phrase("offload_howto.mindspeed"), phrase("offload_howto.mindspeed.states", states=states), "--swap-optimizer"))
     return found
 
 
@@ -144,8 +155,8 @@ def _mindspore(of_model: object, on_disk: bool, budget: int | None, settings: Of
         f"mindspore.set_offload_context(offload_config={json.dumps(config, indent=2)})"
     )
     return (
-        "MindSpore (graph mode, O0; deprecated from 2.5 on)",
-        "all of it, by a strategy of its own",
+        phrase("offload_howto.mindspore"),
+        phrase("offload_howto.mindspore.part"),
         text.replace("true", "True").replace("false", "False"),
     )
 

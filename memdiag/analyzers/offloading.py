@@ -131,12 +131,12 @@ def make_plan(subject: Subject, scenario: Scenario, settings: OffloadSettings) -
     windows = find_windows(subject.trace, device)
     if not len(windows) and len(Passes.of(device).phase):
         raise MemdiagError(
-            "nothing is seen to be idle: forward leaves nothing for backward, and no parameter or optimizer state lies unused for a while",
-            "a plan for moving is for training: record whole steps, backward and optimizer too",
+            "no tensor is idle: forward saves nothing for backward, and no parameter or optimizer state is unused for a while",
+            "offload plans are for training: record whole steps with backward and optimizer",
         )
     if not len(windows):
         raise MemdiagError(
-            "nothing can be said of when tensors are idle: the trace tells neither forward from backward nor the optimizer",
+            "idle times of tensors are unknown: the trace marks neither forward, backward nor the optimizer",
             "record with memdiag record -- python train.py, which marks them",
         )
     load = device.usage.allocated.astype(np.int64)
@@ -150,7 +150,7 @@ def make_plan(subject: Subject, scenario: Scenario, settings: OffloadSettings) -
         return Plan(windows, clock, chosen, load, bound, changed, budget, chosen.is_enough and not missing, missing)
     if budget is None:
         raise MemdiagError(
-            "the automatic strategy needs to know what to fit in: the trace does not say how large the card is",
+            "the automatic strategy needs a memory limit, and the trace does not contain the size of the card",
             "add --max-device-memory 30GB, or --capacity 32GiB",
         )
     best: Plan | None = None

@@ -145,7 +145,7 @@ def tune(
             )
     backends = {resolve(POLICIES[subject.recorded.policy]).BACKEND for subject in subjects}
     if len(backends) > 1:
-        raise MemdiagError("these traces are of CUDA and of NPU devices: no setting is for both", "tune them one backend at a time")
+        raise MemdiagError("these traces are from CUDA and NPU devices, which have no settings in common", "tune one backend at a time")
     members = [_Member.of(subject, capacity) for subject in subjects]
     space = Space(
         backends.pop(), tuple(member.scenario.torch_version for member in members), tuple(member.fixed for member in members),

@@ -69,7 +69,7 @@ def test_one_line_for_all_ranks(tuned, goldens, tmp_path):
 def test_backends_are_not_mixed(goldens, capsys):
     files = [goldens / name / "snapshot.pickle" for name in ("cuda-2.13.0-train", "npu-2.13.0-train")]
     assert main(["tune", *map(str, files)]) == 2
-    assert "no setting is for both" in capsys.readouterr().err
+    assert "no settings in common" in capsys.readouterr().err
 
 
 def test_what_was_there_before_counts_the_same_for_all(tuned, goldens):
