@@ -107,6 +107,11 @@ def earlier_steps() -> Phrase:
     return phrase("vocabulary.basis.earlier_steps")
 
 
+def actions() -> list[str]:
+    """Returns the actions that have words."""
+    return [key.removeprefix("action.") for key in catalogue("vocabulary") if key.startswith("action.")]
+
+
 NAMED_MOMENTS = ("oom", "peak", "allocated", "reserved", "end", "snapshot")  # kinds of moments, without "event"
 
 

@@ -169,17 +169,13 @@ def _holders(device: DeviceReport) -> list[str]:
         (
             format_bytes(s.bytes),
             f"{s.num_tensors:,}",
-            cell(words.place_words(s.name)) or words.unknown(),
+            cell(plain(s.name)) or words.unknown(),
             *([cell(", ".join(s.names))] if named else []),
         )
         for s in device.top_sites
     )
     lines += table([phrase(f"report.{key}") for key in ("bytes", "num-tensors", "site", *(["names"] if named else []))], sites, (0, 1))
-    stacks = [
-        f"{words.place_words(site.name)}\n" + "\n".join(f"    {plain(frame)}" for frame in site.stack)
-        for site in device.top_sites
-        if site.stack
-    ]
+    stacks = [f"{plain(site.name)}\n" + "\n".join(f"    {plain(frame)}" for frame in site.stack) for site in device.top_sites if site.stack]
     if stacks:
         block = fence([line for stack in stacks for line in stack.split("\n")], "text")
         lines += [f"<details><summary>{phrase('report.stacks')}</summary>", "", *block, "", "</details>", ""]
@@ -191,7 +187,7 @@ def _finding(finding: Finding) -> list[str]:
     severity = joined([severity_name(finding.severity), where], ", ")
     lines = [f"#### {escape(finding.code)} {escape(phrase('report.with-note', text=finding.title, note=severity))}", ""]
     if finding.evidence:
-        cells = ((escape(e.what), escape(words.value_words(e)), cell(words.place_words(e.where))) for e in finding.evidence)
+        cells = ((escape(e.what), escape(words.value_words(e)), cell(plain(e.where))) for e in finding.evidence)
         lines += table((phrase("report.evidence"), "", phrase("report.where")), cells)
     for fix in finding.fixes:
         text = phrase("report.with-note", text=fix.title, note=fix.applicability) if fix.applicability else fix.title

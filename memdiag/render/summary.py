@@ -120,7 +120,7 @@ def _holders(page: Page, device: DeviceReport, most: int) -> None:
         page.add(indented(grid))
     grid = new_grid("r", "l")
     for site in sites[: min(most, 3)]:
-        name = Text(words.place_words(site.name) or words.unknown())
+        name = Text(plain(site.name) or words.unknown())
         name.truncate(max(page.width - 16, 10), overflow="ellipsis")
         grid.add_row(format_bytes(site.bytes), name)
     if sites:

@@ -188,7 +188,7 @@ def _sites(page: Page, device: DeviceReport) -> None:
 
 def _place(site: Site, width: int) -> Text:
     """Returns a place and, as far as there is room, what its tensors are called."""
-    place = _cut(words.place_words(site.name) or words.unknown(), width)
+    place = _cut(plain(site.name) or words.unknown(), width)
     room = width - place.cell_len - 3
     if site.names and room >= LEAST_NAME and site.name not in site.names[0]:
         names = _cut(site.names[0], room)
@@ -230,7 +230,7 @@ def _title(finding: Finding, *, several: bool) -> str:
 
 
 def _where(where: str) -> str:
-    return shorten(words.place_words(where), LONGEST_PLACE)
+    return shorten(plain(where), LONGEST_PLACE)
 
 
 def _finding_head(page: Page, finding: Finding, title: str) -> None:

@@ -34,13 +34,7 @@ UNITS = (
     "tensors",
     "times",
 )
-# What stands for the call site or the module of tensors that have none (analyzers/sites.py, analyzers/names.py), by key of its phrase.
-_PLACES = {
-    "(before the recording began)": "before",
-    "(backward: autograd's thread, no Python stack)": "backward",
-    "(no stack)": "none",
-}
-_BACKWARD = re.compile(r"\((?:backward of (?P<of>.+)|(?P<operator>.+) in backward): autograd's thread\)")
+# What stands for the module of tensors that have none (analyzers/names.py), by key of its phrase.
 MODULES = {"(outside of any module)": "outside", "(the model itself)": "model", "(no name)": "no-name"}
 _GUESS = re.compile(r"(?P<since>[\d.]+) (?:to (?P<until>[\d.]+)|or later)\?")
 MOST_MOMENTS = 3  # columns of the usage table
@@ -285,19 +279,6 @@ def counts(device: DeviceReport) -> str:
         counted("num_ooms", "report.counts.ooms", "report.counts.ooms.unknown"),
     ]
     return phrase("report.counts", segments=joined(segments, ", "), failures=joined(failures, ", "))
-
-
-def place_words(name: str) -> str:
-    """Returns a call site; what stands for tensors without one (``(no stack)``) in the active language."""
-    if not name.startswith("("):
-        return plain(name)
-    if name in _PLACES:
-        return phrase(f"report.place.{_PLACES[name]}")
-    found = _BACKWARD.fullmatch(name)
-    if found is None:
-        return plain(name)
-    operator = plain(found["of"] or found["operator"])
-    return phrase("report.place.backward-of" if found["of"] else "report.place.in-backward", operator=operator)
 
 
 def module_words(name: str) -> str:

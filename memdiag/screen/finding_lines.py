@@ -84,4 +84,4 @@ class FindingLines(Lines):
     def _evidence(self, text: Text, finding: Finding) -> None:
         for item in finding.evidence:
             text.append_text(cell(words.value_words(item), 12, STRONG, right=True)).append("  ").append(short(item.what, 400))
-            text.append(f" · {short(words.place_words(item.where), 200)}\n" if item.where else "\n", DIM)
+            text.append(f" · {short(item.where, 200)}\n" if item.where else "\n", DIM)

@@ -17,7 +17,7 @@ from memdiag import manual, vocabulary
 from memdiag.render import card, what_if, words
 from memdiag.render.json import as_dict, as_json
 from memdiag.render.text import plain
-from memdiag.text import LANGUAGES, Language, speaking
+from memdiag.text import LANGUAGES, Language, catalogue, phrase, speaking
 from memdiag.units import format_bytes
 
 if TYPE_CHECKING:
@@ -28,6 +28,49 @@ FORMAT = 1
 # What the page's keys begin with, for each kind of class.
 _PREFIXES: dict[vocabulary.Kind, str] = {"category": "categories", "lifetime": "lifetimes", "phase": "phases"}
 _WORDS: tuple[vocabulary.Kind, ...] = ("curve", "part")  # a part is worded last: "requested" means that there
+# Words that the page shares with the other forms of a report: its key, and the key of the phrase.
+SHARED = {
+    "unknown": "summary.unknown",
+    "severity.critical": "summary.severity.critical",
+    "severity.warning": "summary.severity.warning",
+    "severity.info": "summary.severity.info",
+    "severity.ok": "summary.severity.ok",
+    "device.number": "report.device",
+    "nav.findings": "summary.findings",
+    "findings.title": "summary.findings",
+    "tile.findings": "summary.findings",
+    "split.title": "summary.split",
+    "todo.title": "verdict.todo",
+    "timeline.title": "report.timeline",
+    "at.step": "places.step",
+    "timeline.peak": "vocabulary.moment.peak",
+    "instant.is-peak": "vocabulary.moment.peak",
+    "instant.peak-short": "vocabulary.moment.peak",
+    "panel.category": "report.category",
+    "tensors.category": "report.category",
+    "map.by-category": "report.category",
+    "panel.lifetime": "report.lifetime",
+    "tensors.lifetime": "report.lifetime",
+    "map.by-lifetime": "report.lifetime",
+    "panel.module": "report.module",
+    "tensors.module": "report.module",
+    "tensors.where": "report.site",
+    "map.by-site": "report.site",
+    "tensors.name": "screen.column.name",
+    "policies.what-if": "report.what-if",
+    "policies.change": "report.what-if.change",
+    "policies.saves": "report.what-if.saves",
+    "policies.peak": "report.what-if.peak",
+    "policies.fate": "report.what-if.fate",
+    "policies.setting": "report.what-if.change",
+    "policies.difference": "report.what-if.saves",
+    "settings.notes": "report.notes",
+    "findings.but": "report.md.but",
+    "findings.saving": "report.md.saves",
+    "findings.none": "report.no-problem",
+    "group.default-pool": "places.pool.default",
+    "group.default-stream": "places.stream.default",
+}
 _ASSETS = files(__name__) / "assets"
 
 
@@ -141,8 +184,10 @@ def _scripts() -> str:
 
 def page_words(lang: Language) -> dict[str, str]:
     """Returns all words of the page by key: its own, and those of the concepts that every surface shares."""
-    own: dict[str, str] = json.loads((_ASSETS / "lang" / f"{lang}.json").read_text(encoding="utf-8"))
+    own = {key: texts[lang] for key, texts in catalogue("page").items()} | {key: _template(shared, lang) for key, shared in SHARED.items()}
     with speaking(lang):
+        own |= {f"action.{key}": vocabulary.action(key) for key in vocabulary.actions()}
+        own |= {f"module.{name}": phrase(f"report.module.{key}") for name, key in words.MODULES.items()}
         for kind, prefix in _PREFIXES.items():
             own |= {f"{prefix}.{key}": vocabulary.name(kind, key) for key in vocabulary.STYLES[kind]}
         for kind in _WORDS:
@@ -150,6 +195,12 @@ def page_words(lang: Language) -> dict[str, str]:
             own |= {f"why.{key}": vocabulary.meaning(kind, key) for key in vocabulary.STYLES[kind]}
         own |= {f"moment.{moment}": vocabulary.when(moment) for moment in vocabulary.NAMED_MOMENTS}
     return own
+
+
+def _template(key: str, lang: Language) -> str:
+    """Returns the text of a phrase with its blanks, which the page fills."""
+    area, _, name = key.partition(".")
+    return catalogue(area)[name][lang]
 
 
 def _colours() -> dict[str, dict[str, str]]:

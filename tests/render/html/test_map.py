@@ -52,7 +52,7 @@ def test_a_failed_request_stands_to_scale_above_the_map(name, tab, tmp_path):
     bar = sum(line.get("request", 0) for line in lines["lines"])
     piece = lines["pieces"][0]
     assert bar / state["request"]["bytes"] == pytest.approx(piece["width"] / (piece["to"] - piece["from"]), rel=0.01), "one scale for both"
-    assert "largest free range for the request" in shown.page.locator("#map-legend").inner_text()
+    assert "largest free block for the request" in shown.page.locator("#map-legend").inner_text()
     assert shown.wrong == []
 
 

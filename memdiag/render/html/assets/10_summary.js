@@ -136,7 +136,7 @@
     M.$("todo").hidden = !others.length;
     M.fill(
       M.$("todo"),
-      M.el("h2", {}, M.t("todo.title"), " ", M.inEnglish()),
+      M.el("h2", { text: M.t("todo.title") }),
       M.el(
         "ol",
         { class: "todo" },
@@ -149,14 +149,14 @@
               "div",
               { class: "todo-line" },
               badge(finding.severity),
-              M.el("span", { lang: "en", class: "todo-fix", text: M.plain(finding.fixes[fix].title, 600) }),
+              M.el("span", { class: "todo-fix", text: M.plain(finding.fixes[fix].title, 600) }),
             ),
             M.el(
               "div",
               { class: "todo-why" },
               M.el("a", { href: `#finding-${number}`, text: M.plain(finding.code) }),
               " ",
-              M.el("span", { lang: "en", text: M.plain(finding.title, 600) }),
+              M.el("span", { text: M.plain(finding.title, 600) }),
             ),
           );
         }),

@@ -1,4 +1,4 @@
-// Findings with what shows them, what to do, and a button that copies the line to paste. Their text comes from Python, in English.
+// Findings with what shows them, what to do, and a button that copies the line to paste. Their text comes from Python, in both languages.
 (() => {
   "use strict";
 
@@ -8,8 +8,6 @@
     M.fill(
       M.$("findings-lead"),
       M.t(all.length ? "findings.lead" : "findings.none"),
-      " ",
-      all.length ? M.inEnglish() : null,
       M.chosen.query ? M.el("b", { text: ` ${M.t("findings.filtered", { shown: hits.length, count: all.length })}` }) : null,
     );
     M.fill(
@@ -18,11 +16,10 @@
     );
   });
 
-  const english = (tag, text, props = {}) => M.el(tag, { lang: "en", text: M.plain(text, 4000), ...props });
+  const said = (tag, text, props = {}) => M.el(tag, { text: M.plain(text, 4000), ...props });
 
   function card(finding, index) {
     const several = M.data.devices.length > 1 && finding.device !== null && finding.device !== undefined;
-    const own = M.known(`code.${finding.code}`) && M.lang !== "en" ? M.t(`code.${finding.code}`) : "";
     return M.el(
       "article",
       { class: `finding ${finding.severity}`, id: `finding-${index}` },
@@ -31,7 +28,7 @@
         {},
         M.badge(finding.severity),
         M.el("span", { class: "code-id", text: M.plain(finding.code) }),
-        M.el("h3", {}, own ? M.el("span", { class: "own", text: own }) : null, english("span", finding.title)),
+        M.el("h3", {}, said("span", finding.title)),
         several ? M.el("span", { class: "soft", text: M.t("device.number", { device: finding.device }) }) : null,
       ),
       M.el(
@@ -47,8 +44,8 @@
               M.el(
                 "tr",
                 {},
-                english("td", value, { class: "num" }),
-                M.el("td", {}, english("span", what), where ? english("span", ` · ${where}`, { class: "soft" }) : null),
+                said("td", value, { class: "num" }),
+                M.el("td", {}, said("span", what), where ? said("span", ` · ${where}`, { class: "soft" }) : null),
               ),
             ),
           ),
@@ -58,7 +55,7 @@
               "div",
               { class: "fixes" },
               finding.saving
-                ? M.el("p", { class: "saving-line" }, M.el("b", { text: `${M.t("findings.saving")} ` }), english("span", finding.saving))
+                ? M.el("p", { class: "saving-line" }, M.el("b", { text: `${M.t("findings.saving")} ` }), said("span", finding.saving))
                 : null,
               finding.fixes.map(fix),
             )
@@ -75,7 +72,7 @@
     return M.el(
       "details",
       { class: "explanation" },
-      M.el("summary", { text: M.t("findings.explain", { code: M.plain(code) }) }),
+      M.el("summary", {}, `${M.t("findings.explain", { code: M.plain(code) })} `, M.inEnglish()),
       M.el("div", { lang: "en" }, blocks.map(block)),
     );
   }
@@ -101,11 +98,11 @@
         "p",
         { class: "fix-title" },
         M.el("span", { class: "fix-mark", text: M.t("findings.fix") }),
-        english("span", one.title),
-        one.applicability ? english("span", ` (${one.applicability})`, { class: "soft" }) : null,
+        said("span", one.title),
+        one.applicability ? said("span", M.t("findings.applies", { applies: one.applicability }), { class: "soft" }) : null,
       ),
       one.change ? copyable(one.change) : null,
-      one.caveat ? M.el("p", { class: "soft" }, M.el("b", { text: `${M.t("findings.but")} ` }), english("span", one.caveat)) : null,
+      one.caveat ? M.el("p", { class: "soft" }, M.el("b", { text: `${M.t("findings.but")} ` }), said("span", one.caveat)) : null,
     );
   }
 

@@ -161,8 +161,8 @@
     return M.el(
       "div",
       {},
-      M.el("h3", {}, M.t("policies.what-if"), " ", M.inEnglish()),
-      M.data.what_if_words ? M.el("p", { class: "lead", lang: "en", text: M.plain(M.data.what_if_words, 600) }) : null,
+      M.el("h3", { text: M.t("policies.what-if") }),
+      M.data.what_if_words ? M.el("p", { class: "lead", text: M.plain(M.data.what_if_words, 600) }) : null,
       M.el(
         "table",
         { class: "rows" },
@@ -185,7 +185,7 @@
               "tr",
               {},
               M.el("td", { class: "code", text: M.plain(one.change, 600) }),
-              ["saves", "peak", "fate"].map((key) => M.el("td", { lang: "en", text: M.plain(one[key] ?? "", 300) })),
+              ["saves", "peak", "fate"].map((key) => M.el("td", { text: M.plain(one[key] ?? "", 300) })),
             ),
           ),
         ),

@@ -4,7 +4,6 @@
 
   M.part("settings", ["search"], () => {
     const { facts, settings, notes } = M.data;
-    const name = (key) => (M.known(`fact.${key}`) ? M.t(`fact.${key}`) : M.plain(key));
     const list = (rows) =>
       M.el(
         "dl",
@@ -16,13 +15,13 @@
       );
     M.fill(
       M.$("settings-body"),
-      M.el("h3", {}, M.t("settings.source"), " ", M.inEnglish()),
-      list(facts.map(([key, value]) => [name(key), value])),
+      M.el("h3", { text: M.t("settings.source") }),
+      list(facts.map(([label, value]) => [M.plain(label), value])),
       M.el("h3", { text: M.t("settings.allocator") }),
       settings.length
         ? list(settings.map(([key, value]) => [M.plain(key), value]))
         : M.el("p", { class: "soft", text: M.t("settings.none") }),
-      M.el("h3", {}, M.t("settings.notes"), " ", M.inEnglish()),
+      M.el("h3", { text: M.t("settings.notes") }),
       notes.length
         ? M.el(
             "ul",
@@ -33,7 +32,7 @@
                 { class: M.chosen.query && M.textHit(code, text) ? "hit" : "" },
                 M.el("span", { class: "code-id", text: M.plain(code) }),
                 " ",
-                M.el("span", { lang: "en", text: M.plain(text, 2000) }),
+                M.el("span", { text: M.plain(text, 2000) }),
               ),
             ),
           )
