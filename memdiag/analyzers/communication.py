@@ -26,7 +26,7 @@ CODES: dict[str, str] = {
 }
 
 FLOOR = 16 * MIB  # of one list
-SHARE = 0.05  # of what is allocated at the peak: from here on a warning
+SHARE = 0.05  # of allocated memory at the peak: from here on a warning
 SOON = 8  # allocations after the burst in which the joined one must come
 SLACK = 512  # bytes by which each shard may be padded
 NUM_PLACES = 3

@@ -1,7 +1,8 @@
-"""FSDP with one unit for most of the model: all of its weights are gathered at once, so that sharding saves little at the peak.
+"""FSDP with one unit for most of the model: it gathers all weights at once, so sharding saves little at the peak.
 
-Each unit (a module that FSDP wrapped) gathers its weights before its forward and its backward, and frees them after. Wrapped as a whole,
-a model has one unit. Told by the sizes that FSDP's gathering asks for: one of them is most of all that a forward gathers.
+Each unit (a module that FSDP wrapped) gathers its weights before its forward and its backward, and frees them afterwards. A model that is
+wrapped as a whole has one unit. memdiag recognises it by the sizes that FSDP allocates for gathering: one of them is most of the bytes that
+a forward gathers.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
 
 
 def _gathers(frame: Frame) -> bool:
-    """Whether a frame makes the buffer that a unit's weights are gathered into (FSDP2, FSDP1)."""
+    """Returns whether a frame allocates the buffer for the gathered weights of a unit (FSDP2, FSDP1)."""
     file = frame.filename.replace("\\", "/")
     if file.endswith("fsdp/_fully_shard/_fsdp_collectives.py"):
         return frame.name == "foreach_all_gather"
@@ -93,7 +94,7 @@ def _smaller_units() -> Fix:
 
 
 def _one_more_unit() -> Fix:
-    """What is not wrapped itself is the model's own unit."""
+    """Returns the remedy where blocks are wrapped: all other modules together form the model's unit."""
     return Fix(
         phrase("gathered.fix.split"),
         "code",

@@ -1,7 +1,7 @@
-"""Chains of element-wise operators in one module: each link makes a tensor as large as the one before, and lets go of that.
+"""Chains of element-wise operators in one module: each operator allocates a tensor as large as its input, and frees the input.
 
-In a trace that is a run of allocations of one size in one ``forward``, where each tensor is freed soon after the next one is made. Tensors
-that autograd keeps for backward are no part of it: they are activations, and fusing keeps fewer of those as well, but which is not told.
+In a trace this is a run of allocations of one size in one ``forward``, where each tensor is freed soon after the next one is allocated.
+Tensors that autograd keeps for backward do not count: they are activations (see ``kept_chains``).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CODES: dict[str, str] = {"MD123": "one temporary tensor per operator in a chain"
 MIN_LINKS = 4  # short-lived tensors of a run
 SOON = 3  # a link is freed before so many more of the run are made
 FLOOR = 32 * MIB  # live of one run at a time
-SHARE = 0.02  # of what is allocated at the peak
+SHARE = 0.02  # of allocated memory at the peak
 WARNING_SHARE = 0.1
 NUM_PLACES = 3
 
@@ -72,7 +72,7 @@ def find_chains(view: DeviceView) -> Chains:
     held = tensors.block_bytes[rows]
     if not len(rows):
         return Chains([], rows, rows, rows)
-    # What a run allocates it frees: summed up run by run, each begins at nothing.
+    # Each run frees all its tensors, so in a running sum over the runs each one begins at zero.
     change, when = np.concatenate((held, -held)), np.concatenate((made[link], freed[link]))
     by = np.lexsort((change, when, np.concatenate((of, of))))
     total, when = np.cumsum(change[by]), when[by]
@@ -88,7 +88,7 @@ def find_chains(view: DeviceView) -> Chains:
 def modules_of(view: DeviceView, wanted: Array) -> Array:
     """Returns, per stack, a number for its innermost ``forward`` and the frames that called it; -1: it has none, or is not wanted.
 
-    The line at which ``forward`` itself stands is left out: the links of a chain are on lines of their own.
+    The line of ``forward`` itself does not count, because the operators of a chain are on different lines.
     """
     stacks = view.trace.stacks
     numbers: dict[tuple[int, ...], int] = {}
@@ -120,7 +120,7 @@ def _chained(view: DeviceView) -> Iterator[Finding]:
     live = np.intersect1d(np.concatenate(found.rows), view.live)
     held = device.tensors.block_bytes[live]
     at_peak = int(held.sum())
-    # A fused chain still has its result: what is kept then is one tensor of those that are there.
+    # A fused chain still has its result, so one of the live tensors remains.
     less = at_peak - int(held.max(initial=0))
     is_highest = device.usage_at(view.at)["reserved"] == max(int(device.usage.reserved.max()), device.start["reserved"])
     yield Finding(

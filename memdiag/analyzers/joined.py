@@ -1,8 +1,8 @@
-"""An out-of-memory message and a trace of the same run, together: the trace knows what the message leaves open, and the other way round.
+"""An out-of-memory message together with a trace of the same run: each supplies facts that the other lacks.
 
-Snapshots that were dumped at the failure or after it hold an entry for each request that failed. The message it belongs to is found by
-device and numbers; then the cause is no longer judged but counted. Without such an entry the moment most like the message stands in
-for it, and the report says so. A message that the trace does not fit keeps its own verdict.
+A snapshot dumped at or after the failure holds an entry for each failed request. memdiag finds the entry of a message by device and
+numbers, and then counts the cause instead of judging it. If there is no such entry, memdiag uses the moment most similar to the message,
+and the report says so. A message that does not match the trace keeps its verdict.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from memdiag.units import format_bytes
 
 MOST_LOOKED_AT = 4  # moments that all analyzers run on: each takes as long as `memdiag analyze`
 
-# Something is there that need not be: whatever else is wrong, this comes first.
+# Memory that the program does not need: this comes first, whatever else is wrong.
 _KEPT = ("MD106", "MD127", "MD128", "MD129")
 # Findings that bear on a cause; others are about the rest of the trace.
 _ARRANGEMENT = frozenset({"MD112", "MD113", "MD201", "MD202", "MD203", "MD204", "MD207", "MD208", "MD301", "MD403", *_KEPT})
@@ -39,7 +39,7 @@ _RELEVANT: dict[Cause, frozenset[str]] = {"fragmentation": _ARRANGEMENT, "capaci
 # has filled everything that a better arrangement would free.
 _GROWING = {"MD106": ("kept_passes.kept", "kept_passes.graphs"), "MD301": ("leaks.growth", "")}
 _SOON = {"MD106": 2, "MD301": 20}
-_LITTLE = 0.1  # of what is live: what the batch decides, where it is not worth making smaller
+_LITTLE = 0.1  # of live memory: if less depends on the batch, a smaller batch is not worth it
 _NOT_OF_THE_BATCH = np.array([CATEGORIES.index(name) for name in ("parameter", "gradient", "optimizer_state", "collective", "workspace")])
 _NOT_IN_PASSES = np.array([PHASES.index(name) for name in ("initialisation", "optimizer")])
 # Remedies, by the key of their title, that make the batch smaller or keep less of each.
@@ -53,7 +53,7 @@ _UNCOUNTED = "_workspace"  # in the names of dialects whose memory is not the ca
 
 @dataclass
 class _Joiner:
-    """What is shared by the messages of one report."""
+    """State that all messages of one report share."""
 
     trace: Trace
     used: set[tuple[int, int]] = field(default_factory=set)
@@ -61,7 +61,7 @@ class _Joiner:
     analyzed: dict[tuple[int, int], Report] = field(default_factory=dict)
 
     def join(self, message: Message) -> Message:
-        """Returns a message with what the trace knows of it."""
+        """Returns a message with the facts that the trace adds."""
         if not numbers(message.fields) or _UNCOUNTED in message.dialect:
             return _alone(message, phrase("joined.alone.numbers"))
         if self.trace.backend and {self.trace.backend, message.backend} in ({"cuda", "npu"}, {"hip", "npu"}):
@@ -128,7 +128,7 @@ class _Joiner:
 
 
 def _is_root(finding: Finding) -> bool:
-    """Whether a finding is the cause of the others: memory that grows, or that need not be there."""
+    """Returns whether a finding is the cause of the others: memory that grows, or that the program does not need."""
     return finding.code in _KEPT or (finding.code == "MD301" and finding.severity != "info")
 
 
@@ -138,7 +138,7 @@ def _told_once(findings: list[Finding]) -> tuple[Finding, ...]:
     general = {"MD101"} if "MD106" in codes else set()  # activations; but a graph that is kept for nothing need not be recomputed
     general |= {"MD113"} & codes if codes & {"MD201", "MD202"} else set()
     rest = [finding for finding in findings if finding.code not in general]
-    if any(finding.code.startswith("MD1") or finding.code == "MD301" for finding in rest):  # these say what is live, and how to need less
+    if any(finding.code.startswith("MD1") or finding.code == "MD301" for finding in rest):  # these list live memory, and how to reduce it
         rest = [finding for finding in rest if finding.code != "MD206" or len(finding.fixes) > 1]
     return tuple(rest)
 
@@ -162,7 +162,7 @@ def _despite_growth(judgement: Judgement, failure: Failure, findings: tuple[Find
 
 
 def _without_batch(findings: tuple[Finding, ...], failure: Failure) -> tuple[Finding, ...]:
-    """Returns advice without smaller batches and recomputation, where what these make smaller is next to nothing of what is live."""
+    """Returns advice without smaller batches and recomputation, if these would reduce only a trifle of live memory."""
     bases, tensors, rows = failure.view.trace.bases, failure.device.tensors, failure.view.live
     if "none" in {bases.get("category", "none"), bases.get("phase", "none")} or not failure.exact:
         return findings

@@ -1,11 +1,11 @@
-"""Forward passes whose activations stay although no backward uses them: evaluation without ``no_grad``, losses kept with their graph.
+"""Forward passes whose activations are kept although no backward uses them: evaluation without ``no_grad``, losses kept with their graph.
 
-A forward pass keeps what its backward needs. As a rule one pass is there at a time, or a fixed number of them (a pipeline, several
-losses of one backward). More than any backward before found, and none of it freed by a backward, is a graph that a variable holds: an
-output, a loss or a prediction that was put into a list.
+A forward pass keeps the tensors that its backward needs. Normally one pass is live at a time, or a fixed number of them (a pipeline,
+several losses of one backward). More live passes than at the start of any earlier backward, none of them freed by a backward, mean that a
+variable keeps their graphs: an output, a loss or a prediction in a list.
 
-Only where the recorder marked the passes: from stacks alone, one pass cannot be told from two. A pass counts if a good part of what it
-made is still there, made at the same places as in the largest: outputs that are collected under ``no_grad`` are a small part of theirs.
+This needs the recorder's marks, because call stacks alone do not separate one pass from the next. A pass counts if a good part of its
+tensors is still live, from the same call sites as in the largest pass: outputs that are collected under ``no_grad`` are a small part.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def find_passes(view: DeviceView) -> Passes | None:
 
 
 def _passes(device: DeviceTrace) -> Array:
-    """Returns, per event, the number of the forward pass it belongs to; -1: none. What follows outside of the model is its loss."""
+    """Returns, per event, the number of its forward pass; -1: none. Events outside of the model right after it belong to its loss."""
     phase = device.events.phase
     is_first = np.concatenate(([True], phase[1:] != phase[:-1]))  # of a stretch of one phase
     own = phase[is_first]
@@ -111,7 +111,7 @@ def _passes(device: DeviceTrace) -> Array:
 
 
 def _usual(view: DeviceView, passes: Array, of_tensor: Array, begins: Array) -> int:
-    """Returns the most forward passes that were there at one of the events ``begins``."""
+    """Returns the largest number of forward passes that were live at one of the events ``begins``."""
     tensors, num_events = view.device.tensors, view.device.num_events
     rows = np.flatnonzero(of_tensor >= 0)
     until, since = np.zeros(num_events + 1, np.int64), np.full(num_events + 1, num_events)

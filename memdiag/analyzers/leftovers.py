@@ -1,7 +1,7 @@
-"""What temporaries of initialisation leave behind: segments that were opened for them and that nothing uses later.
+"""Segments that temporary tensors of initialisation leave behind, and that are never used later.
 
-Loading a model makes tensors that go again (a state dict, weights in another type, a copy before sharding). Their segments stay in the
-cache. Where all of a segment is free, one call of ``empty_cache()`` gives it back; where a weight came to lie in it, nothing does.
+Loading a model allocates tensors that are freed again: a state dict, weights in another type, a copy before sharding. Their segments stay
+in the cache. One call of ``empty_cache()`` releases completely free segments. A segment that also holds a weight stays.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def find_leftovers(view: DeviceView) -> Leftovers | None:
         return np.bincount(home[of], weights=length[of], minlength=len(held)).astype(np.int64)
 
     used = total((born <= end) & (gone > end))
-    # What comes later may use the same bytes again and again: counted each time, so that what is left is certainly unused.
+    # Later tensors may reuse the same bytes. Each counts in full, so the remainder is certainly unused.
     unused = np.maximum(size - used - total((born > end) & (born <= view.at)), 0)
     temporary = (born >= 0) & (gone <= end)
     left = (used <= (1 - EMPTY) * size) & (total(temporary) > 0) & (unused > 0)

@@ -1,8 +1,9 @@
-"""A checkpoint that was loaded to the device stays there beside the model it was copied into.
+"""A checkpoint loaded to the device and kept next to the model it was copied into.
 
-``torch.load(path, map_location="cuda")`` makes every tensor of the file on the device, and ``load_state_dict`` copies them into the
-model's own. While a variable holds the checkpoint there are two of each. Told by the stack: made within a loader, and as many others of
-the very same sizes made elsewhere. Where the model took the loaded tensors over (``assign=True``), there are none of these.
+``torch.load(path, map_location="cuda")`` allocates every tensor of the file on the device, and ``load_state_dict`` copies them into the
+model's parameters. While a variable holds the checkpoint there are two of each. memdiag recognises them by call stack and size: tensors
+that a loader allocated, and as many others of the same sizes. If the model took over the loaded tensors (``assign=True``), there are no
+others.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def find_copies(view: DeviceView, loaders: Array) -> Array:
     mine = rows[loaded]
     sizes, which = np.unique(tensors.requested_bytes[mine], return_inverse=True)
     weights, states = (_of_sizes(tensors.requested_bytes[rows[~loaded & kept & chosen]], sizes) for chosen in (~is_state, is_state))
-    # State may be that of the loaded weights themselves, which the model took over: it counts beside other weights of its size only.
+    # State may be that of the loaded weights themselves, which the model took over: it counts only with other weights of its size.
     have = weights + np.minimum(states, STATES * weights)
     order = np.argsort(which, kind="stable")
     first = np.searchsorted(which[order], np.arange(len(sizes)))

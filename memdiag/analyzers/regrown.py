@@ -1,8 +1,8 @@
-"""Tensors that grow by being made anew, a little larger each time: caches of keys and values, results joined by ``torch.cat``.
+"""Tensors that grow by reallocation, a little at a time: KV caches, results joined by ``torch.cat``.
 
-``cache = torch.cat([cache, new])`` needs the old and the new one at once, copies all of it, and leaves a free block into which the
-next one does not fit: the cached blocks are all a little too small. It is told by its trace: at one place a larger tensor is made, and
-the one before it is freed right after, again and again.
+``cache = torch.cat([cache, new])`` needs the old and the new tensor at once and copies all of it. It leaves a free block into which the
+next tensor does not fit, because all cached blocks are slightly too small. In a trace, one call site allocates a larger tensor, and the
+previous one is freed right after, again and again.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from memdiag.units import MIB, format_bytes
 CODES: dict[str, str] = {"MD128": "tensors that grow by repeated reallocation"}
 
 MOST_AT_ONCE = 0.5  # of the old size: it is a little that is added
-LEAST_LINKS = 6  # times that one tensor was made anew
-MOSTLY = 0.75  # of the times that a tensor of a place was made anew, it grew: batches of changing length shrink as often
+LEAST_LINKS = 6  # reallocations of one tensor
+MOSTLY = 0.75  # of the reallocations at a call site grow: batches of changing length shrink as often
 LOOKS = 4  # frees after it is made among which that of the one before must be
 SHARE = 0.1  # of the reserved peak: held by such tensors
 WARNING_SHARE = 0.1  # of the reserved peak was never in use
@@ -37,13 +37,13 @@ NUM_PLACES = 3
 
 @dataclass(frozen=True)
 class Regrown:
-    """Tensors of one place that were made anew again and again.
+    """Tensors of one call site that were reallocated again and again.
 
     Attributes:
         stack: Where.
         rows: All of them, the smallest of each chain left out.
         num_chains: How many tensors grow so.
-        links: How often one of them was made anew, at most.
+        links: Most reallocations of one of them.
     """
 
     stack: int
@@ -60,7 +60,7 @@ def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
 
 
 def find_regrown(view: DeviceView) -> list[Regrown]:
-    """Returns the places whose tensors grow by being made anew, those that made most bytes first."""
+    """Returns the call sites whose tensors grow by reallocation, most allocated bytes first."""
     tensors, device = view.device.tensors, view.device
     before, is_other = _replaced(view)
     depth = np.zeros(len(before), np.int64)

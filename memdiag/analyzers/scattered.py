@@ -1,7 +1,7 @@
-"""Long-lived tensors of one kind that lie in many blocks, where one buffer with views into it would do.
+"""Long-lived tensors of one kind in many blocks, where one buffer with views into it would need less memory.
 
-Each such block is rounded, and keeps the segment in which it lies from being given back. What one buffer would save is not told from that:
-it is replayed (``merged``), and where the replay shows nothing, the finding is withdrawn.
+Each such block is rounded up, and keeps its segment from being released. The saving of one buffer does not follow from these bytes, so
+memdiag replays the trace (``merged``), and withdraws the finding if the replay saves nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from memdiag.units import MIB, format_bytes
 CODES: dict[str, str] = {"MD122": "many long-lived tensors of one kind in separate blocks"}
 
 MIN_TENSORS = 16
-FLOOR = 32 * MIB  # of rounding and of what they pin
+FLOOR = 32 * MIB  # of rounding and of free memory in their segments
 SHARE = 0.01  # of reserved memory
 NUM_GROUPS = 3
 
@@ -54,7 +54,7 @@ class Group:
 
     @property
     def lost_bytes(self) -> int:
-        """What scattering costs at the moment looked at."""
+        """Bytes of rounding and of free memory that these tensors keep at the moment of the report."""
         return self.rounding_bytes + self.pinned_bytes
 
 

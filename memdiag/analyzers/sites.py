@@ -1,7 +1,7 @@
 """Tensors by place in the code: the same line reached by several paths is one place.
 
-A tensor without a stack has no place: it was there before the recording began, or autograd's thread made it (which has no Python
-frames), or nothing was recorded.
+A tensor without a stack has no place: it was allocated before the recording began, or by autograd's thread (which has no Python
+frames), or no stacks were recorded.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Place:
 def first_finding(view: DeviceView, find: Callable[[DeviceView], Iterable[Finding]]) -> list[Finding]:
     """Returns what ``find`` finds at a moment.
 
-    If that is the peak, nothing is found, and clearly more is allocated at the allocated peak, returns what it finds there: a finding at
-    another moment names it in its title (``places.when``).
+    If it finds nothing at the peak, and clearly more is allocated at the allocated peak, returns its findings there. The title of a finding
+    at another moment names it (``places.when``).
     """
     found = list(find(view))
     if found or view.kind != "peak":
@@ -69,7 +69,7 @@ def by_place(view: DeviceView, rows: Array) -> list[Place]:
     names: dict[str, int] = {}
     name_of = np.array([names.setdefault(label, len(names)) for label in labels], np.int64)
     own = np.append(name_of, -1)[group] if len(stacks) else group
-    if "" in names:  # tell apart why there is no stack
+    if "" in names:  # one place for each reason
         silent = own == names[""]
         reasons = without_stack(view, rows[silent])
         for reason in np.unique(reasons).tolist():
@@ -134,7 +134,7 @@ def module_of(stacks: Stacks, stack: int) -> str:
 
 
 def by_module(view: DeviceView, rows: Array) -> dict[str, int]:
-    """Returns the bytes of each kind of layer among the tensors ``rows``, most first; those made outside of any are left out."""
+    """Returns the bytes of each kind of layer among the tensors ``rows``, most first; without those allocated outside of any."""
     tensors = view.device.tensors
     stacks, group = np.unique(tensors.stack[rows], return_inverse=True)
     held = np.bincount(group, weights=tensors.block_bytes[rows], minlength=len(stacks))

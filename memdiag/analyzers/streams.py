@@ -1,7 +1,7 @@
-"""Memory that the program has freed and nobody can use yet, because another stream may still work on it.
+"""Freed memory that the allocator cannot reuse yet, because another stream may still use it.
 
-A tensor on which record_stream was called, or that a collective took, stays in its block after it is freed until an event on the
-other stream completes. The host runs ahead of the device, so that can be long: active is then well above allocated.
+A tensor on which record_stream was called, or that a collective used, stays in its block after it is freed until an event on the
+other stream completes. The host runs ahead of the device, so that can take long: active is then well above allocated.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def _remedies(view: DeviceView, rows: Array, backend: str | None) -> Iterator[Fi
 
 
 def _is_collective(view: DeviceView, rows: Array) -> bool:
-    """Whether some tensor that waited was allocated or freed under a function named like a collective."""
+    """Returns whether a waiting tensor was allocated or freed in a function named like a collective."""
     stacks = view.trace.stacks
     if not len(stacks) or not len(rows):
         return False
