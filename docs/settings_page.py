@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from memdiag.settings.features import FEATURES
+from memdiag.settings.features import FEATURES, feature_words
 from memdiag.settings.lint import CODES
-from memdiag.settings.model import TYPE_WORDS, Key, version_text
+from memdiag.settings.model import Key, type_words, version_text
 from memdiag.settings.tables import BACKEND_WORDS, KEYS, VARIABLE
 from memdiag.settings.variables import VARIABLES
 
@@ -76,7 +76,7 @@ def _backends() -> Iterator[str]:
         yield f"| key | what it does | value | default | since {unit} |"
         yield "|---|---|---|---|---|"
         for key in KEYS[backend]:
-            yield f"| `{key.name}` | {key.meaning} | {TYPE_WORDS[key.kind]}: {key.range} | {key.default} | {_versions(key, backend)} |"
+            yield f"| `{key.name}` | {key.meaning} | {type_words(key.kind)}: {key.range} | {key.default} | {_versions(key, backend)} |"
         yield ""
         if backend == "cuda":
             yield "On ROCm the same keys are read, from `PYTORCH_HIP_ALLOC_CONF` as well; `backend` also takes `hipMallocAsync`.\n"
@@ -101,7 +101,7 @@ def _features() -> Iterator[str]:
     yield "## What else a program may use (`--with`)\n"
     yield "| feature | meaning |"
     yield "|---|---|"
-    yield from (f"| `{name}` | {meaning} |" for name, meaning in FEATURES.items())
+    yield from (f"| `{name}` | {meaning} |" for name, meaning in ((each, feature_words(each)) for each in FEATURES))
     yield ""
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from memdiag.settings.conf import MAX_DIVISIONS
-from memdiag.settings.model import TYPE_WORDS, Key, Version
+from memdiag.settings.model import Key, Version, type_words
 from memdiag.settings.numbers import is_power_of_two, to_size
 from memdiag.settings.parsers import is_shared, parse
 from memdiag.settings.problem import Problem
@@ -36,7 +36,7 @@ def check_divisions(key: Key, value: str, backend: str, version: Version) -> lis
 def _refused(key: Key, value: str, reason: str) -> Problem:
     number = to_size(value)
     right = str(1 << (number.bit_length() - 1)) if number and number < 1 << 32 else None
-    return Problem("MD652", f"{key.name}:{value} is not allowed: {reason}", "critical", f"it is a {TYPE_WORDS['divisions']}", right)
+    return Problem("MD652", f"{key.name}:{value} is not allowed: {reason}", "critical", f"it is a {type_words('divisions')}", right)
 
 
 def _pairs(value: str) -> list[tuple[int | None, int]]:

@@ -154,5 +154,5 @@ def _variable(variable: Variable, value: str, settings: Mapping[str, bool]) -> I
             continue
         if remark.beside is None or settings.get(remark.beside[0]) is remark.beside[1]:
             told = (Evidence(remark.why, f"{variable.name}={value}"),)
-            fixes = (Fix(remark.fix, "env", f"unset {variable.name}" if remark.fix.startswith("Unset") else ""),)
+            fixes = (Fix(remark.fix, "env", f"unset {variable.name}" if remark.is_unset else ""),)
             yield Finding(remark.code, remark.title, remark.severity, None, told, fixes)

@@ -10,33 +10,28 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from memdiag.text import Phrase, catalogue, phrase
+
 Version = tuple[int, int]
 Kind = Literal["mib", "kib", "count", "fraction", "bool", "word", "divisions"]
 Backend = Literal["cuda", "hip", "npu", "mindspeed"]
 BACKENDS: tuple[Backend, ...] = ("cuda", "hip", "npu", "mindspeed")
 
 NEWEST: dict[str, Version] = {"cuda": (2, 13), "hip": (2, 13), "npu": (2, 13), "mindspeed": (2, 13)}
-TYPE_WORDS: dict[Kind, str] = {
-    "mib": "whole number of MiB",
-    "kib": "whole number of KiB",
-    "count": "whole number",
-    "fraction": "number",
-    "bool": "truth value",
-    "word": "word",
-    "divisions": "number, or a list [MiB:number,…,>:number]",
-}
+
+
+def type_words(kind: Kind) -> Phrase:
+    """Returns what a value of ``kind`` is, in words."""
+    return phrase(f"conf_keys.kind.{kind}")
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key of an allocator setting.
+    """One key of an allocator setting. The catalogue ``conf_keys`` says what it does, its default and its range.
 
     Attributes:
         name: As written in the text.
         kind: What its value is.
-        meaning: What it does, in a sentence.
-        default: What holds without it, in words.
-        range: Allowed values, in words.
         since: First version that knows it.
         until: First version that no longer knows it; None: it is still there.
         lowest: Smallest allowed number.
@@ -48,13 +43,11 @@ class Key:
         at_least_segment: The number must not be below large_segment_size_mb.
         replaced_by: The name to use instead; "" unless deprecated.
         host_only: It is about pinned host memory, not about the device.
+        of: Whose texts it has in the catalogue ("hip", "mindspeed"), if not those of its name alone.
     """
 
     name: str
     kind: Kind
-    meaning: str
-    default: str
-    range: str
     since: Version
     until: Version | None = None
     lowest: float | None = None
@@ -66,6 +59,30 @@ class Key:
     at_least_segment: bool = False
     replaced_by: str = ""
     host_only: bool = False
+    of: str = ""
+
+    @property
+    def meaning(self) -> Phrase:
+        """What it does, in a sentence."""
+        return phrase(f"conf_keys.{self._text}")
+
+    @property
+    def default(self) -> Phrase:
+        """What holds without it, in words."""
+        return self._part("default")
+
+    @property
+    def range(self) -> Phrase:
+        """Allowed values, in words."""
+        return self._part("range")
+
+    @property
+    def _text(self) -> str:
+        return f"{self.of}.{self.name}" if self.of else self.name
+
+    def _part(self, part: str) -> Phrase:
+        own = f"{self._text}.{part}" in catalogue("conf_keys")
+        return phrase(f"conf_keys.{self._text}.{part}") if own else phrase(f"conf_keys.all.{self.kind}.{part}")
 
     def is_in(self, version: Version) -> bool:
         """Whether ``version`` knows this key."""

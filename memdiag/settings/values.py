@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from memdiag.settings.divisions import check_divisions
-from memdiag.settings.model import TYPE_WORDS, Key, Version
+from memdiag.settings.model import Key, Version, type_words
 from memdiag.settings.numbers import SIZE_MAX, is_power_of_two, to_double, to_int, to_size
 from memdiag.settings.parsers import is_shared, smallest_split
 from memdiag.settings.problem import Problem
@@ -168,4 +168,4 @@ def _read_as(key: Key, value: str, read: str, right: str | None, *, is_same: boo
 def _out_of_range(key: Key, value: str, right: str | None, lowest: int = 0) -> Problem:
     takes = f"{lowest} or more here" if key.at_least_segment and lowest else key.range
     title = f"{key.name}:{value} is not allowed: it takes {takes}"
-    return Problem("MD652", title, "critical", f"it is a {TYPE_WORDS[key.kind]}; {_ENDS}", right)
+    return Problem("MD652", title, "critical", f"it is a {type_words(key.kind)}; {_ENDS}", right)

@@ -339,7 +339,7 @@ def test_nothing_heavy_is_loaded():
         (["HCCL_BUFSIZE=64"], "MD651", "did you mean HCCL_BUFFSIZE?"),
         (["expandable_segments:True", "--torch", "9.9"], "MD658", "torch 9.9 is not known"),
         (["MEMORY_FRAGMENTATION=1", "--backend", "cuda"], "MD658", "MEMORY_FRAGMENTATION has no effect on CUDA"),
-        (["MEMORY_FRAGMENTATION=1 expandable_segments:True"], "MD658", "does not go with expandable_segments:True"),
+        (["MEMORY_FRAGMENTATION=1 expandable_segments:True"], "MD658", "MEMORY_FRAGMENTATION=1 conflicts with expandable_segments:True"),
     ],
 )
 def test_what_a_reader_of_the_settings_would_not_see(asked, arguments, code, title):
