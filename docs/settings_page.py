@@ -8,7 +8,7 @@ from pathlib import Path
 from memdiag.settings.features import FEATURES, feature_words
 from memdiag.settings.lint import CODES
 from memdiag.settings.model import Key, type_words, version_text
-from memdiag.settings.tables import BACKEND_WORDS, KEYS, VARIABLE
+from memdiag.settings.tables import KEYS, VARIABLE, backend_words
 from memdiag.settings.variables import VARIABLES
 
 PAGE = Path(__file__).with_name("settings.md")
@@ -72,7 +72,7 @@ def page() -> str:
 
 def _backends() -> Iterator[str]:
     for backend, unit in (("cuda", "torch"), ("npu", "torch_npu"), ("mindspeed", "MindSpeed")):
-        yield f"## {BACKEND_WORDS[backend]}: `{VARIABLE[backend]}`\n"
+        yield f"## {backend_words(backend)}: `{VARIABLE[backend]}`\n"
         yield f"| key | what it does | value | default | since {unit} |"
         yield "|---|---|---|---|---|"
         for key in KEYS[backend]:

@@ -6,10 +6,10 @@ from memdiag.findings import Evidence, Finding
 from memdiag.render.lightpage import LightPage
 from memdiag.render.look import PLAIN, Look
 from memdiag.render.text import plain
-from memdiag.settings.model import version_text
+from memdiag.settings.model import Key, version_text
 from memdiag.settings.report import ConfReport, Listing, Setting
-from memdiag.settings.tables import BACKEND_WORDS
-from memdiag.units import plural
+from memdiag.settings.tables import backend_words
+from memdiag.text import joined, phrase
 
 LONGEST = 300  # characters of a text
 _STYLES = {"critical": "bold red", "warning": "yellow", "info": "cyan"}
@@ -23,17 +23,17 @@ def render(report: ConfReport, look: Look = PLAIN) -> str:
     for setting in report.settings:
         _setting(page, setting)
     if report.related:
-        page.title("Beside it")
+        page.title(phrase("conf.title.related"))
         for name, value, meaning in report.related:
             page.gap()
             page.text(f"{plain(name)}={plain(value, LONGEST)}", "bold", indent=2)
             page.text(plain(meaning), indent=4)
     if report.findings:
-        page.title("Findings")
+        page.title(phrase("conf.title.findings"))
         for finding in report.findings:
             _finding(page, finding, report)
     if report.line:
-        page.title("Use this instead")
+        page.title(phrase("conf.title.line"))
         page.paste(plain(report.line), indent=2)
     return page.finish()
 
@@ -45,16 +45,17 @@ def render_list(table: Listing, look: Look = PLAIN) -> str:
         if number:
             page.gap()
         unit = "torch_npu" if backend in {"npu", "mindspeed"} else "torch"
-        of = f" in {unit} {table.torch_version}" if table.torch_version else ""
-        page.text(f"{variable}: {words}{of}", "bold")
+        title = phrase("conf.list.title", variable=variable, backend=words)
+        if table.torch_version:
+            title = phrase("conf.list.title.version", variable=variable, backend=words, unit=unit, version=table.torch_version)
+        page.text(title, "bold")
         for key in keys:
             page.gap()
             page.text(key.name, "cyan", indent=2)
             page.text(key.meaning, indent=4)
-            versions = f"since {unit} {version_text(key.since)}" if backend != "mindspeed" else ""
-            versions += f", until {version_text(key.until)}" if key.until else ""
-            page.text(" · ".join(filter(None, (f"default {key.default}", key.range, versions))), "dim", indent=4)
-    page.title("Beside them")
+            facts = (phrase("conf.list.default", default=key.default), key.range, _versions(key, backend, unit))
+            page.text(joined(facts, " · "), "dim", indent=4)
+    page.title(phrase("conf.title.related"))
     page.gap()
     for beside in table.variables:
         page.grid("lw", [[(beside.name, "cyan"), (beside.range, "dim")]])
@@ -62,20 +63,31 @@ def render_list(table: Listing, look: Look = PLAIN) -> str:
     return page.finish()
 
 
+def _versions(key: Key, backend: str, unit: str) -> str:
+    """Returns in which versions a key is known; "" where that is not known."""
+    since = version_text(key.since)
+    if backend == "mindspeed":
+        return phrase("conf.list.gone", until=version_text(key.until)) if key.until else ""
+    if key.until:
+        return phrase("conf.list.until", unit=unit, since=since, until=version_text(key.until))
+    return phrase("conf.list.since", unit=unit, since=since)
+
+
 def _verdict(page: LightPage, report: ConfReport) -> None:
     unit = "torch_npu" if report.backend in {"npu", "mindspeed"} else "torch"
     found = {name: sum(finding.severity == name for finding in report.findings) for name in ("critical", "warning")}
     if found["critical"]:
-        label, style, said = "CRITICAL", _STYLES["critical"], f"{plural(found['critical'], 'problem')} that stop the program"
-        said = said if found["critical"] > 1 else "1 problem that stops the program"
-        said += f", and {plural(found['warning'], 'warning')}" if found["warning"] else ""
+        label, style, said = "CRITICAL", _STYLES["critical"], phrase("conf.verdict.critical", count=found["critical"])
+        if found["warning"]:
+            said = phrase("conf.verdict.both", count=found["critical"], warnings=found["warning"])
     elif found["warning"]:
-        label, style, said = "WARNING", _STYLES["warning"], f"{plural(found['warning'], 'setting')} not doing what is written"
+        label, style, said = "WARNING", _STYLES["warning"], phrase("conf.verdict.warning", count=found["warning"])
     elif report.text is None:
-        label, style, said = "OK", "green", f"{report.variable} is not set: everything is at its default"
+        label, style, said = "OK", "green", phrase("conf.verdict.unset", variable=report.variable)
     else:
-        label, style, said = "OK", "green", "these settings are read as they are written"
-    page.grid("lw", [((label, style), (f"{said}: {BACKEND_WORDS[report.backend]}, {unit} {report.checked_version}", "bold"))], indent=0)
+        label, style, said = "OK", "green", phrase("conf.verdict.right")
+    where = {"backend": backend_words(report.backend), "unit": unit, "version": report.checked_version}
+    page.grid("lw", [((label, style), (phrase("conf.verdict", verdict=said, **where), "bold"))], indent=0)
 
 
 def _facts(page: LightPage, report: ConfReport) -> None:
@@ -83,7 +95,7 @@ def _facts(page: LightPage, report: ConfReport) -> None:
         page.gap()
         page.grid("lw", [((report.variable, "dim"), plain(report.text, LONGEST) or "(empty)")])
     if report.torch_version is None:
-        page.text("The newest known version; --torch 2.6 or --torch-npu 2.6 checks another.", "dim", indent=2)
+        page.text(phrase("conf.newest"), "dim", indent=2)
 
 
 def _setting(page: LightPage, setting: Setting) -> None:
@@ -91,10 +103,10 @@ def _setting(page: LightPage, setting: Setting) -> None:
     said = f"{setting.key}:{setting.value}" if setting.value else setting.key
     page.text(plain(said, LONGEST), "bold", indent=2)
     if not setting.meaning:
-        page.text("Nothing is known of this key.", indent=4)
+        page.text(phrase("conf.nothing"), indent=4)
         return
     page.text(setting.meaning, indent=4)
-    page.text(f"default {setting.default} · {setting.range} · since {setting.since}", "dim", indent=4)
+    page.text(phrase("conf.setting", default=setting.default, range=setting.range, since=setting.since), "dim", indent=4)
 
 
 def _finding(page: LightPage, finding: Finding, report: ConfReport) -> None:
@@ -102,13 +114,13 @@ def _finding(page: LightPage, finding: Finding, report: ConfReport) -> None:
     label = f"{plain(finding.code)}  {finding.severity.upper()}"
     page.grid("lw", [((label, _STYLES[finding.severity]), (plain(finding.title, LONGEST), "bold"))])
     for evidence in finding.evidence:
-        page.grid("lw", [(("why", "dim"), _evidence(evidence, report.variable))], indent=9)
+        page.grid("lw", [((phrase("conf.label.why"), "dim"), _evidence(evidence, report.variable))], indent=9)
     for fix in finding.fixes:
-        page.grid("lw", [(("fix", "green"), plain(fix.title, LONGEST))], indent=9)
+        page.grid("lw", [((phrase("conf.label.fix"), "green"), plain(fix.title, LONGEST))], indent=9)
         if fix.change and fix.change != report.line:
             page.paste(plain(fix.change), indent=14)
         if fix.caveat:
-            page.grid("lw", [(("but", "dim"), plain(fix.caveat, LONGEST))], indent=9)
+            page.grid("lw", [((phrase("conf.label.but"), "dim"), plain(fix.caveat, LONGEST))], indent=9)
 
 
 def _evidence(evidence: Evidence, variable: str) -> str:

@@ -13,6 +13,7 @@ from memdiag.settings.model import Key, Version, type_words
 from memdiag.settings.numbers import is_power_of_two, to_size
 from memdiag.settings.parsers import is_shared, parse
 from memdiag.settings.problem import Problem
+from memdiag.text import joined, phrase
 
 _LAST = 1 << (MAX_DIVISIONS - 1)  # MiB
 
@@ -28,7 +29,8 @@ def check_divisions(key: Key, value: str, backend: str, version: Version) -> lis
     if not value.startswith("["):
         plain = str(entries[0])
         is_odd = not re.fullmatch("[0-9]+", value)
-        return [Problem("MD653", f"{key.name}:{value} is read as {plain}", "warning", "only the number counts", plain)] if is_odd else []
+        title = phrase("conf_values.read", key=key.name, value=value, read=plain)
+        return [Problem("MD653", title, "warning", phrase("conf_values.read.begin"), plain)] if is_odd else []
     problem = _order(key, value, backend, version) or _gaps(key, value, entries, backend, version)
     return [problem] if problem else []
 
@@ -36,7 +38,8 @@ def check_divisions(key: Key, value: str, backend: str, version: Version) -> lis
 def _refused(key: Key, value: str, reason: str) -> Problem:
     number = to_size(value)
     right = str(1 << (number.bit_length() - 1)) if number and number < 1 << 32 else None
-    return Problem("MD652", f"{key.name}:{value} is not allowed: {reason}", "critical", f"it is a {type_words('divisions')}", right)
+    title = phrase("conf_values.refused", key=key.name, value=value, reason=reason)
+    return Problem("MD652", title, "critical", phrase("conf_values.refused.why", kind=type_words("divisions")), right)
 
 
 def _pairs(value: str) -> list[tuple[int | None, int]]:
@@ -86,9 +89,9 @@ def _order(key: Key, value: str, backend: str, version: Version) -> Problem | No
         return None
     return Problem(
         "MD653",
-        f"{key.name}:{value} is not in order",
+        phrase("conf_values.order", key=key.name, value=value),
         "warning",
-        "the first size fills everything below it and '>' everything above the last one read, whatever else is listed",
+        phrase("conf_values.order.why"),
         as_list(as_meant(value), shared=is_shared(backend, version)),
     )
 
@@ -98,17 +101,21 @@ def _gaps(key: Key, value: str, entries: tuple[int, ...], backend: str, version:
     differing = [k for k in range(MAX_DIVISIONS) if entries[k] != meant[k]]
     if not differing:
         return None
-    ranges = ", ".join(_interval(k) for k in differing[:3]) + (" …" if len(differing) > 3 else "")
+    ranges: str = joined([_interval(k) for k in differing[:3]], ", ")
+    if len(differing) > 3:
+        ranges = phrase("conf_values.interval.more", ranges=ranges)
     if all(entries[k] == 0 for k in differing):
-        why = f"requests of {ranges} are not rounded: a size sets its own interval, only the first one also all below"
-        title = f"{key.name}:{value} leaves a gap"
+        why = phrase("conf_values.gap.why", ranges=ranges)
+        title = phrase("conf_values.gap", key=key.name, value=value)
     else:
-        why = f"requests of {ranges} get what '>' says: before torch 2.10 it starts at the last size listed, not after it"
-        title = f"{key.name}:{value} is read differently than written"
+        why = phrase("conf_values.otherwise.why", ranges=ranges)
+        title = phrase("conf_values.otherwise", key=key.name, value=value)
     return Problem("MD653", title, "warning", why, as_list(meant, shared=is_shared(backend, version)))
 
 
 def _interval(k: int) -> str:
     if k == 0:
-        return "less than 2 MiB"
-    return f"{1 << k} to {1 << (k + 1)} MiB" if k < MAX_DIVISIONS - 1 else f"{_LAST // 1024} GiB and more"
+        return phrase("conf_values.interval.first")
+    if k < MAX_DIVISIONS - 1:
+        return phrase("conf_values.interval", low=str(1 << k), high=str(1 << (k + 1)))
+    return phrase("conf_values.interval.last", gib=_LAST // 1024)

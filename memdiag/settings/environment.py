@@ -17,11 +17,13 @@ from shlex import quote
 from memdiag.findings import Evidence, Finding, Fix
 from memdiag.settings.conf import parse_conf
 from memdiag.settings.lint import in_order, lint
+from memdiag.settings.model import version_text
 from memdiag.settings.relations import Scene
 from memdiag.settings.report import ConfReport
-from memdiag.settings.tables import BACKEND_WORDS, VARIABLE
+from memdiag.settings.tables import VARIABLE, backend_words
 from memdiag.settings.variables import VARIABLES, Variable
 from memdiag.settings.written import Assignment
+from memdiag.text import joined, phrase
 
 GENERAL = "PYTORCH_ALLOC_CONF"
 EXPLAINED_EVERYWHERE = frozenset({"MEMORY_FRAGMENTATION"})  # people look for it whatever the device
@@ -85,9 +87,10 @@ def check_environment(
         if is_read:
             findings += _variable(variable, value, keys)
         elif variable.name in EXPLAINED_EVERYWHERE:
-            told = (Evidence("it is a switch of MindSpeed, for Ascend NPUs", f"{variable.name}={value}", "", variable.name),)
-            fix = (Fix("Leave it out, or check the settings with --backend npu", "env"),)
-            findings.append(Finding("MD658", f"{variable.name} has no effect on {BACKEND_WORDS[scene.backend]}", "info", None, told, fix))
+            told = (Evidence(phrase("conf_environment.switch.why"), f"{variable.name}={value}", "", variable.name),)
+            fix = (Fix(phrase("conf_environment.switch.fix"), "env"),)
+            title = phrase("conf_environment.switch", name=variable.name, backend=backend_words(scene.backend))
+            findings.append(Finding("MD658", title, "info", None, told, fix))
     return replace(report, findings=tuple(in_order(findings)), related=tuple(related))
 
 
@@ -97,9 +100,10 @@ def _misspelt(environ: Mapping[str, str]) -> Iterator[Finding]:
     for name, value in environ.items():
         close = get_close_matches(name, known, 1, 0.85) if name not in known and _LIKE.search(name) else []
         if close and close[0] not in environ:
-            fix = Fix(f"Write {close[0]}", "env", f"export {close[0]}={quote(value)}")
-            evidence = Evidence("no program reads this variable", f"{name}={value}", "", name)
-            yield Finding("MD651", f"{name} is not a variable: did you mean {close[0]}?", "warning", None, (evidence,), (fix,))
+            fix = Fix(phrase("conf.fix.write", text=close[0]), "env", f"export {close[0]}={quote(value)}")
+            evidence = Evidence(phrase("conf_environment.close.why"), f"{name}={value}", "", name)
+            title = phrase("conf_environment.close", name=name, close=close[0])
+            yield Finding("MD651", title, "warning", None, (evidence,), (fix,))
 
 
 def _names(environ: Mapping[str, str], scene: Scene, present: list[str]) -> Iterator[Finding]:
@@ -107,48 +111,49 @@ def _names(environ: Mapping[str, str], scene: Scene, present: list[str]) -> Iter
     if scene.backend == "npu" and len(present) > 1:
         yield Finding(
             "MD658",
-            f"{' and '.join(present)} are both set: torch_npu refuses that",
+            phrase("conf_environment.both", names=joined(present, phrase("remedies.and"))),
             "critical",
             None,
-            tuple(Evidence("set", environ[name], "", name) for name in present),
-            (Fix("Keep one of them", "env", f"unset {present[1]}"),),
+            tuple(Evidence(phrase("conf_environment.set"), environ[name], "", name) for name in present),
+            (Fix(phrase("conf_environment.both.fix"), "env", f"unset {present[1]}"),),
         )
     else:
         for name in present[1:]:
             same = environ[name] == environ[present[0]]
             yield Finding(
                 "MD658",
-                f"{name} is not read: {present[0]} is set and comes first",
+                phrase("conf_environment.ignored", name=name, first=present[0]),
                 "info" if same else "warning",
                 None,
-                (Evidence("ignored as a whole", environ[name], "", name), Evidence("read", environ[present[0]], "", present[0])),
-                (Fix("Set one variable only", "env", f"unset {name}"),),
+                (
+                    Evidence(phrase("conf_environment.ignored.whole"), environ[name], "", name),
+                    Evidence(phrase("conf_environment.ignored.read"), environ[present[0]], "", present[0]),
+                ),
+                (Fix(phrase("conf_environment.ignored.fix"), "env", f"unset {name}"),),
             )
     order = read_order(scene)
     for name in ALLOC_VARIABLES:
         if name in environ and name not in order:
-            evidence = Evidence("has no effect here", environ[name], "", name)
-            fix = Fix(f"Put the settings into {order[0]}", "env", "", "", "settings of another backend may have other keys")
-            yield Finding("MD658", f"{name} is not read by {_who(scene)}", "warning", None, (evidence,), (fix,))
+            evidence = Evidence(phrase("conf_environment.foreign.why"), environ[name], "", name)
+            fix = Fix(phrase("conf_environment.foreign.fix", name=order[0]), "env", "", "", phrase("conf_environment.foreign.caveat"))
+            unit = "torch_npu" if scene.backend in {"npu", "mindspeed"} else "torch"
+            who = {"backend": backend_words(scene.backend), "unit": unit, "version": version_text(scene.version)}
+            yield Finding("MD658", phrase("conf_environment.foreign", name=name, **who), "warning", None, (evidence,), (fix,))
     if scene.backend in {"cuda", "hip"} and scene.version == (2, 9) and present and present[0] != GENERAL:
-        fix = Fix(f"Rename it to {GENERAL}, unless the same environment serves torch 2.8 or older", "env")
-        evidence = Evidence("torch 2.9 prints a warning", environ[present[0]], "", present[0])
-        yield Finding("MD655", f"{present[0]} is deprecated in torch 2.9", "info", None, (evidence,), (fix,))
-
-
-def _who(scene: Scene) -> str:
-    unit = "torch_npu" if scene.backend in {"npu", "mindspeed"} else "torch"
-    return f"{BACKEND_WORDS[scene.backend]} in {unit} {scene.version[0]}.{scene.version[1]}"
+        fix = Fix(phrase("conf_environment.deprecated.fix", name=GENERAL), "env")
+        evidence = Evidence(phrase("conf_environment.deprecated.why"), environ[present[0]], "", present[0])
+        yield Finding("MD655", phrase("conf_environment.deprecated", name=present[0]), "info", None, (evidence,), (fix,))
 
 
 def _variable(variable: Variable, value: str, settings: Mapping[str, bool]) -> Iterator[Finding]:
-    evidence = (Evidence("set", value, "", variable.name),)
+    evidence = (Evidence(phrase("conf_environment.set"), value, "", variable.name),)
     if not re.fullmatch(variable.allowed, value, re.DOTALL):
-        fix = (Fix(f"It takes {variable.range}", "env", f"unset {variable.name}"),)
-        yield Finding("MD652", f"{variable.name}={value} is not allowed: it takes {variable.range}", "warning", None, evidence, fix)
+        fix = (Fix(phrase("conf_environment.range.fix", range=variable.range), "env", f"unset {variable.name}"),)
+        title = phrase("conf_environment.range", name=variable.name, value=value, range=variable.range)
+        yield Finding("MD652", title, "warning", None, evidence, fix)
     if variable.name == "OOM_SNAPSHOT_PATH" and not (Path(value).is_dir() and os.access(value, os.W_OK)):
-        fix = (Fix("Make the directory before the program starts", "env", f"mkdir -p {value}"),)
-        yield Finding("MD658", "OOM_SNAPSHOT_PATH names no directory that can be written to", "warning", None, evidence, fix)
+        fix = (Fix(phrase("conf_environment.folder.fix"), "env", f"mkdir -p {value}"),)
+        yield Finding("MD658", phrase("conf_environment.folder"), "warning", None, evidence, fix)
     for remark in variable.remarks:
         if not re.fullmatch(remark.pattern, value, re.DOTALL):
             continue

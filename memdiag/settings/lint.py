@@ -17,9 +17,10 @@ from memdiag.settings.parsers import Outcome, Value, parse
 from memdiag.settings.problem import Clash
 from memdiag.settings.relations import Scene, relations
 from memdiag.settings.report import ConfReport, Setting
-from memdiag.settings.tables import BACKEND_WORDS, VARIABLE, elsewhere, every, known, newest
+from memdiag.settings.tables import VARIABLE, backend_words, elsewhere, every, known, newest
 from memdiag.settings.values import Place, check_value
 from memdiag.settings.written import Assignment, Entry, entries
+from memdiag.text import phrase
 
 CODES: dict[str, str] = {
     "MD651": "unknown key in an allocator setting",
@@ -165,20 +166,15 @@ def _version(state: _Lint, scene: Scene) -> None:
     last = max(last, newest(scene.backend))
     if scene.is_given and scene.version > last:
         unit = "torch_npu" if scene.backend in {"npu", "mindspeed"} else "torch"
-        title = f"{unit} {version_text(scene.version)} is not known: the settings are checked as {version_text(last)} reads them"
-        state.add("MD658", title, "info", "a newer version may accept other keys and values", "", "")
+        title = phrase("conf.version", unit=unit, version=version_text(scene.version), known=version_text(last))
+        state.add("MD658", title, "info", phrase("conf.version.why"), "", "")
 
 
 def _lost(state: _Lint, assignment: Assignment) -> None:
-    cause = "'>' as a redirection" if assignment.lost[:1] in {"<", ">"} else "a space as the end of the value"
-    state.add(
-        "MD653",
-        f"the shell takes {cause}: {assignment.lost} is lost",
-        "warning",
-        "without quotes, the program gets only",
-        assignment.value or "an empty text",
-        "Put the whole value in quotes, without spaces",
-    )
+    redirected = assignment.lost[:1] in {"<", ">"}
+    title = phrase("conf.lost.redirection", lost=assignment.lost) if redirected else phrase("conf.lost.space", lost=assignment.lost)
+    left = assignment.value or phrase("conf.lost.empty")
+    state.add("MD653", title, "warning", phrase("conf.lost.why"), left, phrase("conf.lost.fix"))
 
 
 def _signs(state: _Lint, found: list[Entry]) -> None:
@@ -188,11 +184,11 @@ def _signs(state: _Lint, found: list[Entry]) -> None:
         state.findings.append(
             Finding(
                 "MD653",
-                f"{oddity}: settings are written key:value,key:value",
+                phrase(f"conf.sign.{oddity}"),
                 "critical",
                 None,
-                (Evidence("what stands there is read as one word, or as another key", shown, "", state.variable),),
-                (Fix("Separate settings with a comma, key and value with a colon", "env"),),
+                (Evidence(phrase("conf.sign.why"), shown, "", state.variable),),
+                (Fix(phrase("conf.sign.fix"), "env"),),
             )
         )
 
@@ -213,7 +209,7 @@ def _entry(state: _Lint, entry: Entry, found: list[Entry]) -> Setting:
     problems = check_value(key, value, Place(scene.backend, scene.version, _segment(found)))
     right = problems[-1].right if problems else value  # the last one has seen the others
     for problem in problems:
-        fix = f"Write {name}:{right}" if right is not None else f"Leave {name} out"
+        fix = phrase("conf.fix.write", text=f"{name}:{right}") if right is not None else phrase("conf.fix.drop", key=name)
         state.add(problem.code, problem.title, problem.severity, problem.why, entry.text, fix)
         state.blamed.add(name)
     if right is None:
@@ -242,10 +238,10 @@ def _of_any(name: str, backend: str) -> Key | None:
 def _twice(state: _Lint, name: str, found: list[Entry]) -> None:
     state.blamed.add(name)
     values = [entry.value or "" for entry in found if entry.key == name]
-    title = f"{name} is set {'twice' if len(values) == 2 else f'{len(values)} times'}"
+    title = phrase("conf.twice", key=name, times=len(values))
     if all(title != finding.title for finding in state.findings):
         shown = ", ".join(f"{name}:{value}" for value in values)
-        state.add("MD653", title, "warning", f"only the last one counts ({values[-1]})", shown, "Write it once")
+        state.add("MD653", title, "warning", phrase("conf.twice.why", value=values[-1]), shown, phrase("conf.fix.once"))
 
 
 def _unknown(state: _Lint, entry: Entry) -> str | None:
@@ -256,31 +252,29 @@ def _unknown(state: _Lint, entry: Entry) -> str | None:
     unit = "torch_npu" if scene.backend == "npu" else "torch"
     state.blamed.add(name)
     if own and own.until and scene.version >= own.until:
-        instead = f"; {own.replaced_by} is what remains" if own.replaced_by else ""
-        title = f"{name} was removed in {unit} {version_text(own.until)}"
-        state.add("MD651", title, "critical", f"the program ends at its first allocation{instead}", entry.text, "Leave it out")
+        why = phrase("conf.removed.instead", key=own.replaced_by) if own.replaced_by else phrase("conf.ends")
+        title = phrase("conf.removed", key=name, unit=unit, version=version_text(own.until))
+        state.add("MD651", title, "critical", why, entry.text, phrase("conf.fix.out"))
         return None
     if own:
-        title = f"{name} is not known before {unit} {version_text(own.since)}"
-        why = f"{unit} {version_text(scene.version)} refuses keys that it does not know"
-        if scene.backend == "npu":
-            why += "; late post-releases of older lines may know it"
-        state.add("MD651", title, "critical", why, entry.text, f"Leave it out, or use {unit} {version_text(own.since)} or later")
+        title = phrase("conf.early", key=name, unit=unit, version=version_text(own.since))
+        here = {"unit": unit, "version": version_text(scene.version)}
+        why = phrase("conf.early.npu", **here) if scene.backend == "npu" else phrase("conf.early.why", **here)
+        state.add("MD651", title, "critical", why, entry.text, phrase("conf.fix.upgrade", unit=unit, version=version_text(own.since)))
         return None
     if others := elsewhere(name, scene.backend):
-        words = " and ".join(BACKEND_WORDS[other] for other in others[:1])
         twin = _twin(name, table)
-        title = f"{name} is a key of {words}, not of {BACKEND_WORDS[scene.backend]}"
-        fix = f"Write {twin}, its counterpart" if twin else "Leave it out"
-        state.add("MD651", title, "critical", "the program ends at its first allocation", entry.text, fix)
+        title = phrase("conf.foreign", key=name, other=backend_words(others[0]), backend=backend_words(scene.backend))
+        fix = phrase("conf.fix.twin", key=twin) if twin else phrase("conf.fix.out")
+        state.add("MD651", title, "critical", phrase("conf.ends"), entry.text, fix)
         return twin
     close = get_close_matches(name.lower().replace("-", "_"), list(table), 1, 0.75)
     if close:
-        title = f"{name or 'an empty key'} is not a key: did you mean {close[0]}?"
-        state.add("MD651", title, "critical", "the program ends at its first allocation", entry.text, f"Write {close[0]}")
+        title = phrase("conf.close", key=name or phrase("conf.empty"), close=close[0])
+        state.add("MD651", title, "critical", phrase("conf.ends"), entry.text, phrase("conf.fix.write", text=close[0]))
         return close[0]
-    title = f"{name or 'an empty key'} is not a key of {BACKEND_WORDS[scene.backend]} in any version known here"
-    state.add("MD651", title, "critical", "the program ends at its first allocation", entry.text, "Leave it out")
+    title = phrase("conf.unknown", key=name or phrase("conf.empty"), backend=backend_words(scene.backend))
+    state.add("MD651", title, "critical", phrase("conf.ends"), entry.text, phrase("conf.fix.out"))
     return None
 
 
@@ -298,10 +292,9 @@ def _last_word(state: _Lint, outcome: Outcome, found: list[Entry]) -> None:
     refused = outcome.refused
     critical = any(finding.severity == "critical" and finding.code in {*_REFUSING, "MD654"} for finding in state.findings)
     if refused and not critical:
-        title = "the settings cannot be read" + (f": {refused.key}" if refused.key else "")
-        state.add(
-            "MD653", title, "critical", refused.reason, _joined({entry.key: entry.value or "" for entry in found}), "Use the corrected line"
-        )
+        title = phrase("conf.unreadable.key", key=refused.key) if refused.key else phrase("conf.unreadable")
+        written = _joined({entry.key: entry.value or "" for entry in found})
+        state.add("MD653", title, "critical", refused.reason, written, phrase("conf.fix.line"))
         return
     if refused:
         return
@@ -311,11 +304,10 @@ def _last_word(state: _Lint, outcome: Outcome, found: list[Entry]) -> None:
     ]
     for key, value in _alone(found, state.scene).items():
         if key not in state.blamed and outcome.values.get(key) != value:
-            said = outcome.values.get(key, "nothing")
-            title = f"{key} is read as {said}"
-            state.add(
-                "MD653", title, "warning", "what stands around it changes how it is read", f"{key}:{value}", "Write the settings anew"
-            )
+            title = phrase("conf.around.nothing", key=key)
+            if key in outcome.values:
+                title = phrase("conf.around", key=key, value=str(outcome.values[key]))
+            state.add("MD653", title, "warning", phrase("conf.around.why"), f"{key}:{value}", phrase("conf.fix.anew"))
 
 
 def _alone(found: list[Entry], scene: Scene) -> dict[str, Value]:

@@ -15,6 +15,7 @@ from memdiag.settings.model import Version
 from memdiag.settings.npu_keys import EXCLUDED_BY_EXPANDABLE
 from memdiag.settings.numbers import SIZE_MAX, is_power_of_two, to_double, to_int, to_size
 from memdiag.settings.tables import known
+from memdiag.text import joined, phrase
 
 Value = bool | int | float | str | tuple[int, ...]
 
@@ -115,7 +116,7 @@ class _Parser:
 
     def at(self, index: int) -> str:
         if not 0 <= index < len(self.tokens):
-            raise Refused("form", self.key, "the text ends where something was still expected")
+            raise Refused("form", self.key, phrase("conf_refused.end"))
         return self.tokens[index]
 
     def refuse(self, reason: str) -> Refused:
@@ -128,14 +129,16 @@ class _Parser:
         token = self.at(index)
         number = to_size(token) if self.shared else to_int(token)
         if number is None:
-            raise self.refuse(f"{token} is no whole number" if not token[:1].isdigit() else f"{token} is too large")
+            raise self.refuse(
+                phrase("conf_refused.large", value=token) if token[:1].isdigit() else phrase("conf_refused.whole", value=token)
+            )
         return number
 
     def real(self, index: int) -> float:
         token = self.at(index)
         number = to_double(token)
         if number is None:
-            raise self.refuse(f"{token} is no number")
+            raise self.refuse(phrase("conf_refused.number", value=token))
         return number
 
     def boolean(self, index: int) -> bool:
@@ -144,7 +147,7 @@ class _Parser:
         if words := self.known[self.key].words:
             allowed = {word: word in {"true", "1"} for word in words}
         if said not in allowed:
-            raise self.refuse(f"{said} is neither {' nor '.join(allowed)}")
+            raise self.refuse(phrase("conf_refused.bool", value=said, words=", ".join(allowed)))
         return allowed[said]
 
     def simple(self, key: str, at: int) -> Value:
@@ -155,7 +158,7 @@ class _Parser:
         if rule.kind == "word":
             token = self.at(at)
             if rule.words and token not in rule.words:
-                raise self.refuse(f"{token} is none of {', '.join(rule.words)}")
+                raise self.refuse(phrase("conf_refused.word", value=token, words=", ".join(rule.words)))
             return token
         if rule.kind == "fraction":
             real = self.real(at)
@@ -164,7 +167,7 @@ class _Parser:
                 high is None or real < high or (real == high and not rule.is_open)
             )
             if not inside:
-                raise self.refuse(f"{self.at(at)} is not {rule.range}")
+                raise self.refuse(phrase("conf_refused.range", value=self.at(at), range=rule.range))
             return real
         return self.number(key, at)
 
@@ -172,19 +175,19 @@ class _Parser:
         rule = self.known[key]
         token = self.at(at)
         if rule.is_digits and not re.fullmatch("[0-9]+", token):
-            raise self.refuse(f"{token} is not made of digits only")
+            raise self.refuse(phrase("conf_refused.digits", value=token))
         if rule.is_digits and (to_int(token) is None or (key == "base_addr_aligned_kb" and len(str(int(token))) != len(token))):
-            raise self.refuse(f"{token} is too large, or begins with 0")
+            raise self.refuse(phrase("conf_refused.digits.large", value=token))
         number = self.whole(at)
         if rule.is_power_of_two and not is_power_of_two(number):
-            raise self.refuse(f"{number} is no power of two")
+            raise self.refuse(phrase("conf_refused.power", value=str(number)))
         lowest = rule.lowest or 0
         if key == "pinned_reserve_segment_size_mb" and self.backend == "npu":
             lowest = 0
         if rule.at_least_segment:
             lowest = self.segment if self.shared and self.version >= _TWENTY_SINCE[self.backend] else 21
         if number < lowest or (rule.highest is not None and number > rule.highest):
-            raise self.refuse(f"{number} is not {rule.range}")
+            raise self.refuse(phrase("conf_refused.range", value=str(number), range=rule.range))
         return number
 
     def divisions(self, at: int) -> int:
@@ -192,7 +195,7 @@ class _Parser:
         if self.at(at) != "[":
             number = self.whole(at)
             if not is_power_of_two(number):
-                raise self.refuse(f"{number} is no power of two")
+                raise self.refuse(phrase("conf_refused.power", value=str(number)))
             self.values[self.key] = (number,) * MAX_DIVISIONS
             return at
         entries = list(self.start_entries())
@@ -206,14 +209,18 @@ class _Parser:
             number = self.whole(i)
             zero_allowed = self.version >= _ZERO_IN_LIST_SINCE
             if not is_power_of_two(number) and not (number == 0 and zero_allowed):
-                raise self.refuse(f"{number} is no power of two" + (" and not 0" if zero_allowed else ""))
+                raise self.refuse(
+                    phrase("conf_refused.power.zero", value=str(number))
+                    if zero_allowed
+                    else phrase("conf_refused.power", value=str(number))
+                )
             if self.tokens[boundary_at] == ">":
                 start = last + 1 if self.shared else last
                 entries[start:] = [number] * (MAX_DIVISIONS - start)
             else:
                 boundary = to_size(self.tokens[boundary_at])  # a size in both parsers
                 if boundary is None or not is_power_of_two(boundary):
-                    raise self.refuse(f"the interval {self.tokens[boundary_at]} is no power of two")
+                    raise self.refuse(phrase("conf_refused.interval", value=self.tokens[boundary_at]))
                 last = min(boundary.bit_length() - 1, MAX_DIVISIONS - 1)
                 if is_first:
                     entries[:last] = [number] * last
@@ -239,7 +246,7 @@ class _Parser:
         """torch_npu refuses what expandable segments exclude."""
         excluded = [key for key in EXCLUDED_BY_EXPANDABLE if key in self.values]
         if self.backend == "npu" and excluded and self.values.get("expandable_segments") is True:
-            raise Refused("conflict", "expandable_segments", f"it cannot be combined with {' and '.join(excluded)}")
+            raise Refused("conflict", "expandable_segments", phrase("conf_refused.excluded", keys=joined(excluded, phrase("remedies.and"))))
 
 
 class _Strict(_Parser):
@@ -247,18 +254,18 @@ class _Strict(_Parser):
 
     def colon(self, index: int) -> None:
         if self.at(index) != ":":
-            raise Refused("form", self.key, f"':' was expected and not '{self.at(index)}'")
+            raise Refused("form", self.key, phrase("conf_refused.colon", found=self.at(index)))
 
     def comma(self, index: int) -> None:
         if self.at(index) != ",":
-            raise Refused("form", self.key, f"',' was expected and not '{self.at(index)}'")
+            raise Refused("form", self.key, phrase("conf_refused.comma", found=self.at(index)))
 
     def run(self) -> None:
         i = 0
         while i < len(self.tokens):
             self.key = self.tokens[i]
             if self.key not in self.known:
-                raise Refused("unknown", self.key, "this key is not known")
+                raise Refused("unknown", self.key, phrase("conf_refused.key"))
             self.colon(i + 1)
             if self.known[self.key].kind == "divisions":
                 i = self.divisions(i + 2)
@@ -307,7 +314,7 @@ class _Shared(_Parser):
                 i = self.take(i)
             else:
                 if check and self.key not in self.known:
-                    raise Refused("unknown", self.key, "this key is not known")
+                    raise Refused("unknown", self.key, phrase("conf_refused.key"))
                 i = self.skip(i)
             i += 2 if i + 1 < len(self.tokens) else 1
 

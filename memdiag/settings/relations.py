@@ -10,6 +10,7 @@ from memdiag.settings.npu_keys import EXCLUDED_BY_EXPANDABLE, NEEDS_EXPANDABLE
 from memdiag.settings.parsers import Value
 from memdiag.settings.problem import Clash
 from memdiag.settings.tables import known
+from memdiag.text import joined, phrase
 
 _UNLIMITED_MIB = 1 << 40
 _IGNORED_BY_ASYNC = (
@@ -59,11 +60,12 @@ def relations(values: Mapping[str, Value], scene: Scene) -> Iterator[Clash]:
     if values.get("page_size") == "1g":
         for key in _GIGABYTE_PAGES:
             if key in values:
-                yield _idle(key, "page_size:1g decides the size of large segments")
+                yield _idle(key, "pages")
 
 
 def _idle(key: str, why: str) -> Clash:
-    return Clash("MD656", f"{key} has no effect", "info", why, (key,), {key: None}, "Leave it out: settings without effect hide the others")
+    title, reason = phrase("conf_relations.idle", key=key), phrase(f"conf_relations.idle.{why}")
+    return Clash("MD656", title, "info", reason, (key,), {key: None}, phrase("conf_relations.idle.fix"))
 
 
 def _async(values: Mapping[str, Value]) -> Iterator[Clash]:
@@ -71,12 +73,12 @@ def _async(values: Mapping[str, Value]) -> Iterator[Clash]:
     if ignored:
         yield Clash(
             "MD656",
-            f"{' and '.join(ignored)}: no effect with backend:{values['backend']}",
+            phrase("conf_relations.async", keys=joined(ignored, phrase("remedies.and")), backend=str(values["backend"])),
             "warning",
-            "the driver's own pool decides how memory is kept, and reads none of PyTorch's settings",
+            phrase("conf_relations.async.why"),
             ignored,
             dict.fromkeys(ignored),
-            "Leave them out, or leave out backend",
+            phrase("conf_relations.async.fix"),
         )
 
 
@@ -84,19 +86,19 @@ def _platform(scene: Scene) -> Iterator[Clash]:
     if scene.backend in {"cuda", "hip"} and scene.platform == "windows":
         yield Clash(
             "MD656",
-            "expandable_segments is not supported on Windows",
+            phrase("conf_relations.windows"),
             "warning",
-            "it is read, a warning is printed once, and segments stay as they were",
+            phrase("conf_relations.windows.why"),
             ("expandable_segments",),
             {"expandable_segments": None},
-            "Leave it out; max_split_size_mb and garbage_collection_threshold work on Windows",
+            phrase("conf_relations.windows.fix"),
         )
     elif scene.backend == "hip":
         yield Clash(
             "MD656",
-            "expandable_segments has no effect in builds for ROCm before 7.0",
+            phrase("conf_relations.rocm"),
             "info",
-            "such builds print a warning once, and segments stay as they were",
+            phrase("conf_relations.rocm.why"),
             ("expandable_segments",),
         )
 
@@ -107,26 +109,26 @@ def _beside_expandable(values: Mapping[str, Value], scene: Scene) -> Iterator[Cl
         if excluded:
             yield Clash(
                 "MD654",
-                f"expandable_segments:True and {' and '.join(excluded)} exclude each other",
+                phrase("conf_relations.exclude", keys=joined(excluded, phrase("remedies.and"))),
                 "critical",
-                "torch_npu raises at the first allocation",
+                phrase("conf_relations.exclude.why"),
                 ("expandable_segments", *excluded),
                 dict.fromkeys(excluded),
-                "Keep expandable_segments, which makes the others unnecessary in most cases",
+                phrase("conf_relations.exclude.fix"),
             )
         if "segment_size_mb" in values and "large_segment_size_mb" in values:
-            yield _idle("segment_size_mb", "large_segment_size_mb wins over it")
+            yield _idle("segment_size_mb", "wins")
         return
     large = values.get("large_segment_size_mb")
     if isinstance(large, int) and large % 2:
         yield Clash(
             "MD654",
-            f"large_segment_size_mb:{large} is odd: expandable segments cannot grow by it",
+            phrase("conf_relations.odd", size=str(large)),
             "critical",
-            "the driver maps multiples of 2 MiB only, so that every large allocation fails with 'invalid argument'",
+            phrase("conf_relations.odd.why"),
             ("large_segment_size_mb", "expandable_segments"),
             {"large_segment_size_mb": str(large + 1)},
-            "Use an even number",
+            phrase("conf_relations.odd.fix"),
         )
 
 
@@ -134,10 +136,10 @@ def _without_expandable(values: Mapping[str, Value], scene: Scene) -> Iterator[C
     if scene.backend == "npu":
         for key in NEEDS_EXPANDABLE:
             if key in values:
-                yield _idle(key, "it is read with expandable_segments:True only")
+                yield _idle(key, "expandable")
     for key in ("expandable_segments_reserve", "expandable_segments_reserve_by_class"):
         if key in values:
-            yield _idle(key, "it is about expandable segments, which are off")
+            yield _idle(key, "off")
 
 
 def _deprecated(values: Mapping[str, Value], scene: Scene, *, expandable: bool) -> Iterator[Clash]:
@@ -147,12 +149,12 @@ def _deprecated(values: Mapping[str, Value], scene: Scene, *, expandable: bool) 
         if new and new in table and new not in values:
             yield Clash(
                 "MD655",
-                f"{key} is deprecated: {new} is its successor",
+                phrase("conf_relations.deprecated", key=key, new=new),
                 "info",
-                f"{new} works without expandable segments as well",
+                phrase("conf_relations.deprecated.why", new=new),
                 (key,),
                 {key: None, new: str(values[key])} if expandable else {},  # without them it had no effect, and the new one would
-                f"Write {new}",
+                phrase("conf.fix.write", text=new),
             )
 
 
@@ -161,7 +163,7 @@ def _collection(values: Mapping[str, Value], scene: Scene, *, expandable: bool) 
     if key not in values or (expandable and scene.backend == "npu"):
         return
     if expandable:
-        yield _idle(key, "it gives back whole segments only, and expandable segments are none of these")
+        yield _idle(key, "whole")
         return
     fraction = values.get("per_process_memory_fraction", 1.0)
     if isinstance(fraction, float) and fraction >= 1:
@@ -169,13 +171,12 @@ def _collection(values: Mapping[str, Value], scene: Scene, *, expandable: bool) 
         newer = "per_process_memory_fraction" in known(scene.backend, scene.version)
         yield Clash(
             "MD656",
-            f"{key} has no effect without a memory limit",
+            phrase("conf_relations.collection", key=key),
             "info",
-            "it is a share of the limit, and without one nothing is ever collected",
+            phrase("conf_relations.collection.why"),
             (key,),
             {},
-            f"Set a limit below 1, before the first tensor on the device: {how}"
-            + (", or per_process_memory_fraction:0.95 here" if newer else ""),
+            phrase("conf_relations.collection.fix.key", call=how) if newer else phrase("conf_relations.collection.fix", call=how),
         )
 
 
@@ -185,33 +186,33 @@ def _splits(values: Mapping[str, Value], scene: Scene, *, expandable: bool) -> I
     if limited and expandable and scene.backend != "npu":
         yield Clash(
             "MD654",
-            f"max_split_size_mb:{split} makes expandable segments reserve more",
+            phrase("conf_relations.split", size=str(split)),
             "warning",
-            "smaller requests cannot use a free range of that size or more, also not one between live tensors, and map new memory instead",
+            phrase("conf_relations.split.why"),
             ("expandable_segments", "max_split_size_mb"),
             {"max_split_size_mb": None},
-            "Keep expandable_segments alone: memdiag simulate TRACE --conf shows what each costs",
+            phrase("conf_relations.split.fix"),
         )
     if "max_non_split_rounding_mb" in values and not limited:
-        yield _idle("max_non_split_rounding_mb", "it is about blocks of max_split_size_mb and more, and no such limit is set")
+        yield _idle("max_non_split_rounding_mb", "unlimited")
     divisions = values.get("roundup_power2_divisions")
     if isinstance(divisions, tuple) and all(number <= 1 for number in divisions):
-        yield _idle("roundup_power2_divisions", "0 and 1 both mean no rounding to powers of two")
+        yield _idle("roundup_power2_divisions", "power")
 
 
 def _pinned(values: Mapping[str, Value]) -> Iterator[Clash]:
     registered = values.get("pinned_use_cuda_host_register") is True or values.get("pinned_use_hip_host_register") is True
     if "pinned_num_register_threads" in values and not registered:
-        yield _idle("pinned_num_register_threads", "threads register memory with pinned_use_cuda_host_register:True only")
+        yield _idle("pinned_num_register_threads", "threads")
     if values.get("pinned_mem_register") is True and values.get("pin_memory_expandable_segments") is True:
         yield Clash(
             "MD654",
-            "pinned_mem_register and pin_memory_expandable_segments exclude each other",
+            phrase("conf_relations.pinned"),
             "warning",
-            "pinned_mem_register is turned off with a warning",
+            phrase("conf_relations.pinned.why"),
             ("pinned_mem_register", "pin_memory_expandable_segments"),
             {"pinned_mem_register": None},
-            "Keep one of them",
+            phrase("conf_relations.pinned.fix"),
         )
 
 
@@ -219,12 +220,12 @@ def _mindspeed(values: Mapping[str, Value]) -> Iterator[Clash]:
     if values.get("expandable_segments") is True:
         yield Clash(
             "MD654",
-            "expandable_segments:True excludes MindSpeed's memory fragmentation feature",
+            phrase("conf_relations.mindspeed"),
             "critical",
-            "the feature has segments of its own and must run with expandable_segments:False",
+            phrase("conf_relations.mindspeed.why"),
             ("expandable_segments",),
             {"expandable_segments": None},
-            "Choose one: on current versions expandable segments, without the feature",
+            phrase("conf_relations.mindspeed.fix"),
         )
     if "garbage_collection_threshold" in values:
-        yield _idle("garbage_collection_threshold", "this allocator reads it and does nothing with it")
+        yield _idle("garbage_collection_threshold", "mindspeed")

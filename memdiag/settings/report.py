@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from memdiag.findings import SCHEMA_VERSION, Finding
 from memdiag.settings.model import Key, Version, version_text
-from memdiag.settings.tables import BACKEND_WORDS, KEYS, VARIABLE, known
+from memdiag.settings.tables import KEYS, VARIABLE, backend_words, known
 from memdiag.settings.variables import VARIABLES, Variable
 
 
@@ -82,6 +82,6 @@ def listing(backends: tuple[str, ...], version: Version | None) -> Listing:
     rows = []
     for backend in backends:
         keys = KEYS[backend] if version is None else tuple(known(backend, version).values())
-        rows.append((backend, BACKEND_WORDS[backend], VARIABLE[backend], keys))
+        rows.append((backend, backend_words(backend), VARIABLE[backend], keys))
     variables = tuple(variable for variable in VARIABLES if set(variable.backends) & set(backends))
     return Listing(tuple(rows), variables, None if version is None else version_text(version))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from memdiag.settings import cuda_keys, mindspeed_keys, npu_keys
 from memdiag.settings.model import BACKENDS, NEWEST, Backend, Key, Version
+from memdiag.text import Phrase, phrase
 
 KEYS: dict[str, tuple[Key, ...]] = {
     "cuda": cuda_keys.KEYS,
@@ -18,12 +19,11 @@ VARIABLE: dict[str, str] = {
     "npu": "PYTORCH_NPU_ALLOC_CONF",
     "mindspeed": "PYTORCH_NPU_ALLOC_CONF",
 }
-BACKEND_WORDS: dict[str, str] = {
-    "cuda": "CUDA",
-    "hip": "ROCm",
-    "npu": "Ascend NPU",
-    "mindspeed": "MindSpeed's memory fragmentation feature",
-}
+
+
+def backend_words(backend: str) -> Phrase:
+    """Returns the name of a backend, in words."""
+    return phrase(f"conf.backend.{backend}")
 
 
 def known(backend: str, version: Version) -> dict[str, Key]:

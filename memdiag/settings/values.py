@@ -12,6 +12,7 @@ from memdiag.settings.model import Key, Version, type_words
 from memdiag.settings.numbers import SIZE_MAX, is_power_of_two, to_double, to_int, to_size
 from memdiag.settings.parsers import is_shared, smallest_split
 from memdiag.settings.problem import Problem
+from memdiag.text import phrase
 
 _TRUE = {"true", "1", "yes", "on", "t", "y", "enable", "enabled"}
 _FALSE = {"false", "0", "no", "off", "f", "n", "none", "disable", "disabled"}
@@ -20,7 +21,6 @@ _IN_MIB = {
     "": 1.0, "m": 1.0, "mb": 1.0, "mib": 1.0, "g": 1024.0, "gb": 1024.0, "gib": 1024.0, "t": 1048576.0, "tb": 1048576.0, "tib": 1048576.0,
     "k": 1 / 1024, "kb": 1 / 1024, "kib": 1 / 1024, "b": 1 / 1048576,
 }  # fmt: skip
-_ENDS = "the program ends at its first allocation"
 _AS_GOOD_AS_NONE = 1 << 40  # MiB: more than any device has
 
 
@@ -42,9 +42,7 @@ class Place:
 def check_value(key: Key, value: str | None, place: Place) -> list[Problem]:
     """Returns what is wrong with ``value`` as the value of ``key``; nothing if it is read as it is written."""
     if value is None or value == "":
-        return [
-            Problem("MD652", f"{key.name} has no value: it takes {key.range}", "critical", "the program ends at its first allocation", None)
-        ]
+        return [Problem("MD652", phrase("conf_values.none", key=key.name, range=key.range), "critical", phrase("conf.ends"), None)]
     if key.kind == "bool":
         return _check_bool(key, value)
     if key.kind == "word":
@@ -64,8 +62,10 @@ def _check_bool(key: Key, value: str) -> list[Problem]:
     meant = "True" if low in _TRUE else "False" if low in _FALSE else close[0].capitalize() if close else None
     right = meant.lower() if meant and key.words else meant
     if low in _TRUE | _FALSE:
-        words = f"neither {' nor '.join(key.words or ('True', 'False'))}"
-        return [Problem("MD657", f"{key.name}:{value} is {words}", "critical", _ENDS, right)]
+        title = phrase("conf_values.bool", key=key.name, value=value, one="True", other="False")
+        if key.words:
+            title = phrase("conf_values.bool.many", key=key.name, value=value, words=", ".join(key.words))
+        return [Problem("MD657", title, "critical", phrase("conf.ends"), right)]
     return [_out_of_range(key, value, right)]
 
 
@@ -155,17 +155,20 @@ def _nearest(key: Key, meant: float | None, lowest: int, highest: int | None) ->
 
 
 def _shown(read: int) -> str:
-    return f"{read:,} ({'no limit' if read > SIZE_MAX // 2 else 'more than any device has'})" if read >= _AS_GOOD_AS_NONE else str(read)
+    if read < _AS_GOOD_AS_NONE:
+        return str(read)
+    return phrase("conf_values.read.no-limit", number=read) if read > SIZE_MAX // 2 else phrase("conf_values.read.huge", number=read)
 
 
 def _read_as(key: Key, value: str, read: str, right: str | None, *, is_same: bool = False) -> Problem:
-    why = "what follows the number is not read" if is_same else "only the number it begins with is read"
+    why = phrase("conf_values.read.same") if is_same else phrase("conf_values.read.begin")
     if value.startswith("-"):
-        why = "a negative number wraps around to a huge one"
-    return Problem("MD653", f"{key.name}:{value} is read as {read}", "info" if is_same else "warning", why, right)
+        why = phrase("conf_values.read.wraps")
+    title = phrase("conf_values.read", key=key.name, value=value, read=read)
+    return Problem("MD653", title, "info" if is_same else "warning", why, right)
 
 
 def _out_of_range(key: Key, value: str, right: str | None, lowest: int = 0) -> Problem:
-    takes = f"{lowest} or more here" if key.at_least_segment and lowest else key.range
-    title = f"{key.name}:{value} is not allowed: it takes {takes}"
-    return Problem("MD652", title, "critical", f"it is a {type_words(key.kind)}; {_ENDS}", right)
+    takes = phrase("conf_values.range.lowest", lowest=lowest) if key.at_least_segment and lowest else key.range
+    title = phrase("conf_values.range", key=key.name, value=value, range=takes)
+    return Problem("MD652", title, "critical", phrase("conf_values.range.why", kind=type_words(key.kind)), right)

@@ -47,7 +47,7 @@ class Entry:
     Attributes:
         key: The key, "" where there is nothing.
         value: Its value without spaces; None: there is none.
-        oddity: What is wrong with the signs around it, in words; "": nothing.
+        oddity: What is wrong with the signs around it ("semicolon", "space", "comma", "equals"); "": nothing.
     """
 
     key: str
@@ -97,15 +97,15 @@ def entries(text: str) -> list[Entry]:
     """Returns the keys and values of ``text`` in order, however they are separated."""
     found = []
     for chunk, ended_by in _chunks(text):
-        oddity = "';' between settings" if ended_by == ";" else "a space between settings" if ended_by == " " else ""
+        oddity = "semicolon" if ended_by == ";" else "space" if ended_by == " " else ""
         compact = re.sub(r"\s+", "", chunk)
         if not compact:
-            found.append(Entry("", None, "a comma with nothing before it" if ended_by == "," else oddity))
+            found.append(Entry("", None, "comma" if ended_by == "," else oddity))
             continue
         sign = next((char for char in compact if char in ":="), "")
         key, _, value = compact.partition(sign) if sign else (compact, "", "")
         if sign == "=":
-            oddity = "'=' between key and value"
+            oddity = "equals"
         found.append(Entry(key, value if sign else None, oddity))
     if found and not found[-1].key and not found[-1].oddity:  # the text is empty, or ends with a comma
         found.pop()
