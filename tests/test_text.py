@@ -138,3 +138,19 @@ def texts_outside_catalogues(path):
 @pytest.mark.parametrize("area", [area for area in AREAS if (PACKAGE / "analyzers" / f"{area}.py").exists()])
 def test_an_analyzer_with_a_catalogue_keeps_all_its_texts_there(area):
     assert not list(texts_outside_catalogues(PACKAGE / "analyzers" / f"{area}.py"))
+
+
+def asked_at_import(body):
+    """Yields the lines that ask for phrases as soon as a module is imported."""
+    for node in body:
+        if isinstance(node, ast.ClassDef):
+            yield from asked_at_import(node.body)
+        elif not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            later = {id(part) for each in ast.walk(node) if isinstance(each, ast.Lambda) for part in ast.walk(each)}
+            calls = (each for each in ast.walk(node) if isinstance(each, ast.Call) and id(each) not in later)
+            yield from (each.lineno for each in calls if getattr(each.func, "id", "") == "phrase")
+
+
+def test_no_phrase_is_made_before_the_language_is_chosen():
+    found = {str(path): list(asked_at_import(ast.parse(path.read_text(encoding="utf-8")).body)) for path in PACKAGE.rglob("*.py")}
+    assert not {path: lines for path, lines in found.items() if lines}

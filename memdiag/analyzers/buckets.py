@@ -33,23 +33,18 @@ NUM_PLACES = 3
 _LONG = [LIFETIMES.index(name) for name in ("persistent", "survives_step", "optimizer_state")]
 _DDP, _MEGATRON, _DEEPSPEED = "DistributedDataParallel", "Megatron", "DeepSpeed"
 _DDP_CALLERS = ("_ddp_init_helper", "_pre_forward", "_rebuild_buckets")
-_FIXES = {
-    _DDP: Fix(
-        phrase("buckets.ddp.fix"),
-        "code",
-        "DistributedDataParallel(model, gradient_as_bucket_view=True)",
-        phrase("buckets.ddp.when"),
-        phrase("buckets.ddp.caveat"),
-    ),
-    _MEGATRON: Fix(phrase("buckets.megatron.fix"), "flag", "", phrase("buckets.megatron.when"), phrase("buckets.megatron.caveat")),
-    _DEEPSPEED: Fix(
-        phrase("buckets.deepspeed.fix"),
-        "flag",
-        '"zero_optimization": {"reduce_bucket_size": 100000000, "allgather_bucket_size": 100000000}',
-        phrase("buckets.deepspeed.when"),
-        phrase("buckets.deepspeed.caveat"),
-    ),
-}
+_LIBRARIES = (_DDP, _MEGATRON, _DEEPSPEED)
+
+
+def _fix(library: str) -> Fix:
+    """Returns how to need less for the buckets of a library."""
+    if library == _DDP:
+        change, when = "DistributedDataParallel(model, gradient_as_bucket_view=True)", phrase("buckets.ddp.when")
+        return Fix(phrase("buckets.ddp.fix"), "code", change, when, phrase("buckets.ddp.caveat"))
+    if library == _MEGATRON:
+        return Fix(phrase("buckets.megatron.fix"), "flag", "", phrase("buckets.megatron.when"), phrase("buckets.megatron.caveat"))
+    change = '"zero_optimization": {"reduce_bucket_size": 100000000, "allgather_bucket_size": 100000000}'
+    return Fix(phrase("buckets.deepspeed.fix"), "flag", change, phrase("buckets.deepspeed.when"), phrase("buckets.deepspeed.caveat"))
 
 
 def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
@@ -64,7 +59,7 @@ def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
 def _owners(trace: Trace) -> Array:
     """Returns, per stack, whose bucket is made there (index into the fixes); -1: nobody's."""
     stacks = trace.stacks
-    owners = list(_FIXES)
+    owners = list(_LIBRARIES)
     of_frame = np.array([_owner(frame) for frame in stacks.frames], object)
     found = np.full(len(stacks), -1, np.int64)
     for number, owner in enumerate(owners):
@@ -99,7 +94,7 @@ def _held(view: DeviceView, owner: Array) -> Iterator[Finding]:
     held, allocated = int(tensors.block_bytes[rows].sum()), int(device.usage_at(view.at)["allocated"])
     if held < max(FLOOR, SHARE * allocated):
         return
-    libraries = [name for number, name in enumerate(_FIXES) if (whose == number).any()]
+    libraries = [name for number, name in enumerate(_LIBRARIES) if (whose == number).any()]
     gradients = np.setdiff1d(live[tensors.category[live] == CATEGORIES.index("gradient")], rows)
     yield Finding(
         "MD124",
@@ -113,6 +108,6 @@ def _held(view: DeviceView, owner: Array) -> Iterator[Finding]:
             Evidence(phrase("buckets.gradients"), int(tensors.block_bytes[gradients].sum()), "bytes"),
             *(Evidence(phrase("buckets.site"), place.bytes, "bytes", place.label) for place in by_place(view, rows)[:NUM_PLACES]),
         ),
-        tuple(_FIXES[name] for name in libraries),
+        tuple(_fix(name) for name in libraries),
         weight_bytes=held,
     )

@@ -86,7 +86,7 @@ def _out_of_memory(here: Look) -> Iterator[Finding]:
             "critical",
             here.device.device,
             (*evidence, in_all, *_split_evidence(here), *_outside_evidence(here), *_fit_evidence(here), *_history_evidence(here)),
-            (*([_SHARE_POOLS] if _set_aside(here) else []), *_fixes(here)),
+            (*([_share_pools()] if _set_aside(here) else []), *_fixes(here)),
             weight_bytes=free,
         )
 
@@ -223,9 +223,9 @@ def _foreign(here: Look) -> Iterator[Finding]:
         return
     fixes = []
     if any(_is_private(device, group) for group in others):
-        fixes.append(_SHARE_POOLS)
+        fixes.append(_share_pools())
     if any(group >= 0 and groups.stream[group] != groups.stream[here.group] for group in others):
-        fixes.append(_ONE_STREAM)
+        fixes.append(_one_stream())
     if any(group >= 0 and groups.small[group] for group in others):
         fixes.append(remedies.long_lived_first(phrase("fragmentation.what.small")))
     yield Finding(
@@ -246,15 +246,13 @@ def _foreign(here: Look) -> Iterator[Finding]:
     )
 
 
-_STREAMS, _WAIT = phrase("fragmentation.stream.when"), phrase("fragmentation.stream.caveat")
-_ONE_STREAM = Fix(phrase("fragmentation.stream.fix"), "code", "", _STREAMS, _WAIT)
-_SHARE_POOLS = Fix(
-    phrase("fragmentation.pools.fix"),
-    "code",
-    "torch.cuda.graph(graph, pool=first.pool())",
-    phrase("fragmentation.pools.when"),
-    phrase("fragmentation.pools.caveat"),
-)
+def _one_stream() -> Fix:
+    return Fix(phrase("fragmentation.stream.fix"), "code", "", phrase("fragmentation.stream.when"), phrase("fragmentation.stream.caveat"))
+
+
+def _share_pools() -> Fix:
+    change, when = "torch.cuda.graph(graph, pool=first.pool())", phrase("fragmentation.pools.when")
+    return Fix(phrase("fragmentation.pools.fix"), "code", change, when, phrase("fragmentation.pools.caveat"))
 
 
 def _is_private(device: DeviceTrace, group: int) -> bool:

@@ -64,10 +64,10 @@ def _composition(view: DeviceView, rows: Array) -> Iterator[Finding]:
     state = sum(held.get(name, 0) for name in _STATE)
     fixes: tuple[Fix, ...] = ()
     if held.get("activation", 0) >= max(MOST * total, state):
-        code, names, fixes = "MD101", ["activation"], _ACTIVATION_FIXES
+        code, names, fixes = "MD101", ["activation"], _activation_fixes()
     elif state >= MOST * total:
         code, names = "MD102", [name for name in _STATE if held.get(name, 0) >= TRIFLE * total]
-        fixes = _STATE_FIXES if "optimizer_state" in names else _STATE_FIXES[:1]
+        fixes = _state_fixes() if "optimizer_state" in names else _state_fixes()[:1]
     else:
         code, names = "MD103", [name for name in held if name != "unknown"][:1]
     part = sum(held.get(name, 0) for name in names)
@@ -278,35 +278,17 @@ def _inputs_of(view: DeviceView, rows: Array, largest: int, live: Array, functio
     return beside_loss
 
 
-_ACTIVATION_FIXES = (
-    Fix(
-        phrase("peak.recompute"),
-        "code",
-        "x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)",
-        phrase("peak.recompute.when"),
-        phrase("peak.recompute.caveat"),
-    ),
-    Fix(
-        phrase("peak.micro"),
-        "code",
-        "",
-        phrase("peak.micro.when"),
-        phrase("peak.micro.caveat"),
-    ),
-)
-_STATE_FIXES = (
-    Fix(
-        phrase("peak.shard"),
-        "code",
-        "torch.distributed.fsdp.fully_shard(block)  # for each block, then for the model",
-        phrase("peak.shard.when"),
-        phrase("peak.shard.caveat"),
-    ),
-    Fix(
-        phrase("peak.bits"),
-        "code",
-        "bitsandbytes.optim.AdamW8bit(…)",
-        phrase("peak.bits.when"),
-        phrase("peak.bits.caveat"),
-    ),
-)
+def _activation_fixes() -> tuple[Fix, ...]:
+    recompute = "x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)"
+    return (
+        Fix(phrase("peak.recompute"), "code", recompute, phrase("peak.recompute.when"), phrase("peak.recompute.caveat")),
+        Fix(phrase("peak.micro"), "code", "", phrase("peak.micro.when"), phrase("peak.micro.caveat")),
+    )
+
+
+def _state_fixes() -> tuple[Fix, ...]:
+    shard, bits = "torch.distributed.fsdp.fully_shard(block)  # for each block, then for the model", "bitsandbytes.optim.AdamW8bit(…)"
+    return (
+        Fix(phrase("peak.shard"), "code", shard, phrase("peak.shard.when"), phrase("peak.shard.caveat")),
+        Fix(phrase("peak.bits"), "code", bits, phrase("peak.bits.when"), phrase("peak.bits.caveat")),
+    )

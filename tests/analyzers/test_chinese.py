@@ -1,0 +1,30 @@
+"""With Chinese chosen, findings have no English sentence left, and with English chosen no Chinese sign."""
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+from memdiag.text import speaking
+
+EXAMPLES = runpy.run_path(str(Path(__file__).parent / "page_examples.py"))["EXAMPLES"]
+ENGLISH = re.compile(r"[A-Za-z]{2,}(?:[ ,;:]+[A-Za-z]{2,}){2,}")  # three words in a row: names and settings have fewer
+CHINESE = re.compile(r"[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]")
+
+
+def texts(findings):
+    for finding in findings:
+        yield finding.title
+        for item in finding.evidence:
+            yield from (item.what, item.where, item.value if isinstance(item.value, str) else "")
+        for fix in finding.fixes:
+            yield from (fix.title, fix.applicability, fix.caveat)
+
+
+@pytest.mark.parametrize("code", sorted(EXAMPLES))
+def test_findings_are_in_the_chosen_language(code):
+    with speaking("zh"):
+        assert not [text for text in texts(EXAMPLES[code]()) if ENGLISH.search(text)]
+    with speaking("en"):
+        assert not [text for text in texts(EXAMPLES[code]()) if CHINESE.search(text)]
