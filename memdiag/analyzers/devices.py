@@ -1,7 +1,7 @@
-"""What a report says of one device apart from findings: bytes at its moment, at the peaks and at the end, who holds them, the curves.
+"""The facts of a report on one device: bytes at its moment, at the peaks and at the end, their owners, and the curves.
 
-Who holds memory is summed over the tensors that sit in memory at the moment of the report, those included that are freed but wait for a
-stream, in bytes of their blocks: so that each list adds up to the active bytes of that moment.
+Lists of owners count the blocks of tensors that are live at the moment of the report, and of tensors that are freed but wait for a stream.
+Each list therefore adds up to the active bytes of that moment.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _KINDS = ("reserved", "allocated", "active", "requested")
 
 
 def describe(view: DeviceView, context: Context) -> DeviceReport:
-    """Returns what is said of one device."""
+    """Returns the facts on one device."""
     device = view.device
     known = bool(len(device.tensors)) or device.usage_at(view.at)["active"] == 0
     rows = view.live
@@ -87,8 +87,8 @@ def _usage(values: dict[str, int]) -> Usage:
 def _counts(view: DeviceView) -> dict[str, int | None]:
     """Returns driver calls, retries and failures; None where the file would not show them.
 
-    A retry is a request for which cached segments were given back. One that fails in the end was tried twice, too, even if nothing was
-    cached. (Releases by garbage_collection_threshold and max_split_size look the same in a trace, and are counted.)
+    A retry is a request for which the allocator released cached segments. A request that finally fails was retried too, even without any
+    cached memory. (Releases by garbage_collection_threshold and max_split_size look the same in a trace, and are counted.)
     """
     device = view.device
     names = ("num_segments_allocated", "num_segments_freed", "num_retries", "num_ooms")
@@ -112,7 +112,7 @@ def _sites(view: DeviceView, rows: Array, top: int) -> tuple[Site, ...]:
 
 
 def _timeline(device: DeviceTrace) -> Timeline | None:
-    """Returns the curves, the highest value in each bucket; a curve of which nothing is known is empty."""
+    """Returns the curves, with the highest value in each bucket; an unknown curve is empty."""
     n = device.num_events
     if not n:
         return None

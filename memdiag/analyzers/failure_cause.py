@@ -57,12 +57,12 @@ class _Account:
 
     @property
     def was_refused(self) -> bool:
-        """Whether the device had room for the whole segment: something forbade to take it."""
+        """Returns True if the device had room for the whole segment, so that a limit refused it."""
         return self.left is not None and self.left >= self.segment
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether most of the device is neither free nor this allocator's."""
+        """Returns True if most of the device is neither free nor reserved by this allocator."""
         return self.total is not None and self.outside is not None and self.outside >= HALF * self.total
 
     @property
@@ -77,7 +77,7 @@ class _Account:
 
 
 def cause(failure: Failure, message: Message) -> Judgement:
-    """Returns what caused a failure; ``message`` is what was printed, or what the trace says in its place."""
+    """Returns what caused a failure; ``message`` is the printed one, or the one made from the trace."""
     if failure.free_bytes < 0:
         return replace(message.judgement, reasons=(*message.judgement.reasons, phrase("failure.unknown")))
     known = _Account.of(failure, message)

@@ -1,8 +1,8 @@
-"""Requests that ran out of memory, as a trace has them, and whether an out-of-memory message is about one of them.
+"""Failed allocations of a trace, and their comparison with an out-of-memory message.
 
-A message prints the size that the driver was asked for (a whole segment: "14.00 MiB"), the entry of the trace holds the rounded request
-behind it (13 MiB), and both hold what the driver had left. Messages print two decimals of a unit: numbers agree if they are the same
-as far as that goes.
+A message prints the size of the driver request (a whole segment: "14.00 MiB"). The entry of the trace contains the rounded request of the
+program (13 MiB). Both contain the free memory of the device. Messages print two decimals of a unit; numbers that are equal after that
+rounding agree.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Failure:
         request_bytes: The rounded request; where it is not exact, what the driver was asked for, which is at least as much.
         group: Its pool and stream (a row of Groups); -1: none.
         exact: The trace has the failure itself; else the moment is the one that is most like the message.
-        count: How many times the same place asked for the same size in vain.
+        count: How many requests of the same size failed at the same call site.
     """
 
     here: Look
@@ -81,7 +81,7 @@ class Failure:
 
     @property
     def segment_bytes(self) -> int:
-        """What the driver was asked for; of files that do not tell pools, at most."""
+        """Bytes of the driver request; an upper bound for files without pools."""
         if not self.exact:
             return self.request_bytes
         return self.here.segment_bytes if self.here.failed else max(self.request_bytes, self.here.settings.page_bytes(small=False))
@@ -93,25 +93,25 @@ class Failure:
 
     @cached_property
     def fit(self) -> Fit | None:
-        """Whether the request fits into what is free, and what stands in the way; None: places are not known."""
+        """The fit of the request into free memory, and the live tensors that block it; None: addresses are unknown."""
         return would_fit(self.topology, self.group, self.request_bytes) if self.device.has_addresses else None
 
     @cached_property
     def split(self) -> Split | None:
-        """The free bytes as the request sees them; None: places are not known."""
+        """The split of the free bytes for this request; None: addresses are unknown."""
         if not self.device.has_addresses:
             return None
         return split_at(self.device, self.here.at, self.request_bytes, self.group, self.here.settings.page_bytes(small=False))
 
     @property
     def could_be_served(self) -> bool:
-        """Whether memory that a retry gives back would have made room: then the failure was at another moment."""
+        """Returns True if memory that a retry releases would have made room: then the failure was at another moment."""
         left = self.here.device_free_bytes or 0
         return self.split is not None and self.split.cache + left >= self.request_bytes
 
     @property
     def num_free(self) -> int:
-        """Pieces that the free bytes lie in, of all pools and streams."""
+        """Number of free blocks, of all pools and streams."""
         return int((self.topology.blocks["tensor"] < 0).sum())
 
     def private_bytes(self, *, free: bool = False) -> int:
@@ -127,14 +127,14 @@ class Failure:
 
     @property
     def is_private(self) -> bool:
-        """Whether the request was made in a private pool."""
+        """Returns True if the request was made in a private pool."""
         groups = self.device.groups
         return self.group >= 0 and bool(groups.pool_major[self.group] or groups.pool_minor[self.group])
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The numbers of a message beside those of a trace.
+    """The numbers of a message compared with those of a trace.
 
     Attributes:
         agreeing: Those that are the same, as (name, bytes in the trace).
@@ -172,7 +172,7 @@ def _look_at(trace: Trace, device: int, at: int) -> Look:
 
 
 def nearest(trace: Trace, device: int, fields: Mapping[str, object]) -> Failure:
-    """Returns the moment of a trace without failure that is most like a message, the last of several; the end if nothing is comparable."""
+    """Returns the moment of a trace without failure that is most similar to a message, the last of several; by default the end."""
     chosen = next(d for d in trace.devices if d.device == device)
     printed = numbers(fields)
     # One column a moment: before the first event, then after each.
@@ -215,7 +215,7 @@ class Number:
 
 
 def numbers(fields: Mapping[str, object]) -> dict[str, Number]:
-    """Returns what a message says of the allocator: requested, allocated, reserved, active, free, as far as it does.
+    """Returns the allocator's numbers in a message: requested, allocated, reserved, active and free, if printed.
 
     What PyTorch prints as allocated has the free blocks of private pools in it, which it prints too; the trace does not count them.
     """
@@ -249,7 +249,7 @@ def compare(fields: Mapping[str, object], failure: Failure) -> Comparison:
 
 
 def is_near(fields: Mapping[str, object], failure: Failure) -> bool:
-    """Whether the moment could be that of the message, or one shortly before or after."""
+    """Returns True if the moment could be that of the message, or one shortly before or after."""
     printed = numbers(fields)
     pairs = [
         (printed[name].bytes, failure.usage[name]) for name in ("allocated", "reserved") if name in printed and failure.usage[name] >= 0
@@ -277,6 +277,6 @@ def _compared(fields: Mapping[str, object], candidates: list[Failure]) -> Iterat
 
 
 def _is_same(compared: Comparison) -> bool:
-    """What the driver has left is not the allocator's: only its own numbers decide."""
+    """Returns True if the allocator's own numbers agree; the free memory of the device does not count."""
     own = [name for name, *_ in compared.differing if name != "free"]
     return not own and any(name != "free" for name, _ in compared.agreeing)

@@ -1,7 +1,7 @@
-"""Would a request fit into what is reserved, and if not, why not?
+"""Fit of a request into reserved memory, and the live tensors that block it.
 
-The allocator serves a request from one free range of the same pool and stream. Free bytes in several pieces do not add up: what
-stands between them is live tensors. This names the fewest bytes of them that would have to go for the request to fit.
+The allocator serves a request from one free range of the same pool and stream. Free bytes in several blocks do not add up, since live
+tensors separate them. This module finds the fewest live bytes that would have to be freed for the request to fit.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Fit:
     Attributes:
         request_bytes: The rounded request.
         free_bytes: Free bytes of its pool and stream.
-        num_free: Pieces they lie in.
+        num_free: Number of their blocks.
         largest_free_bytes: The largest of them.
         between: Rows of Tensors: the live tensors (those waiting for a stream included) of the range, at least as long as the
             request, that holds the fewest live bytes. Empty where the request fits, or where no segment is as long as it.
@@ -40,7 +40,7 @@ class Fit:
 
     @property
     def fits(self) -> bool:
-        """Whether one free range is large enough."""
+        """Returns True if one free range is large enough."""
         return self.largest_free_bytes >= self.request_bytes
 
     @property
@@ -50,7 +50,7 @@ class Fit:
 
 
 def would_fit(topology: Topology, group: int, request_bytes: int, max_split: int | None = None) -> Fit:
-    """Returns whether a request of ``request_bytes`` (rounded) in pool and stream ``group`` fits, and what stands in its way.
+    """Returns whether a request of ``request_bytes`` (rounded) in pool and stream ``group`` fits, and the tensors that block it.
 
     With ``max_split`` (max_split_size in bytes), large blocks that may not be split for the request do not count as free for it
     (CUDACachingAllocator.cpp: get_free_block).

@@ -1,4 +1,4 @@
-"""One moment of a device, and what is known of its free memory there: the split, the reference request, and whether that request fits."""
+"""One moment of a device and its free memory: the split, the reference request, and the fit of that request."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from memdiag.trace.topology import split_at
 from memdiag.units import MIB
 
 NEAR = 0.95  # of the reserved peak
-OWN_SEGMENT = 10 * MIB  # requests from here on get a segment of their own size
-DUST = 0.03  # of the device (of what is reserved, where that is unknown): with less left, packed without a gap, it is simply full
+OWN_SEGMENT = 10 * MIB  # larger requests get a segment of the same size
+DUST = 0.03  # of the device (or of reserved memory): with less left after perfect packing, the device is full
 
 
 @dataclass(frozen=True)
@@ -57,12 +57,12 @@ class Look:
 
     @property
     def is_split_known(self) -> bool:
-        """Whether the split is known: it needs addresses and a reference request."""
+        """Returns True if the split is known, which needs addresses and a reference request."""
         return self.reference >= 0 and min(self.split.values()) >= 0 and self.usage["reserved"] >= 0
 
     @property
     def lost_bytes(self) -> int:
-        """Free bytes that the reference request cannot use: the one figure for what fragmentation costs; needs ``is_split_known``."""
+        """Free bytes that the reference request cannot use, the loss figure of a report; needs ``is_split_known``."""
         return self.split["stranded"] + self.split["foreign"]
 
     @property
@@ -82,35 +82,35 @@ class Look:
 
     @property
     def site(self) -> str:
-        """Place in the code of the reference request; "" unknown."""
+        """Call site of the reference request; "" unknown."""
         return self.view.label(int(self.device.events.stack[self.device.references.at_event[self.reference]]))
 
     @property
     def device_free_bytes(self) -> int | None:
-        """What the driver had left when memory ran out; None: nothing failed here, or the file does not say."""
+        """Free bytes of the device when memory ran out; None: no request failed here, or the file does not contain them."""
         free = int(self.device.events.addr[self.at]) if self.failed else -1
         return free if free >= 0 else None
 
     @property
     def segment_bytes(self) -> int:
-        """What the allocator would ask the driver for, to serve the reference request from new memory."""
+        """Bytes of a new segment for the reference request."""
         return segment_bytes(self.request_bytes, self.settings)
 
     @property
     def usable_bytes(self) -> int:
-        """Bytes that would serve the reference request, were they in one piece: free in the allocator, and on the device if too few."""
+        """Bytes that could serve the reference request in one block: free in the allocator, and on the device if those are too few."""
         left = self.device_free_bytes or 0
         return self.usage["reserved"] - self.usage["active"] + (left if left < self.segment_bytes else 0)
 
     @property
     def is_full(self) -> bool:
-        """Whether a request failed and, packed without a gap, next to nothing would have been left beside it."""
+        """Returns True if a request failed and hardly any memory would remain even with perfect packing."""
         share = DUST * max(self.device.capacity_bytes or self.usage["reserved"], 1)
         return self.failed and self.request_bytes <= self.usable_bytes < share
 
     @property
     def under_way(self) -> bool:
-        """Whether the moment lies between the first entry of the reference request and its last, and nothing failed."""
+        """Returns True if the moment is between the first and last entry of the reference request, and no request failed."""
         if self.reference < 0 or self.failed:
             return False
         references = self.device.references
@@ -118,22 +118,22 @@ class Look:
 
     @property
     def before(self) -> int:
-        """Last event before the reference request began to take memory; the moment itself where that is not under way."""
+        """Last event before the reference request reserved memory; the moment itself if that is not under way."""
         return int(self.device.references.opened_at[self.reference]) - 1 if self.under_way else self.at
 
     @property
     def after(self) -> int:
-        """Event at which the reference request has its block; the moment itself where that is not under way."""
+        """Event at which the reference request has its block; the moment itself if that is not under way."""
         return int(self.device.references.at_event[self.reference]) if self.under_way else self.at
 
     @cached_property
     def topology(self) -> Topology:
-        """Segments and blocks at the moment, without what the reference request is just taking from the driver."""
+        """Segments and blocks at the moment, without the segment that the reference request is reserving."""
         return self.device.topology(self.before)
 
     @cached_property
     def fit(self) -> Fit:
-        """Whether the reference request fits into what was there before it took new memory."""
+        """The fit of the reference request into the memory before it reserved more."""
         return would_fit(self.topology, self.group, self.request_bytes)
 
 
@@ -147,7 +147,7 @@ def segment_bytes(request: int, settings: AllocatorSettings) -> int:
 
 
 def look(view: DeviceView, settings: AllocatorSettings) -> Look:
-    """Returns what is known of a device's free memory at the moment of a view."""
+    """Returns the facts on a device's free memory at the moment of a view."""
     device, references, at = view.device, view.device.references, view.at
     reference = int(device.usage.reference[at]) if at >= 0 else -1
     out_of_memory = reference >= 0 and bool(references.failed[reference]) and int(references.at_event[reference]) == at
@@ -202,7 +202,7 @@ def reference_at(device: DeviceTrace, at: int) -> tuple[str | None, int | None, 
 
 
 def fragmentation_at(device: DeviceTrace, at: int, large_page: int = LARGE_SEGMENT) -> Fragmentation:
-    """Returns the split of reserved - requested after event ``at``; None for what cannot be known.
+    """Returns the split of reserved - requested after event ``at``; unknown parts are None.
 
     ``large_page`` is the unit of large expandable segments, in bytes.
     """

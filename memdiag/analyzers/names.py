@@ -1,4 +1,4 @@
-"""What tensors are called, in the words of a report: by name, by module, by name and place together.
+"""Names of tensors in a report: by name, by module, and by name and call site together.
 
 Names are known where memdiag's recorder was at work (``memdiag.trace.names``). Models repeat: ``layers.0.mlp.up.weight`` to
 ``layers.31.mlp.up.weight`` are one line of a report, ``layers.*.mlp.up.weight``.
@@ -80,7 +80,7 @@ def place_of(view: DeviceView, rows: Array, label: str) -> str:
 
 
 def short(name: str) -> str:
-    """Returns a name with its middle left out if it is very long: both ends of a path tell something."""
+    """Returns a name without its middle if it is very long: both ends of a path carry information."""
     half = LONGEST // 2
     return name if len(name) <= LONGEST else f"{name[: half - 1]}…{name[-half:]}"
 
@@ -107,7 +107,8 @@ def by_module(view: DeviceView, rows: Array, top: int) -> tuple[Module, ...] | N
             entry[1] += len(mine)
     found = sorted(held.items(), key=lambda item: (-item[1][0], item[0]))
     total = int(tensors.block_bytes[rows].sum())
-    return tuple(Module(name, size, size / total if total else 0.0, count) for name, (size, count) in found[:top])
+    words = {NO_MODULE: phrase("places.module.none"), TOP_MODULE: phrase("places.module.top"), NO_NAME: phrase("places.module.unnamed")}
+    return tuple(Module(words.get(name, name), size, size / total if total else 0.0, count) for name, (size, count) in found[:top])
 
 
 def module_of(name: str, *, of_parameter: bool) -> str:

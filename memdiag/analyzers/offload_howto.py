@@ -60,7 +60,7 @@ def modules_of(trace: Trace, device: DeviceTrace, plan: Plan) -> list[str]:
     rows = rows[np.argsort(device.tensors.alloc_at[rows], kind="stable")]
     names = [trace.strings[name] for name in device.tensors.name[rows].tolist() if name >= 0]
     paths = list(dict.fromkeys(path for path in (block_of_activation(name) or module_of_activation(name) for name in names) if path))
-    # Of one that holds others it is not known which of its parts made the tensor; a list of modules is never called itself.
+    # For a module that contains others, the part that made the tensor is unknown; a list of modules is never called itself.
     return [path for path in paths if not any(other.startswith(f"{path}.") for other in paths)]
 
 

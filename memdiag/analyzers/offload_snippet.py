@@ -1,4 +1,4 @@
-"""The snippet of PyTorch that keeps what forward saves for backward on the host: text for users, run as it stands by tests."""
+"""The PyTorch snippet that keeps saved tensors of forward on the host. Users paste it; tests run it unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plan for moving in the words of a report: what moves, by kind and name, what it costs a step, what had to be assumed."""
+"""The report on an offload plan: moved tensors by category and name, the cost of a step, and the assumptions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def told(
     missing_bytes: int,
     fits_with_host_bytes: int | None,
 ) -> Offloading:
-    """Returns what is said of a plan; ``missing_bytes`` and ``fits_with_host_bytes`` are those of the result."""
+    """Returns the report on a plan; ``missing_bytes`` and ``fits_with_host_bytes`` are those of the result."""
     moves, windows, clock = plan.chosen.moves, plan.windows, plan.chosen.clock
     size = windows.copy_bytes[moves.window]
     returns = moves.back_at < device.num_events
@@ -75,7 +75,7 @@ def _rate(link: Link) -> str:
 
 
 def kind_of(windows_category: int, is_saved: bool) -> str:
-    """Returns the category of what moves, in words."""
+    """Returns the category of moved tensors, in words."""
     return "activation" if is_saved else CATEGORIES[windows_category].replace("_", " ")
 
 
@@ -120,7 +120,7 @@ def _usual(phases: Array) -> str:
 
 
 def _recomputable(trace: Trace, device: DeviceTrace, plan: Plan) -> tuple[Recomputable, ...]:
-    """What forward has left for backward at the peak, by part of the model."""
+    """Returns the tensors that forward keeps for backward at the peak, by part of the model."""
     at = int(np.argmax(plan.load)) if len(plan.load) else -1
     rows = saved_rows(device)
     tensors = device.tensors

@@ -1,7 +1,7 @@
-"""``--policy offload``: what to move to the host or to disk so that a recorded run fits, and what that costs.
+"""``--policy offload``: a plan to move tensors to the host or to disk so that a recorded run fits, and its cost.
 
-The plan is made on live bytes, then what is left is replayed through the allocator: moving changes fragmentation too. The automatic
-strategy asks for less until the replay fits.
+The plan is made from live bytes. Then memdiag replays the remaining requests through the allocator, since moving tensors also changes
+fragmentation. The automatic strategy lowers its target until the replay fits.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Plan:
 def predict_offload(
     subject: Subject, scenario: Scenario, settings: OffloadSettings, *, with_min_capacity: bool = False
 ) -> tuple[Subject, tuple[Prediction, Replay, Simulated]]:
-    """Returns the recording with the moves in it, and what comes of that: in numbers, replayed, and as a trace.
+    """Returns the recording with the moves in it, and the result: the prediction, its replay, and the replay as a trace.
 
     Args:
         subject: The recording.
@@ -99,7 +99,7 @@ def predict_offload(
 
 
 def _missing(plan: Plan, scenario: Scenario) -> int:
-    """Returns the bytes by which the device would have to be larger for what a plan leaves there."""
+    """Returns the additional device memory that the tensors of a plan that stay there need."""
     if plan.fits or plan.budget is None:
         return 0
     needed = smallest_capacity(lambda size: plan.subject.replay(replace(scenario, capacity_bytes=size), log=False), 0)
@@ -155,7 +155,7 @@ def make_plan(subject: Subject, scenario: Scenario, settings: OffloadSettings) -
         )
     best: Plan | None = None
     must_wait = False
-    # What is left over for fragmentation is not known beforehand: a little, then twice as much each time.
+    # The share to leave for fragmentation is unknown beforehand: start small, then about double it each time.
     for share in _LEFT_OVER:
         target = round(budget * (1 - share))
         chosen = automatic(windows, load, target, clock, settings, must_wait=must_wait)
@@ -220,7 +220,7 @@ def _all_away(windows: Windows, n: int) -> Array:
 
 
 def _checkpoints(subject: Subject, windows: Windows) -> Array:
-    """Returns per window whether it is what a recomputed part is recomputed from: its block's code runs again in backward."""
+    """Returns, per window, whether its tensor is the input of a recomputed block, whose code runs again in backward."""
     trace, device = subject.trace, subject.device
     if trace.recorded is None:
         return np.zeros(len(windows), bool)

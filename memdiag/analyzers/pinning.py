@@ -1,7 +1,7 @@
 """Which few live bytes keep a lot of reserved memory from being given back, and whose they are.
 
-The allocator returns whole segments to the driver (whole pages, for expandable segments). One small tensor that stays keeps the
-whole piece. Of the tensors in such a piece, the one that stays longest is named: until it goes, nothing comes free.
+The allocator releases whole segments to the driver (whole pages, for expandable segments). One small live tensor keeps the whole piece
+reserved. The report names the tensor that stays live longest in each piece, since the piece cannot be released before it is freed.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Pinned:
 
 @dataclass(frozen=True)
 class _Pieces:
-    """What can be given back to the driver only as a whole: each segment, or each page of an expandable one."""
+    """The units that the allocator can release: each segment, or each page of an expandable one."""
 
     first: Array  # per segment: its first piece
     unit: Array  # per segment: bytes of a piece

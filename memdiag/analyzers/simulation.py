@@ -1,7 +1,7 @@
-"""What would have happened: replays a recording under other settings, on other cards, and says what came of it.
+"""Predictions: replays of a recording under other settings or on other cards.
 
-Calibration goes first: the recorded settings are replayed and compared with the recording. What is saved is told with the error that this
-shows.
+Calibration comes first: memdiag replays the recorded settings and compares the result with the recording. Predicted savings carry the
+calibration error.
 """
 
 from __future__ import annotations
@@ -108,13 +108,13 @@ class Subject:
 
     @cached_property
     def continuation(self) -> Continuation | None:
-        """What probably follows the request that failed; None: none failed, or nothing tells."""
+        """The probable requests after the failed one; None: none failed, or there is no basis for an estimate."""
         return continuation_of(self.trace, self.device, self.workload)
 
     def on_card(self, capacity: int) -> Scenario:
         """Returns the recorded settings on a card of ``capacity`` bytes, with as much outside the allocator as was recorded.
 
-        The process may use the share of it that was recorded; a limit that only shows in what was refused stays the same in bytes.
+        The memory fraction of the process is the recorded one. A limit that is inferred from refused requests stays the same in bytes.
         """
         limit = self.limits.limit_bytes
         fraction = self.limits.share if self.limits.share is not None else None if limit is None else min(limit / capacity, 1.0)
@@ -122,7 +122,7 @@ class Subject:
 
     @property
     def most_outside(self) -> int:
-        """The most bytes of the card that lie outside the allocator in a replay."""
+        """The most bytes of the card that are outside the allocator in a replay."""
         work = self.workload
         return int(work.size[work.op == EXTERNAL].max(initial=0))
 
@@ -138,16 +138,16 @@ class Subject:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether it was recorded with an allocator that no policy stands for (the CPU's, which keeps nothing back)."""
+        """Returns True if no policy models the recorded allocator (that of the CPU, which has no cache)."""
         return self.trace.backend not in {"cuda", "hip", "npu", None}
 
     @cached_property
     def comparable_peak(self) -> int | None:
-        """Reserved peak that a run which begins anew is held against; None: the recorded one is not known.
+        """The reserved peak to compare predictions with; None: the recorded peak is unknown.
 
-        Cached memory that was there before the recording is no merit of other settings to be without: where there was any, the recorded
-        settings are replayed from the same beginning. So they are where the trace does not say what lay where: what was reserved then may
-        have been for what it does not show.
+        Predictions start without the cache from before the recording. To not count that as a saving, the recorded settings are replayed
+        from the same start if there was such a cache. The same applies to a trace without addresses, since some of its reserved memory
+        may have served tensors that the trace does not contain.
         """
         recorded = recorded_peak(self.device, "reserved")
         if self.is_foreign or recorded is None:
@@ -163,7 +163,7 @@ class Subject:
         return min(recorded, peak) if self.device.has_addresses else peak
 
     def is_recorded(self, scenario: Scenario) -> bool:
-        """Whether ``scenario`` has the settings of the recording, whatever the card: then what was there before it is kept as it was."""
+        """Returns True if ``scenario`` has the settings of the recording, on any card: then the recorded start is kept."""
         own = self.recorded
         if self.is_foreign:
             return False
@@ -201,7 +201,7 @@ class Subject:
 def predict(
     subject: Subject, scenario: Scenario, *, with_min_capacity: bool = False, with_rest: bool = True
 ) -> tuple[Prediction, Replay, Simulated]:
-    """Returns what comes of ``scenario``, its replay, and that as a trace; ``with_rest``: what was not recorded is estimated."""
+    """Returns the prediction for ``scenario``, its replay, and the replay as a trace; ``with_rest``: estimates the unrecorded rest."""
     replay = subject.replay(scenario, log=True)
     simulated = subject.as_trace(scenario, replay)
     kept = subject.is_recorded(scenario)
@@ -220,7 +220,7 @@ def predict(
         smallest = smallest_capacity(lambda size: subject.replay(replace(scenario, capacity_bytes=size), log=False), others)
     ahead = outlook(subject, scenario, fails=bool(len(failed) or undefined), with_rest=with_rest)
     moment, split = simulated_split(simulated, subject.at)
-    lifecycle = getattr(replay, "lifecycle", None)  # what the policies with more to tell tell; none of them is loaded for that
+    lifecycle = getattr(replay, "lifecycle", None)  # details of some policies, which need not be loaded for that
     prediction = Prediction(
         policy=scenario.policy, conf=scenario.conf, torch_version=scenario.torch_version, capacity_bytes=scenario.capacity_bytes,
         peak_reserved_bytes=peaks["reserved"], peak_allocated_bytes=peaks["allocated"], peak_requested_bytes=peaks["requested"],
@@ -244,7 +244,7 @@ def predict(
 
 
 def report_of(subject: Subject, results: tuple[Prediction, ...], *, with_min_capacity: bool = False) -> PredictionReport:
-    """Returns everything that is said of simulations of one recording."""
+    """Returns the report on simulations of one recording."""
     unlimited = any(result.capacity_bytes is None for result in results)
     return PredictionReport(
         path=subject.trace.path, device=subject.device.device, num_events=subject.device.num_events,
@@ -255,7 +255,7 @@ def report_of(subject: Subject, results: tuple[Prediction, ...], *, with_min_cap
 
 
 def calibration_report(subject: Subject, *, unlimited: bool = True) -> CalibrationReport:
-    """Returns how exactly the recorded settings reproduce the recording; ``unlimited``: no card was named for what is simulated."""
+    """Returns how exactly the recorded settings reproduce the recording; ``unlimited``: a simulated run has no card."""
     found = subject.calibration
     first = found.first
     return CalibrationReport(
@@ -293,13 +293,13 @@ def _notes(subject: Subject, *, unlimited: bool) -> list[Phrase]:
 
 
 def recorded_peak(device: DeviceTrace, curve: str) -> int | None:
-    """Returns the highest recorded bytes of a curve, what was held before the trace began included; None: not known."""
+    """Returns the highest recorded bytes of a curve, including memory from before the trace; None: unknown."""
     highest = max(int(device.usage[curve].max(initial=-1)), device.start[curve])
     return highest if highest >= 0 else None
 
 
 def simulated_peak(subject: Subject, replay: Replay, name: str, *, kept: bool) -> int:
-    """Returns the highest bytes of a curve of a replay; ``kept``: what was held before the trace began is there in it."""
+    """Returns the highest bytes of a curve of a replay; ``kept``: the replay starts with the memory from before the trace."""
     values = getattr(replay, name)
     start = subject.device.start[name] if kept and subject.device.has_addresses and len(subject.workload.start.base) else 0
     return max(int(values.max(initial=0)), start, 0)
@@ -350,7 +350,7 @@ def _room(workload: Workload, replay: Replay, call: int) -> int | None:
 
 
 def recorded_run(subject: Subject) -> RecordedRun:
-    """Returns what the recording itself says of its peaks, retries, failures and driver calls."""
+    """Returns the recorded peaks, retries, failures and driver calls."""
     trace, device = subject.trace, subject.device
     at = device.peak("reserved") if device.num_events else -1
     known = device.has_addresses and bool(device.num_events)
@@ -369,7 +369,7 @@ def recorded_run(subject: Subject) -> RecordedRun:
 
 
 def default_version(trace: Trace, device: DeviceTrace) -> str:
-    """Returns the version that the trace was recorded with, as far as it tells; else the newest that is known in full."""
+    """Returns the version of the recording, if the trace contains it; else the newest fully supported one."""
     return DEFAULT_VERSION if trace.format == PLAIN_EVENTS else recorded_settings(trace, device).versions[0]
 
 

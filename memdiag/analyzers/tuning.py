@@ -1,7 +1,6 @@
-"""Which allocator settings one or several recordings would have needed least memory with: ``memdiag tune``.
+"""The allocator settings with which one or several recordings need least memory: ``memdiag tune``.
 
-Calibration goes first, for each trace. Nothing is recommended that gains no more than the model may be off by, nor what the recorded
-version does not know.
+Calibration comes first, for each trace. Recommended settings gain more than the calibration error, and the recorded version supports them.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _LEAST_GAIN = 2 * MIB  # a device page: less is nothing
 
 @dataclass(frozen=True)
 class _Member:
-    """One trace of several: what is replayed, with its first part, and what of its settings stays."""
+    """One of several traces: its requests, the first part of them, and the settings that stay fixed."""
 
     subject: Subject
     settings: AllocatorSettings
@@ -62,7 +61,7 @@ class _Member:
         return self.scenario.fraction is not None or (self.scenario.capacity_bytes is not None and float(share) < 1)
 
     def with_first_part(self, replay: Replay) -> _Member:
-        """Returns it with its calls up to the peak of a replay."""
+        """Returns the member with its calls up to the peak of a replay."""
         work = self.subject.workload
         end = int(np.argmax(replay.reserved)) + 1 if len(replay.reserved) else 0
         if not 0 < end < _PART_AT_MOST * len(work.op):
@@ -73,8 +72,8 @@ class _Member:
     def replay(self, scenario: Scenario, *, is_part: bool) -> Replay:
         """Replays a scenario, or its first part.
 
-        What was there before the first event is placed anew, also under the recorded settings: the cache that it came with would count
-        against them only.
+        Tensors from before the first event are placed again, also under the recorded settings: their recorded cache would be a disadvantage
+        of these settings only.
         """
         work = self.subject.workload if self.first is None or not is_part else self.first
         return self.subject.replayer(
@@ -90,7 +89,7 @@ class _Member:
 
     @property
     def begins_late(self) -> bool:
-        """Whether tensors were there before the first event."""
+        """Returns True if the trace begins with live tensors."""
         return bool(len(self.subject.workload.start.block_off))
 
 
@@ -206,7 +205,7 @@ def _report(
 
 
 def _recorded(members: list[_Member], baseline: Score) -> Score:
-    """Returns what was recorded, where the traces tell; else what the recorded settings do."""
+    """Returns the recorded result if the traces contain it; else the replay of the recorded settings."""
     devices = [member.subject.device for member in members]
     peaks = [recorded_peak(device, "reserved") for device in devices]
     known = tuple(peak for peak in peaks if peak is not None)

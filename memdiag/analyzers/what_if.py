@@ -29,7 +29,7 @@ from memdiag.text import phrase
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
 
-# Of what is compared, so much must be as recorded; below it the model is not that of the recording.
+# Share of the compared values that must be as recorded; below it the model does not match the recording.
 _EXACT_ENOUGH = 0.9
 _MOST_EVENTS = 5_000_000  # a replay takes about a second for each two million
 _REPLAYED = ("cuda", "npu")
@@ -61,7 +61,7 @@ def replayed(trace: Trace, context: Context, findings: Iterable[Finding]) -> tup
 
 
 def _answered(subject: Subject, view: DeviceView, question: Finding) -> Finding | None:
-    """Returns the answer of replays to what an analyzer could only ask, where they reproduce the recording; None: they refute it."""
+    """Returns a finding with the evidence of replays, if they reproduce the recording; None: they refute it."""
     if not is_calibrated(subject):
         return question
     return answered(subject, view, question) if question.code in _HABITS else judged(subject, question) or question
@@ -101,7 +101,7 @@ class _Replays:
         return cls(Subject.of(trace, device), settings, trace.path, ooms)
 
     def results(self, lines: dict[str, tuple[str, ...]]) -> Iterator[WhatIf]:
-        """Yields what each line gives, and all of them together."""
+        """Yields the result of each line, and of all lines together."""
         calibration = self.subject.calibration
         if (calibration.exact_fraction or 0) < _EXACT_ENOUGH or calibration.error_bytes is None or not self.subject.comparable_peak:
             return
@@ -121,7 +121,7 @@ class _Replays:
             removed = dict.fromkeys(set(self.settings.keys) - set(keys))
             changed = {key: value for key, value in keys.items() if self.settings.keys.get(key) != value}
             changes = {**removed, **changed, **changes}
-        if changes.get("expandable_segments") == "True":  # what keeps blocks from being cut is offered in its place, not beside it
+        if changes.get("expandable_segments") == "True":  # a limit on splitting is an alternative, not an addition
             changes = {key: value for key, value in changes.items() if key not in NPU_EXCLUDED}
         return self.settings.line(changes)
 
