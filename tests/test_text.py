@@ -39,7 +39,7 @@ def asked_for():
                 for each in ast.walk(node.args[0]):
                     if isinstance(each, ast.JoinedStr):
                         begun.add(each.values[0].value)
-                    elif isinstance(each, ast.Constant) and isinstance(each.value, str) and "." in each.value[1:]:
+                    elif isinstance(each, ast.Constant) and isinstance(each.value, str) and "." in each.value and each.value[0] != ".":
                         whole.add(each.value)
                         begun |= {f"{each.value}.when", f"{each.value}.caveat"} if name == "LazyFix" else set()
                 begun |= {

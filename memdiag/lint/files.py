@@ -9,16 +9,15 @@ import re
 import tokenize
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
 
 from memdiag.errors import MemdiagError
-from memdiag.findings import Evidence, Finding, Note
+from memdiag.findings import Evidence, Finding, Fix, Note
 from memdiag.lint.module import Hit, Module
 from memdiag.lint.report import LintReport
 from memdiag.registry import LINT_RULES, resolve
-from memdiag.text import phrase
+from memdiag.text import catalogue, phrase
 
 _NOT_SOURCE = frozenset({"__pycache__", "node_modules", "build", "dist", "site-packages"})
 _NPU = re.compile(r"\b(torch_npu|mindspeed)\b|torch\.npu\b")  # code for Ascend: its settings have other names
@@ -142,14 +141,17 @@ def check_text(text: str, path: str, codes: frozenset[str] = frozenset(LINT_RULE
 
 
 def _finding(hit: Hit, rule: object, path: str, line: int, lines: list[str], *, on_npu: bool) -> Finding:
-    fix = (on_npu and getattr(rule, "FIX_NPU", None)) or rule.FIX  # type: ignore[attr-defined]
+    code: str = rule.CODE  # type: ignore[attr-defined]
+    for_npu = on_npu and f"{code}.fix.npu" in catalogue("lint")
+    title = phrase(f"lint.{code}.fix.npu") if for_npu else phrase(f"lint.{code}.fix")
+    change = hit.fix or getattr(rule, "CHANGE", "")
     shown = lines[line - 1].strip() if line <= len(lines) else ""
     return Finding(
-        rule.CODE,  # type: ignore[attr-defined]
-        hit.said or rule.TITLE,  # type: ignore[attr-defined]
+        code,
+        hit.said or phrase(f"lint.{code}"),
         "info" if hit.minor else rule.SEVERITY,  # type: ignore[attr-defined]
-        evidence=(Evidence("source line", shown, where=f"{path}:{line}"),),
-        fixes=(replace(fix, change=hit.fix or fix.change),),
+        evidence=(Evidence(phrase("lint.source"), shown, where=f"{path}:{line}"),),
+        fixes=(Fix(title, "code", change, phrase(f"lint.{code}.for"), phrase(f"lint.{code}.but")),),
     )
 
 

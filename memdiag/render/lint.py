@@ -9,7 +9,8 @@ from memdiag.lint.report import LintReport
 from memdiag.render.lightpage import LightPage
 from memdiag.render.look import PLAIN, Look
 from memdiag.render.text import plain
-from memdiag.units import format_count, plural
+from memdiag.text import phrase
+from memdiag.units import format_count
 
 LONGEST = 200  # characters of a line of source
 _STYLES = {"critical": "bold red", "warning": "yellow", "info": "cyan"}
@@ -25,44 +26,43 @@ def render(report: LintReport, look: Look = PLAIN) -> str:
         page.text(plain(finding.title, LONGEST), indent=4)
         page.spans([(plain(finding.evidence[0].value, max(page.width - 4, 20)), "dim")], indent=4)
         if finding.fixes[0].change:
-            page.grid("lw", [[("fix", "green"), plain(finding.fixes[0].change, LONGEST)]], indent=4)
+            page.grid("lw", [[(phrase("lint.report.label.fix"), "green"), plain(finding.fixes[0].change, LONGEST)]], indent=4)
     first = {finding.code: finding for finding in reversed(report.findings)}
     if first:
-        page.title("What to do")
+        page.title(phrase("lint.report.todo"))
         counts = Counter(finding.code for finding in report.findings)
         for code in sorted(first):
             _habit(page, first[code], counts[code])
     if report.notes:
-        page.title("Not checked")
+        page.title(phrase("lint.report.unchecked"))
         for note in report.notes:
             page.text(plain(note.text, LONGEST), indent=2)
     return page.finish()
 
 
 def _verdict(page: LightPage, report: LintReport) -> None:
-    files, unchecked = plural(report.num_files, "file"), len(report.unchecked)
-    clean = "no habit found that costs memory or stalls the device"
+    files, unchecked = report.num_files, len(report.unchecked)
     if not report.num_files:
-        page.grid("lw", [[("NOT CHECKED", "yellow"), ("the given paths contain no Python file", "bold")]], indent=0)
+        page.grid("lw", [[("NOT CHECKED", "yellow"), (phrase("lint.report.none"), "bold")]], indent=0)
     elif not report.findings and unchecked == report.num_files:
-        page.grid("lw", [[("NOT CHECKED", "red"), (f"{files} could not be checked", "bold")]], indent=0)
+        page.grid("lw", [[("NOT CHECKED", "red"), (phrase("lint.report.all-unchecked", files=files), "bold")]], indent=0)
     elif not report.findings and unchecked:
-        said = f"{unchecked:,} of {files} could not be checked; in the others, {clean}"
+        said = phrase("lint.report.some-unchecked", unchecked=unchecked, files=files)
         page.grid("lw", [[("NOT CHECKED", "yellow"), (said, "bold")]], indent=0)
     elif not report.findings:
-        page.grid("lw", [[("OK", "green"), (f"{clean}: {files}", "bold")]], indent=0)
+        page.grid("lw", [[("OK", "green"), (phrase("lint.report.clean", files=files), "bold")]], indent=0)
     else:
         found = Counter(finding.severity for finding in report.findings)
         words = ", ".join(f"{format_count(found[name])} {name}" for name in ("critical", "warning", "info") if found[name])
-        page.text(f"{plural(len(report.findings), 'place')} in {files} ({words})", "bold")
+        page.text(phrase("lint.report.found", places=len(report.findings), files=files, severities=words), "bold")
     if report.num_ignored:
-        page.text(f"{plural(report.num_ignored, 'place')} silenced by a comment", "dim")
+        page.text(phrase("lint.report.silenced", places=report.num_ignored), "dim")
 
 
 def _habit(page: LightPage, finding: Finding, count: int) -> None:
     fix = finding.fixes[0]
     page.gap()
-    page.grid("lw", [[(plain(finding.code), _STYLES[finding.severity]), (f"{plural(count, 'place')}: {fix.title}", "bold")]])
-    page.grid("lw", [[("for", "dim"), fix.applicability]], indent=9)
-    page.grid("lw", [[("but", "dim"), fix.caveat]], indent=9)
-    page.text(f"memdiag explain {finding.code} · silence a line with  # memdiag: ignore[{finding.code}]", "dim", indent=9)
+    page.grid("lw", [[(plain(finding.code), _STYLES[finding.severity]), (phrase("lint.report.fix", places=count, fix=fix.title), "bold")]])
+    page.grid("lw", [[(phrase("lint.report.label.for"), "dim"), fix.applicability]], indent=9)
+    page.grid("lw", [[(phrase("lint.report.label.but"), "dim"), fix.caveat]], indent=9)
+    page.text(phrase("lint.report.silence", code=finding.code), "dim", indent=9)

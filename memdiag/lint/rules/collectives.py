@@ -5,19 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from memdiag.findings import Fix, Severity
+from memdiag.findings import Severity
 from memdiag.lint.module import Hit, Module, is_constant, keyword
+from memdiag.text import phrase
 
 CODE = "MD803"
-TITLE = "an asynchronous collective is waited for at once: nothing runs beside it"
 SEVERITY: Severity = "info"
 WORDS = ("async_op", "all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all")
-FIX = Fix(
-    "start the collective early and wait where its result is needed; let go of the handle then",
-    "code",
-    applicability="collectives beside which there is something to compute",
-    caveat="the handle keeps the buffers alive until it is dropped: a list of handles that is never cleared holds all of them",
-)
 _NAMES = tuple(
     f"torch.distributed.{name}"
     for name in (
@@ -37,7 +31,7 @@ def check(module: Module) -> Iterator[Hit]:
             if isinstance(parent, ast.Attribute) and parent.attr == "wait":
                 yield Hit(call)
             elif isinstance(parent, ast.Expr):
-                yield Hit(call, "the handle of an asynchronous collective is dropped: nothing waits for its result")
+                yield Hit(call, phrase("lint.MD803.dropped"))
             elif isinstance(parent, ast.Assign) and _waits(_next(module, parent), parent.targets[0]):
                 yield Hit(call)
             continue
@@ -45,14 +39,14 @@ def check(module: Module) -> Iterator[Hit]:
         if independent is not None:
             yield Hit(
                 call,
-                f"a collective is waited for although line {independent.lineno} does not need its result: it could run beside that work",
+                phrase("lint.MD803.independent", line=str(independent.lineno)),
                 f"handle = {_asynchronous(call)}   # then the work that does not need it, then handle.wait()",
             )
     for call in module.called(*_ONE_BY_ONE):
         if call.args and _is_gradient(call.args[0]) and _over_parameters(module, call):
             yield Hit(
                 call,
-                "one collective for each parameter's gradient: many small ones, each with its own start",
+                phrase("lint.MD803.each"),
                 "flatten the gradients into buckets, or use DistributedDataParallel",
             )
 

@@ -6,19 +6,12 @@ import ast
 import re
 from collections.abc import Iterator
 
-from memdiag.findings import Fix, Severity
+from memdiag.findings import Severity
 from memdiag.lint.module import Hit, Module, keyword
 
 CODE = "MD809"
-TITLE = "a running sum: on accelerators with matrix units a product with a triangular matrix may be faster"
 SEVERITY: Severity = "info"
 WORDS = ("cumsum",)
-FIX = Fix(
-    "for short dimensions of floating-point values: x @ torch.triu(torch.ones(n, n))",
-    "code",
-    applicability="Ascend and others with slow scalar units; floating-point values",
-    caveat="a matter of speed, not of memory: the triangle costs n x n, and sums are added in another order; measure first",
-)
 _WHOLE = re.compile(
     r"mask|dur|ids|idx|ind(ex|ices)|pos|len|count|num|offset|seq|bool|eq\(|ne\(|int|long|one_hot|[=!]=|[<>]|size|split|chunk|probs?_sort|sorted"
 )

@@ -6,19 +6,13 @@ import ast
 import re
 from collections.abc import Iterator
 
-from memdiag.findings import Fix, Severity
+from memdiag.findings import Severity
 from memdiag.lint.module import Hit, Module, is_constant, keyword, last_name
+from memdiag.text import phrase
 
 CODE = "MD802"
-TITLE = "rows of a weight are taken by a general operator: the index is expanded, and temporaries with it"
 SEVERITY: Severity = "info"
 WORDS = ("index_select", "one_hot", "weight[", "embeddings[", "embedding[", "_table[", "wte[", "wpe[")
-FIX = Fix(
-    "use the dedicated operator, torch.nn.functional.embedding(ids, weight)",
-    "code",
-    applicability="whole rows of a two-dimensional weight",
-    caveat="gradients are the same; only memory and time differ",
-)
 _WEIGHT = re.compile(r"^(weights?|embed|(\w+_)?embeddings?(_table|_weights?)?|wte|wpe)$")
 _MATRICES = re.compile(r"layer|expert|head|codebook|group")  # chooses whole matrices, not rows
 _ONE_HOT = "torch.nn.functional.one_hot"
@@ -41,10 +35,10 @@ def check(module: Module) -> Iterator[Hit]:
         if isinstance(node, ast.Subscript) and _takes_rows(module, node):
             yield _of_subscript(node)
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult) and _is_one_hot(module, node.left):
-            yield Hit(node, "a one-hot matrix is multiplied by a weight: the matrix has as many columns as there are rows to choose from")
+            yield Hit(node, phrase("lint.MD802.one-hot"))
     for call in module.called("torch.matmul", "torch.mm"):
         if call.args and _is_one_hot(module, call.args[0]):
-            yield Hit(call, "a one-hot matrix is multiplied by a weight: the matrix has as many columns as there are rows to choose from")
+            yield Hit(call, phrase("lint.MD802.one-hot"))
 
 
 def _takes_rows(module: Module, node: ast.Subscript) -> bool:
@@ -71,7 +65,7 @@ def _is_number(module: Module, index: ast.expr) -> bool:
 def _of_subscript(node: ast.Subscript) -> Hit:
     weight, index = ast.unparse(node.value), ast.unparse(node.slice)
     if isinstance(node.slice, ast.Compare) or "mask" in last_name(node.slice):
-        said = "a mask takes rows of a weight: the host waits until the device has counted them, and the result is another size each time"
+        said = phrase("lint.MD802.mask")
         return Hit(node, said, f"torch.nn.functional.embedding(ids, {weight})   # ids: the rows that {index} marks, made by the loader")
     return Hit(node, fix=f"torch.nn.functional.embedding({index}, {weight})")
 

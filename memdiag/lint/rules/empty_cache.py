@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from memdiag.findings import Fix, Severity
+from memdiag.findings import Severity
 from memdiag.lint.module import DEVICES, Hit, Module
 
 CODE = "MD804"
-TITLE = "empty_cache() in every step: it waits for the device, and the next step asks the driver for the same memory again"
 SEVERITY: Severity = "warning"
 WORDS = ("empty_cache",)
-FIX = Fix(
-    "call empty_cache() once, after initialisation; against fragmentation set expandable_segments:True",
-    "code",
-    "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
-    applicability="training loops",
-    caveat="where another process or library needs the memory in between, keep it and measure what it costs",
-)
+CHANGE = "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
 _CALLS = tuple(f"{device}.{name}" for device in DEVICES for name in ("empty_cache", "memory.empty_cache"))
 
 

@@ -6,19 +6,13 @@ import ast
 import re
 from collections.abc import Iterator
 
-from memdiag.findings import Fix, Severity
+from memdiag.findings import Severity
 from memdiag.lint.module import Hit, Module, keyword
+from memdiag.text import phrase
 
 CODE = "MD801"
-TITLE = "shards are gathered into a list and then joined: twice the memory, in world-size pieces"
 SEVERITY: Severity = "warning"
 WORDS = ("all_gather", "reduce_scatter")
-FIX = Fix(
-    "let the collective work on one flat tensor (all_gather_into_tensor, reduce_scatter_tensor)",
-    "code",
-    applicability="torch >= 1.13, shards of equal shape, joined along dimension 0",
-    caveat="along another dimension the result still has to be rearranged once",
-)
 _JOINS = tuple(f"torch.{name}" for name in ("cat", "concat", "concatenate", "hstack", "vstack"))
 _SPLITS = ("chunk", "split", "tensor_split", "unbind")
 
@@ -34,7 +28,7 @@ def check(module: Module) -> Iterator[Hit]:
         if pieces is not None and _is_split(module, call, pieces):
             yield Hit(
                 call,
-                "one tensor is cut into a list to be reduced and scattered: pieces that are not contiguous are copied",
+                phrase("lint.MD801.scatter"),
                 "torch.distributed.reduce_scatter_tensor(output, input)",
             )
 

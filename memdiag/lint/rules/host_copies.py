@@ -6,19 +6,13 @@ import ast
 import re
 from collections.abc import Iterator
 
-from memdiag.findings import Fix, Severity
+from memdiag.findings import Severity
 from memdiag.lint.module import Hit, Module, has_double_star, inside, is_constant, keyword
+from memdiag.text import phrase
 
 CODE = "MD805"
-TITLE = "a batch is copied to the device while the host waits: non_blocking=True is missing"
 SEVERITY: Severity = "info"
 WORDS = (".to(", ".cuda(", ".npu(", "non_blocking")
-FIX = Fix(
-    "copy from pinned memory without waiting: DataLoader(…, pin_memory=True) and batch.to(device, non_blocking=True)",
-    "code",
-    applicability="loops over a loader",
-    caveat="pinned memory is memory of the host that cannot be swapped; the copy back to the host must still be waited for",
-)
 _DEVICE = re.compile(r"(^|_)(device|rank|gpu|npu)(_id|_ids)?$")
 _STRING = re.compile(r"(cuda|npu|xpu)(:\d+)?")
 
@@ -36,9 +30,7 @@ def check(module: Module) -> Iterator[Hit]:
         for call in module.called("torch.utils.data.DataLoader"):
             pinned = keyword(call, "pin_memory")
             if (pinned is None and not has_double_star(call)) or is_constant(pinned, False):
-                yield Hit(
-                    call, "copies say non_blocking=True, but this loader does not pin its memory: they wait all the same", "pin_memory=True"
-                )
+                yield Hit(call, phrase("lint.MD805.unpinned"), "pin_memory=True")
 
 
 def _copies(module: Module, call: ast.Call) -> bool:

@@ -5,20 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from memdiag.findings import Fix, Severity
+from memdiag.findings import Severity
 from memdiag.lint.module import Hit, Module, inside
+from memdiag.text import phrase
 
 CODE = "MD812"
-TITLE = "a loss is kept with its graph: its nodes, and whatever custom functions left in them, pile up with every step"
 SEVERITY: Severity = "warning"
 WORDS = ("backward(",)
-FIX = Fix(
-    "keep the number, not the graph: total += loss.detach()",
-    "code",
-    "total += loss.detach()",
-    applicability="sums and lists of losses over steps",
-    caveat="loss.item() does it too, but makes the host wait; what backward() has freed is gone either way, so often little grows",
-)
+CHANGE = "total += loss.detach()"
 
 
 def check(module: Module) -> Iterator[Hit]:
@@ -32,7 +26,7 @@ def check(module: Module) -> Iterator[Hit]:
             if name in losses and total and total not in rebound and total not in losses and not _is_detached(nodes, name):
                 yield Hit(
                     node,
-                    f"{total} keeps {name} with its graph: nodes, and whatever custom functions left in them, pile up with every step",
+                    phrase("lint.MD812.kept", total=total, name=name),
                     f"{name}.detach()",
                 )
 

@@ -6,21 +6,14 @@ import ast
 import re
 from collections.abc import Iterator
 
-from memdiag.findings import Fix, Severity
+from memdiag.findings import Severity
 from memdiag.lint.module import Hit, Module, is_constant, keyword, last_name, same
+from memdiag.text import phrase
 
 CODE = "MD808"
-TITLE = "a chain of operators where there is one: each link keeps an intermediate for the backward pass"
 SEVERITY: Severity = "info"
 WORDS = ("sigmoid(", "erf(", "softmax(", "rsqrt(")
-FIX = Fix(
-    "use the fused operator",
-    "code",
-    applicability="where the chain is not compiled: torch.compile fuses it as well",
-    caveat="results differ in the last bits",
-)
 _OWN = re.compile(r"eager|naive|reference|unfused|slow|manual|native|torch_impl|fallback")
-_ATTENTION = "softmax(q @ k) @ v keeps the whole matrix of scores, which grows with the square of the sequence"
 
 
 def check(module: Module) -> Iterator[Hit]:
@@ -62,7 +55,7 @@ def _silu(module: Module, node: ast.BinOp) -> Hit | None:
     for one, other in ((node.left, node.right), (node.right, node.left)):
         inner = _of(module, other, "sigmoid")
         if inner is not None and same(inner, one):
-            return Hit(node, "x * sigmoid(x) keeps both factors", f"torch.nn.functional.silu({ast.unparse(one)})")
+            return Hit(node, phrase("lint.MD808.silu"), f"torch.nn.functional.silu({ast.unparse(one)})")
     return None
 
 
@@ -78,7 +71,7 @@ def _gelu(module: Module, node: ast.BinOp) -> Hit | None:
             inner = _of(module, each.right, "erf") or _of(module, each.left, "erf")
             x = inner.left if isinstance(inner, ast.BinOp) and isinstance(inner.op, (ast.Div, ast.Mult)) else None
             if x is not None and any(same(x, factor) for factor in factors):
-                return Hit(node, "GELU is written out: five intermediates instead of one", f"torch.nn.functional.gelu({ast.unparse(x)})")
+                return Hit(node, phrase("lint.MD808.gelu"), f"torch.nn.functional.gelu({ast.unparse(x)})")
     return None
 
 
@@ -95,7 +88,7 @@ def _is_one(*nodes: ast.expr) -> bool:
 def _log_softmax(module: Module, node: ast.Call) -> Hit | None:
     inner = _of(module, node, "log")
     if inner is not None and _of(module, inner, "softmax") is not None:
-        return Hit(node, "log(softmax(x)) keeps both, and overflows where log_softmax does not", "torch.nn.functional.log_softmax(x, dim)")
+        return Hit(node, phrase("lint.MD808.log-softmax"), "torch.nn.functional.log_softmax(x, dim)")
     return None
 
 
@@ -112,12 +105,10 @@ def _rms_norm(module: Module, node: ast.BinOp) -> Hit | None:
             if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Sub):
                 return Hit(
                     node,
-                    "layer norm is written out: the difference, its square, the mean and the product are all there",
+                    phrase("lint.MD808.layer-norm"),
                     "torch.nn.functional.layer_norm(…)",
                 )
-            return Hit(
-                node, "RMS norm is written out: the square, the mean and the product are all there", "torch.nn.functional.rms_norm(…)"
-            )
+            return Hit(node, phrase("lint.MD808.rms-norm"), "torch.nn.functional.rms_norm(…)")
     return None
 
 
@@ -159,7 +150,7 @@ def _attention(module: Module, node: ast.AST) -> Hit | None:
     weights = _of(module, scores, "softmax") if scores is not None else None
     products = None if weights is None else _through(module, weights)
     if products is not None and any(_is_product(module, each) for each in (products, *ast.walk(products))):
-        return Hit(node, _ATTENTION, "torch.nn.functional.scaled_dot_product_attention(q, k, v)")
+        return Hit(node, phrase("lint.MD808.attention"), "torch.nn.functional.scaled_dot_product_attention(q, k, v)")
     return None
 
 
