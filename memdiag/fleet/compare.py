@@ -13,7 +13,8 @@ from typing import Any
 from memdiag.analyzers.names import kind_words
 from memdiag.fleet.facts import EXPERTS
 from memdiag.fleet.model import Difference
-from memdiag.units import format_bytes, format_count
+from memdiag.text import Phrase, joined, phrase
+from memdiag.units import format_bytes
 
 Facts = Mapping[str, Any]
 UNUSED = "unused"
@@ -61,7 +62,7 @@ def cause_of(found: list[Difference], here: Facts, there: Facts) -> tuple[str, s
     if _ended(here, there) and total < 0:
         return "ended", _ended_words(here, there)
     if not found or not total:
-        return "unknown", "nothing that is live tells why"
+        return "unknown", phrase("fleet.why.unknown")
     sign = 1 if total > 0 else -1
     sums: dict[str, int] = {}
     for each in found:
@@ -69,7 +70,7 @@ def cause_of(found: list[Difference], here: Facts, there: Facts) -> tuple[str, s
     cause = max(sums, key=lambda name: (sums[name] * sign, name))
     own = [each for each in found if _cause(each) == cause and each.delta_bytes * sign > 0]
     if not own:
-        return "unknown", "nothing that is live tells why"
+        return "unknown", phrase("fleet.why.unknown")
     if cause == "larger" and _input_ratio(here, there) is not None:
         cause = "data"
     return cause, _words(cause, own, sums["larger" if cause == "data" else cause], here, there)
@@ -107,8 +108,8 @@ def _ended(here: Facts, there: Facts) -> bool:
     return here.get("num_events", 0) < _ENDED * there.get("num_events", 0) and _last_step(here) < _last_step(there)
 
 
-def _ended_words(here: Facts, there: Facts) -> str:
-    return f"its trace ends in step {max(_last_step(here), 0)}, the other's in step {_last_step(there)}"
+def _ended_words(here: Facts, there: Facts) -> Phrase:
+    return phrase("fleet.why.ended", step=str(max(_last_step(here), 0)), other=str(_last_step(there)))
 
 
 def _last_step(facts: Facts) -> int:
@@ -116,30 +117,30 @@ def _last_step(facts: Facts) -> int:
     return int(steps[-1][0]) if steps else -1
 
 
-def _words(cause: str, own: list[Difference], total: int, here: Facts, there: Facts) -> str:
-    amount, more = format_bytes(abs(total)), "more" if total > 0 else "less"
-    first = own[0]
-    if cause == "unused":
-        return f"{amount} {more} is reserved without being in use: cache, or pieces that do not fit"
+def _words(cause: str, own: list[Difference], total: int, here: Facts, there: Facts) -> Phrase:
+    """Returns a cause with its numbers, as half a sentence."""
+    first, is_more = own[0], total > 0
+    amount = phrase("fleet.amount.more" if is_more else "fleet.amount.less", bytes=format_bytes(abs(total)))
+    if cause in {"unused", "communication"}:
+        return phrase(f"fleet.why.{cause}", amount=amount)
     if cause == "model":
-        return f"{amount} {more} of the model: {_named(first)}"
-    if cause == "communication":
-        return f"{amount} {more} in buffers of collectives"
-    kind = kind_words(first.kind)
+        return phrase("fleet.why.model", amount=amount, what=_named(first))
     if cause == "experts":
-        return f"{amount} {more} in experts ({_named(first)}): {'more' if total > 0 else 'fewer'} tokens were sent to its experts"
+        return phrase("fleet.why.experts.more" if is_more else "fleet.why.experts.fewer", amount=amount, what=_named(first))
     if cause == "more":
-        counts = f"{format_count(first.num_here)} {kind} of {first.part} at once against {format_count(first.num_there)}"
-        hint = ""
+        counts = {"kind": kind_words(first.kind), "part": first.part, "count": first.num_here, "other": first.num_there}
+        said = phrase("fleet.why.more", amount=amount, **counts)
         if first.kind == "activation" and min(first.num_here, first.num_there):
-            words = ("more", "less") if total > 0 else ("fewer", "more")
-            hint = f", as with {words[0]} micro-batches in flight, or {words[1]} recomputation"
-        return f"{amount} {more}: {counts}{hint}"
+            return joined((said, phrase("fleet.why.batches.more" if is_more else "fleet.why.batches.fewer")), ", ")
+        return said
     times = (first.bytes_here / first.num_here) / (first.bytes_there / first.num_there)
-    said = f"{amount} {more}: {kind} of {first.part} are {times:.2f} times as large"
+    said = phrase("fleet.why.larger", amount=amount, kind=kind_words(first.kind), part=first.part, times=f"{times:.2f}")
     ratio = _input_ratio(here, there)
-    return said + (f", its largest input {ratio:.2f} times: {'longer' if ratio > 1 else 'shorter'} data" if ratio is not None else "")
+    if ratio is None:
+        return said
+    return joined((said, phrase("fleet.why.longer" if ratio > 1 else "fleet.why.shorter", times=f"{ratio:.2f}")), ", ")
 
 
 def _named(each: Difference) -> str:
-    return f"{kind_words(each.kind)} of {each.part}" if each.part else kind_words(each.kind)
+    kind = kind_words(each.kind)
+    return phrase("fleet.of", kind=kind, part=each.part) if each.part else kind

@@ -19,6 +19,7 @@ from memdiag.analyzers.names import NO_MODULE, collapsed, module_of
 from memdiag.analyzers.report import build_report
 from memdiag.analyzers.sites import by_category, label_of, stackless
 from memdiag.findings import DeviceReport, Finding, Report
+from memdiag.text import in_language
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.moments import has_history
@@ -210,7 +211,7 @@ def _curve(device: DeviceTrace) -> list[int]:
 
 def _finding(finding: Finding) -> dict[str, Any]:
     """Returns a finding with the place it is about: of several ranks, those with one code and place are one."""
-    where = next((item.where for item in finding.evidence if item.where and not _MOMENT.search(item.where)), "")
+    where = next((item.where for item in finding.evidence if item.where and not _MOMENT.search(in_language(item.where, "en"))), "")
     return {
         "code": finding.code,
         "title": finding.title,

@@ -16,6 +16,7 @@ from typing import Any
 
 from memdiag.errors import MemdiagError
 from memdiag.fleet.fetch import PACKED, fsspec, is_url
+from memdiag.text import phrase
 
 _RECORDED = re.compile(r"rank(\d+)\.pkl")
 _RANK = re.compile(r"(?<![a-zA-Z])rank[_.=-]?(\d{1,7})(?!\d)", re.IGNORECASE)
@@ -125,7 +126,7 @@ def _one_job(runs: Sequence[list[Path]], said: list[str]) -> list[Path]:
         else:
             taken |= {path.name: path for path in ranks}
     if left_out:
-        said.append(f"{left_out} older run(s) here have the same ranks and are left out; name their folder to look at them")
+        said.append(phrase("fleet.older", count=left_out))
     return [taken[name] for name in sorted(taken, key=natural)]
 
 

@@ -13,7 +13,8 @@ from typing import Any
 
 from memdiag.fleet.compare import cause_of, differences, places
 from memdiag.fleet.model import Difference, Group, Odd
-from memdiag.units import MIB, format_bytes, format_count
+from memdiag.text import joined, phrase
+from memdiag.units import MIB, format_bytes
 
 Facts = Mapping[str, Any]
 _NEAR = 0.03  # parameters that differ by less are the same part of the model, sharded or padded a little otherwise
@@ -114,7 +115,7 @@ def _apart(ranks: Mapping[int, Facts], own: Sequence[int]) -> str:
     high = max(own, key=lambda rank: (peak_of(ranks[rank]), -rank))
     low = min(own, key=lambda rank: (peak_of(ranks[rank]), rank))
     why, _ = _against(ranks[high], ranks[low])
-    return f"rank {high} beside rank {low}: {why}" if why else ""
+    return phrase("fleet.beside", rank=str(high), other=str(low), why=why) if why else ""
 
 
 def _against(here: Facts, there: Facts) -> tuple[str, tuple[Difference, ...]]:
@@ -193,15 +194,15 @@ def _activations(facts: Facts) -> int:
 def _labels(middles: Sequence[Facts]) -> list[str]:
     """Returns what each group has that most others lack, in words."""
     if len(middles) < 2:
-        return ["all ranks"]
+        return [phrase("fleet.label.all")]
     parts = [_notable(facts) for facts in middles]
-    labels = []
+    labels: list[str] = []
     for own, facts in zip(parts, middles, strict=True):
         only = [part for part in sorted(own, key=lambda part: -own[part]) if sum(part in other for other in parts) <= len(parts) / 2]
-        said = [f"with {', '.join(only[:2])}"] if only else []
+        said = [phrase("fleet.label.with", parts=", ".join(only[:2]))] if only else []
         if len({format_bytes(sum(other.values())) for other in parts}) > 1 and own:
-            said.append(f"{format_bytes(sum(own.values()))} of parameters")
+            said.append(phrase("fleet.label.parameters", bytes=format_bytes(sum(own.values()))))
         if len({_activations(other) for other in middles}) > 1:
-            said.append(f"{format_count(_activations(facts))} activations at once")
-        labels.append(", ".join(said) or "alike")
+            said.append(phrase("fleet.label.activations", count=_activations(facts)))
+        labels.append(joined(said, ", ") if said else phrase("fleet.label.alike"))
     return labels

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from memdiag.fleet.files import number_of
+from memdiag.text import phrase
 from memdiag.units import format_ranges
 
 
@@ -36,17 +37,16 @@ def assign(names: Sequence[str], facts: Sequence[dict[str, Any]]) -> tuple[list[
         same = wanted[at]
         (silent if same is None else twice.setdefault(same, [])).append(number)
     return numbers, [_same(rank, own, names, numbers, names[taken[rank]]) for rank, own in twice.items()] + [
-        f"nothing says which rank {_named(own, names, numbers)} is: listed as {format_ranges(own)}" for own in [silent] if own
+        phrase("fleet.number.unknown", file=_named(own, names, numbers), ranks=format_ranges(own)) for own in [silent] if own
     ]
 
 
 def _same(rank: int, own: list[int], names: Sequence[str], numbers: Sequence[int], first: str) -> str:
-    is_one = len(own) == 1
-    verb, listed = ("is", "it is") if is_one else ("are", "they are")
-    return f"{_named(own, names, numbers)} {verb} called rank {rank}, as {first} is: {listed} listed as {format_ranges(own)}"
+    facts = {"file": _named(own, names, numbers), "rank": str(rank), "first": first, "ranks": format_ranges(own)}
+    return phrase("fleet.number.same", **facts)
 
 
 def _named(own: list[int], names: Sequence[str], numbers: Sequence[int]) -> str:
     """Returns the name of a file, or how many there are and the first of them."""
     first = names[numbers.index(own[0])]
-    return first if len(own) == 1 else f"{len(own):,} files ({first}, …)"
+    return first if len(own) == 1 else phrase("fleet.number.files", count=len(own), first=first)

@@ -14,7 +14,8 @@ from memdiag.fleet.heat import heat_of
 from memdiag.fleet.model import Bin, Broken, FleetReport, Group, Merged, Odd, Rank
 from memdiag.fleet.numbers import assign
 from memdiag.fleet.work import Result
-from memdiag.units import KIB, format_bytes, format_count, format_ranges, plural
+from memdiag.text import Phrase, joined, phrase
+from memdiag.units import KIB, format_bytes, format_ranges
 
 Facts = Mapping[str, Any]
 _BINS = 10
@@ -128,11 +129,11 @@ def _verdict(
     rows: Sequence[Rank], groups: Sequence[Group], odd: Sequence[Odd], broken: Sequence[Broken], states: Collection[int]
 ) -> list[str]:
     if not rows:
-        return ["No file could be read."]
+        return [phrase("fleet.nothing")]
     failed = [row for row in rows if row.ran_out]
     said = [_fate(rows, failed, states), _headroom(rows, failed), _spread(rows, groups, odd)]
     if broken:
-        said.append(f"{plural(len(broken), 'file')} could not be read.")
+        said.append(phrase("fleet.broken", count=len(broken)))
     return [sentence for sentence in said if sentence]
 
 
@@ -141,61 +142,65 @@ def _states(ranks: Mapping[int, Facts]) -> list[int]:
     return [rank for rank, facts in ranks.items() if not facts.get("has_history", True)]
 
 
-def _fate(rows: Sequence[Rank], failed: Sequence[Rank], states: Collection[int]) -> str:
+def _fate(rows: Sequence[Rank], failed: Sequence[Rank], states: Collection[int]) -> Phrase:
     if not failed:
         highest = max(rows, key=lambda row: (row.peak_bytes, -row.rank))
-        if all(row.num_retries is not None for row in rows):
-            none = "none ran out of memory" if len(rows) > 1 else "it did not run out of memory"
-        else:  # some file has no record of what the driver was asked for
-            none = "none is known to have run out of memory" if len(rows) > 1 else "whether it ran out of memory is not known"
-        needs = "held most when its file was taken" if highest.rank in states else "needs most"
-        return f"{plural(len(rows), 'rank')}, {none}; rank {highest.rank} {needs}, {format_bytes(highest.peak_bytes)}."
+        known = all(row.num_retries is not None for row in rows)  # else a file has no record of what the driver was asked for
+        one = "one" if len(rows) == 1 else "many"
+        none = phrase(f"fleet.none.{one}" if known else f"fleet.unknown.{one}")
+        facts = {"rank": str(highest.rank), "bytes": format_bytes(highest.peak_bytes)}
+        needs = phrase("fleet.held" if highest.rank in states else "fleet.needs", **facts)
+        return phrase("fleet.fits", count=len(rows), none=none, most=needs)
     worst = worst_of(rows)
-    many = "every one" if len(failed) == len(rows) else format_count(len(failed))
-    where = f": {_few(failed)}" if 1 < len(failed) < len(rows) else ""
     request = (worst.failed or {}).get("request_bytes")
-    asked = f" when {format_bytes(int(request))} was asked for" if isinstance(request, int) else ""
-    only = "that is rank" if len(failed) == 1 else "the worst is rank"
-    return f"{many[0].upper()}{many[1:]} of {plural(len(rows), 'rank')} ran out of memory{where}; {only} {worst.rank}{asked}."
+    asked = phrase("fleet.failed.request", bytes=format_bytes(int(request))) if isinstance(request, int) else ""
+    which = phrase("fleet.failed.only" if len(failed) == 1 else "fleet.failed.worst", rank=str(worst.rank), request=asked)
+    if len(failed) == len(rows):
+        return phrase("fleet.failed.all", count=len(rows), which=which)
+    ranks = phrase("fleet.failed.ranks", ranks=_few(failed)) if len(failed) > 1 else ""
+    return phrase("fleet.failed", failed=len(failed), count=len(rows), ranks=ranks, which=which)
 
 
 def _few(rows: Sequence[Rank]) -> str:
     return format_ranges((row.rank for row in rows), 40)
 
 
-def _headroom(rows: Sequence[Rank], failed: Sequence[Rank]) -> str:
+def _headroom(rows: Sequence[Rank], failed: Sequence[Rank]) -> Phrase | str:
     known = sorted(
         (row for row in rows if row.headroom_bytes is not None and not row.ran_out), key=lambda row: (row.headroom_bytes or 0, row.rank)
     )
     if not known or len(failed) == len(rows):
         return ""
     least, middle = known[0], known[(len(known) - 1) // 2]
-    amount = f"{format_bytes(least.headroom_bytes)} of {format_bytes(least.capacity_bytes)}"
-    left = f"{'of the others, ' if failed else ''}rank {least.rank} has the smallest headroom, {amount}"
+    sizes = {"bytes": format_bytes(least.headroom_bytes), "capacity": format_bytes(least.capacity_bytes)}
+    median = phrase("fleet.median", bytes=format_bytes(middle.headroom_bytes)) if len(known) > 2 else ""
     if not failed and least.rank == max(rows, key=lambda row: (row.peak_bytes, -row.rank)).rank:
-        left = f"that leaves it {amount}" + (", the least of all" if len(known) > 1 else "")
-    rest = f"; the median is {format_bytes(middle.headroom_bytes)}" if len(known) > 2 else ""
-    return f"{left[0].upper()}{left[1:]}{rest}."
+        return phrase("fleet.leaves.least" if len(known) > 1 else "fleet.leaves", median=median, **sizes)
+    return phrase("fleet.headroom.others" if failed else "fleet.headroom", rank=str(least.rank), median=median, **sizes)
 
 
-def _spread(rows: Sequence[Rank], groups: Sequence[Group], odd: Sequence[Odd]) -> str:
+def _spread(rows: Sequence[Rank], groups: Sequence[Group], odd: Sequence[Odd]) -> Phrase | str:
     """Returns the cause of the largest difference."""
     more = next((each for each in odd if each.delta_bytes > 0), None)
     if more is not None:
-        who = f"rank {more.rank}" if len(more.ranks) == 1 else f"{len(more.ranks)} ranks ({_short(more.ranks)})"
-        return f"Out of line with ranks that hold the same: {who}, by up to {format_bytes(more.delta_bytes)}: {more.why}."
+        facts = {"bytes": format_bytes(more.delta_bytes), "why": more.why}
+        if len(more.ranks) == 1:
+            return phrase("fleet.outlier", rank=str(more.rank), **facts)
+        return phrase("fleet.outliers", count=len(more.ranks), ranks=_short(more.ranks), **facts)
     apart = [group for group in groups if group.why]
     if apart:
         far = max(
             apart, key=lambda group: (group.middle_bytes - _usual(groups, group) > 0, abs(group.middle_bytes - _usual(groups, group)))
         )
-        who = f"Rank {far.ranks[0]} holds" if len(far.ranks) == 1 else f"Ranks {_short(far.ranks)} hold"
-        return f"{who} another part of the model than rank {groups[far.against or 0].middle}: {far.why}."
+        other = str(groups[far.against or 0].middle)
+        if len(far.ranks) == 1:
+            return phrase("fleet.part", rank=str(far.ranks[0]), other=other, why=far.why)
+        return phrase("fleet.parts", ranks=_short(far.ranks), other=other, why=far.why)
     wide = max((group for group in groups if group.apart), key=lambda group: group.high_bytes - group.low_bytes, default=None)
     if wide is not None:
-        return f"Ranks that hold the same differ: {wide.apart}."
+        return phrase("fleet.differ", why=wide.apart)
     peaks = [row.peak_bytes for row in rows]
-    return "All need the same." if len(rows) > 2 and max(peaks) - min(peaks) < 0.02 * max(peaks) else ""
+    return phrase("fleet.same") if len(rows) > 2 and max(peaks) - min(peaks) < 0.02 * max(peaks) else ""
 
 
 def _usual(groups: Sequence[Group], group: Group) -> int:
@@ -208,24 +213,24 @@ def _short(ranks: Sequence[int]) -> str:
 
 def _notes(rows: Sequence[Rank], ranks: Mapping[int, Facts], world: int | None, broken: Sequence[Broken]) -> list[str]:
     """Returns what is to be known of the files: ranks that are missing, and settings, versions or kinds that differ."""
-    said = []
+    said: list[str] = []
     if world and world <= 1 << 20:
         there = {row.rank for row in rows} | {each.rank for each in broken if each.rank is not None}
         missing = [rank for rank in range(world) if rank not in there]
         if missing:
-            which = f" ({_short(missing)})" if len(missing) <= _MOST_MISSING else ""
-            said.append(f"the job had {plural(world, 'rank')}; {len(missing):,} of them are not here{which}")
+            which = phrase("fleet.missing.ranks", ranks=_short(missing)) if len(missing) <= _MOST_MISSING else ""
+            said.append(phrase("fleet.missing", world=world, count=len(missing), ranks=which))
     if states := _states(ranks):
-        who = f"ranks {_short(states)}" if len(states) > 1 else f"rank {states[0]}"
-        said.append(f"no history in the file of {who}: peaks and headroom are of the moment it was taken, and may have been worse before")
-    unlike = (("backend", "backend"), ("torch version", "torch_version"), ("allocator settings", "conf"), ("capacity", "capacity_bytes"))
-    for word, key in unlike:
+        said.append(phrase("fleet.states", ranks=_short(states)))
+    for name, key in (("backend", "backend"), ("version", "torch_version"), ("settings", "conf"), ("capacity", "capacity_bytes")):
         values: dict[Any, list[int]] = {}
         for rank, facts in ranks.items():
             values.setdefault(facts.get(key), []).append(rank)
         if len(values) > 1:
-            shown = [f"{_value(key, value)}: ranks {_short(own)}" for value, own in sorted(values.items(), key=lambda item: -len(item[1]))]
-            said.append(f"{word} differs: {'; '.join(shown[:6])}{'; …' if len(shown) > 6 else ''}")
+            ordered = sorted(values.items(), key=lambda item: -len(item[1]))
+            shown: list[str] = [phrase("fleet.differs.value", value=_value(key, value), ranks=_short(own)) for value, own in ordered[:6]]
+            shown += ["…"] if len(ordered) > 6 else []
+            said.append(phrase(f"fleet.differs.{name}", values=joined(shown, "; ")))
     return said
 
 
@@ -238,21 +243,23 @@ def _quality(ranks: Mapping[int, Facts]) -> list[str]:
             if told.get(rank) != code:
                 own = of_code.setdefault(code, {})
                 own[rank] = f"{own[rank]}; {text}" if rank in own else text
-    return [f"{code}{_which(own, len(ranks))}: {own[min(own)]}" for code, own in sorted(of_code.items())]
+    ordered = sorted(of_code.items())
+    return [phrase("fleet.note", code=code, ranks=_which(own, len(ranks)), text=own[min(own)]) for code, own in ordered]
 
 
-def _which(own: Mapping[int, str], num_ranks: int) -> str:
+def _which(own: Mapping[int, str], num_ranks: int) -> Phrase | str:
     """Returns which ranks have a note, and which one its words are of where they differ."""
     if num_ranks == 1:
         return ""
     if len(own) == 1:
-        return f", rank {min(own)}"
-    here = f", here rank {min(own)}" if len(set(own.values())) > 1 else ""
-    many = f"all {num_ranks:,} ranks" if len(own) == num_ranks else f"{len(own):,} of {num_ranks:,} ranks ({_short(sorted(own))})"
-    return f", {many}{here}"
+        return phrase("fleet.note.rank", rank=str(min(own)))
+    here = phrase("fleet.note.here", rank=str(min(own))) if len(set(own.values())) > 1 else ""
+    if len(own) == num_ranks:
+        return phrase("fleet.note.all", count=num_ranks, here=here)
+    return phrase("fleet.note.some", count=len(own), ranks=_short(sorted(own)), of=num_ranks, here=here)
 
 
 def _value(key: str, value: Any) -> str:
     if value is None:
-        return "not known"
-    return format_bytes(value) if key == "capacity_bytes" else str(value) or "none set"
+        return phrase("fleet.value.unknown")
+    return format_bytes(value) if key == "capacity_bytes" else str(value) or phrase("fleet.value.none")

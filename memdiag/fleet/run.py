@@ -13,6 +13,7 @@ from memdiag.fleet.model import FleetReport, Tuned
 from memdiag.fleet.store import Store
 from memdiag.fleet.work import Result, Task
 from memdiag.redaction import is_on
+from memdiag.text import language, phrase
 
 Told = Callable[[int, int, int], None]  # done, of so many, broken ones among them
 
@@ -41,7 +42,9 @@ def read_all(
         told: Called after each file.
         options: Of the task; ``action`` is "diagnose" if nothing is said.
     """
-    tasks: list[Task] = [{"url": file.url, "name": file.name, "action": "diagnose", "redact": is_on(), **options} for file in files]
+    tasks: list[Task] = [
+        {"url": file.url, "name": file.name, "action": "diagnose", "redact": is_on(), "lang": language(), **options} for file in files
+    ]
     kept = {
         at: _shared(result) for at, file in enumerate(files) if store is not None and (result := store.get(file, tasks[at])) is not None
     }
@@ -97,7 +100,7 @@ def with_setting(
     try:
         found = search([ranks[rank] for rank in searched], capacity=capacity, seconds=seconds, progress=searching)
     except MemdiagError as error:
-        return replace(report, notes=(*report.notes, f"no setting for all ranks: {error.message}"))
+        return replace(report, notes=(*report.notes, phrase("fleet.no_setting", why=error.message)))
     if found.recommended is None:
         return replace(report, tuned=Tuned(tuple(searched), found))
     numbers = list(ranks)

@@ -11,6 +11,7 @@ from memdiag.errors import MemdiagError
 from memdiag.fleet.fetch import local_copy
 from memdiag.redaction import is_on, turn_on
 from memdiag.render.json import as_json
+from memdiag.text import checked, speaking
 
 Task = dict[str, Any]
 Result = dict[str, Any]
@@ -25,7 +26,8 @@ def work(task: Task) -> Result:
 
     Args:
         task: ``url`` (an absolute path or an address), ``name`` (what it is called in reports), ``redact`` (whether traces are to tell of
-            no one, wherever this runs), and ``action``: "diagnose", or "replay" with ``conf`` and ``capacity``.
+            no one, wherever this runs), ``lang`` (the language of texts), and ``action``: "diagnose", or "replay" with ``conf`` and
+            ``capacity``.
 
     Returns:
         ``{"facts": …}``, or ``{"error": {"message", "hint"}}``.
@@ -36,7 +38,8 @@ def work(task: Task) -> Result:
     try:
         with local_copy(url) as path:
             try:
-                return {"facts": as_json(_do(task, str(path), name))}
+                with speaking(checked(str(task.get("lang", "en")))):
+                    return {"facts": as_json(_do(task, str(path), name))}
             except MemdiagError as error:  # a copy's path means nothing to anybody
                 return broken(error.message.replace(str(path), name), error.hint.replace(str(path), name))
     except MemdiagError as error:

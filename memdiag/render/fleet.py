@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from memdiag import vocabulary
 from memdiag.render import fleet_words as words
 from memdiag.render.lightpage import Cell, LightPage
+from memdiag.render.lightpage import cells as width
 from memdiag.render.look import PLAIN, Look
+from memdiag.render.summary import severity_name
 from memdiag.render.text import plain, shorten
 from memdiag.render.words import SEVERITY_STYLE, percent
-from memdiag.units import format_bytes, format_count, format_ranges, plural
+from memdiag.text import joined, phrase
+from memdiag.units import format_bytes, format_count, format_ranges
 
 if TYPE_CHECKING:
     from memdiag.fleet.model import Bin, FleetReport, Group, Merged, Odd, Tuned
@@ -28,7 +32,7 @@ def render(report: FleetReport, look: Look = PLAIN, top: int = 10) -> str:
     """Returns the report as text for a terminal of ``look.width`` columns, with at most ``top`` rows in each list."""
     page = LightPage(look)
     label, style = words.state(report)
-    page.grid("lw", [((label, style), (plain(" ".join(report.verdict)), "bold"))], indent=0)
+    page.grid("lw", [((label, style), (plain(joined(report.verdict)), "bold"))], indent=0)
     page.gap()
     page.grid("lw", [((name, "dim"), value) for name, value in words.facts(report)])
     if report.ranks:
@@ -42,14 +46,14 @@ def render(report: FleetReport, look: Look = PLAIN, top: int = 10) -> str:
         _tuned(page, report.tuned)
     _broken(page, report)
     if report.notes:
-        page.title("What else to know of these files")
+        page.title(phrase("fleet.title.notes"))
         page.grid("lw", [("-", plain(note, 600)) for note in report.notes[:_MOST_NOTES]])
         if len(report.notes) > _MOST_NOTES:
-            page.text(f"and {len(report.notes) - _MOST_NOTES} more (--json)", "dim", indent=4)
+            page.text(phrase("fleet.more.json", count=len(report.notes) - _MOST_NOTES), "dim", indent=4)
     if steps := words.next_steps(report):
-        page.title("Next")
+        page.title(phrase("fleet.title.next"))
         for purpose, line in steps:
-            page.text(f"{purpose}:", indent=2)
+            page.text(phrase("fleet.next", purpose=purpose), indent=2)
             page.paste(line, 4)
     return page.finish()
 
@@ -57,7 +61,7 @@ def render(report: FleetReport, look: Look = PLAIN, top: int = 10) -> str:
 def _distribution(page: LightPage, bins: Sequence[Bin]) -> None:
     if not bins:
         return
-    page.title("Peaks of ranks (reserved)")
+    page.title(phrase("fleet.title.peaks"))
     most = max(len(each.ranks) for each in bins)
     room = max(page.width - 2 - 17 - 2 - 6 - 2 - _BAR - 2, 12)
     rows: list[Sequence[Cell]] = []
@@ -65,34 +69,43 @@ def _distribution(page: LightPage, bins: Sequence[Bin]) -> None:
         number = len(each.ranks)
         if number:
             bar = "█" * -(-number * _BAR // most)
-            rows.append((f"{format_bytes(each.low_bytes):>10} and up", format_count(number), bar, (format_ranges(each.ranks, room), "dim")))
+            low = phrase("fleet.and_up", bytes=format_bytes(each.low_bytes))
+            rows.append((low, format_count(number), bar, (format_ranges(each.ranks, room), "dim")))
         elif rows[-1][0] != "…":
             rows.append(("…", "", "", ""))  # nobody is between
-    page.grid("lrll", rows)
+    page.grid("rrll", rows)
 
 
 def _headroom(page: LightPage, report: FleetReport, top: int) -> None:
     rows = words.tight(report, top)
-    page.title("Headroom at the peak" + (", the least" if len(report.ranks) > len(rows) else ""))
+    page.title(phrase("fleet.title.headroom.least" if len(report.ranks) > len(rows) else "fleet.title.headroom"))
     if not rows:
-        page.text("unknown: the files do not say how large the device is (--capacity SIZE does)", indent=2)
+        page.text(phrase("fleet.headroom.unknown"), indent=2)
         return
     wide = page.width >= _WIDE
-    table: list[Sequence[Cell]] = [("rank", "left", *(["of"] if wide else []), "reserved", "allocated", "where")]
+    heads = ("rank", "left", *(["of"] if wide else []), "reserved", "allocated", "where")
+    table: list[Sequence[Cell]] = [[phrase(f"fleet.head.{head}") for head in heads]]
     for row in rows:
         left = (words.left(row), "red" if row.ran_out else "")
         sizes = [*([row.capacity_bytes] if wide else []), row.peak_reserved_bytes, row.peak_allocated_bytes]
-        table.append(((str(row.rank), "bold"), left, *map(format_bytes, sizes), (words.where(row), "dim")))
+        table.append(
+            (
+                (str(row.rank), "bold"),
+                left,
+                *(phrase("fleet.value.unknown") if size is None else format_bytes(size) for size in sizes),
+                (words.where(row), "dim"),
+            )
+        )
     page.grid("rrrrrw" if wide else "rrrrw", table)
-    page.text("What other processes and libraries outside of the allocator hold comes off what is left.", "dim", indent=2)
+    page.text(phrase("fleet.headroom.outside"), "dim", indent=2)
 
 
 def _groups(page: LightPage, groups: Sequence[Group], top: int) -> None:
     if len(groups) < 2 and not any(group.apart for group in groups):
         return
-    page.title("Ranks that hold the same part of the model")
+    page.title(phrase("fleet.title.groups"))
     room = max(page.width - 54, 14)
-    rows: list[Sequence[Cell]] = [("ranks", "number", "lowest", "middle", "highest")]
+    rows: list[Sequence[Cell]] = [[phrase(f"fleet.head.{head}") for head in ("ranks", "number", "lowest", "middle", "highest")]]
     rows += [
         ((format_ranges(group.ranks, room), "bold"), format_count(len(group.ranks)),
          *(format_bytes(size) for size in (group.low_bytes, group.middle_bytes, group.high_bytes)))
@@ -102,37 +115,34 @@ def _groups(page: LightPage, groups: Sequence[Group], top: int) -> None:
     page.gap()
     for group in groups[:top]:
         is_usual = group.against is None and len(group.ranks) > max((len(other.ranks) for other in groups if other is not group), default=0)
-        usual = "; most are like these" if is_usual and len(groups) > 1 else ""
-        page.grid("lw", [((format_ranges(group.ranks, 20), "bold"), plain(group.label, words.LONGEST) + usual)])
+        usual = phrase("fleet.usual") if is_usual and len(groups) > 1 else ""
+        page.grid("lw", [((format_ranges(group.ranks, 20), "bold"), joined((plain(group.label, words.LONGEST), usual), "; "))])
         if group.why:
-            middle = groups[group.against or 0].middle
-            which = "" if len(group.ranks) == 1 else f"rank {group.middle} "
-            page.text(f"{which}beside rank {middle}: {plain(group.why, 400)}", "dim", indent=6)
+            middle = str(groups[group.against or 0].middle)
+            page.text(phrase("fleet.beside", rank=str(group.middle), other=middle, why=plain(group.why, 400)), "dim", indent=6)
         if group.apart:
             page.text(plain(group.apart, 400), "dim", indent=6)
     if len(groups) > top:
-        page.text(f"and {plural(len(groups) - top, 'more group')} (--top, --json)", "dim", indent=2)
+        page.text(phrase("fleet.more.groups", count=len(groups) - top), "dim", indent=2)
 
 
 def _odd(page: LightPage, odd: Sequence[Odd], top: int) -> None:
     if not odd:
         return
-    page.title("Odd ranks: far from the middle of those that hold the same")
+    page.title(phrase("fleet.title.odd"))
     for each in odd[:top]:
         page.gap()
-        amount = f"{words.signed(each.delta_bytes)} {each.curve}"
-        who = f"rank {each.rank}, beside rank {each.against}"
-        if len(each.ranks) > 1:
-            who = f"{plural(len(each.ranks), 'rank')}: {format_ranges(each.ranks, 40)}; here rank {each.rank}, beside rank {each.against}"
+        amount = f"{words.signed(each.delta_bytes)} {vocabulary.name('curve', each.curve)}"
+        who = words.odd_words(each)
         page.grid("lw", [((amount, "yellow" if each.delta_bytes > 0 else "cyan"), (who, "bold"))])
         page.text(plain(each.why, 400), indent=4)
-        rows: list[Sequence[Cell]] = [(("", "dim"), ("what it holds more or less of", "dim"), ("tensors", "dim"))]
+        rows: list[Sequence[Cell]] = [(("", "dim"), (phrase("fleet.head.difference"), "dim"), (phrase("fleet.head.tensors"), "dim"))]
         rows += [_cells(words.difference(difference), page.width - 40) for difference in each.differences[:_MOST_DIFFERENCES]]
         page.grid("rlr", rows, indent=4)
         for place, more in each.places[:_MOST_PLACES]:
-            page.text(f"{words.signed(more)} made at {plain(place, 100)}", "dim", indent=6)
+            page.text(phrase("fleet.made_at", bytes=words.signed(more), place=plain(place, 100)), "dim", indent=6)
     if len(odd) > top:
-        page.text(f"and {len(odd) - top} more (--top, --json)", "dim", indent=2)
+        page.text(phrase("fleet.more", count=len(odd) - top), "dim", indent=2)
 
 
 def _cells(row: tuple[str, str, str], room: int) -> Sequence[Cell]:
@@ -146,24 +156,32 @@ def _heat(page: LightPage, report: FleetReport) -> None:
     rows, low, high = words.heat_rows(report, heat, _HEAT_ROWS, page.width - 34)
     if not rows:
         return
-    along = "steps" if heat.along == "step" else "parts of the trace"
-    page.title(f"Peak {heat.what} of ranks over {along}")
+    page.title(words.heat_title(report))
     stretch = max((page.width - 34) // max(len(rows[0].shades), 1), 1)
     stretch = min(stretch, 6)
     name = max(len(row.name) for row in rows)
     for row in rows:
         cells = "".join(shade * stretch for shade in row.shades)
-        page.spans([(f"{row.name:>{name}} ", "bold"), (cells, "cyan"), (f"  {row.said}" if row.said else "", "yellow")], indent=2)
+        room = page.width - 2 - name - 1 - len(cells) - 2
+        said = f"  {_cut(row.said, room)}" if row.said else ""
+        page.spans([(f"{row.name:>{name}} ", "bold"), (cells, "cyan"), (said, "yellow")], indent=2)
     page.spans([(" " * (name + 1), ""), (f"{heat.columns[0]} … {heat.columns[-1]}", "dim")], indent=2)
-    scale = "".join(words.SHADES)
-    page.text(f"{format_bytes(low)} {scale} {format_bytes(high)}; each mark is the highest of what it stands for", "dim", indent=2)
+    scale = f"{format_bytes(low)} {words.SHADES} {format_bytes(high)}"
+    page.text(phrase("fleet.scale", scale=scale), "dim", indent=2)
+
+
+def _cut(text: str, columns: int) -> str:
+    """Returns as much of ``text`` as there are columns for."""
+    while width(text) > columns:
+        text = f"{text[:-2]}…"
+    return text
 
 
 def _findings(page: LightPage, report: FleetReport, top: int) -> None:
     serious = [finding for finding in report.findings if finding.severity != "info"]
-    page.title("Findings of all ranks")
+    page.title(phrase("fleet.title.findings"))
     if not serious:
-        page.text("No problem was found.", indent=2)
+        page.text(phrase("fleet.no_problem"), indent=2)
         return
     told: set[str] = set()
     for finding in serious[:top]:
@@ -171,65 +189,64 @@ def _findings(page: LightPage, report: FleetReport, top: int) -> None:
     rest = len(report.findings) - len(serious[:top])
     if rest:
         page.gap()
-        page.text(f"and {plural(rest, 'more finding')} (--top, --json)", "dim", indent=2)
+        page.text(phrase("fleet.more.findings", count=rest), "dim", indent=2)
 
 
 def _finding(page: LightPage, finding: Merged, num_ranks: int, told: set[str]) -> None:
     page.gap()
     number = len(finding.ranks)
     page.grid("llw", [(
-        (plain(finding.code), "cyan"), (finding.severity.upper(), SEVERITY_STYLE.get(finding.severity, "")),
+        (plain(finding.code), "cyan"), (severity_name(finding.severity), SEVERITY_STYLE.get(finding.severity, "")),
         (plain(finding.title, words.LONGEST), "bold"),
     )])  # fmt: skip
-    who = f"rank {finding.rank}" if number == 1 else f"ranks {format_ranges(finding.ranks, 40)} ({percent(number / num_ranks)})"
-    if number == num_ranks > 1:
-        who = f"all {format_count(number)} ranks"
-    amount = ""
+    if number == 1:
+        who = phrase("fleet.rank", rank=str(finding.rank))
+    elif number == num_ranks:
+        who = phrase("fleet.ranks.all", count=number)
+    else:
+        who = phrase("fleet.ranks.share", ranks=format_ranges(finding.ranks, 40), share=percent(number / num_ranks))
+    high, amount = format_bytes(finding.high_bytes), ""
     if finding.high_bytes:
-        same = finding.low_bytes == finding.high_bytes or number == 1
-        amount = (
-            f": {format_bytes(finding.high_bytes)}"
-            if same
-            else f": {format_bytes(finding.low_bytes)} to {format_bytes(finding.high_bytes)}"
-        )
-    of = f"; the title is of rank {finding.rank}" if number > 1 else ""
-    page.text(f"{who}{amount}{of}", indent=9)
+        is_one = finding.low_bytes == finding.high_bytes or number == 1
+        amount = high if is_one else phrase("fleet.to", first=format_bytes(finding.low_bytes), last=high)
+    of = phrase("fleet.title_of", rank=str(finding.rank)) if number > 1 else ""
+    page.text(joined((who, amount, of), "; "), indent=9)
     if finding.place:
         page.text(plain(finding.place, words.LONGEST), "dim", indent=9)
     for fix in finding.fixes[:1]:
         if fix.title not in told:
-            page.grid("lw", [(("fix", "green"), plain(fix.title, words.LONGEST))], indent=9)
+            page.grid("lw", [((phrase("fleet.fix"), "green"), plain(fix.title, words.LONGEST))], indent=9)
             if fix.change and "\n" not in fix.change:
                 page.paste(plain(fix.change), 14)
         told.add(fix.title)
 
 
 def _tuned(page: LightPage, tuned: Tuned) -> None:
-    page.title("One setting for all")
+    page.title(phrase("fleet.title.setting"))
     best = tuned.report.recommended
-    searched = f"Searched on ranks {format_ranges(tuned.ranks)}, which stand for the rest."
+    searched = phrase("fleet.searched", ranks=format_ranges(tuned.ranks))
     if best is None:
-        page.grid("lw", [(("KEEP", "green"), (f"the recorded settings: {tuned.report.verdict}", "bold"))])
+        page.grid("lw", [((phrase("tune.keep"), "green"), (phrase("tune.keep.why", why=tuned.report.verdict), "bold"))])
         page.text(searched, "dim", indent=2)
         return
-    page.grid("lw", [(("SET", "green"), (tuned.report.verdict, "bold"))])
+    page.grid("lw", [((phrase("tune.set"), "green"), (tuned.report.verdict, "bold"))])
     page.paste(plain(best.line), 4)
     page.text(searched, "dim", indent=2)
-    for sentence in words.checked_words(tuned.checked) if tuned.checked is not None else ():
-        page.text(sentence, indent=2)
+    for said in words.checked_words(tuned.checked) if tuned.checked is not None else ():
+        page.text(said, indent=2)
     page.grid("lw", [("-", plain(caveat)) for caveat in best.caveats])
 
 
 def _broken(page: LightPage, report: FleetReport) -> None:
     if not report.broken:
         return
-    page.title("Files that could not be read")
+    page.title(phrase("fleet.title.broken"))
     for broken in report.broken[:_MOST_BROKEN]:
-        name = f"rank {broken.rank}" if broken.rank is not None else "?"
+        name = phrase("fleet.rank", rank=str(broken.rank)) if broken.rank is not None else "?"
         message = plain(broken.message, 400)
         shown = message if plain(broken.file) in message else f"{plain(broken.file)}: {message}"
         page.grid("lw", [((name, "red"), shown)])
         if broken.hint:
             page.text(plain(broken.hint, 300), "dim", indent=4)
     if len(report.broken) > _MOST_BROKEN:
-        page.text(f"and {len(report.broken) - _MOST_BROKEN} more (--json)", "dim", indent=2)
+        page.text(phrase("fleet.more.json", count=len(report.broken) - _MOST_BROKEN), "dim", indent=2)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memdiag import __version__
+from memdiag import __version__, vocabulary
 from memdiag.render import fleet_words as words
 from memdiag.render.look import PLAIN, Look
 from memdiag.render.markdown import cell, code, escape, fence, table
+from memdiag.render.summary import severity_name
 from memdiag.render.text import in_ascii, plain
+from memdiag.text import joined, phrase, sentence
 from memdiag.units import format_bytes, format_count, format_ranges
 
 if TYPE_CHECKING:
@@ -22,8 +24,8 @@ _HEAT_ROWS, _HEAT_COLUMNS = 32, 48
 
 def render(report: FleetReport, look: Look = PLAIN, top: int = 10) -> str:
     """Returns the report as markdown, with at most ``top`` rows in each list; of ``look`` only ``unicode`` counts."""
-    lines = [f"## memdiag fleet: {words.state(report)[0]}", "", f"**{escape(' '.join(report.verdict))}**", ""]
-    lines += table(("looked at", ""), ((name, escape(value)) for name, value in words.facts(report)))
+    lines = [f"## memdiag fleet: {words.state(report)[0]}", "", f"**{escape(joined(report.verdict))}**", ""]
+    lines += table((phrase("fleet.head.read"), ""), ((name, escape(value)) for name, value in words.facts(report)))
     if report.ranks:
         lines += _peaks(report, top)
         lines += _groups(report, top)
@@ -33,21 +35,29 @@ def render(report: FleetReport, look: Look = PLAIN, top: int = 10) -> str:
     lines += _tuned(report.tuned) if report.tuned is not None else []
     if report.broken:
         rows = ((str(each.rank) if each.rank is not None else "", cell(each.file), escape(each.message)) for each in report.broken)
-        lines += ["### Files that could not be read", "", *table(("rank", "file", "why"), list(rows)[:_MOST_BROKEN])]
+        lines += [_title("broken"), "", *table(_heads("rank", "file", "why"), list(rows)[:_MOST_BROKEN])]
     if report.notes:
-        lines += ["### What else to know of these files", "", *(f"- {escape(note)}" for note in report.notes[:_MOST_NOTES]), ""]
+        lines += [_title("notes"), "", *(f"- {escape(note)}" for note in report.notes[:_MOST_NOTES]), ""]
     lines.append(f"<sub>memdiag {escape(__version__)}</sub>")
     text = "\n".join(lines) + "\n"
     return text if look.unicode else in_ascii(text)
 
 
+def _title(name: str) -> str:
+    return f"### {phrase(f'fleet.title.{name}')}"
+
+
+def _heads(*names: str) -> tuple[str, ...]:
+    return tuple(phrase(f"fleet.head.{name}") for name in names)
+
+
 def _peaks(report: FleetReport, top: int) -> list[str]:
     bins = (
-        (f"{format_bytes(each.low_bytes)} and up", format_count(len(each.ranks)), format_ranges(each.ranks, 80))
+        (phrase("fleet.and_up", bytes=format_bytes(each.low_bytes)), format_count(len(each.ranks)), format_ranges(each.ranks, 80))
         for each in report.bins
         if each.ranks
     )
-    lines = ["### Peaks (reserved)", "", *table(("peak", "number", "ranks"), bins, (0, 1))]
+    lines = [_title("peaks"), "", *table(_heads("peak", "number", "ranks"), bins, (0, 1))]
     tight = words.tight(report, top)
     if not tight:
         return lines
@@ -56,8 +66,8 @@ def _peaks(report: FleetReport, top: int) -> list[str]:
          format_bytes(row.peak_allocated_bytes), escape(words.where(row)))
         for row in tight
     )  # fmt: skip
-    head = ("rank", "left", "of", "reserved", "allocated", "where")
-    return [*lines, "### Headroom at the peak, the least", "", *table(head, rows, (0, 1, 2, 3, 4))]
+    head = _heads("rank", "left", "of", "reserved", "allocated", "where")
+    return [*lines, _title("headroom.least"), "", *table(head, rows, (0, 1, 2, 3, 4))]
 
 
 def _groups(report: FleetReport, top: int) -> list[str]:
@@ -68,15 +78,15 @@ def _groups(report: FleetReport, top: int) -> list[str]:
          format_bytes(group.high_bytes), escape(group.label), escape("; ".join(text for text in (group.why, group.apart) if text)))
         for group in report.groups[:top]
     )  # fmt: skip
-    head = ("ranks", "number", "lowest", "middle", "highest", "hold", "why they differ")
-    return ["### Ranks that hold the same", "", *table(head, rows, (1, 2, 3, 4))]
+    head = _heads("ranks", "number", "lowest", "middle", "highest", "hold", "differ")
+    return [_title("groups"), "", *table(head, rows, (1, 2, 3, 4))]
 
 
 def _odd(odd: Odd) -> list[str]:
-    who = f"rank {odd.rank}" if len(odd.ranks) == 1 else f"ranks {format_ranges(odd.ranks, 60)}; most: rank {odd.rank}"
-    title = f"### Odd: {who}: {words.signed(odd.delta_bytes)} {odd.curve}, beside rank {odd.against}"
+    amount = f"{words.signed(odd.delta_bytes)} {vocabulary.name('curve', odd.curve)}"
+    title = f"### {phrase('fleet.odd.title', amount=amount, who=words.odd_words(odd))}"
     rows = [(size, escape(what), number) for size, what, number in (words.difference(each) for each in odd.differences[:_MOST_DIFFERENCES])]
-    return [title, "", f"{escape(odd.why)}.", "", *table(("bytes", "what", "tensors"), rows, (0, 2))]
+    return [title, "", escape(sentence(odd.why)), "", *table(_heads("bytes", "difference", "tensors"), rows, (0, 2))]
 
 
 def _heat(report: FleetReport) -> list[str]:
@@ -87,17 +97,16 @@ def _heat(report: FleetReport) -> list[str]:
         return []
     width = max(len(row.name) for row in rows)
     drawn = [f"{row.name:>{width}} {row.shades}  {row.said}".rstrip() for row in rows]
-    along = "steps" if report.heat.along == "step" else "parts of the trace"
     scale = f"{format_bytes(low)} {words.SHADES} {format_bytes(high)}"
-    return [f"### Peak {report.heat.what} of ranks over {along}", "", *fence([*drawn, "", scale], "text"), ""]
+    return [f"### {words.heat_title(report)}", "", *fence([*drawn, "", scale], "text"), ""]
 
 
 def _finding(finding: Merged) -> list[str]:
-    who = f"rank {finding.rank}" if len(finding.ranks) == 1 else f"ranks {format_ranges(finding.ranks, 80)}"
-    lines = [f"### {escape(finding.code)} {escape(finding.title)} ({finding.severity})", ""]
+    who = phrase("fleet.rank" if len(finding.ranks) == 1 else "fleet.ranks", rank=format_ranges(finding.ranks, 80))
+    lines = [f"### {escape(finding.code)} {escape(finding.title)} ({severity_name(finding.severity)})", ""]
     lines += [f"{who}" + (f" · {code(finding.place)}" if finding.place else ""), ""]
     for fix in finding.fixes[:1]:
-        lines += [f"**Fix:** {escape(fix.title)}", ""]
+        lines += [f"**{phrase('fleet.fix')}:** {escape(fix.title)}", ""]
         if fix.change:
             lines += [*fence([plain(line) for line in fix.change.split("\n")]), ""]
     return lines
@@ -105,8 +114,8 @@ def _finding(finding: Merged) -> list[str]:
 
 def _tuned(tuned: Tuned) -> list[str]:
     best = tuned.report.recommended
-    lines = ["### One setting for all", ""]
+    lines = [_title("setting"), ""]
     if best is None:
-        return [*lines, f"Keep the recorded settings: {escape(tuned.report.verdict)}.", ""]
-    lines += [f"{escape(tuned.report.verdict)}.", "", *fence([plain(best.line)], "sh"), ""]
+        return [*lines, escape(sentence(phrase("fleet.keep", why=tuned.report.verdict))), ""]
+    lines += [escape(sentence(tuned.report.verdict)), "", *fence([plain(best.line)], "sh"), ""]
     return [*lines, *(escape(line) for line in (words.checked_words(tuned.checked) if tuned.checked else ())), ""]

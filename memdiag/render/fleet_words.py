@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from memdiag import vocabulary
 from memdiag.quoting import file_argument
 from memdiag.render.text import plain
-from memdiag.units import format_bytes, format_count, format_ranges, plural
+from memdiag.text import Phrase, joined, phrase
+from memdiag.units import format_bytes, format_count, format_ranges
 
 if TYPE_CHECKING:
-    from memdiag.fleet.model import Checked, Difference, FleetReport, HeatMap, Rank
+    from memdiag.fleet.model import Checked, Difference, FleetReport, HeatMap, Odd, Rank
 
 SHADES = "·░▒▓█"
 LONGEST = 160
-KINDS = {"optimizer_state": "optimizer state", "unused": "reserved, not in use", "unknown": "unknown kind"}
 NO_FLAT = 0.1  # of the highest value: differences below a tenth are not stretched over all shades
 
 
@@ -46,27 +47,26 @@ class Heat(NamedTuple):
 def state(report: FleetReport) -> tuple[str, str]:
     """Returns the label of the verdict and its colour."""
     if not report.ranks:
-        return "NOTHING READ", "bold red"
+        return phrase("fleet.state.nothing"), "bold red"
     if any(row.ran_out for row in report.ranks):
-        return "OUT OF MEMORY", "bold red"
+        return phrase("fleet.state.oom"), "bold red"
     if any(odd.delta_bytes > 0 for odd in report.odd) or report.broken:
-        return "WARNING", "yellow"
-    return "OK", "green"
+        return phrase("summary.severity.warning"), "yellow"
+    return phrase("summary.severity.ok"), "green"
 
 
 def facts(report: FleetReport) -> Iterator[tuple[str, str]]:
     """Yields what was looked at: name and value."""
     shown = format_ranges((row.rank for row in report.ranks), 60)
-    of = f" of a job of {format_count(report.world)}" if report.world else ""
-    yield "ranks", f"{shown}{of}" if report.ranks else "none"
-    yield "files", f"{plural(len(report.ranks), 'trace')} read" + (f", {len(report.broken)} broken" if report.broken else "")
+    ranks = phrase("fleet.facts.ranks.of", ranks=shown, world=report.world) if report.world else shown
+    yield phrase("fleet.facts.ranks"), ranks if report.ranks else phrase("fleet.facts.none")
+    broken = phrase("fleet.facts.broken", count=len(report.broken)) if report.broken else ""
+    yield phrase("fleet.facts.files"), joined((phrase("fleet.facts.read", count=len(report.ranks)), broken), ", ")
     if report.num_kept:
-        yield "kept", f"{format_count(report.num_kept)} of them as read by an earlier run"
+        yield phrase("fleet.facts.kept"), phrase("fleet.facts.kept.by", count=report.num_kept)
     if report.backends:
-        yield (
-            "recorded on",
-            ", ".join(plain(name) for name in report.backends) + (" (a device that is not there)" if report.phantom else ""),
-        )
+        names = ", ".join(plain(name) for name in report.backends)
+        yield phrase("fleet.facts.backends"), phrase("fleet.facts.phantom", names=names) if report.phantom else names
 
 
 def signed(size: int) -> str:
@@ -76,11 +76,19 @@ def signed(size: int) -> str:
 
 def difference(each: Difference) -> tuple[str, str, str]:
     """Returns bytes, what, and how many tensors here against there."""
-    what = KINDS.get(each.kind, each.kind.replace("_", " "))
+    what: str = phrase("fleet.unused") if each.kind == "unused" else vocabulary.name("category", each.kind)
     if each.part:
-        what = f"{what}: {plain(each.part, LONGEST)}"
+        what = phrase("fleet.kind.part", kind=what, part=plain(each.part, LONGEST))
     there = f"{format_count(each.num_here)} / {format_count(each.num_there)}" if each.num_here or each.num_there else ""
     return signed(each.delta_bytes), what, there
+
+
+def odd_words(each: Odd) -> Phrase:
+    """Returns which ranks are outliers, and which rank they are compared with."""
+    here = {"rank": str(each.rank), "other": str(each.against)}
+    if len(each.ranks) == 1:
+        return phrase("fleet.odd.one", **here)
+    return phrase("fleet.odd.several", count=len(each.ranks), ranks=format_ranges(each.ranks, 40), **here)
 
 
 def tight(report: FleetReport, most: int) -> list[Rank]:
@@ -93,14 +101,14 @@ def left(row: Rank) -> str:
     """Returns the headroom of a rank in words."""
     if not row.ran_out:
         return format_bytes(row.headroom_bytes)
-    return "ran out" if not row.headroom_bytes else f"{format_bytes(-row.headroom_bytes)} short"
+    return phrase("fleet.short", bytes=format_bytes(-row.headroom_bytes)) if row.headroom_bytes else phrase("fleet.ran_out")
 
 
 def where(row: Rank) -> str:
     """Returns step and phase of a peak, or of the request that failed."""
     step, phase = (row.failed or {}).get("step", row.step), (row.failed or {}).get("phase", row.phase)
-    words = [f"step {step}" if step is not None else "", plain(phase) if phase else ""]
-    return ", ".join(word for word in words if word)
+    at = phrase("places.step", step=str(step)) if step is not None else ""
+    return joined((at, vocabulary.name("phase", plain(phase)) if phase else ""), ", ")
 
 
 def heat_values(report: FleetReport, heat: HeatMap, most_rows: int, most_columns: int) -> Heat:
@@ -120,11 +128,26 @@ def heat_values(report: FleetReport, heat: HeatMap, most_rows: int, most_columns
         cells = [_highest(highest[first:last]) for first, last in columns]
         failed = [rank for rank in members if by_rank[rank].ran_out]
         apart = [rank for rank in members if rank in odd and rank not in failed]
-        said = [f"{format_ranges(failed, 14)} ran out" if len(members) > 1 else "ran out"] if failed else []
-        said += [f"{format_ranges(apart, 14)} odd" if len(members) > 1 else "odd"] if apart else []
-        rows.append(ValueRow(format_ranges(members, 12), cells, ", ".join(said)))
-    names = [heat.columns[first] if last - first == 1 else f"{heat.columns[first]} to {heat.columns[last - 1]}" for first, last in columns]
+        said = [_which(phrase("fleet.ran_out"), failed, members)] if failed else []
+        said += [_which(phrase("fleet.odd"), apart, members)] if apart else []
+        rows.append(ValueRow(format_ranges(members, 12), cells, joined(said, ", ")))
+    names = [
+        heat.columns[first] if last - first == 1 else phrase("fleet.to", first=heat.columns[first], last=heat.columns[last - 1])
+        for first, last in columns
+    ]
     return Heat(names, rows, low, high)
+
+
+def _which(said: Phrase, ranks: list[int], members: Sequence[int]) -> Phrase:
+    """Returns what is said of some ranks of a row, with their numbers where the row has others."""
+    return phrase("fleet.which", ranks=format_ranges(ranks, 14), said=said) if len(members) > 1 else said
+
+
+def heat_title(report: FleetReport) -> Phrase:
+    """Returns the title of the heat map."""
+    heat = report.heat
+    what = vocabulary.name("curve", heat.what if heat is not None else "reserved")
+    return phrase("fleet.title.steps" if heat is not None and heat.along == "step" else "fleet.title.parts", what=what)
 
 
 def heat_rows(report: FleetReport, heat: HeatMap, most_rows: int, most_columns: int) -> tuple[list[HeatRow], int, int]:
@@ -153,19 +176,17 @@ def _shade(value: int | None, low: int, high: int) -> str:
 def checked_words(checked: Checked) -> list[str]:
     """Returns what replaying the line on every rank has shown, in sentences."""
     before, after = len(checked.failing_before), len(checked.failing_after)
-    fell = f"from {format_bytes(checked.peak_before_bytes)} to {format_bytes(checked.peak_after_bytes)}"
-    said = [f"Replayed on {plural(checked.num_ranks, 'rank')}: the highest reserved peak goes {fell} (rank {checked.rank_after})."]
+    peaks = {"before": format_bytes(checked.peak_before_bytes), "after": format_bytes(checked.peak_after_bytes)}
+    said: list[str] = [phrase("fleet.checked", count=checked.num_ranks, rank=str(checked.rank_after), **peaks)]
     if before or after:
-        still = f" ({format_ranges(checked.failing_after, 40)})" if after else ""
-        said.append(
-            f"Ranks in which a request fails: {format_count(before)} under the recorded settings, {format_count(after)} under this{still}."
-        )
+        still = phrase("fleet.missing.ranks", ranks=format_ranges(checked.failing_after, 40)) if after else ""
+        said.append(phrase("fleet.checked.failing", before=before, after=after, ranks=still))
     if before > after:
-        said.append("Ranks that failed were recorded up to the failed allocation; the rest of their runs is unknown.")
+        said.append(phrase("fleet.checked.unknown"))
     if checked.worse:
-        said.append(f"Ranks that would need more than before: {format_ranges(checked.worse, 60)}.")
+        said.append(phrase("fleet.checked.worse", ranks=format_ranges(checked.worse, 60)))
     if checked.not_replayed:
-        said.append(f"Could not be replayed: ranks {format_ranges(checked.not_replayed, 60)}.")
+        said.append(phrase("fleet.checked.not_replayed", ranks=format_ranges(checked.not_replayed, 60)))
     return said
 
 
@@ -175,9 +196,11 @@ def next_steps(report: FleetReport) -> list[tuple[str, str]]:
         return []
     names = {row.rank: plain(row.file) for row in report.ranks}
     worst = tight(report, 1) or [max(report.ranks, key=lambda row: row.peak_bytes)]
-    found = [(f"rank {worst[0].rank} alone", f"memdiag analyze {file_argument(names[worst[0].rank])}")]
+    found: list[tuple[str, str]] = [
+        (phrase("fleet.next.alone", rank=str(worst[0].rank)), f"memdiag analyze {file_argument(names[worst[0].rank])}")
+    ]
     odd = next((each for each in report.odd if each.delta_bytes > 0), None)
     if odd is not None:
         both = f"{file_argument(names[odd.against])} {file_argument(names[odd.rank])}"
-        found.append((f"rank {odd.rank} beside rank {odd.against}, which holds the same", f"memdiag compare {both}"))
+        found.append((phrase("fleet.next.beside", rank=str(odd.rank), other=str(odd.against)), f"memdiag compare {both}"))
     return found

@@ -87,7 +87,7 @@ def test_a_page_for_people(fleet, run_of, tmp_path, monkeypatch):
     said = fleet(run_of("cuda-2.13.0-recorded", "cuda-2.13.0-oom", "broken"), "--heatmap", picture)
     for words in (
         "OUT OF MEMORY",
-        "Peaks of ranks",
+        "Reserved peaks of ranks",
         "Headroom",
         "Findings of all ranks",
         "Files that could not be read",

@@ -104,10 +104,10 @@ def test_numbers_come_from_the_recording_then_the_name_then_the_order():
 def test_numbers_that_are_there_twice_are_said():
     numbers, said = assign(["a/rank0.pkl", "b/rank0.pkl", "c/rank1.pkl", "d/rank0.pkl"], [{}] * 4)
     assert numbers == [0, 2, 1, 3]
-    assert said == ["2 files (b/rank0.pkl, …) are called rank 0, as a/rank0.pkl is: they are listed as 2-3"]
+    assert said == ["2 files (b/rank0.pkl, …): rank 0 is already a/rank0.pkl, so listed as 2-3"]
     numbers, said = assign(["rank0.pkl", "x.pkl"], [{}] * 2)
     assert numbers == [0, 1]
-    assert "nothing says which rank x.pkl is" in said[0]
+    assert "the rank of x.pkl is unknown" in said[0]
 
 
 def test_folders_and_patterns_of_other_file_systems(tmp_path):

@@ -77,7 +77,7 @@ def test_no_ranks_are_no_groups():
         (ACT, 3000, 300, {}, "more", "300 activations of decoder at once against 100"),
         (ACT, 3000, 100, {}, "larger", "activations of decoder are 3.00 times as large"),
         (ACT, 3000, 100, {"largest_input_bytes": 900}, "data", "its largest input 3.00 times: longer data"),
-        (("activation", "decoder.layers.*.mlp (experts)"), 2000, 100, {}, "experts", "more tokens were sent to its experts"),
+        (("activation", "decoder.layers.*.mlp (experts)"), 2000, 100, {}, "experts", "its experts received more tokens"),
         (("optimizer_state", "exp_avg"), 2000, 100, {}, "model", "more of the model: optimizer states of exp_avg"),
         (("collective", "all_gather"), 2000, 100, {}, "communication", "more in buffers of collectives"),
     ],

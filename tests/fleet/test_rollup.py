@@ -46,7 +46,7 @@ def test_what_files_do_not_tell_is_not_said(report_of):
     assert report.verdict[0] == "2 ranks, none is known to have run out of memory; rank 1 held most when its file was taken, 5.86 GiB."
     assert any(note.startswith("no history in the file of rank 1: ") for note in report.notes)
     alone = report_of({"num_retries": None})
-    assert alone.verdict[0] == "1 rank, whether it ran out of memory is not known; rank 0 needs most, 4.88 GiB."
+    assert alone.verdict[0] == "1 rank, whether it ran out of memory is unknown; rank 0 needs most, 4.88 GiB."
     assert not alone.notes
 
 
@@ -78,7 +78,7 @@ def test_who_ran_out_comes_first(report_of):
         "phase": "forward",
     }
     report = report_of({}, {"failed": failed}, {}, None)
-    assert report.verdict[0] == "1 of 3 ranks ran out of memory; that is rank 1 when 3.00 GiB was asked for."
+    assert report.verdict[0] == "1 of 3 ranks ran out of memory; it is rank 1, at a request for 3.00 GiB."
     assert report.verdict[1].startswith("Of the others, rank 0 has the smallest headroom, 59.12 GiB of 64.00 GiB")
     assert report.ranks[1].headroom_bytes == -2 * GB
     assert report.verdict[-1] == "1 file could not be read."
@@ -87,7 +87,7 @@ def test_who_ran_out_comes_first(report_of):
 
 def test_every_one_ran_out(report_of):
     failed = {"request_bytes": 5, "device_free_bytes": None, "reserved_bytes": None, "allocated_bytes": 1, "step": None, "phase": None}
-    assert report_of({"failed": failed}, {"failed": failed}).verdict[0].startswith("Every one of 2 ranks ran out of memory; the worst")
+    assert report_of({"failed": failed}, {"failed": failed}).verdict[0].startswith("All 2 ranks ran out of memory; the worst")
 
 
 def test_nothing_could_be_read(report_of):
@@ -125,7 +125,7 @@ def test_missing_ranks_and_other_settings_are_noted(report_of):
     report = report_of({"world": 4, "conf": "a"}, {"world": 4, "conf": "a"}, {"world": 4, "conf": None, "backend": "npu"})
     said = " | ".join(report.notes)
     assert "the job had 4 ranks; 1 of them are not here (3)" in said
-    assert "allocator settings differs: a: ranks 0-1; not known: ranks 2" in said
+    assert "allocator settings differ: a: ranks 0-1; unknown: ranks 2" in said
     assert "backend differs: cuda: ranks 0-1; npu: ranks 2" in said
 
 

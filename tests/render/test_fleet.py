@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from memdiag.fleet.model import Broken, FleetReport, HeatMap, Rank
+from memdiag.fleet.model import Broken, Difference, FleetReport, HeatMap, Odd, Rank
 from memdiag.fleet.rollup import bins_of
 from memdiag.registry import FLEET_RENDERERS, resolve
 from memdiag.render.fleet_words import SHADES, heat_rows
 from memdiag.render.look import Look
+from memdiag.text import speaking
 
 GB = 1 << 30
 
@@ -48,6 +50,25 @@ def test_it_keeps_to_the_width(count, width):
     text = resolve(FLEET_RENDERERS["terminal"])(report_of(count, steps=500), Look(width=width), 8)
     assert max(map(len, text.splitlines())) <= width
     assert len(text.splitlines()) < 80
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_ranks_that_stand_out_keep_to_the_width(width):
+    report = report_of(64, steps=500)
+    ranks = tuple(replace(row, ran_out=row.rank % 3 == 0, failed={"step": 1} if row.rank % 3 == 0 else None) for row in report.ranks)
+    more = Difference("activation", "decoder.layers.*.mlp.experts.local_experts.*.linear_fc1", 40 * GB, 41 * GB, GB, 123_456, 12_345)
+    odd = Odd(tuple(range(1, 64, 3)), 1, 2, "reserved", 40 * GB, "more", "40.00 GiB more", (more,), (("train.py:30 forward", GB),))
+    text = resolve(FLEET_RENDERERS["terminal"])(replace(report, ranks=ranks, odd=(odd,)), Look(width=width), 8)
+    assert "ran out" in text
+    assert max(map(len, text.splitlines())) <= width
+
+
+@pytest.mark.parametrize("form", ["terminal", "md"])
+def test_it_speaks_chinese(form):
+    with speaking("zh"):
+        text = resolve(FLEET_RENDERERS[form])(report_of(3), Look(), 5)
+    assert "各 rank 的预留峰值" in text
+    assert "headroom" not in text.lower()
 
 
 def test_plain_ascii():
