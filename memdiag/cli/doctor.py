@@ -23,7 +23,9 @@ def doctor(
 
     Exit code: 0 done, whatever it found; 2 it could not be done.
     """
-    from memdiag.cli.talk import busy, write_out
+    import sys
+
+    from memdiag.cli.talk import busy, look_of, write_out
     from memdiag.recorder.machine import found, given, is_same, look
     from memdiag.render.doctor import as_json as in_json
     from memdiag.render.doctor import as_text
@@ -35,7 +37,7 @@ def doctor(
         if not any(is_same(python, other) for other in looked_at):
             looked_at.append(python)
     settings = _settings(looked_at)
-    write_out(in_json(looked_at, settings) if as_json else as_text(looked_at, settings))
+    write_out(in_json(looked_at, settings) if as_json else as_text(looked_at, settings, look_of(sys.stdout)))
 
 
 def _settings(pythons: list[Python]) -> list[ConfReport]:

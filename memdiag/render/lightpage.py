@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from memdiag.render.look import Look
 from memdiag.render.text import in_ascii
 
-NARROWEST, WIDEST = 60, 132
+NARROWEST, WIDEST = 40, 132
 _CODES = {
     "bold": "1", "dim": "2", "underline": "4", "red": "31", "green": "32", "yellow": "33", "blue": "34", "magenta": "35", "cyan": "36",
 }  # fmt: skip
@@ -29,7 +29,7 @@ class LightPage:
     """Collects what is printed.
 
     Args:
-        look: Of the place it goes to; its width is kept between 60 and 132 columns.
+        look: Of the place it goes to; its width is kept between 40 and 132 columns.
     """
 
     def __init__(self, look: Look) -> None:
@@ -64,7 +64,7 @@ class LightPage:
         self._lines.append(" " * indent + "".join(self._styled(self._known(text), style) for text, style in parts))
 
     def grid(self, kinds: str, rows: Sequence[Sequence[Cell]], indent: int = 2) -> None:
-        """Adds a table without lines.
+        """Adds a table without lines; where its columns have no room beside each other, the cells of a row follow each other.
 
         Args:
             kinds: A letter for each column: "l", "r", or "w" for the one that takes the rest of the width and wraps.
@@ -76,12 +76,24 @@ class LightPage:
         if "w" in kinds:
             rest = kinds.index("w")
             widths[rest] = max(self.width - indent - sum(widths) + widths[rest] - 2 * (len(kinds) - 1), 10)
+        if len(kinds) > 1 and indent + sum(widths) + 2 * (len(kinds) - 1) > self.width:
+            self._in_a_row(texts, rows, indent)
+            return
         for row, plain_row in zip(rows, texts, strict=True):
             styles = ["" if isinstance(cell, str) else cell[1] for cell in row]
             columns = [wrap(text, width) if kind == "w" else [text] for text, width, kind in zip(plain_row, widths, kinds, strict=True)]
             for number in range(max(map(len, columns))):
                 line = [column[number] if number < len(column) else "" for column in columns]
                 self._row(line, styles, kinds, widths, indent)
+
+    def _in_a_row(self, texts: list[list[str]], rows: Sequence[Sequence[Cell]], indent: int) -> None:
+        """Adds the cells of each row one after the other, with a hanging indent."""
+        for row, plain_row in zip(rows, texts, strict=True):
+            style = next((cell[1] for cell in row if not isinstance(cell, str)), "")
+            first, *rest = wrap("  ".join(filter(None, plain_row)), self.width - indent)
+            self._lines.append(" " * indent + self._styled(first, style))
+            for line in wrap(" ".join(rest), max(self.width - indent - 2, 1)) if rest else []:
+                self._lines.append(" " * (indent + 2) + self._styled(line, style))
 
     def has_room(self, rows: Sequence[Sequence[Cell]], indent: int = 2) -> bool:
         """Returns whether a table of these rows, none of which wraps, fits the width."""

@@ -73,6 +73,16 @@ def test_a_torch_that_is_broken(capsys, tmp_path):
     assert "libcudart.so.12" in report["pythons"][0]["why"]
 
 
+@pytest.mark.parametrize("width", [40, 80])
+def test_it_fits_the_terminal(capsys, tmp_path, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:true")
+    (tmp_path / "x").write_text("#!/bin/sh\nexit 3\n")
+    (tmp_path / "x").chmod(0o755)
+    assert main(["doctor", "--python", str(tmp_path / "x"), "--python", sys.executable]) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= width
+
+
 def test_what_is_no_python(capsys, tmp_path):
     (tmp_path / "x").write_text("#!/bin/sh\nexit 3\n")
     (tmp_path / "x").chmod(0o755)

@@ -58,3 +58,15 @@ def test_a_grid_is_aligned_where_there_is_ascii_only():
     page = LightPage(Look(width=60, unicode=False))
     page.grid("ll", [("3 → 5", "a"), ("内", "b"), ("12345678", "c")])
     assert page.finish().splitlines() == ["  3 -> 5    a", "  \\u5185    b", "  12345678  c"]
+
+
+@pytest.mark.parametrize("width", [40, 50, 80])
+def test_a_grid_keeps_to_the_width(width):
+    page = LightPage(Look(width=width))
+    page.grid("lrrr", [["", ("recorded", "bold"), "simulated", "difference"], ["peak reserved", "10.00 GiB", "9.50 GiB", "-512.00 MiB"]])
+    page.grid("llw", [["a label", "another label", "words " * 20]])
+    lines = page.finish().splitlines()
+    assert max(map(cells, lines)) <= width
+    assert " ".join(" ".join(lines).split()).startswith(
+        "recorded simulated difference peak reserved 10.00 GiB 9.50 GiB -512.00 MiB a label"
+    )
