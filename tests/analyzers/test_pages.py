@@ -37,8 +37,7 @@ def test_a_title_is_short(code):
 
 @pytest.mark.parametrize("code", sorted(EXAMPLES["EXAMPLES"]))
 def test_the_report_in_a_page_is_what_memdiag_prints(pages, code):
-    """If this fails: python tests/analyzers/page_examples.py."""
-    assert EXAMPLES["block"](pages[code])[1] == EXAMPLES["shown"](code)
+    assert EXAMPLES["block"](pages[code])[1] == EXAMPLES["shown"](code), "write it again: python tests/analyzers/page_examples.py"
 
 
 @pytest.mark.parametrize("code", sorted(EXAMPLES["EXAMPLES"]))
