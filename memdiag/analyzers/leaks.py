@@ -194,7 +194,7 @@ def _finding(view: DeviceView, found: list[Growth], num_ends: int, reserved: int
         Fix(
             phrase("leaks.fix.find"),
             "code",
-            "history.append(loss.item())  # not: history.append(loss)",
+            phrase("leaks.keep.change"),
             phrase("remedies.every"),
             phrase("leaks.fix.find.caveat"),
         ),

@@ -287,7 +287,7 @@ def _activation_fixes() -> tuple[Fix, ...]:
 
 
 def _state_fixes() -> tuple[Fix, ...]:
-    shard, bits = "torch.distributed.fsdp.fully_shard(block)  # for each block, then for the model", "bitsandbytes.optim.AdamW8bit(…)"
+    shard, bits = phrase("gathered.fix.blocks.change"), "bitsandbytes.optim.AdamW8bit(…)"
     return (
         Fix(phrase("peak.shard"), "code", shard, phrase("peak.shard.when"), phrase("peak.shard.caveat")),
         Fix(phrase("peak.bits"), "code", bits, phrase("peak.bits.when"), phrase("peak.bits.caveat")),

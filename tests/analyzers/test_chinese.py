@@ -19,7 +19,7 @@ def texts(findings):
         for item in finding.evidence:
             yield from (item.what, item.where, item.value if isinstance(item.value, str) else "")
         for fix in finding.fixes:
-            yield from (fix.title, fix.applicability, fix.caveat)
+            yield from (fix.title, fix.applicability, fix.caveat, fix.change.partition("# ")[2])
 
 
 @pytest.mark.parametrize("code", sorted(EXAMPLES))
