@@ -148,28 +148,31 @@ def _rendered(key: str, values: Mapping[str, object], chosen: Language) -> str:
             separator = _CHINESE.get(separator, separator)
         return in_language(separator, chosen).join(in_language(part, chosen) for part in parts)
     area, _, name = key.partition(".")
-    return _FORMATTERS[chosen].vformat(catalogue(area)[name][chosen], (), values)
+    return "".join(
+        literal if field is None else f"{literal}{_filled(values[field], spec, chosen)}"
+        for literal, field, spec in _pieces(catalogue(area)[name][chosen])
+    )
 
 
-class _Formatter(Formatter):
-    """Fills templates: numbers with separators, singular or plural, phrases in the language of the template."""
+@cache
+def _pieces(template: str) -> tuple[tuple[str, str | None, str], ...]:
+    """Returns the parts of a template: text, the blank that follows it (None: none) and how to fill it."""
+    return tuple((literal, field, spec or "") for literal, field, spec, _ in Formatter().parse(template))
 
-    def __init__(self, chosen: Language) -> None:
-        self.language: Language = chosen
 
-    def format_field(self, value: object, format_spec: str) -> str:
-        if isinstance(value, Phrase) or format_spec == "A":
-            text = in_language(str(value) if not isinstance(value, str) else value, self.language)
-            is_word = text.partition(" ")[0].isalpha()  # the name of a setting keeps its spelling
-            return text[:1].upper() + text[1:] if format_spec == "A" and is_word else text
-        if isinstance(value, int) and not isinstance(value, bool):
-            if not format_spec:
-                return f"{value:,}"
-            if "#" in format_spec or "|" in format_spec:
-                one, _, many = format_spec.partition("|")
-                return (one if value == 1 or not many else many).replace("#", f"{value:,}")
-        return str(super().format_field(value, format_spec))
+def _filled(value: object, spec: str, chosen: Language) -> str:
+    """Returns what stands in a blank: numbers with separators, singular or plural, phrases in the language of the template."""
+    if isinstance(value, Phrase) or spec == "A":
+        text = in_language(str(value) if not isinstance(value, str) else value, chosen)
+        is_word = text.partition(" ")[0].isalpha()  # the name of a setting keeps its spelling
+        return text[:1].upper() + text[1:] if spec == "A" and is_word else text
+    if isinstance(value, int) and not isinstance(value, bool):
+        if not spec:
+            return f"{value:,}"
+        if "#" in spec or "|" in spec:
+            one, _, many = spec.partition("|")
+            return (one if value == 1 or not many else many).replace("#", f"{value:,}")
+    return format(value, spec)
 
 
 _CHINESE = {" ": "", ", ": "\uff0c", "; ": "\uff1b"}  # separators of joined texts; Chinese has full-width signs and no blanks
-_FORMATTERS: dict[Language, _Formatter] = {chosen: _Formatter(chosen) for chosen in LANGUAGES}
