@@ -96,7 +96,7 @@ class Prediction:
         is_recorded: These are the settings of the recording.
         mallocs_per_step: Ranges obtained from the driver per training step; None: no steps are known.
         min_capacity_bytes: Smallest card on which it runs; None: not asked for, or none. ``min_room_bytes``: the allocator's room on it.
-        lifetimes: What pools by lifetime came to; None: the policy has none.
+        lifetimes: Result of lifetime-segregated pools; None: the policy has none.
         planned: How far a plan held; None: the policy makes none.
         stitching: What stitching came to; None: the policy does not stitch.
         offload: The plan for moving what is idle; None: nothing is to move.
@@ -162,7 +162,7 @@ class PredictionReport:
         capacity_bytes: Bytes of the card, as the file says; else the allocator's room, as its failures prove; None: nothing tells.
         is_capacity_known: The file says how large the card is.
         with_min_capacity: The smallest card was asked for.
-        advice: Whether pools by lifetime pay, where they were simulated.
+        advice: Effect of lifetime-segregated pools (MD114), if they were simulated.
         card: What is known of the card beside its size.
     """
 

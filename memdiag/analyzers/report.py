@@ -106,4 +106,8 @@ def _inferred(trace: Trace) -> tuple[Note, ...]:
 
 
 def _listed(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else phrase("notes.inferred.two", first=joined(names[:-1], ", "), last=names[-1])
+    return (
+        names[0]
+        if len(names) == 1
+        else phrase("notes.inferred.two", first=joined(names[:-1], phrase("notes.inferred.comma")), last=names[-1])
+    )

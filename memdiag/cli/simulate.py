@@ -61,7 +61,7 @@ def simulate(
             "--communicators",
             metavar="N",
             min=1,
-            help="How many HCCL has, for the share to leave it beside pools by lifetime.",
+            help="Number of HCCL communicators; sets the memory fraction to leave for HCCL.",
             show_default=False,
         ),
     ] = None,

@@ -1,4 +1,4 @@
-"""Whether pools by lifetime pay, below simulated runs: the verdict, what it rests on, and what to do."""
+"""The finding on lifetime-segregated pools below simulated runs: verdict, evidence and fixes."""
 
 from __future__ import annotations
 

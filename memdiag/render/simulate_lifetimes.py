@@ -1,4 +1,4 @@
-"""Pools by lifetime in a simulated run, for people: what each pool held, what was misfiled, and what was known of the program."""
+"""Lifetime-segregated pools of a simulated run: contents of each pool, misfiled tensors, and the known facts on the program."""
 
 from __future__ import annotations
 

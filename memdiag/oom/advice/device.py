@@ -127,7 +127,7 @@ def _missing(numbers: Numbers) -> int | None:
 
 
 def _lifetime_pools(case: Case) -> tuple[Fix, ...]:
-    """MindSpeed's pools by lifetime, and the room that HCCL then needs."""
+    """MindSpeed's lifetime-segregated pools, and the room that HCCL then needs."""
     numbers = case.numbers
     if case.backend != "npu" or case.found.framework != "torch_npu" or (numbers.slack or 0) <= _POOLS_FROM:
         return ()
