@@ -17,6 +17,7 @@ from memdiag.compare.model import Amount, Held, Place
 from memdiag.errors import MemdiagError
 from memdiag.gates.metrics import METRICS, Number, in_words
 from memdiag.output_file import write_whole
+from memdiag.text import phrase
 
 SCHEMA_VERSION = 1
 MOST_SITES = 40
@@ -138,19 +139,19 @@ def told_of(entry: Entry) -> dict[str, Any]:
 
 def changes_of(before: Mapping[str, Entry], after: Mapping[str, Entry]) -> tuple[str, ...]:
     """Returns what differs between two baselines, a line each; empty: nothing."""
-    lines = []
+    lines: list[str] = []
     for key in sorted(before.keys() | after.keys()):
         if key not in before or key not in after:
-            lines.append(f"{key}: new" if key in after else f"{key}: removed")
+            lines.append(phrase("check.change.new" if key in after else "check.change.removed", key=key))
             continue
         old, new = before[key].metrics, after[key].metrics
         for name, metric in METRICS.items():
             was, now = old.get(name), new.get(name)
             if was == now:
                 continue
-            words = [in_words(value, metric.unit) if value is not None else "not known" for value in (was, now)]
+            words = [in_words(value, metric.unit) if value is not None else phrase("check.change.unknown") for value in (was, now)]
             share = f" ({now / was - 1:+.1%})" if was and now is not None else ""
             lines.append(f"{key}: {name} {words[0]} → {words[1]}{share}")
         if before[key].sites != after[key].sites and old == new:
-            lines.append(f"{key}: places that hold the peak")
+            lines.append(phrase("check.change.places", key=key))
     return tuple(lines)

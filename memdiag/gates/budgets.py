@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from memdiag.errors import MemdiagError
 from memdiag.gates.metrics import Measured, Metric, Number, in_words, metric_of
+from memdiag.text import phrase
 from memdiag.units import parse_bytes
 
 _PERCENT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*%\s*")
 _NUMBER = re.compile(r"\s*[0-9][0-9_]*(?:\.[0-9]+)?\s*")
-_OF = {"reserved": "of what is reserved then", "device": "of the device's memory"}
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Budget:
     def __str__(self) -> str:
         if self.share is None:
             return in_words(self.amount or 0, self.metric.unit)
-        return f"{self.share * 100:g}% {_OF[self.metric.share_of]}"
+        return phrase(f"check.share.{self.metric.share_of}", share=f"{self.share * 100:g}%")
 
 
 def read_budgets(given: Iterable[str], option: str = "--budget") -> list[Budget]:

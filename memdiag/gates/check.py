@@ -18,6 +18,7 @@ from memdiag.gates.budgets import Budget
 from memdiag.gates.judging import Tolerances, against_baseline, against_budget
 from memdiag.gates.metrics import METRICS, Measured, measure
 from memdiag.gates.model import Checked, CheckReport, Holder
+from memdiag.text import phrase
 from memdiag.trace.model import Trace
 from memdiag.trace.moments import DEFAULT
 
@@ -157,11 +158,11 @@ def _judged(
     if entry is not None:
         found, better = against_baseline(subject.measured, entry, tolerances)
         judgements += found
-        notes += [f"{subject.key}: {line}" for line in better]
+        notes += [phrase("check.note", key=subject.key, text=line) for line in better]
         notes += _other_facts(subject.key, entry.facts, subject.side.facts)
-        error = "" if judgements else "the baseline holds nothing that it could be held against"
+        error = "" if judgements else phrase("check.empty")
     elif has_baseline:
-        error = "the baseline knows no such trace: --update takes it in"
+        error = phrase("check.new")
     values = {name: subject.measured.values.get(name) for name in METRICS}
     checked = Checked(
         subject.key,
@@ -179,7 +180,7 @@ def _judged(
 
 def _other_facts(key: str, before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     differs = [f"{name} {before[name]} → {now[name]}" for name in now if name in before and before[name] != now[name]]
-    return [f"{key}: not recorded as the baseline was: {', '.join(differs)}"] if differs else []
+    return [phrase("check.facts", key=key, facts=", ".join(differs))] if differs else []
 
 
 def _holders(subject: Subject, entry: Entry | None, root: Path | None) -> tuple[Holder, ...]:

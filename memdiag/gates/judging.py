@@ -10,6 +10,7 @@ from memdiag.gates.baseline import Entry
 from memdiag.gates.budgets import Budget, read_budget
 from memdiag.gates.metrics import METRICS, Measured, Metric, Number, in_words
 from memdiag.gates.model import Judgement
+from memdiag.text import Phrase, phrase
 
 SHARE = 0.01  # more than the baseline, of bytes
 SHARE_OF_CALLS = 0.1  # of driver calls
@@ -37,12 +38,12 @@ class Tolerances:
         own = self.own.get(metric.name)
         if own is not None and own.share is None:
             amount = own.amount or 0
-            return before + amount, f"{in_words(amount, metric.unit)} more"
+            return before + amount, phrase("check.tolerance", amount=in_words(amount, metric.unit))
         share = own.share if own is not None and own.share is not None else self._share(metric)
         if not share:
-            return before, "no more"
+            return before, phrase("check.tolerance.none")
         most = before * (1 + share)
-        return int(most) if metric.unit == "bytes" else most, f"{share * 100:g}% more"
+        return int(most) if metric.unit == "bytes" else most, phrase("check.tolerance", amount=f"{share * 100:g}%")
 
     def _share(self, metric: Metric) -> float:
         return self.share if metric.unit == "bytes" else SHARE_OF_CALLS if metric.unit == "count/step" else 0.0
@@ -78,52 +79,63 @@ _SEEN = ("stranded", "foreign", "cache")  # free memory is one or the other for 
 
 def against_budget(budget: Budget, measured: Measured) -> Judgement:
     """Judges one metric by its budget."""
-    metric, allowed = budget.metric, f"at most {budget}"
+    metric, allowed = budget.metric, phrase("check.at_most", budget=str(budget))
     value, limit = measured.value(metric.name), budget.limit(measured)
     if value is None:
-        reason = f"{metric.name} cannot be judged: {measured.unknown.get(metric.name) or 'the file does not tell'}"
+        reason = _unknown(metric, measured)
         return Judgement(metric.name, metric.unit, "budget", "unknown", None, limit, None, allowed, reason)
     if limit is None:
-        whole = "how much was reserved then" if metric.share_of == "reserved" else "how much memory the device has"
-        reason = f"{metric.name} cannot be judged: the file does not say {whole}; give the budget as an amount"
+        whole = phrase("check.lacks.whole.reserved" if metric.share_of == "reserved" else "check.lacks.whole.device")
+        reason = phrase("check.unknown", metric=metric.name, why=whole)
         return Judgement(metric.name, metric.unit, "budget", "unknown", value, None, None, allowed, reason)
-    said = f"{metric.name} is {in_words(value, metric.unit)}"
+    said = phrase("check.is", metric=metric.name, value=in_words(value, metric.unit))
     if metric.name in _SEEN and measured.request_bytes is not None:
-        said += f" (seen from a request of {in_words(measured.request_bytes, 'bytes')})"
+        said = phrase(
+            "check.is.seen", metric=metric.name, value=in_words(value, metric.unit), request=in_words(measured.request_bytes, "bytes")
+        )
     if value <= limit:
-        return Judgement(metric.name, metric.unit, "budget", "ok", value, limit, None, allowed, f"{said}, {allowed} is allowed")
-    limit_words = "" if budget.share is None else f" ({in_words(limit, metric.unit)})"
-    reason = f"{said}: {in_words(_rest(value, limit), metric.unit)} over the budget of {budget}{limit_words}"
+        return Judgement(
+            metric.name, metric.unit, "budget", "ok", value, limit, None, allowed, phrase("check.ok", said=said, allowed=allowed)
+        )
+    amount = str(budget) if budget.share is None else phrase("check.budget", budget=str(budget), limit=in_words(limit, metric.unit))
+    reason = phrase("check.over", said=said, more=in_words(_rest(value, limit), metric.unit), budget=amount)
     return Judgement(metric.name, metric.unit, "budget", "failed", value, limit, None, allowed, reason)
 
 
 def against_baseline(measured: Measured, entry: Entry, tolerances: Tolerances) -> tuple[list[Judgement], list[str]]:
     """Judges the watched metrics by a baseline; also returns lines on those that became better by more than is tolerated."""
-    judgements, better = [], []
+    judgements: list[Judgement] = []
+    better: list[str] = []
     for metric in tolerances.watched:
         before = entry.metrics.get(metric.name)
         value = measured.value(metric.name)
         if before is None:
             continue  # it was not known then: there is nothing to hold it against
         limit, words = tolerances.limit(metric, before)
-        allowed = f"{words} than {in_words(before, metric.unit)}"
+        allowed = phrase("check.than", tolerance=words, before=in_words(before, metric.unit))
         if value is None:
-            reason = f"{metric.name} cannot be judged: {measured.unknown.get(metric.name) or 'the file does not tell'}"
+            reason = _unknown(metric, measured)
             judgements.append(Judgement(metric.name, metric.unit, "baseline", "unknown", None, limit, before, allowed, reason))
             continue
         said, was = (in_words(each, metric.unit) for each in (value, before))
         if value > limit:
             share = f" ({value / before - 1:+.1%})" if before else ""
             more = in_words(_rest(value, before), metric.unit)
-            reason = f"{metric.name} is {said}: {more}{share} more than the baseline's {was}; {words} is tolerated"
+            facts = {"metric": metric.name, "value": said, "more": f"{more}{share}", "was": was}
+            reason = phrase("check.grown", **facts, tolerance=words)
             judgements.append(Judgement(metric.name, metric.unit, "baseline", "failed", value, limit, before, allowed, reason))
             continue
-        reason = f"{metric.name} is {said}, and was {was}"
+        reason = phrase("check.same", metric=metric.name, value=said, was=was)
         judgements.append(Judgement(metric.name, metric.unit, "baseline", "ok", value, limit, before, allowed, reason))
         if before - value > limit - before:
             less = f" ({value / before - 1:+.1%})" if before else ""
-            better.append(f"{metric.name} is {said}, {in_words(_rest(before, value), metric.unit)}{less} less than the baseline's {was}")
+            amount = f"{in_words(_rest(before, value), metric.unit)}{less}"
+            better.append(phrase("check.better", metric=metric.name, value=said, less=amount, was=was))
     return judgements, better
+
+
+def _unknown(metric: Metric, measured: Measured) -> Phrase:
+    return phrase("check.unknown", metric=metric.name, why=measured.unknown.get(metric.name) or phrase("check.lacks"))
 
 
 def _rest(more: Number, less: Number) -> Number:

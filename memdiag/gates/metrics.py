@@ -12,8 +12,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from memdiag import vocabulary
 from memdiag.errors import MemdiagError
 from memdiag.registry import ANALYZERS, resolve
+from memdiag.text import phrase
 from memdiag.units import format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -26,11 +28,8 @@ Number = int | float
 
 _CODE = re.compile(r"MD[0-9]{3}")
 _ENOUGH_STEPS = 5  # for growth from step to step: as many ends of steps as memdiag.analyzers.leaks wants, and one that may be cut off
-_NO_HISTORY = "the file tells one state only, and no history"
-_NO_RESERVED = "the file does not say how much was reserved"
-_NO_PLACES = "the file does not say where in memory things lie"
-_NO_CALLS = "the file does not show calls of the driver"
-_NO_STEPS = "the file does not show training steps"
+_NO_HISTORY, _NO_PLACES, _NO_CALLS, _NO_STEPS = "history", "places", "calls", "steps"  # what a file lacks
+_LACKS = (_NO_HISTORY, _NO_PLACES, _NO_CALLS, _NO_STEPS)
 
 
 @dataclass(frozen=True)
@@ -131,18 +130,18 @@ def measure(device: DeviceTrace, side: Side, report: Report) -> Measured:
     def tell(name: str, value: Number | None, reason: str) -> None:
         values[name] = value
         if value is None:
-            unknown[name] = reason
+            unknown[name] = phrase(f"check.lacks.{reason}") if reason in _LACKS else reason
 
     has_history = side.at_event is not None
     for curve in ("reserved", "allocated", "active", "requested"):
         highest = max(int(device.usage[curve].max(initial=-1)), device.start[curve])
-        silent = _NO_RESERVED if curve == "reserved" else f"the file does not say how much was {curve}"
+        silent = phrase("check.lacks.curve", curve=vocabulary.name("curve", curve))
         tell(f"peak_{curve}", highest if has_history and highest >= 0 else None, silent if has_history else _NO_HISTORY)
     peak = values["peak_reserved"] if values["peak_reserved"] is not None else values["peak_allocated"]
     tell("peak", peak, unknown.get("peak_allocated", ""))
     end = device.end
     for curve in ("reserved", "allocated"):
-        tell(f"end_{curve}", end[curve] if end[curve] >= 0 else None, f"the file does not say how much was {curve} at the end")
+        tell(f"end_{curve}", end[curve] if end[curve] >= 0 else None, phrase("check.lacks.end", curve=vocabulary.name("curve", curve)))
     for part in ("rounding", "pending", "stranded", "foreign", "cache"):
         tell(part, getattr(side.split, f"{part}_bytes"), _NO_PLACES)
     for name, key in (("retries", "num_retries"), ("ooms", "num_ooms")):
@@ -167,20 +166,21 @@ def _growth(report: Report, num_steps: int | None) -> tuple[Number | None, str]:
     found = {finding.code: finding for finding in report.findings}
     if "MD301" in found:
         grown = next((item.value for item in found["MD301"].evidence if item.unit == "bytes/step"), None)
-        return (grown, "") if isinstance(grown, int | float) else (None, "it grows, but not by how much is known")
+        return (grown, "") if isinstance(grown, int | float) else (None, phrase("check.lacks.growth"))
     if num_steps is None:
         return None, _NO_STEPS
     if "MD302" in found or num_steps < _ENOUGH_STEPS:
-        return None, f"{format_count(num_steps)} steps are too few to tell: record {_ENOUGH_STEPS} or more"
+        return None, phrase("check.lacks.few", count=num_steps, least=_ENOUGH_STEPS)
     return 0, ""
 
 
 def in_words(value: Number, unit: Unit) -> str:
-    """Returns a value with its unit: ``1.50 GiB``, ``3``, ``2.00 MiB a step``."""
-    step = " a step" if unit.endswith("/step") else ""
+    """Returns a value with its unit: ``1.50 GiB``, ``3``, ``2.00 MiB per step``."""
     if unit.startswith("bytes"):
-        return format_bytes(round(value)) + step
-    return (format_count(value) if isinstance(value, int) else f"{value:,.2f}".rstrip("0").rstrip(".")) + step
+        shown = format_bytes(round(value))
+    else:
+        shown = format_count(value) if isinstance(value, int) else f"{value:,.2f}".rstrip("0").rstrip(".")
+    return phrase("check.per_step", value=shown) if unit.endswith("/step") else shown
 
 
 def _cannot_be_found(has_addresses: bool, has_history: bool) -> Iterator[tuple[str, str]]:

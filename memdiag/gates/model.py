@@ -7,7 +7,7 @@ from typing import Literal
 
 from memdiag.errors import BUDGET_HIT, COULD_NOT, DONE
 from memdiag.gates.metrics import Number, Unit
-from memdiag.units import format_count
+from memdiag.text import phrase
 
 SCHEMA_VERSION = 1
 
@@ -135,14 +135,17 @@ class CheckReport:
         unknown += sum(bool(each.error) for each in self.checked)
         if failed:
             each, judgement = failed[0]
-            where = f"{each.key}: " if len(self.checked) > 1 else ""
-            more = f" (and {format_count(len(failed) - 1)} more)" if len(failed) > 1 else ""
-            return f"{where}{judgement.reason}{more}."
+            reason = phrase("check.note", key=each.key, text=judgement.reason) if len(self.checked) > 1 else judgement.reason
+            return (
+                phrase("check.failed.more", reason=reason, count=len(failed) - 1)
+                if len(failed) > 1
+                else phrase("check.failed", reason=reason)
+            )
         if unknown:
-            return f"{format_count(unknown)} could not be judged; {format_count(passed)} within limits."
+            return phrase("check.unjudged", unknown=unknown, passed=passed)
         if self.changes is not None and not passed:
-            return "The baseline was written."
-        return f"{'All ' if passed > 1 else ''}{format_count(passed)} within limits."
+            return phrase("check.baseline")
+        return phrase("check.passed.all" if passed > 1 else "check.passed", count=passed)
 
     @property
     def exit_code(self) -> int:

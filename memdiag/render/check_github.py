@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from memdiag.render.check_words import holder_words, title
 from memdiag.render.look import PLAIN, Look
 from memdiag.render.text import plain
+from memdiag.text import phrase
 
 if TYPE_CHECKING:
     from memdiag.gates.model import Checked, CheckReport
@@ -20,11 +21,11 @@ def render(report: CheckReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - al
         over = [judgement.reason for judgement in each.judgements if judgement.status == "failed"]
         unknown = [judgement.reason for judgement in each.judgements if judgement.status == "unknown"]
         if over:
-            where = [f"{title(each)}:", *map(holder_words, each.holders)] if each.holders else []
+            where = [phrase("check.title", title=title(each)), *map(holder_words, each.holders)] if each.holders else []
             lines.append(_command("error", each.key, [*over, *where], _place(each)))
         if unknown or each.error:
             lines.append(_command("warning", each.key, [*([each.error] if each.error else []), *unknown]))
-    lines += [_command("warning", key, ["the baseline has it, but no trace of it was given"]) for key in report.missing]
+    lines += [_command("warning", key, [phrase("check.not_given")]) for key in report.missing]
     return "".join(lines)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from memdiag.render.check_words import holder_words, title
 from memdiag.render.look import PLAIN, Look
 from memdiag.render.text import plain
+from memdiag.text import phrase
 
 if TYPE_CHECKING:
     from memdiag.gates.model import Checked, CheckReport, Judgement
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 def render(report: CheckReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers are called alike
     """Returns the report as one XML document; ``look`` is not used."""
     cases = [line for each in report.checked for line in _cases(each)]
-    cases += [_case(key, "given", _error("the baseline has it, but no trace of it was given")) for key in report.missing]
+    cases += [_case(key, "given", _error(phrase("check.not_given"))) for key in report.missing]
     failures = sum(judgement.status == "failed" for each in report.checked for judgement in each.judgements)
     errors = sum(judgement.status == "unknown" for each in report.checked for judgement in each.judgements)
     errors += sum(bool(each.error) for each in report.checked) + len(report.missing)
@@ -51,7 +52,7 @@ def _outcome(each: Checked, judgement: Judgement) -> str:
         return f"<system-out>{text(judgement.reason)}</system-out>"
     lines = [judgement.reason, each.path]
     if each.holders:
-        lines += [f"{title(each)}:", *(f"  {holder_words(holder)}" for holder in each.holders)]
+        lines += [phrase("check.title", title=title(each)), *(f"  {holder_words(holder)}" for holder in each.holders)]
     return (
         f'<failure type="{text(judgement.kind)}" message="{text(judgement.reason)}">{chr(10).join(text(line) for line in lines)}</failure>'
     )

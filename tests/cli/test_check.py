@@ -9,6 +9,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from memdiag.cli.main import main
+from memdiag.text import speaking
 
 MIB = 1 << 20
 KEYS = ["schema_version", "memdiag_version", "status", "exit_code", "verdict", "traces", "missing", "baseline", "changes", "notes"]
@@ -131,7 +132,7 @@ def test_ranks_are_held_against_their_own_and_none_may_be_missing(checked, run_o
     assert code == 2
     assert "In the baseline, but not given: rank1" in out
     code, out, _ = checked(run_of("more", [*ranks, ranks[0]]), "--baseline", base)
-    assert (code, "the baseline knows no such trace" in out) == (2, True)
+    assert (code, "the trace is not in the baseline" in out) == (2, True)
 
 
 def test_a_file_that_cannot_be_read_is_told_and_does_not_stop_the_others(checked, run_of, tmp_path):
@@ -162,7 +163,7 @@ def test_a_baseline_that_says_nothing_does_not_pass(checked, train, tmp_path):
     empty = {"schema_version": 1, "memdiag_version": "0", "traces": {"x": {"facts": {}, "sites": None, "metrics": {}}}}
     (tmp_path / "base.json").write_text(json.dumps(empty))
     code, out, _ = checked(train, "--baseline", tmp_path / "base.json")
-    assert (code, "holds nothing that it could be held against" in out) == (2, True)
+    assert (code, "has no metric to compare this trace with" in out) == (2, True)
 
 
 def test_what_it_is_refused_for(checked, train, tmp_path):
@@ -211,3 +212,11 @@ def test_a_finding_that_a_file_can_never_show_is_not_taken_for_absent(checked, t
     code, out, err = checked(lifespans, "--budget", "MD201=0")
     assert code == 2
     assert "MD201 cannot be judged" in out + err
+
+
+def test_it_speaks_chinese(train, capsys):
+    with speaking("en"):  # the command chooses another one, which ends here
+        assert main(["--lang", "zh", "check", str(train), "--budget", "peak_reserved=1MiB"]) == 1
+    said = capsys.readouterr().out
+    assert said.startswith("未通过")
+    assert "比预算（1.00 MiB）多" in said

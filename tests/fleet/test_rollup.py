@@ -44,7 +44,7 @@ def test_what_files_do_not_tell_is_not_said(report_of):
     state = {"has_history": False, "num_retries": None, "size": 2000}
     report = report_of({}, state)
     assert report.verdict[0] == "2 ranks, none is known to have run out of memory; rank 1 held most when its file was taken, 5.86 GiB."
-    assert any(note.startswith("no history in the file of rank 1: ") for note in report.notes)
+    assert any(note.startswith("no history in the files of rank 1: ") for note in report.notes)
     alone = report_of({"num_retries": None})
     assert alone.verdict[0] == "1 rank, whether it ran out of memory is unknown; rank 0 needs most, 4.88 GiB."
     assert not alone.notes

@@ -22,7 +22,7 @@ def test_budgets_are_sizes_shares_and_counts():
     limits = [budget.limit(measured()) for budget in found]
     assert limits == [60 * GIB, int(0.02 * 10 * GIB), 0, 0, GIB // 2, 1 << 20]
     assert read_budget("peak_reserved", "50%", "").limit(measured()) == 40 * GIB
-    assert [str(budget) for budget in found[:3]] == ["60.00 GiB", "2% of what is reserved then", "0"]
+    assert [str(budget) for budget in found[:3]] == ["60.00 GiB", "2% of reserved memory", "0"]
 
 
 def test_a_share_of_what_is_not_known_has_no_limit():
