@@ -86,7 +86,7 @@ def _budgets(given: list[str] | None) -> list[str]:
 
 
 def _over(report: OomReport, budgets: list[str]) -> list[str]:
-    """What of the report is over budget, in the order of the messages."""
+    """Returns the --fail-on conditions that the report matches, in the order of the messages."""
     hits: list[str] = []
     for message in report.messages:
         hits += [word for word in ("any", message.judgement.verdict) if word in budgets]
@@ -109,7 +109,7 @@ def _has_message(text: str) -> bool:
 
 
 def _report(chosen: list[Chosen]) -> OomReport:
-    """What is found in all that was given."""
+    """Returns the messages in all files and texts."""
     from memdiag.cli.choose_logs import check_text
     from memdiag.cli.progress import Progress
     from memdiag.oom.model import OomReport
@@ -137,7 +137,7 @@ def _report(chosen: list[Chosen]) -> OomReport:
 
 
 def _joined(report: OomReport | None, given: Path | None) -> OomReport:
-    """The report with what a trace knows of its messages; without a message, what the trace says of its own failures."""
+    """Returns the report explained by a trace; without a message, the failures recorded in the trace."""
     from memdiag.oom.model import OomReport
 
     if given is None:

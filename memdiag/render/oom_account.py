@@ -21,7 +21,7 @@ _SIZES = (
     "requested_bytes", "free_bytes", "limit_bytes", "total_bytes", "allocated_bytes", "reserved_bytes", "process_bytes", "anon_rss_bytes",
     "total_vm_bytes", "program_bytes", "static_bytes",
 )  # fmt: skip
-# Whose messages are about one tensor, not about a model or a pool.
+# Frameworks whose messages are about one tensor, not about a model or a pool.
 _ALLOCATORS = frozenset({"pytorch", "torch_npu", "jax", "tensorflow", "mindspore", "paddle", "onnxruntime", "cupy", "mlx"})
 
 

@@ -1,4 +1,4 @@
-"""What to do about an out-of-memory message: the remedy to try first, alternatives, useless ones, and the next commands."""
+"""Actions for an out-of-memory message: the remedy to try first, alternatives, useless ones, and the next commands."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def by_section(remedies: Sequence[Remedy]) -> dict[str, list[Remedy]]:
 
 
 def futile(message: Message) -> list[str]:
-    """Returns what is not worth trying: titles of findings about a hint that cannot help."""
+    """Returns the remedies not worth trying: titles of findings about a hint that cannot help."""
     return [plain(finding.title, LONGEST_TITLE) for finding in message.findings if finding.code == _FUTILE]
 
 

@@ -119,14 +119,14 @@ def _reason_at(message: Message) -> str:
 
 
 def omitted(report: OomReport) -> str:
-    """Returns what the report does not show, as a sentence; "" if it shows everything."""
+    """Returns the number of messages that the report omits, as a sentence; "" if it shows everything."""
     parts = [phrase("oom.omitted.warnings", count=report.num_warnings_left_out)] if report.num_warnings_left_out else []
     parts += [phrase("oom.omitted.messages", count=report.num_left_out)] if report.num_left_out else []
     return phrase("oom.omitted", what=joined(parts, ", ")) if parts else ""
 
 
 def nothing(report: OomReport) -> list[str]:
-    """Returns the sentences of a report without a message: what was read, and what such messages look like."""
+    """Returns the sentences of a report without a message: the files that were read, and an introduction to examples."""
     told: list[str] = []
     if report.trace:
         told = [phrase("oom.nothing.trace", trace=plain(report.trace))]

@@ -14,7 +14,7 @@ from memdiag.render.look import PLAIN, Look
 from memdiag.render.markdown import WIDTH, escape, fence, table
 from memdiag.render.text import in_ascii, plain
 from memdiag.render.words import percent
-from memdiag.text import phrase
+from memdiag.text import joined, phrase
 from memdiag.units import format_bytes
 
 MOST_LINES = 30  # of the message itself
@@ -65,7 +65,7 @@ def _messages(report: OomReport, *, every: bool, top: int) -> list[str]:
 
 
 def _message(message: Message, trace: str) -> list[str]:
-    lines = [f"**{escape(words.meaning(message))}** {escape(' '.join(words.reasons(message)))}", ""]
+    lines = [f"**{escape(words.meaning(message))}** {escape(joined(words.reasons(message)))}", ""]
     lines += [escape(doubts), ""] if (doubts := words.doubts(message)) else []
     remedies = actions.remedies(message)
     if remedies:

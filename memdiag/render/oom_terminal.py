@@ -1,7 +1,7 @@
 """Out-of-memory messages in a terminal: cause, one remedy to try first, alternatives, the account of memory, next commands.
 
-A report of one message has at most 25 lines as a rule; ``verbose`` shows everything. Of many messages the first one is explained, and a
-table groups all of them by cause.
+A report of one message usually has at most 25 lines; ``verbose`` shows everything. A report of many messages explains the first one and
+groups all of them by cause in a table.
 """
 
 from __future__ import annotations
@@ -92,11 +92,13 @@ def _message(page: LightPage, report: OomReport, num_alternatives: int, num_reas
     if rows:
         page.title(account.title(message))
         _bars(page, rows)
-    _next(page, message, report.trace)
+    steps = actions.next_steps(message, report.trace)
+    _next(page, steps[:1])
     hidden = [
         phrase("oom.more.fixes", count=len(remedies) - 1 - num_alternatives) if len(remedies) > 1 + num_alternatives else "",
         phrase("oom.more.reasons", count=len(further) - num_reasons) if len(further) > num_reasons else "",
-        phrase("oom.more.account") if account.rows(message) else "",
+        phrase("oom.more.steps", count=len(steps) - 1) if len(steps) > 1 else "",
+        phrase("oom.more.account") if rows else "",
     ]
     if any(hidden):
         page.text(phrase("oom.more", what=joined(hidden, ", ")), "dim")
@@ -110,10 +112,10 @@ def _heading(page: LightPage, messages: Sequence[Message], *, with_doubts: bool 
     sentences = words.explanation(message)
     lead = sentences[:1]
     for sentence in sentences[1:]:
-        if len(wrap(" ".join([*lead, sentence]), page.width)) > LEAD_LINES:
+        if len(wrap(joined([*lead, sentence]), page.width)) > LEAD_LINES:
             break
         lead.append(sentence)
-    page.text(" ".join(lead))
+    page.text(joined(lead))
     if (with_doubts or message.judgement.confidence != "high") and (doubts := words.doubts(message)):
         page.text(doubts, "dim")
     return len(lead)
@@ -159,8 +161,8 @@ def _bars(page: LightPage, rows: Sequence[Row]) -> None:
     page.grid("wrl", table)
 
 
-def _next(page: LightPage, message: Message, trace: str) -> None:
-    for number, (purpose, lines) in enumerate(actions.next_steps(message, trace)):
+def _next(page: LightPage, steps: Sequence[tuple[str, str]]) -> None:
+    for number, (purpose, lines) in enumerate(steps):
         page.text(phrase("oom.then", purpose=purpose) if number else phrase("oom.next", purpose=purpose), "bold")
         for line in lines.splitlines():
             page.paste(plain(line), indent=4)
@@ -190,9 +192,10 @@ def _verbose(page: LightPage, report: OomReport) -> None:
     if rows := account.rows(message):
         page.title(account.title(message))
         _whole_account(page, message, rows)
-    if actions.next_steps(message, report.trace):
+    steps = actions.next_steps(message, report.trace)
+    if steps:
         page.gap()
-    _next(page, message, report.trace)
+    _next(page, steps)
 
 
 def _whole_account(page: LightPage, message: Message, rows: Sequence[Row]) -> None:

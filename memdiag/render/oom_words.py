@@ -1,6 +1,6 @@
 """The words of an out-of-memory report: its heading, its reasons, and where a message was printed.
 
-The terminal and markdown renderers lay out the same texts. ``oom_account`` makes the rows of the account of memory, ``oom_actions``
+The terminal and markdown renderers show the same texts. ``oom_account`` makes the rows of the account of memory, ``oom_actions``
 chooses remedies and next steps, ``oom_many`` summarizes many messages.
 """
 
@@ -40,7 +40,7 @@ _SENTENCE_ENDS = (".", "!", "?", ":", "…", "。", "\uff01", "\uff1f", "\uff1a"
 
 
 def is_shortage(message: Message) -> bool:
-    """Returns whether memory ran out at all, as far as the message shows."""
+    """Returns whether memory ran out at all, according to the message."""
     return message.judgement.verdict != "unknown" or message.judgement.confidence != "high"
 
 
@@ -61,7 +61,7 @@ def heading(message: Message) -> str:
 
 
 def meaning(message: Message) -> Phrase:
-    """Returns what the cause means, in a sentence."""
+    """Returns the meaning of the cause as a sentence."""
     verdict, confidence = message.judgement.verdict, message.judgement.confidence
     if not is_shortage(message):
         return phrase("oom.means.none")
@@ -91,7 +91,7 @@ def as_sentence(text: str) -> str:
     """Returns a text with a capital letter and a full stop."""
     if not text:
         return text
-    end = "" if text.endswith(_SENTENCE_ENDS) else "。" if language() == "zh" and not text.isascii() else "."
+    end = "" if text.endswith(_SENTENCE_ENDS) else "。" if language() == "zh" else "."
     first = text.split(" ", 1)[0].rstrip(",:;")
     is_word = first.isascii() and first.isalpha() and first.islower() and first not in _LOWER_CASE
     return (text[:1].upper() if is_word else text[:1]) + text[1:] + end

@@ -10,6 +10,7 @@ from memdiag.oom.model import Judgement, LedgerEntry
 from memdiag.render.lightpage import cells
 from memdiag.render.look import Look
 from memdiag.render.oom_terminal import render
+from memdiag.text import speaking
 
 REPORTS = ("one", "many", "bare", "nothing", "hostile")
 SECTIONS = ("FRAGMENTATION (confidence high)", "4.00 GiB", "Try first", "If that is not possible", "Memory of GPU 3 (16.00 GiB)", "Next")
@@ -147,9 +148,12 @@ def test_moving_to_the_host_comes_after_the_recording_that_it_needs(oom_samples)
         Fix("See what would fit", "record", "memdiag record -- vllm serve model\nmemdiag simulate --policy offload"),
         Fix("Record the run", "record", "memdiag record -- vllm serve model\nmemdiag analyze"),
     )
-    shown = render(oom_samples.one(findings=(replace(oom_samples.FINDINGS[0], fixes=fixes),)))
+    shown = render(oom_samples.one(findings=(replace(oom_samples.FINDINGS[0], fixes=fixes),)), verbose=True)
     lines = [line.strip() for line in shown.splitlines() if line.startswith("    memdiag")]
     assert lines == ["memdiag record -- vllm serve model", "memdiag oom train.log --from-trace .", "memdiag simulate --policy offload"]
+    brief = render(oom_samples.one(findings=(replace(oom_samples.FINDINGS[0], fixes=fixes),)))
+    assert "memdiag simulate" not in brief
+    assert "1 further step" in brief
 
 
 def test_with_a_trace_the_next_step_is_to_look_into_it(oom_samples):
@@ -283,3 +287,12 @@ def test_colour_changes_nothing_else(oom_samples):
     for name in REPORTS:
         report = getattr(oom_samples, name)()
         assert re.sub(r"\x1b\[[\d;]+m", "", render(report, Look(color=True))) == render(report)
+
+
+def test_a_report_in_chinese_keeps_its_columns(oom_samples):
+    with speaking("zh"):
+        shown = render(oom_samples.one())
+    assert shown.startswith("内存碎片化")
+    for word in ("首先尝试", "如果不可行", "不必尝试", "内存账目", "下一步"):
+        assert word in shown
+    assert all(cells(line) <= 80 for line in shown.splitlines())
