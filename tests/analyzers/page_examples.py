@@ -5,8 +5,10 @@ Each example is a small trace, or a recorded snapshot of tests/goldens, that an 
 
 from __future__ import annotations
 
+import os
 import re
 import runpy
+import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Mapping
@@ -284,12 +286,34 @@ EXAMPLES: dict[str, Callable[[], object]] = {
 }
 
 
-def shown(code: str) -> str:
-    """Returns the finding as ``memdiag analyze`` prints it, 80 columns wide."""
+# Arguments of ``memdiag conf``, by the finding of settings that it then reports.
+CONF = {
+    "MD651": ["max_split_size:128"],
+    "MD652": ["garbage_collection_threshold:80"],
+    "MD653": ["max_split_size_mb:128MB"],
+    "MD654": ["expandable_segments:True,max_split_size_mb:128", "--backend", "npu"],
+    "MD655": ["segment_size_mb:20", "--backend", "npu"],
+    "MD656": ["garbage_collection_threshold:0.8"],
+    "MD657": ["expandable_segments:true"],
+    "MD658": ["expandable_segments:True", "--with", "sleep-mode"],
+}
+
+
+def _of_settings(code: str) -> str:
+    env = {**os.environ, "COLUMNS": "80", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8", "MEMDIAG_LANG": "en"}
+    command = [sys.executable, "-m", "memdiag", "conf", *CONF[code]]
+    return subprocess.run(command, env=env, capture_output=True, encoding="utf-8", check=False).stdout
+
+
+def _of_trace(code: str) -> str:
     finding = _only(EXAMPLES[code](), code)
     report = build_report(load(GOLDENS / "cuda-2.13.0-empty" / "snapshot.pickle"))
-    text = terminal.render(replace(report, findings=(finding,)))
-    lines = text.split("\n")
+    return terminal.render(replace(report, findings=(finding,)))
+
+
+def shown(code: str) -> str:
+    """Returns the finding as ``memdiag analyze`` or ``memdiag conf`` prints it, 80 columns wide."""
+    lines = (_of_settings(code) if code in CONF else _of_trace(code)).split("\n")
     first = next(number for number, line in enumerate(lines) if line.startswith(f"  {code}  "))
     own = "\n".join(line.rstrip() for line in lines[first : lines.index("", first)])
     return textwrap.dedent(re.sub(r"/\S*/([a-z-]+\.pickle)", r"\1", own))
@@ -302,7 +326,7 @@ def block(page: str) -> re.Match[str] | None:
 
 def main(codes: list[str]) -> None:
     """Writes the reports into the pages that have a block for them."""
-    for code in codes or EXAMPLES:
+    for code in codes or (*EXAMPLES, *CONF):
         path = PAGES / f"{code}.md"
         page = path.read_text(encoding="utf-8")
         found = block(page)

@@ -35,12 +35,12 @@ def test_a_title_is_short(code):
     assert not CODES[code].endswith(".")
 
 
-@pytest.mark.parametrize("code", sorted(EXAMPLES["EXAMPLES"]))
+@pytest.mark.parametrize("code", sorted(EXAMPLES["EXAMPLES"] | EXAMPLES["CONF"]))
 def test_the_report_in_a_page_is_what_memdiag_prints(pages, code):
     assert EXAMPLES["block"](pages[code])[1] == EXAMPLES["shown"](code), "write it again: python tests/analyzers/page_examples.py"
 
 
-@pytest.mark.parametrize("code", sorted(EXAMPLES["EXAMPLES"]))
+@pytest.mark.parametrize("code", sorted(EXAMPLES["EXAMPLES"] | EXAMPLES["CONF"]))
 def test_a_page_with_an_example_begins_with_a_summary(pages, code):
     summary = pages[code].split("## What it means")[0].splitlines()[1:]
     assert 1 <= len([line for line in summary if line]) <= 3
