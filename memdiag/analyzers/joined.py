@@ -45,7 +45,7 @@ _NOT_IN_PASSES = np.array([PHASES.index(name) for name in ("initialisation", "op
 # Remedies, by the key of their title, that make the batch smaller or keep less of each.
 PER_BATCH = frozenset({
     "oom_device.batch", "oom_device.evaluation", "oom_device.no-grad", "oom_elsewhere.less", "oom_elsewhere.mps.less", "oom_elsewhere.room",
-    "oom_shared.batch", "oom_shared.recompute", "oom_torch.gaudi", "oom_torch.micro-batch", "oom_torch.shorter",
+    "oom_shared.batch", "oom_shared.recompute", "oom_torch.micro-batch", "oom_torch.shorter",
     "oom_training.do.critic", "oom_training.do.evaluation", "oom_training.do.gather", "oom_training.do.micro-batch",
 })  # fmt: skip
 _UNCOUNTED = "_workspace"  # in the names of dialects whose memory is not the caching allocator's

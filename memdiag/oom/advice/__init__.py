@@ -128,8 +128,8 @@ def _ranked(case: Case, main: Finding) -> tuple[Fix, ...]:
         return (lead, *(fix for fix in (*own, *main.fixes) if not exclude(found.backend, lead.change, fix.change)))
     if found.judgement is not None and len(own) > 1 and main.code != "MD707":
         return own
-    seen = {fix.change for fix in own if fix.change}
-    others = (fix for fix in main.fixes if not fix.change or fix.change not in seen)
+    seen, actions = {fix.change for fix in own if fix.change}, {fix.title for fix in own}
+    others = (fix for fix in main.fixes if fix.title not in actions and (not fix.change or fix.change not in seen))
     return (*own, *(fix for fix in others if not any(exclude(found.backend, fix.change, line) for line in seen)))
 
 

@@ -201,7 +201,12 @@ def of_stage(case: Case) -> list[Fix]:
         return [LazyFix("oom_device.checkpoint", "code", 'model.load_state_dict(torch.load(path, map_location="cpu", mmap=True))').fix()]
     if case.stage == "load":
         return [
-            LazyFix("oom_device.load", "code", "model = AutoModelForCausalLM.from_pretrained(name, torch_dtype=torch.bfloat16)").fix(),
+            LazyFix(
+                "oom_shared.bits",
+                "code",
+                "model = AutoModelForCausalLM.from_pretrained(name, torch_dtype=torch.bfloat16)",
+                when="oom_device.load.when",
+            ).fix(),
             LazyFix("oom_device.all-devices", "code", 'model = AutoModelForCausalLM.from_pretrained(name, device_map="auto")').fix(),
         ]
     if case.stage == "optimizer" and case.backend in {"cuda", "hip"}:

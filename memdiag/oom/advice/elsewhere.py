@@ -148,7 +148,7 @@ def _who(case: Case) -> Fix | None:
     processes = system(case).processes
     if not processes:
         return None
-    fix = LazyFix("oom_shared.who", "code", processes, {"backend": case.backend.upper()}, when="oom_elsewhere.who.when").fix()
+    fix = LazyFix("oom_elsewhere.who", "code", processes, {"backend": case.backend.upper()}, caveat="oom_shared.who.caveat").fix()
     return replace(fix, caveat="") if case.on_apple else fix
 
 

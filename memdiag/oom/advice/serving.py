@@ -39,7 +39,9 @@ def _vllm(case: Case) -> tuple[Fix, ...]:
 
 
 def _sglang(case: Case) -> tuple[Fix, ...]:
-    beside = LazyFix("oom_serving.sglang.beside", "flag", "--mem-fraction-static 0.8", caveat="oom_shared.fewer-tokens").fix()
+    beside = LazyFix(
+        "oom_sglang.down", "flag", "--mem-fraction-static 0.8", when="oom_serving.sglang.beside.when", caveat="oom_shared.fewer-tokens"
+    ).fix()
     graphs = LazyFix("oom_shared.graphs", "flag", "--cuda-graph-max-bs 16", {"program": "SGLang"}).fix()
     without = LazyFix("oom_shared.eager", "flag", "--disable-cuda-graph", {"program": "SGLang"}).fix()
     spread = LazyFix("oom_shared.spread", "flag", "--tp-size 2", {"program": "SGLang"}).fix()

@@ -18,7 +18,7 @@ _HEAD = pattern(
     r"(?: \[ Rank : {rank:int} \] )? (?: FATAL ERROR :{1,2} )? (?: MODULE : PT_DEVMEM )? :{0,2}"
     r" Allocation failed for size :{1,2} {requested:bytes} (?: \( [\d.]{1,20} \) MB )?"
 )
-_LESS = LazyFix("oom_torch.gaudi", "flag", "--gradient_checkpointing")
+_LESS = LazyFix("oom_shared.recompute", "flag", "--gradient_checkpointing", when="oom_torch.gaudi.when", caveat="oom_torch.gaudi.caveat")
 
 
 def find(text: Squeezed) -> Iterator[Found]:

@@ -56,7 +56,13 @@ _REACH = 300
 _TASK_QUEUE = LazyFix("oom_ascend.task-queue", "env", "export TASK_QUEUE_ENABLE=1")
 _LESS_POOL = LazyFix("oom_ascend.room", "code", "torch_npu.npu.set_per_process_memory_fraction(0.92)")
 _LESS_UTILIZATION = LazyFix("oom_ascend.room.vllm", "flag", "--gpu-memory-utilization 0.85", caveat="oom_shared.fewer-tokens")
-_PINNED_LESS = LazyFix("oom_ascend.unpinned", "code", "DataLoader(..., pin_memory=False, num_workers=2)")
+_PINNED_LESS = LazyFix(
+    "oom_cuda.unpinned",
+    "code",
+    "DataLoader(..., pin_memory=False, num_workers=2)",
+    when="oom_ascend.unpinned.when",
+    caveat="oom_ascend.unpinned.caveat",
+)
 
 
 def find(text: Squeezed) -> Iterator[Found]:
