@@ -45,7 +45,7 @@ def record(
         typer.Option(
             "--phantom",
             metavar="DEVICE",
-            help="On a device that is not there, for example npu:910b-64g (memdiag devices).",
+            help="Run on a simulated device, for example npu:910b-64g (memdiag devices).",
             show_default=False,
         ),
     ] = None,

@@ -242,7 +242,7 @@ def _quality(ranks: Mapping[int, Facts]) -> list[str]:
         for code, text in facts.get("notes", ()):
             if told.get(rank) != code:
                 own = of_code.setdefault(code, {})
-                own[rank] = f"{own[rank]}; {text}" if rank in own else text
+                own[rank] = joined([own[rank], text], "; ") if rank in own else text
     ordered = sorted(of_code.items())
     return [phrase("fleet.note", code=code, ranks=_which(own, len(ranks)), text=own[min(own)]) for code, own in ordered]
 

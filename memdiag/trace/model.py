@@ -145,7 +145,7 @@ class Trace:
         format: Name of the source, a key of ``memdiag.registry.SOURCES``.
         backend: "cuda", "npu", "xpu", "cpu" …; None: unknown.
         torch_version: As the file says; a guess ends in "?"; None: unknown.
-        phantom: Recorded on a device that is not there.
+        phantom: True if recorded on a simulated device.
         settings: Allocator settings as the file has them ("PYTORCH_CUDA_ALLOC_CONF": raw text, …); empty: unknown.
         strings: Names used by annotations and by ``event_strings``.
         annotations: Named spans (``schema.ANNOTATIONS``).

@@ -111,7 +111,7 @@ def frame_of(trace: Trace, device: DeviceTrace, columns: int, notes: Sequence[st
     if device.num_events > 4 * columns:
         said.append(f"each column of pixels keeps its highest and lowest of {format_count(device.num_events)} events")
     if trace.phantom:
-        said.append("recorded on a device that is not there: sizes are real")
+        said.append("recorded on a simulated device: sizes are real")
     return Frame(
         facts=facts_of(trace, device),
         num_events=device.num_events,
