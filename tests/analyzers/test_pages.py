@@ -1,7 +1,9 @@
 """Every finding code has a page whose title is its meaning, and the index lists all pages."""
 
+import ast
 import re
 import runpy
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -60,6 +62,12 @@ def test_the_page_of_a_note_says_what_it_limits(pages):
                 "## What it limits",
                 "## What to do",
             ]
+
+
+def test_python_in_a_page_is_python(pages):
+    for code, page in pages.items():
+        for indent, block in re.findall(r"^( *)```python\n(.*?)^\1```", page, re.MULTILINE | re.DOTALL):
+            ast.parse(textwrap.dedent(indent + block), code)
 
 
 def test_the_index_lists_every_page_with_its_title(root, pages):
