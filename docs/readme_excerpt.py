@@ -1,4 +1,4 @@
-"""Updates the console examples in README.md with the current output of ``memdiag oom`` and ``memdiag analyze``: ``make readme``.
+"""Updates the console examples in README.md and docs/oom.md with the current output of memdiag: ``make readme``.
 
 tests/test_readme.py compares the examples with the output.
 """
@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-BLOCK = re.compile(r"(```console\n\$ memdiag )([^\n]*\n)(.*?\n)(```)", re.DOTALL)
+PAGES = (ROOT / "README.md", ROOT / "docs" / "oom.md")
+BLOCK = re.compile(r"(```console\n\$ memdiag )([^\n]*\n)(.*?)(```)", re.DOTALL)
 
 
 def output(arguments: list[str]) -> str:
@@ -29,12 +30,12 @@ def fresh(match: re.Match[str]) -> str:
 
 
 def main() -> None:
-    """Replaces the blocks in README.md."""
-    readme = ROOT / "README.md"
-    text = readme.read_text(encoding="utf-8")
-    if not BLOCK.search(text):
-        raise SystemExit("README.md has no console block that begins with: $ memdiag")
-    readme.write_text(BLOCK.sub(fresh, text), encoding="utf-8")
+    """Replaces the blocks in every page."""
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        if not BLOCK.search(text):
+            raise SystemExit(f"{page.name} has no console block that begins with: $ memdiag")
+        page.write_text(BLOCK.sub(fresh, text), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -19,16 +19,17 @@ def readme(root) -> str:
     return (root / "README.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("command", ["oom", "analyze"])
-def test_the_diagnosis_is_what_memdiag_prints(root, readme, command):
-    block = re.search(rf"```console\n\$ memdiag ({command} .*)\n((?:.*\n)*?)```", readme)
+@pytest.mark.parametrize(("page", "command"), [("README.md", "oom"), ("README.md", "analyze"), ("docs/oom.md", "oom")])
+def test_the_diagnosis_is_what_memdiag_prints(root, page, command):
+    text = (root / page).read_text(encoding="utf-8")
+    block = re.search(rf"```console\n\$ memdiag ({command} .*)\n((?:.*\n)*?)```", text)
     shown = [line.rstrip() for line in block[2].splitlines() if line.strip() not in {"", OMITTED}]
     env = {**os.environ, "COLUMNS": "80", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8"}
     arguments = [sys.executable, "-m", "memdiag", *block[1].split()]
     done = subprocess.run(arguments, cwd=root, env=env, capture_output=True, encoding="utf-8", timeout=300, check=True)
     printed = iter([line.rstrip() for line in done.stdout.splitlines()])
     missing = [line for line in shown if line not in printed]  # "in" moves on: so the order counts too
-    assert missing == [], "README.md shows lines that memdiag does not print (in this order): paste its output anew (make readme)"
+    assert missing == [], f"{page} shows lines that memdiag does not print (in this order): paste its output anew (make readme)"
     assert len(shown) >= 20
 
 
