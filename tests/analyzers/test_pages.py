@@ -66,8 +66,8 @@ def test_the_page_of_a_note_says_what_it_limits(pages):
 
 def test_python_in_a_page_is_python(pages):
     for code, page in pages.items():
-        for indent, block in re.findall(r"^( *)```python\n(.*?)^\1```", page, re.MULTILINE | re.DOTALL):
-            ast.parse(textwrap.dedent(indent + block), code)
+        for _, block in re.findall(r"^( *)```python\n(.*?)^\1```", page, re.MULTILINE | re.DOTALL):
+            ast.parse(textwrap.dedent(block), code)
 
 
 def test_the_index_lists_every_page_with_its_title(root, pages):
