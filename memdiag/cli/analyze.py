@@ -20,34 +20,47 @@ if TYPE_CHECKING:
 def analyze(
     trace: Annotated[
         Path | None,
-        typer.Argument(metavar="TRACE", help="A trace file or run directory; left out: the newest run here.", show_default=False),
+        typer.Argument(
+            metavar="TRACE", help="A trace file or run directory. Default: the newest run in this directory.", show_default=False
+        ),
     ] = None,
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts (memdiag explain json).")] = False,
-    as_md: Annotated[bool, typer.Option("--md", help="Print markdown, to paste into an issue.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts (memdiag explain json).")] = False,
+    as_md: Annotated[bool, typer.Option("--md", help="Print Markdown to paste into an issue.")] = False,
     as_html: Annotated[
         Path | None,
-        typer.Option("--html", metavar="FILE", help="Write a page to explore with the mouse (memdiag explain report).", show_default=False),
+        typer.Option("--html", metavar="FILE", help="Write an interactive HTML page to FILE (memdiag explain report).", show_default=False),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write there; .json, .md and .html choose the form.", show_default=False),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write the report to FILE; the ending .json, .md or .html selects the format.",
+            show_default=False,
+        ),
     ] = None,
-    top: Annotated[int, typer.Option("--top", metavar="N", min=1, help="Rows in each list.")] = 10,
-    device: Annotated[int | None, typer.Option("--device", metavar="N", min=0, help="Only this device.", show_default=False)] = None,
+    top: Annotated[int, typer.Option("--top", metavar="N", min=1, help="Maximum rows in each list.")] = 10,
+    device: Annotated[int | None, typer.Option("--device", metavar="N", min=0, help="Report only this device.", show_default=False)] = None,
     at: At = None,
     would_fit: Annotated[
         str | None,
-        typer.Option("--would-fit", metavar="SIZE", help="Say whether a tensor of this size would fit at the moment.", show_default=False),
+        typer.Option(
+            "--would-fit",
+            metavar="SIZE",
+            help="Report whether a tensor of this size would fit at the moment of the report.",
+            show_default=False,
+        ),
     ] = None,
     full: Annotated[bool, typer.Option("--full", help="Print the whole report instead of one screen.")] = False,
-    no_replay: Annotated[bool, typer.Option("--no-replay", help="Do not replay remedies by settings to see what they save.")] = False,
+    no_replay: Annotated[bool, typer.Option("--no-replay", help="Skip the replays that predict what other settings save.")] = False,
     fail_on: Annotated[
         list[str] | None,
         typer.Option(
             "--fail-on",
             metavar="warning|critical|CODE",
-            help="Exit with 1 if there is such a finding; may be repeated.",
+            help="Exit with status 1 if a finding has this severity or code; can be repeated.",
             show_default=False,
         ),
     ] = None,
@@ -57,7 +70,7 @@ def analyze(
     TRACE is a PyTorch or torch_npu memory snapshot, a profiler trace with memory events, an Ascend profiler or msmemscope file,
     or one of the other forms in memdiag explain sources. Nothing in it is executed.
 
-    Exit code: 0 done, 1 a --fail-on was hit, 2 it could not be done.
+    Exit status: 0 success, 1 a --fail-on condition matched, 2 error.
     """
     moment = read_moment(at)
     fitting = None if would_fit is None else _read_size(would_fit)

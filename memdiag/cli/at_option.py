@@ -11,7 +11,7 @@ At = Annotated[
     typer.Option(
         "--at",
         metavar="MOMENT",
-        help="The moment to look at: oom, peak, allocated, reserved, end, or an event such as 1204. "
+        help="Moment to report: oom, peak, allocated, reserved, end, or an event such as 1204. "
         "Default: oom (the last failed allocation) if the trace has one, else peak.",
         show_default=False,
     ),

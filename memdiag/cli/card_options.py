@@ -8,14 +8,16 @@ import typer
 
 Capacity = Annotated[
     str | None,
-    typer.Option("--capacity", metavar="SIZE", help="All memory of the card, as 64GiB. Default: as recorded.", show_default=False),
+    typer.Option(
+        "--capacity", metavar="SIZE", help="Total memory of the device, for example 64GiB. Default: as recorded.", show_default=False
+    ),
 ]
 Outside = Annotated[
     str | None,
     typer.Option(
         "--outside",
         metavar="SIZE",
-        help="Memory of the card outside the allocator: context, NCCL or HCCL, other processes. Default: as recorded.",
+        help="Device memory used outside the allocator: context, NCCL or HCCL, other processes. Default: as recorded.",
         show_default=False,
     ),
 ]

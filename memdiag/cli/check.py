@@ -22,44 +22,74 @@ _HINT = "for example --budget peak_reserved=60GiB, or --baseline base.json; metr
 def check(
     traces: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="TRACE...", help="Files, and run directories (all their ranks).", show_default=False),
+        typer.Argument(metavar="TRACE...", help="Trace files, or run directories with all their ranks.", show_default=False),
     ] = None,
     *,
     budget: Annotated[
         list[str] | None,
-        typer.Option("--budget", metavar="NAME=VALUE", help="At most so much: peak_reserved=60GiB, stranded=2%, ooms=0. May be repeated."),
+        typer.Option(
+            "--budget",
+            metavar="NAME=VALUE",
+            help="Limit of a metric: peak_reserved=60GiB, stranded=2%, ooms=0; can be repeated.",
+        ),
     ] = None,
     baseline: Annotated[
-        Path | None, typer.Option("--baseline", metavar="FILE.json", help="No more than these runs needed.", show_default=False)
+        Path | None,
+        typer.Option(
+            "--baseline",
+            metavar="FILE.json",
+            help="Compare with this baseline file, or with these runs.",
+            show_default=False,
+        ),
     ] = None,
     tolerance: Annotated[
         list[str] | None,
         typer.Option(
-            "--tolerance", metavar="SHARE|NAME=VALUE", help="What may be more than in the baseline: 2%, stranded=10%, retries=1.",
+            "--tolerance",
+            metavar="SHARE|NAME=VALUE",
+            help="Allowed increase over the baseline: 2%, stranded=10%, retries=1.",
             show_default=False,
         ),
     ] = None,
-    update: Annotated[bool, typer.Option("--update", help="Write the baseline anew from these traces.")] = False,
+    update: Annotated[bool, typer.Option("--update", help="Write the baseline file from these traces.")] = False,
     device: Annotated[
-        int | None, typer.Option("--device", metavar="N", min=0, help="Only this device; left out: all that are used.", show_default=False)
+        int | None,
+        typer.Option(
+            "--device",
+            metavar="N",
+            min=0,
+            help="Check only this device. Default: all devices in use.",
+            show_default=False,
+        ),
     ] = None,
     at: At = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts (memdiag explain check).")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts (memdiag explain check).")] = False,
     junit: Annotated[
-        Path | None, typer.Option("--junit", metavar="FILE.xml", help="Write JUnit XML there as well.", show_default=False)
+        Path | None, typer.Option("--junit", metavar="FILE.xml", help="Also write JUnit XML to this file.", show_default=False)
     ] = None,
-    github: Annotated[bool, typer.Option("--github", help="Annotations of a pull request, on stderr; in GitHub Actions always.")] = False,
+    github: Annotated[
+        bool,
+        typer.Option(
+            "--github",
+            help="Print pull request annotations to stderr. Always on in GitHub Actions.",
+        ),
+    ] = False,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write there; .json chooses the form.", show_default=False)
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write the report to FILE; the ending .json selects JSON.",
+            show_default=False,
+        ),
     ] = None,
-) -> None:  # fmt: skip
+) -> None:
     """Check traces against budgets and a baseline, for CI.
 
-    For example: memdiag check run/ --budget peak_reserved=60GiB --budget stranded=2% --baseline base.json
+    A metric missing from a trace is reported as unknown (exit status 2), never as passed.
 
-    A metric that a trace cannot know is never taken for good: it cannot be judged.
-
-    Exit code: 0 all within limits, 1 something is over (with the reason, and where it grew), 2 something could not be judged.
+    Exit status: 0 all metrics within their limits, 1 a limit exceeded, 2 error or a metric unknown.
     """
     from memdiag.gates.budgets import read_budgets
     from memdiag.gates.judging import read_tolerances

@@ -29,25 +29,32 @@ _LETTERS = "ABCDEFGH"
 def compare(
     traces: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="A B [C...]", help="Trace files or run directories; A is the base.", show_default=False),
+        typer.Argument(metavar="A B [C...]", help="Trace files or run directories; the first one is the base.", show_default=False),
     ] = None,
     *,
     at: At = None,
-    top: Annotated[int, typer.Option("--top", metavar="N", min=1, help="Rows in each list.")] = 10,
+    top: Annotated[int, typer.Option("--top", metavar="N", min=1, help="Maximum rows in each list.")] = 10,
     device: Annotated[
-        int | None, typer.Option("--device", metavar="N", min=0, help="This device; left out: the one that held most.", show_default=False)
+        int | None,
+        typer.Option(
+            "--device", metavar="N", min=0, help="Compare only this device. Default: the one with the highest peak.", show_default=False
+        ),
     ] = None,
     rank: Annotated[
-        int | None, typer.Option("--rank", metavar="N", min=0, help="This rank of each run; left out: the first.", show_default=False)
+        int | None, typer.Option("--rank", metavar="N", min=0, help="Rank of each run to compare. Default: the first.", show_default=False)
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts (memdiag explain compare).")] = False,
-    as_md: Annotated[bool, typer.Option("--md", help="Print markdown, to paste into an issue.")] = False,
-    as_html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write a page for a browser there.", show_default=False)
-    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts (memdiag explain compare).")] = False,
+    as_md: Annotated[bool, typer.Option("--md", help="Print Markdown to paste into an issue.")] = False,
+    as_html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write an HTML page to FILE.", show_default=False)] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write there; .json, .md and .html choose the form.", show_default=False),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write the report to FILE; the ending .json, .md or .html selects the format.",
+            show_default=False,
+        ),
     ] = None,
 ) -> None:
     """Compare two or more traces: what grew, where, and why.
@@ -56,9 +63,7 @@ def compare(
     then bytes, tensors and lifetimes by place in the code (found again where lines have moved) and by name, the split of what is free,
     settings and versions, curves on one axis, and findings that are new or gone.
 
-    For example: memdiag compare before.pkl after.pkl
-
-    Exit code: 0 done, 2 it could not be done.
+    Exit status: 0 success, 2 error.
     """
     from memdiag.cli.emit import emit, form_of
 

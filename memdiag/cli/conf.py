@@ -28,53 +28,60 @@ hint: give them in quotes, or check the variables that are set here:
 def conf(
     text: Annotated[
         list[str] | None,
-        typer.Argument(metavar="SETTINGS", help="key:value,… or NAME=key:value,…; - reads them from a pipe.", show_default=False),
+        typer.Argument(
+            metavar="SETTINGS", help="Settings as key:value,… or NAME=key:value,…; - reads them from stdin.", show_default=False
+        ),
     ] = None,
     *,
-    env: Annotated[bool, typer.Option("--env", help="Check the environment variables that are set here.")] = False,
-    every: Annotated[bool, typer.Option("--list", help="Show the table of all settings.")] = False,
+    env: Annotated[bool, typer.Option("--env", help="Check the variables set in this environment.")] = False,
+    every: Annotated[bool, typer.Option("--list", help="List all settings with their defaults and versions.")] = False,
     backend: Annotated[
         str | None,
-        typer.Option("--backend", metavar="cuda|hip|npu", help="Whose they are; guessed if left out.", show_default=False),
+        typer.Option(
+            "--backend", metavar="cuda|hip|npu", help="Backend that reads the settings. Default: inferred from them.", show_default=False
+        ),
     ] = None,
     torch: Annotated[
-        str | None, typer.Option("--torch", metavar="X.Y", help="The version of torch; the newest known if left out.", show_default=False)
+        str | None,
+        typer.Option("--torch", metavar="X.Y", help="torch version to check for. Default: the newest known.", show_default=False),
     ] = None,
     torch_npu: Annotated[
-        str | None, typer.Option("--torch-npu", metavar="X.Y", help="The version of torch_npu; means --backend npu.", show_default=False)
+        str | None,
+        typer.Option("--torch-npu", metavar="X.Y", help="torch_npu version to check for; implies --backend npu.", show_default=False),
     ] = None,
     platform: Annotated[
-        str | None, typer.Option("--platform", metavar="linux|windows", help="Where the program runs.", show_default=False)
+        str | None, typer.Option("--platform", metavar="linux|windows", help="Platform that the program runs on.", show_default=False)
     ] = None,
     using: Annotated[
         list[str] | None,
         typer.Option(
             "--with",
             metavar="FEATURE",
-            help="What else it uses: ipc, cuda-graphs, mempool, sleep-mode, pluggable, snapshots, mindspeed-pools; may be repeated.",
+            help="Feature that the program uses: ipc, cuda-graphs, mempool, sleep-mode, pluggable, snapshots, mindspeed-pools; "
+            "can be repeated.",
             show_default=False,
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts (memdiag explain settings).")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts (memdiag explain settings).")] = False,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write there; .json chooses the form.", show_default=False),
+        typer.Option("--output", "-o", metavar="FILE", help="Write the report to FILE; the ending .json selects JSON.", show_default=False),
     ] = None,
     fail_on: Annotated[
         list[str] | None,
         typer.Option(
             "--fail-on",
             metavar="warning|critical|CODE",
-            help="Exit with 1 if there is such a finding; may be repeated.",
+            help="Exit with status 1 if a finding has this severity or code; can be repeated.",
             show_default=False,
         ),
     ] = None,
 ) -> None:
-    """Check allocator settings (PYTORCH_CUDA_ALLOC_CONF and its kin) before a run.
+    """Check allocator settings such as PYTORCH_CUDA_ALLOC_CONF before a run.
 
-    It finds what the allocator would refuse, ignore or read otherwise, explains each key, and writes the line to use instead.
+    Reports settings that the allocator would reject, ignore or read differently, explains each key, and prints a corrected line.
 
-    Exit code: 0 done, 1 a CRITICAL finding or a --fail-on was hit, 2 it could not be done.
+    Exit status: 0 success, 1 a critical finding or a --fail-on condition matched, 2 error.
     """
     budgets = read_budgets(fail_on, "for example --fail-on critical or --fail-on MD651")
     if every:

@@ -14,14 +14,15 @@ if TYPE_CHECKING:
 
 def devices(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="DEVICE", help="Everything that is known of it, with sources.", show_default=False)
+        list[str] | None,
+        typer.Argument(metavar="DEVICE", help="Show everything known about this device, with sources.", show_default=False),
     ] = None,
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
 ) -> None:
-    """List the devices that a program can be recorded on without having one: memdiag record --phantom DEVICE -- COMMAND.
+    """List the simulated devices that a program can be recorded on.
 
-    Exit code: 0 done, 2 there is no such device.
+    Exit status: 0 success, 2 error.
     """
     import json
     import sys

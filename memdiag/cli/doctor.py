@@ -14,14 +14,16 @@ if TYPE_CHECKING:
 def doctor(
     pythons: Annotated[
         list[str] | None,
-        typer.Option("--python", metavar="PATH", help="Look at this Python; may be repeated. Left out: those on the PATH and here."),
+        typer.Option(
+            "--python", metavar="PATH", help="Check this Python; can be repeated. Default: those on the PATH and in this directory."
+        ),
     ] = None,
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
 ) -> None:
-    """Show what can be recorded on this machine: each Python's torch, its devices, and whether a test recording works.
+    """Check what can be recorded here: torch and devices of each Python, and a test recording.
 
-    Exit code: 0 done, whatever it found; 2 it could not be done.
+    Exit status: 0 success, whatever it finds; 2 error.
     """
     import sys
 

@@ -9,16 +9,21 @@ import typer
 
 
 def explain(
-    names: Annotated[list[str] | None, typer.Argument(metavar="CODE|PAGE", help="For example MD201, or conf.", show_default=False)] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="CODE|PAGE", help="Finding code such as MD201, or page name such as conf.", show_default=False),
+    ] = None,
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
-    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write there.", show_default=False)] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the page to FILE.", show_default=False)
+    ] = None,
 ) -> None:
-    """Explain a finding: what it means, why it matters, how to fix it, and when not to.
+    """Explain a finding: what it means, why it matters, and how to fix it.
 
     Without a code, list all findings and the other pages of the documentation.
 
-    Exit code: 0 done, 2 there is no such page.
+    Exit status: 0 success, 2 error.
     """
     from memdiag import manual
     from memdiag.cli.emit import emit, form_of

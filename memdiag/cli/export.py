@@ -20,39 +20,52 @@ _TABLES = ("csv", "parquet")
 def export(
     trace: Annotated[
         Path | None,
-        typer.Argument(metavar="TRACE", help="A trace file or run directory; left out: the newest run here.", show_default=False),
+        typer.Argument(
+            metavar="TRACE", help="A trace file or run directory. Default: the newest run in this directory.", show_default=False
+        ),
     ] = None,
     *,
     format: Annotated[
         str | None,
-        typer.Option("--format", "-f", metavar="NAME", help=f"{', '.join(EXPORTS)}; left out: as -o ends.", show_default=False),
+        typer.Option(
+            "--format", "-f", metavar="NAME", help=f"Format: {', '.join(EXPORTS)}. Default: by the ending of -o.", show_default=False
+        ),
     ] = None,
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="FILE|DIR", help="Write it there; left out: <trace>.<format's own ending> here.", show_default=False
+            "--output",
+            "-o",
+            metavar="FILE|DIR",
+            help="Write to this path. Default: <trace>.<ending of the format> in this directory.",
+            show_default=False,
         ),
     ] = None,
-    device: Annotated[int | None, typer.Option("--device", metavar="N", min=0, help="Only this device.", show_default=False)] = None,
+    device: Annotated[int | None, typer.Option("--device", metavar="N", min=0, help="Export only this device.", show_default=False)] = None,
     table: Annotated[
         list[str] | None,
-        typer.Option("--table", metavar="NAME,…", help="Of csv and parquet: tensors, events, stacks; left out: all.", show_default=False),
+        typer.Option(
+            "--table",
+            metavar="NAME,…",
+            help="Table to write with csv or parquet: tensors, events or stacks. Default: all.",
+            show_default=False,
+        ),
     ] = None,
     min_size: Annotated[
         str | None,
-        typer.Option("--min-size", metavar="SIZE", help="Of perfetto: leave out smaller tensors, as 1MiB.", show_default=False),
+        typer.Option(
+            "--min-size", metavar="SIZE", help="Leave out tensors smaller than this with perfetto, for example 1MiB.", show_default=False
+        ),
     ] = None,
     at: At = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print which files were written as JSON (memdiag explain export).")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the list of written files as JSON (memdiag explain export).")] = False,
 ) -> None:
     """Write a trace in another tool's format.
 
     perfetto: counters and slices for ui.perfetto.dev. speedscope: flame graphs of bytes by call stack. csv, parquet: tables of tensors,
     events and stacks. snapshot: for PyTorch's own viewer.
 
-    Example: memdiag export trace.pkl -o trace.perfetto.json.gz
-
-    Exit code: 0 done, 2 it could not be done.
+    Exit status: 0 success, 2 error.
     """
     from memdiag.cli.choose import choose_trace, is_same
     from memdiag.cli.loading import read_trace

@@ -27,65 +27,72 @@ def fleet(
         list[str] | None,
         typer.Argument(
             metavar="PATH…",
-            help="Run directories, trace files, patterns in quotes ('run/*/rank*.pkl'), addresses (s3://bucket/run/); left out: the newest "
-            "run here.",
+            help="Run directories, trace files, patterns in quotes ('run/*/rank*.pkl'), addresses (s3://bucket/run/). Default: the newest "
+            "run in this directory.",
             show_default=False,
         ),
     ] = None,
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts (memdiag explain fleet).")] = False,
-    as_md: Annotated[bool, typer.Option("--md", help="Print markdown, to paste into an issue.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts (memdiag explain fleet).")] = False,
+    as_md: Annotated[bool, typer.Option("--md", help="Print Markdown to paste into an issue.")] = False,
     output: Annotated[
         Path | None,
         typer.Option(
             "--output",
             "-o",
             metavar="DIR",
-            help="Keep results there, so that a second run goes on where this one ended; fleet.json, fleet.md and fleet.html are written "
-            "there too.",
+            help="Write fleet.json, fleet.md, fleet.html and partial results to this directory; a later run continues from them.",
             show_default=False,
         ),
     ] = None,
-    as_html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write a page for a browser there.", show_default=False)
-    ] = None,
+    as_html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write an HTML page to FILE.", show_default=False)] = None,
     heatmap: Annotated[
         Path | None,
-        typer.Option("--heatmap", metavar="FILE", help="Draw bytes by rank and step: .png, .svg or .pdf.", show_default=False),
+        typer.Option(
+            "--heatmap", metavar="FILE", help="Draw a heat map of bytes by rank and step to FILE (.png, .svg or .pdf).", show_default=False
+        ),
     ] = None,
     capacity: Annotated[
         str | None,
-        typer.Option("--capacity", metavar="SIZE", help="Memory of a device, as 64GiB; left out: as recorded.", show_default=False),
+        typer.Option(
+            "--capacity", metavar="SIZE", help="Memory of each device, for example 64GiB. Default: as recorded.", show_default=False
+        ),
     ] = None,
     tune: Annotated[
-        bool, typer.Option("--tune", help="Search one line of allocator settings for all ranks, and replay it on each.")
+        bool, typer.Option("--tune", help="Search allocator settings for all ranks together, and replay them on each rank.")
     ] = False,
-    budget: Annotated[float, typer.Option("--budget-seconds", metavar="N", min=0.0, help="Time for the search of --tune.")] = _SECONDS,
-    engine: Annotated[str, typer.Option("--engine", metavar="local|ray", help="Processes of this machine, or a Ray cluster.")] = "local",
-    address: Annotated[str | None, typer.Option("--address", metavar="HOST:PORT", help="Of the Ray cluster.", show_default=False)] = None,
+    budget: Annotated[
+        float, typer.Option("--budget-seconds", metavar="N", min=0.0, help="Time limit in seconds for the search of --tune.")
+    ] = _SECONDS,
+    engine: Annotated[
+        str, typer.Option("--engine", metavar="local|ray", help="Run in processes of this machine, or on a Ray cluster.")
+    ] = "local",
+    address: Annotated[
+        str | None, typer.Option("--address", metavar="HOST:PORT", help="Address of the Ray cluster.", show_default=False)
+    ] = None,
     workers: Annotated[
         int | None,
-        typer.Option("--workers", metavar="N", min=1, help="Files read at once; left out: one for each processor.", show_default=False),
+        typer.Option(
+            "--workers", metavar="N", min=1, help="Number of files read in parallel. Default: one per processor.", show_default=False
+        ),
     ] = None,
-    top: Annotated[int, typer.Option("--top", metavar="N", min=1, help="Rows in each list.")] = 8,
+    top: Annotated[int, typer.Option("--top", metavar="N", min=1, help="Maximum rows in each list.")] = 8,
     fail_on: Annotated[
         list[str] | None,
         typer.Option(
             "--fail-on",
             metavar="oom|odd|broken|warning|critical|CODE",
-            help="Exit with 1 if there is such a rank, file or finding; may be repeated.",
+            help="Exit with status 1 if a rank, file or finding matches; can be repeated.",
             show_default=False,
         ),
     ] = None,
 ) -> None:
-    """Diagnose every rank of a run: who ran out, who needs most and why, and what all of them have in common.
-
-    For example: memdiag fleet memdiag-20261121-213027/ -o study
+    """Diagnose all ranks of a run: out-of-memory ranks, outliers, and findings in common.
 
     Ranks are compared with those that hold the same part of the model, so that the first stage of a pipeline is not odd for holding the
     embedding. A file that cannot be read is reported and stops nothing.
 
-    Exit code: 0 done, 1 a --fail-on was hit, 2 it could not be done (no file could be read).
+    Exit status: 0 success, 1 a --fail-on condition matched, 2 error or no readable file.
     """
     budgets = read_budgets(fail_on, "for example --fail-on oom or --fail-on MD201", _ALSO, "oom, odd, broken, warning, critical nor a code")
 

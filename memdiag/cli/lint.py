@@ -22,37 +22,48 @@ _FORMATS = ("terminal", "json", "github", "sarif")
 
 def lint(
     paths: Annotated[
-        list[Path] | None, typer.Argument(metavar="PATH...", help="Files, and directories to look through.", show_default=False)
+        list[Path] | None, typer.Argument(metavar="PATH...", help="Python files, or directories to search.", show_default=False)
     ] = None,
     *,
     select: Annotated[
-        list[str] | None, typer.Option("--select", metavar="CODE", help="Look for these only; may be repeated.", show_default=False)
+        list[str] | None, typer.Option("--select", metavar="CODE", help="Check only these codes; can be repeated.", show_default=False)
     ] = None,
     exclude: Annotated[
         list[str] | None,
-        typer.Option("--exclude", metavar="PATTERN", help="Leave out files and directories; may be repeated.", show_default=False),
+        typer.Option("--exclude", metavar="PATTERN", help="Exclude files or directories; can be repeated.", show_default=False),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts (memdiag explain lint).")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts (memdiag explain lint).")] = False,
     form: Annotated[
         str | None,
-        typer.Option("--format", metavar="github|sarif|json", help="Annotations of a pull request, SARIF, or JSON.", show_default=False),
+        typer.Option(
+            "--format", metavar="github|sarif|json", help="Output format: pull request annotations, SARIF or JSON.", show_default=False
+        ),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write there; .json and .sarif choose the form.", show_default=False),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write the report to FILE; the ending .json or .sarif selects the format.",
+            show_default=False,
+        ),
     ] = None,
     fail_on: Annotated[
         list[str] | None,
         typer.Option(
-            "--fail-on", metavar="warning|critical|CODE", help="Exit with 1 if there is such a place; may be repeated.", show_default=False
+            "--fail-on",
+            metavar="warning|critical|CODE",
+            help="Exit with status 1 if a finding has this severity or code; can be repeated.",
+            show_default=False,
         ),
     ] = None,
 ) -> None:
-    """Find habits in source code that cost device memory or make the device wait.
+    """Find source code that wastes device memory or stalls the device.
 
     Files are parsed, never run. A comment "memdiag: ignore[MD806]" in a line silences it.
 
-    Exit code: 0 done, 1 a --fail-on was hit, 2 a file that was named, or every file, could not be checked.
+    Exit status: 0 success, 1 a --fail-on condition matched, 2 error, or a named file or every file unchecked.
     """
     budgets = read_budgets(fail_on, "for example --fail-on warning or --fail-on MD804")
     if not paths:

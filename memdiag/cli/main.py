@@ -1,6 +1,6 @@
 """The command ``memdiag``: the list of commands, and what becomes of errors.
 
-Exit codes: 0 done; 1 a budget (``--fail-on``) was hit; 2 it could not be done; 130 interrupted. Data goes to stdout, everything
+Exit status: 0 success; 1 a condition (``--fail-on``) matched; 2 error; 130 interrupted. Data goes to stdout, everything
 else to stderr. ``MEMDIAG_DEBUG=1`` shows the traceback of an error as well.
 """
 
@@ -14,6 +14,7 @@ from typing import Annotated
 
 import typer
 
+from memdiag.cli.examples import TASKS, epilog
 from memdiag.cli.quick import QuickCommand, QuickGroup, TextCommand
 from memdiag.cli.talk import do_without_unicode, say_error
 from memdiag.errors import COULD_NOT, DONE, MemdiagError
@@ -21,11 +22,7 @@ from memdiag.errors import COULD_NOT, DONE, MemdiagError
 INTERRUPTED = 130
 _REDACT, _LANG = "--redact", "--lang"
 
-# In the order that help shows them. Each is a module here, with a function of its name.
-COMMANDS = (
-    "analyze", "oom", "view", "plot", "export", "compare", "check", "fleet", "simulate", "tune", "plan", "conf", "lint", "record",
-    "doctor", "try", "devices", "explain",
-)  # fmt: skip
+COMMANDS = tuple(TASKS)  # in the order that help shows them; each is a module here, with a function of its name
 _IN_PYTHON = {"try": "try_run"}  # a word of the language
 
 
@@ -45,7 +42,8 @@ def app_of(names: Iterable[str] = COMMANDS) -> typer.Typer:
         called = _IN_PYTHON.get(name, name)
         function = getattr(import_module(f"memdiag.cli.{called}"), called)
         settings = {"allow_interspersed_args": False} if name == "record" else None
-        app.command(name, cls=TextCommand if name == "oom" else QuickCommand, context_settings=settings)(function)
+        kind = TextCommand if name == "oom" else QuickCommand
+        app.command(name, cls=kind, context_settings=settings, epilog=epilog(name), rich_help_panel=TASKS[name])(function)
     return app
 
 
@@ -68,15 +66,11 @@ def options(
     *,
     redact: Annotated[
         bool,
-        typer.Option(
-            "--redact", help="Leave paths, user names, command lines and environment out of all that is written (memdiag explain redact)."
-        ),
+        typer.Option("--redact", help="Strip paths, user names, command lines and environment from all output (memdiag explain redact)."),
     ] = False,
     _lang: Annotated[  # read by main(), wherever it stands
         str,
-        typer.Option(
-            "--lang", metavar="en|zh", help="Language of reports; default: that of MEMDIAG_LANG or the locale.", show_default=False
-        ),
+        typer.Option("--lang", metavar="en|zh", help="Language of reports. Default: MEMDIAG_LANG or the locale.", show_default=False),
     ] = "",
 ) -> None:
     """Find out why an accelerator (CUDA, Ascend NPU) ran out of memory, and what would have prevented it."""

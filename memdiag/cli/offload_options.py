@@ -16,42 +16,51 @@ def _option(name: str, metavar: str, said: str) -> Any:
     return typer.Option(name, metavar=metavar, help=said, show_default=False, rich_help_panel=_PANEL)
 
 
-Config = Annotated[str | None, _option("--offload-config", "FILE|JSON", "Settings under the names of MindSpore's offload_config.")]
-MaxDevice = Annotated[str | None, _option("--max-device-memory", "SIZE", "What the device may hold; left out: as the card has.")]
-Param = Annotated[str | None, _option("--offload-param", "cpu|disk", "Where parameters start; with --no-auto-offload where they live.")]
-Checkpoint = Annotated[str | None, _option("--offload-checkpoint", "cpu|disk", "Where inputs of recomputed parts go.")]
+Config = Annotated[str | None, _option("--offload-config", "FILE|JSON", "Settings as in MindSpore's offload_config.")]
+MaxDevice = Annotated[str | None, _option("--max-device-memory", "SIZE", "Device memory that the plan may use. Default: all of it.")]
+Param = Annotated[
+    str | None, _option("--offload-param", "cpu|disk", "Initial location of parameters; with --no-auto-offload, their permanent one.")
+]
+Checkpoint = Annotated[str | None, _option("--offload-checkpoint", "cpu|disk", "Location of the inputs of recomputed parts.")]
 Auto = Annotated[
     bool | None,
-    typer.Option("--auto-offload/--no-auto-offload", help="Find a strategy (default), or do just what is said.", show_default=False,
+    typer.Option("--auto-offload/--no-auto-offload", help="Search for a strategy (default), or apply the given one.", show_default=False,
                  rich_help_panel=_PANEL),
 ]  # fmt: skip
-CpuSize = Annotated[str | None, _option("--offload-cpu-size", "SIZE", "Host memory that may be used; 512GB if left out.")]
-DiskSize = Annotated[str | None, _option("--offload-disk-size", "SIZE", "Disk space that may be used; 512GB if left out.")]
-HbmRatio = Annotated[float | None, _option("--hbm-ratio", "F", "Share of the device's memory that may be used.")]
-CpuRatio = Annotated[float | None, _option("--cpu-ratio", "F", "Share of the host's memory that may be used.")]
-HostBlock = Annotated[str | None, _option("--host-mem-block-size", "SIZE", "By which the pinned pool on the host grows; 1GB if left out.")]
+CpuSize = Annotated[str | None, _option("--offload-cpu-size", "SIZE", "Host memory to use. Default: 512GB.")]
+DiskSize = Annotated[str | None, _option("--offload-disk-size", "SIZE", "Disk space to use. Default: 512GB.")]
+HbmRatio = Annotated[float | None, _option("--hbm-ratio", "F", "Fraction of the device memory that the plan may use.")]
+CpuRatio = Annotated[float | None, _option("--cpu-ratio", "F", "Fraction of the host memory that the plan may use.")]
+HostBlock = Annotated[str | None, _option("--host-mem-block-size", "SIZE", "Block size of the pinned host pool. Default: 1GB.")]
 Pinned = Annotated[
     bool | None,
-    typer.Option("--enable-pinned-mem/--no-enable-pinned-mem", help="Copies to pinned memory run beside the program (default).",
+    typer.Option("--enable-pinned-mem/--no-enable-pinned-mem", help="Copy to pinned memory asynchronously (default).",
                  show_default=False, rich_help_panel=_PANEL),
 ]  # fmt: skip
 Aio = Annotated[
     bool | None,
-    typer.Option("--enable-aio/--no-enable-aio", help="Copies to disk run beside those to the host (default).", show_default=False,
+    typer.Option("--enable-aio/--no-enable-aio", help="Copy to disk asynchronously (default).", show_default=False,
                  rich_help_panel=_PANEL),
 ]  # fmt: skip
-AioBlock = Annotated[str | None, _option("--aio-block-size", "SIZE", "Of copies to disk; left out: what the disk needs.")]
-AioDepth = Annotated[int | None, _option("--aio-queue-depth", "N", "Of copies to disk; left out: what the disk needs.")]
-DiskPath = Annotated[str | None, _option("--offload-path", "DIR", "Folder on the disk, as it is to stand in what is printed.")]
+AioBlock = Annotated[str | None, _option("--aio-block-size", "SIZE", "Block size of copies to disk. Default: depends on the disk.")]
+AioDepth = Annotated[int | None, _option("--aio-queue-depth", "N", "Queue depth of copies to disk. Default: depends on the disk.")]
+DiskPath = Annotated[str | None, _option("--offload-path", "DIR", "Disk directory to write into the printed configuration.")]
 Kinds = Annotated[
-    str | None, _option("--offload-kinds", "KIND,…", "What may move: activation, parameter, gradient, optimizer_state; all if left out.")
+    str | None,
+    _option("--offload-kinds", "KIND,…", "Kinds of tensors that may move: activation, parameter, gradient, optimizer_state. Default: all."),
 ]
-LinkRate = Annotated[str | None, _option("--link", "NAME|RATE", "pcie3x16, pcie4x16, pcie5x16, hccs, nvlink-c2c, or 20GB/s.")]
-DiskRate = Annotated[str | None, _option("--disk", "NAME|RATE", "sata-ssd, nvme-gen3, nvme-gen4, nvme-gen5, or 3GB/s.")]
-StepSeconds = Annotated[float | None, _option("--step-seconds", "S", "Length of a step, if the trace's times are not the card's.")]
+LinkRate = Annotated[
+    str | None, _option("--link", "NAME|RATE", "Bandwidth to the host: pcie3x16, pcie4x16, pcie5x16, hccs, nvlink-c2c, or 20GB/s.")
+]
+DiskRate = Annotated[
+    str | None, _option("--disk", "NAME|RATE", "Bandwidth to the disk: sata-ssd, nvme-gen3, nvme-gen4, nvme-gen5, or 3GB/s.")
+]
+StepSeconds = Annotated[
+    float | None, _option("--step-seconds", "S", "Duration of a step in seconds, if the trace has no times of a real device.")
+]
 Exposed = Annotated[
     bool | None,
-    typer.Option("--allow-exposed", help="Move also what cannot be back in time; the step waits.", show_default=False,
+    typer.Option("--allow-exposed", help="Also move tensors that cannot return in time; the step then waits for them.", show_default=False,
                  rich_help_panel=_PANEL),
 ]  # fmt: skip
 

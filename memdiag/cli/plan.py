@@ -23,43 +23,58 @@ OF_ALLOCATORS = 512  # bytes: what PyTorch's allocators round to
 def plan(
     trace: Annotated[
         Path | None,
-        typer.Argument(metavar="TRACE", help="A list of id,lower,upper,size, or any trace; left out: the newest run.", show_default=False),
+        typer.Argument(
+            metavar="TRACE", help="A CSV file with id,lower,upper,size, or a trace. Default: the newest run.", show_default=False
+        ),
     ] = None,
     *,
     capacity: Annotated[
         str | None,
-        typer.Option("--capacity", metavar="SIZE", help="All memory of the card: a plan that fits is enough.", show_default=False),
+        typer.Option(
+            "--capacity",
+            metavar="SIZE",
+            help="Memory of the device, for example 64GiB; the search stops at a plan that fits.",
+            show_default=False,
+        ),
     ] = None,
     align: Annotated[
         str | None,
-        typer.Option("--align", metavar="SIZE", help="Offsets are multiples of it; 512 for a trace, 1 for a list.", show_default=False),
+        typer.Option(
+            "--align", metavar="SIZE", help="Alignment of offsets in bytes. Default: 512 for a trace, 1 for a CSV file.", show_default=False
+        ),
     ] = None,
-    seconds: Annotated[float, typer.Option("--seconds", metavar="N", help="Time to look for a better plan, at most.")] = 60.0,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Of what is left to chance.")] = 0,
+    seconds: Annotated[float, typer.Option("--seconds", metavar="N", help="Time limit in seconds for the search.")] = 60.0,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Random seed.")] = 0,
     ends: Annotated[
         str | None,
         typer.Option(
             "--ends",
             metavar="half-open|open|closed",
-            help="Which ends of a lifetime in a list are alive: the lower, none, or both.",
+            help="Ends of a lifetime in a CSV file that count as live: lower, none or both.",
             show_default=False,
         ),
     ] = None,
     device: Annotated[
         int | None,
-        typer.Option("--device", metavar="N", min=0, help="This device of a trace; left out: the one with most bytes.", show_default=False),
+        typer.Option(
+            "--device",
+            metavar="N",
+            min=0,
+            help="Use only this device of a trace. Default: the one with the most bytes.",
+            show_default=False,
+        ),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE.csv", help="Write id,lower,upper,size,offset there.", show_default=False),
+        typer.Option("--output", "-o", metavar="FILE.csv", help="Write id,lower,upper,size,offset to this CSV file.", show_default=False),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts (memdiag explain plan).")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts (memdiag explain plan).")] = False,
 ) -> None:
-    """Place tensors whose lifetimes are known in as little memory as can be found: what an allocator that knew the future could do.
+    """Place tensors with known lifetimes in as little memory as possible.
 
-    Every plan is checked before it is shown: no two tensors that live at one moment share a byte.
+    The result is what an allocator that knew the future could achieve. Every plan is verified: tensors live at the same time never overlap.
 
-    Exit code: 0 done, 1 it does not fit the --capacity, 2 it could not be done.
+    Exit status: 0 success, 1 the plan exceeds --capacity, 2 error.
     """
     from memdiag.cli.choose import choose_trace, is_same
     from memdiag.units import parse_bytes

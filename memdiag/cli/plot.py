@@ -27,7 +27,9 @@ _VECTOR = 72  # columns an inch where there are no pixels: one a typographic poi
 def plot(
     traces: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="TRACE…", help="Trace files or run directories; left out: the newest run here.", show_default=False),
+        typer.Argument(
+            metavar="TRACE…", help="Trace files or run directories. Default: the newest run in this directory.", show_default=False
+        ),
     ] = None,
     *,
     kind: Annotated[
@@ -36,7 +38,7 @@ def plot(
             "--kind",
             "-k",
             metavar="KIND,…",
-            help=f"{', '.join(PLOTS)}; several with commas, or repeated. Left out: timeline.",
+            help=f"Kinds of picture: {', '.join(PLOTS)}; separate several by commas, or repeat the option. Default: timeline.",
             show_default=False,
         ),
     ] = None,
@@ -46,51 +48,61 @@ def plot(
             "--output",
             "-o",
             metavar="FILE|DIR",
-            help="Write it there; .png, .svg or .pdf. Left out: <trace>-<kind>.png.",
+            help="Write to this .png, .svg or .pdf file, or to a directory. Default: <trace>-<kind>.png.",
             show_default=False,
         ),
     ] = None,
     size: Annotated[
         str | None,
-        typer.Option("--size", metavar="WxH", help="Inches, as 10x5.4, or 25x14cm; left out: as suits the kind.", show_default=False),
+        typer.Option(
+            "--size", metavar="WxH", help="Size in inches such as 10x5.4, or 25x14cm. Default: depends on the kind.", show_default=False
+        ),
     ] = None,
     width: Annotated[
         str | None,
         typer.Option(
             "--width",
             metavar="W",
-            help="Width in inches, as 3.5 (one column of a paper), or 88mm; the height follows from the plot.",
+            help="Width in inches such as 3.5 (one column of a paper), or 88mm; the height follows from the plot.",
             show_default=False,
         ),
     ] = None,
-    dpi: Annotated[int, typer.Option("--dpi", metavar="N", help="Pixels an inch, of a PNG.")] = 160,
-    style: Annotated[str, typer.Option("--style", metavar="NAME", help="light or dark.")] = "light",
-    title: Annotated[str | None, typer.Option("--title", metavar="TEXT", help="In place of the picture's own.", show_default=False)] = None,
+    dpi: Annotated[int, typer.Option("--dpi", metavar="N", help="Resolution of a PNG in pixels per inch.")] = 160,
+    style: Annotated[str, typer.Option("--style", metavar="NAME", help="Colour style: light or dark.")] = "light",
+    title: Annotated[
+        str | None, typer.Option("--title", metavar="TEXT", help="Title of the picture, instead of the default one.", show_default=False)
+    ] = None,
     device: Annotated[
-        int | None, typer.Option("--device", metavar="N", min=0, help="This device; left out: the one that held most.", show_default=False)
+        int | None,
+        typer.Option(
+            "--device", metavar="N", min=0, help="Use only this device. Default: the one with the highest peak.", show_default=False
+        ),
     ] = None,
     at: At = None,
     policy: Annotated[
         list[str] | None,
-        typer.Option("--policy", metavar="NAME,…", help="Of policies: as in memdiag simulate.", show_default=False),
+        typer.Option(
+            "--policy", metavar="NAME,…", help="Policy to compare in --kind policies, as in memdiag simulate.", show_default=False
+        ),
     ] = None,
     conf: Annotated[
         list[str] | None,
-        typer.Option("--conf", metavar="KEY:VALUE,…", help="Of policies: allocator settings; may be repeated.", show_default=False),
+        typer.Option(
+            "--conf", metavar="KEY:VALUE,…", help="Allocator settings to compare in --kind policies; can be repeated.", show_default=False
+        ),
     ] = None,
     capacity: Annotated[
-        str | None, typer.Option("--capacity", metavar="SIZE", help="Of policies: memory of the card, as 64GiB.", show_default=False)
+        str | None,
+        typer.Option("--capacity", metavar="SIZE", help="Memory of the device in --kind policies, for example 64GiB.", show_default=False),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print which pictures were written as JSON (memdiag explain plot).")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the list of written pictures as JSON (memdiag explain plot).")] = False,
 ) -> None:
-    """Draw a trace as a picture for a paper, a slide or an issue: PNG, SVG or PDF.
+    """Draw a trace as a PNG, SVG or PDF picture.
 
-    timeline: what was reserved, active and allocated. fragmentation: what reserved memory consists of. lifetimes: live memory by how long
-    tensors live. policies: the same run under other settings. map: what lay where at one moment.
+    timeline: reserved, active and allocated bytes. fragmentation: what reserved memory consists of. lifetimes: live memory by how long
+    tensors live. policies: the same run under other settings. map: addresses of tensors at one moment.
 
-    Example: memdiag plot trace.pkl --kind timeline,map -o figures/
-
-    Exit code: 0 done, 2 a picture could not be drawn; the others are still written.
+    Exit status: 0 success, 2 error; other pictures are still written.
     """
     from memdiag.cli.choose import choose_trace, is_same
     from memdiag.cli.loading import read_trace

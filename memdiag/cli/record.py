@@ -14,7 +14,8 @@ _STEPS = re.compile(r"(\d*):(\d*)")
 
 def record(
     command: Annotated[
-        list[str] | None, typer.Argument(metavar="COMMAND …", help="What you would type without memdiag.", show_default=False)
+        list[str] | None,
+        typer.Argument(metavar="COMMAND …", help="Command to run, as you would type it without memdiag.", show_default=False),
     ] = None,
     *,
     output: Annotated[
@@ -23,45 +24,46 @@ def record(
             "--output",
             "-o",
             metavar="DIR|FILE.pkl",
-            help="The folder of the run, or the file for the trace of a run of one process.",
+            help="Run directory to write, or the trace file of a run of one process.",
             show_default=False,
         ),
     ] = None,
     backend: Annotated[
         list[str] | None,
-        typer.Option("--backend", metavar="cuda|npu|cpu", help="Record these; left out: the accelerators in use, else the CPU."),
+        typer.Option("--backend", metavar="cuda|npu|cpu", help="Backends to record. Default: the accelerators in use, else the CPU."),
     ] = None,
     steps: Annotated[
-        str | None, typer.Option("--steps", metavar="FROM:TO", help="Only these training steps, TO not included.", show_default=False)
+        str | None, typer.Option("--steps", metavar="FROM:TO", help="Record only these training steps; TO is excluded.", show_default=False)
     ] = None,
     every: Annotated[
-        int, typer.Option("--every", metavar="N", min=0, help="Write the files every N steps; 0: at the end.", show_default=False)
+        int,
+        typer.Option("--every", metavar="N", min=0, help="Write the files every N steps; 0 writes them at the end.", show_default=False),
     ] = 0,
     max_events: Annotated[
-        int, typer.Option("--max-events", metavar="N", min=1, help="Entries kept per device, the last ones.")
+        int, typer.Option("--max-events", metavar="N", min=1, help="Number of events kept per device; older ones are dropped.")
     ] = 2_000_000,
     phantom: Annotated[
         str | None,
         typer.Option(
             "--phantom",
             metavar="DEVICE",
-            help="Run on a simulated device, for example npu:910b-64g (memdiag devices).",
+            help="Run on a simulated device, for example npu:910b-64g (memdiag devices lists them).",
             show_default=False,
         ),
     ] = None,
     as_rank: Annotated[
         int | None,
-        typer.Option("--as-rank", metavar="K", min=0, help="With --phantom: be this rank of --world N, alone.", show_default=False),
+        typer.Option("--as-rank", metavar="K", min=0, help="Run alone as this rank of --world N (requires --phantom).", show_default=False),
     ] = None,
     world: Annotated[
-        int | None, typer.Option("--world", metavar="N", min=1, help="With --phantom: how many ranks there are.", show_default=False)
+        int | None, typer.Option("--world", metavar="N", min=1, help="Number of ranks of the run (requires --phantom).", show_default=False)
     ] = None,
     values: Annotated[
         str | None,
         typer.Option(
             "--values",
             metavar="zeros|ones|random|finite",
-            help="With --phantom: what results of kernels read as; left out: zeros.",
+            help="Values that kernels return (requires --phantom). Default: zeros.",
             show_default=False,
         ),
     ] = None,
@@ -70,7 +72,7 @@ def record(
         typer.Option(
             "--compute",
             metavar="small[=SIZE]",
-            help="With --phantom: really compute tensors up to SIZE (1MiB), on the CPU.",
+            help="Compute tensors up to SIZE, for example 1MiB, on the CPU (requires --phantom).",
             show_default=False,
         ),
     ] = None,
@@ -83,11 +85,11 @@ def record(
             show_default=False,
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="With --find-max: print JSON, for scripts.")] = False,
-    no_names: Annotated[bool, typer.Option("--no-names", help="Do not look for the names of tensors.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No summary afterwards.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts (requires --find-max).")] = False,
+    no_names: Annotated[bool, typer.Option("--no-names", help="Skip the search for names of tensors.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Omit the summary at the end.")] = False,
 ) -> None:
-    """Run a command and record its memory, for example: memdiag record -- python train.py.
+    """Run a command and record its memory.
 
     Works for python -m, torchrun, accelerate, deepspeed and shell scripts: every Python process below that uses torch is recorded.
     Nothing in the program is changed, and its output, input, signals and exit status are its own.
@@ -95,7 +97,7 @@ def record(
     It leaves memdiag-<run>/rank<k>.pkl (PyTorch snapshots with names, phases and steps) and, for one process, trace.pkl. Then: memdiag
     analyze.
 
-    Exit code: the command's own; 127 it was not found, 126 it could not be run; 2 the run cannot be written.
+    Exit status: the command's own; 127 command not found, 126 command not executable, 2 error.
     """
     if not command:
         raise MemdiagError("there is no command to record", "memdiag record [options] -- python train.py")

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 def simulate(
     trace: Annotated[
         Path | None,
-        typer.Argument(metavar="TRACE", help="A trace file or run directory; left out: the newest run here.", show_default=False),
+        typer.Argument(
+            metavar="TRACE", help="A trace file or run directory. Default: the newest run in this directory.", show_default=False
+        ),
     ] = None,
     *,
     policy: Annotated[
@@ -31,9 +33,10 @@ def simulate(
         typer.Option(
             "--policy",
             metavar="NAME,…",
-            help="caching, expandable, npu, npu-expandable, lifecycle, lifecycle-stack, lifetime-oracle, stitch, mempool, npu-mempool, "
+            help="Allocator policies to simulate: caching, expandable, npu, npu-expandable, lifecycle, lifecycle-stack, lifetime-oracle, "
+            "stitch, mempool, npu-mempool, "
             "plan, bound, "
-            "offload; several with commas, or repeated. Left out: the recorded one.",
+            "offload; separate several by commas, or repeat the option. Default: the recorded one.",
             show_default=False,
         ),
     ] = None,
@@ -42,18 +45,21 @@ def simulate(
         typer.Option(
             "--conf",
             metavar="KEY:VALUE,…",
-            help="Allocator settings, '' for all defaults; may be repeated. Left out: the recorded ones.",
+            help="Allocator settings to simulate, '' for all defaults; can be repeated. Default: the recorded ones.",
             show_default=False,
         ),
     ] = None,
     torch: Annotated[
-        str | None, typer.Option("--torch", metavar="X.Y", help="Rules of this version; left out: the recorded one.", show_default=False)
+        str | None,
+        typer.Option(
+            "--torch", metavar="X.Y", help="torch version whose allocator rules apply. Default: the recorded one.", show_default=False
+        ),
     ] = None,
     capacity: card.Capacity = None,
     outside: card.Outside = None,
     fraction: Annotated[
         float | None,
-        typer.Option("--fraction", metavar="F", help="Share of the card that the process may use, as 0.94.", show_default=False),
+        typer.Option("--fraction", metavar="F", help="Per-process memory fraction, for example 0.94.", show_default=False),
     ] = None,
     communicators: Annotated[
         int | None,
@@ -66,7 +72,10 @@ def simulate(
         ),
     ] = None,
     device: Annotated[
-        int | None, typer.Option("--device", metavar="N", min=0, help="This device; left out: the one that held most.", show_default=False)
+        int | None,
+        typer.Option(
+            "--device", metavar="N", min=0, help="Use only this device. Default: the one with the highest peak.", show_default=False
+        ),
     ] = None,
     offload_config: o.Config = None,
     max_device_memory: o.MaxDevice = None,
@@ -89,31 +98,33 @@ def simulate(
     step_seconds: o.StepSeconds = None,
     allow_exposed: o.Exposed = None,
     at: At = None,
-    min_capacity: Annotated[bool, typer.Option("--min-capacity", help="Find the smallest card on which it runs.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts (memdiag explain simulate).")] = False,
+    min_capacity: Annotated[bool, typer.Option("--min-capacity", help="Find the smallest device memory with which the run fits.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts (memdiag explain simulate).")] = False,
     rows: Annotated[
         Path | None,
-        typer.Option("--rows", metavar="FILE.npz", help="Write what stands after each event of the trace there.", show_default=False),
+        typer.Option(
+            "--rows", metavar="FILE.npz", help="Write the allocator state after each event to this .npz file.", show_default=False
+        ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE.pkl", help="Write the simulated run there, as a trace to analyze.", show_default=False),
+        typer.Option("--out", metavar="FILE.pkl", help="Write the simulated run to this file, as a trace to analyze.", show_default=False),
     ] = None,
     as_html: Annotated[
         Path | None,
-        typer.Option("--html", metavar="FILE", help="Write a page with the runs as curves over each other there.", show_default=False),
+        typer.Option("--html", metavar="FILE", help="Write an HTML page with the curves of all runs to FILE.", show_default=False),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write the table there; .json chooses the form.", show_default=False),
+        typer.Option("--output", "-o", metavar="FILE", help="Write the table to FILE; the ending .json selects JSON.", show_default=False),
     ] = None,
 ) -> None:
-    """Predict what a recorded run would have done under other allocator settings, or on another card.
+    """Predict a recorded run under other allocator settings, or on another device.
 
-    What the program asked for is replayed through a model of the allocator. Before that, the recorded settings are replayed and compared
+    The program's requests are replayed through a model of the allocator. Before that, the recorded settings are replayed and compared
     with the recording, address by address. The report begins with the answer, and then says how exact the model is.
 
-    Exit code: 0 done, 2 it could not be done. A simulated out-of-memory error is a result, not a failure.
+    Exit status: 0 success, also if the simulated run is out of memory; 2 error.
     """
     from memdiag.cli.choose import choose_trace
     from memdiag.cli.emit import emit, form_of

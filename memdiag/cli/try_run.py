@@ -13,24 +13,24 @@ from memdiag.errors import MemdiagError
 def try_run(
     run: Annotated[
         Path | None,
-        typer.Argument(metavar="RUN", help="The folder of a recorded run; left out: the newest one here.", show_default=False),
+        typer.Argument(metavar="RUN", help="Directory of a recorded run. Default: the newest one in this directory.", show_default=False),
     ] = None,
     *,
     conf: Annotated[
         str | None,
-        typer.Option("--conf", metavar="'k:v,…'", help="The allocator settings to run with, all of them.", show_default=False),
+        typer.Option("--conf", metavar="'k:v,…'", help="Complete allocator settings to run with.", show_default=False),
     ] = None,
-    best: Annotated[bool, typer.Option("--best", help="The settings that memdiag tune recommends for this run (the default).")] = False,
+    best: Annotated[bool, typer.Option("--best", help="Use the settings that memdiag tune recommends for this run (default).")] = False,
     output: Annotated[
-        str | None, typer.Option("--output", "-o", metavar="DIR", help="The folder of the new run.", show_default=False)
+        str | None, typer.Option("--output", "-o", metavar="DIR", help="Directory of the new run.", show_default=False)
     ] = None,
 ) -> None:
-    """Run a recorded command again with better settings, and compare what was predicted with what happened.
+    """Rerun a recorded command with better settings, and compare prediction and result.
 
-    The command, its directory and the variables that bear on memory are those of the recorded run, on the same device, phantom or
-    real. What was predicted is said before it starts.
+    The command, its directory and the variables that bear on memory are those of the recorded run, on the same device, simulated or
+    real. The prediction is printed before the run starts.
 
-    Exit code: the command's own; 2 it could not be run.
+    Exit status: the command's own; 2 error.
     """
     if conf is not None and best:
         raise MemdiagError("--conf and --best exclude each other", "--best looks for settings, --conf gives them")

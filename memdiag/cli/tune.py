@@ -21,29 +21,34 @@ def tune(
         list[Path] | None,
         typer.Argument(
             metavar="TRACE…",
-            help="Trace files or run directories (all their ranks): one line for all. Left out: the newest run here.",
+            help="Trace files, or run directories with all their ranks. Default: the newest run in this directory.",
             show_default=False,
         ),
     ] = None,
     *,
     capacity: card.Capacity = None,
     outside: card.Outside = None,
-    budget: Annotated[float, typer.Option("--budget-seconds", metavar="N", min=0.0, help="Time for the search.")] = _SECONDS,
+    budget: Annotated[
+        float, typer.Option("--budget-seconds", metavar="N", min=0.0, help="Time limit in seconds for the search.")
+    ] = _SECONDS,
     min_saving: Annotated[
-        float, typer.Option("--min-saving", metavar="PERCENT", min=0.0, max=100.0, help="Least saving to recommend, of the reserved peak.")
+        float,
+        typer.Option(
+            "--min-saving", metavar="PERCENT", min=0.0, max=100.0, help="Smallest saving to recommend, as a share of the reserved peak."
+        ),
     ] = _MIN_SAVING,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts (memdiag explain tune).")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts (memdiag explain tune).")] = False,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write the result there; .json chooses the form.", show_default=False),
+        typer.Option("--output", "-o", metavar="FILE", help="Write the result to FILE; the ending .json selects JSON.", show_default=False),
     ] = None,
 ) -> None:
-    """Search the allocator settings with which a recorded run needs least memory, by replaying it under hundreds of them.
+    """Search the allocator settings with which a recorded run needs the least memory.
 
-    Shows what cannot be bettered both in memory and in calls of the driver, and the line to paste, with what each part of it is good for.
-    Several traces, as the ranks of a job, get one line for all.
+    Replays the run under hundreds of settings. Prints the Pareto front of memory against driver calls, and the export line with the
+    contribution of each setting. Several traces, such as the ranks of a job, get one line for all.
 
-    Exit code: 0 done (also where nothing is worth setting), 2 it could not be done.
+    Exit status: 0 success, also if no setting is worth changing; 2 error.
     """
     from memdiag.cli.emit import emit, form_of
     from memdiag.units import parse_bytes

@@ -22,23 +22,21 @@ _LIKE_DUMB = {"", "dumb", "unknown"}
 def view(
     trace: Annotated[
         Path | None,
-        typer.Argument(metavar="TRACE", help="A trace file or run directory; left out: the newest run here.", show_default=False),
+        typer.Argument(
+            metavar="TRACE", help="A trace file or run directory. Default: the newest run in this directory.", show_default=False
+        ),
     ] = None,
     *,
     at: At = None,
-    device: Annotated[
-        int | None, typer.Option("--device", metavar="N", min=0, help="The device to begin with.", show_default=False)
-    ] = None,
-    no_replay: Annotated[bool, typer.Option("--no-replay", help="Do not replay remedies by settings to see what they save.")] = False,
+    device: Annotated[int | None, typer.Option("--device", metavar="N", min=0, help="Device to start with.", show_default=False)] = None,
+    no_replay: Annotated[bool, typer.Option("--no-replay", help="Skip the replays that predict what other settings save.")] = False,
 ) -> None:
-    """Walk through a trace in the terminal: who is there at any moment, where, and since when.
+    """Browse a trace in the terminal: live tensors, memory map and findings at any event.
 
     Arrow keys move the moment and the row, Tab goes from list to list, ? shows all keys, q ends. It works over ssh; without a terminal
-    memdiag analyze says the same in text.
+    memdiag analyze prints a report instead.
 
-    For example: memdiag view trace.pkl --at oom
-
-    Exit code: 0 done, 2 it could not be done.
+    Exit status: 0 success, 2 error.
     """
     moment = read_moment(at)
     _must_be_a_terminal()
@@ -74,7 +72,7 @@ def view(
 
 
 def _must_be_a_terminal() -> None:
-    hint = "memdiag analyze says the same in text, memdiag analyze --json for scripts"
+    hint = "memdiag analyze prints a report instead, memdiag analyze --json for scripts"
     streams = (sys.stdin, sys.stdout, sys.stderr)
     if any(stream is None or not stream.isatty() for stream in streams):
         raise MemdiagError("memdiag view needs a terminal: input, output and messages must not be redirected", hint)

@@ -1,0 +1,46 @@
+"""What the help of each command ends with: examples to paste; and the tasks that the list of commands is grouped by."""
+
+from __future__ import annotations
+
+DIAGNOSE, RECORD, PREDICT, SHARE, CHECK = "Diagnose", "Record", "Predict", "Share", "Check"
+TASKS = {
+    "analyze": DIAGNOSE, "oom": DIAGNOSE, "view": DIAGNOSE, "compare": DIAGNOSE, "fleet": DIAGNOSE, "explain": DIAGNOSE,
+    "record": RECORD, "devices": RECORD, "doctor": RECORD,
+    "simulate": PREDICT, "tune": PREDICT, "try": PREDICT, "plan": PREDICT,
+    "plot": SHARE, "export": SHARE,
+    "check": CHECK, "conf": CHECK, "lint": CHECK,
+}  # fmt: skip
+EXAMPLES = {
+    "analyze": ("analyze trace.pkl", "analyze trace.pkl --full --at peak", "analyze trace.pkl --html report.html"),
+    "oom": ("oom train.log", "oom logs/ --all", "oom train.log --from-trace trace.pkl"),
+    "view": ("view trace.pkl", "view trace.pkl --at oom"),
+    "compare": ("compare before.pkl after.pkl", "compare before.pkl after.pkl --html compare.html"),
+    "fleet": ("fleet memdiag-20261121-213027/ -o study", "fleet 'run/*/rank*.pkl' --heatmap ranks.png"),
+    "explain": ("explain MD201", "explain conf", "explain"),
+    "record": (
+        "record -- python train.py",
+        "record -- torchrun --nproc-per-node 8 train.py",
+        "record --phantom npu:910b-64g -- python train.py",
+        "record --find-max 'batch=1..512' -- python train.py --batch {batch}",
+    ),
+    "devices": ("devices", "devices npu:910b-64g"),
+    "doctor": ("doctor", "doctor --python ~/venvs/train"),
+    "simulate": (
+        "simulate trace.pkl --conf expandable_segments:True",
+        "simulate trace.pkl --capacity 48GiB",
+        "simulate trace.pkl --policy caching,expandable,bound --min-capacity",
+    ),
+    "tune": ("tune trace.pkl", "tune memdiag-20261121-213027/ --budget-seconds 120"),
+    "try": ("try", "try memdiag-20261121-213027/ --conf expandable_segments:True"),
+    "plan": ("plan trace.pkl", "plan buffers.csv --capacity 1MiB -o placed.csv"),
+    "plot": ("plot trace.pkl", "plot trace.pkl --kind timeline,map -o figures/"),
+    "export": ("export trace.pkl -o trace.perfetto.json.gz", "export trace.pkl --format csv --table tensors"),
+    "check": ("check run/ --budget peak_reserved=60GiB --budget stranded=2%", "check run/ --baseline base.json --tolerance 2%"),
+    "conf": ("conf expandable_segments:True,max_split_size_mb:128", "conf --env", "conf --list --backend npu"),
+    "lint": ("lint train.py", "lint src/ --select MD806 --fail-on warning"),
+}
+
+
+def epilog(command: str) -> str:
+    """Returns the examples of a command as typer takes them: paragraphs, each of which becomes a line."""
+    return "\n\n".join(["Examples:", *(f"  memdiag {example}" for example in EXAMPLES[command])])
