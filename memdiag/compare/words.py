@@ -11,18 +11,15 @@ from dataclasses import dataclass
 
 from memdiag.analyzers.names import kind_words, short
 from memdiag.compare.model import NOTHING, Amount, Side, SiteRow
-from memdiag.units import format_bytes, format_count, plural
+from memdiag.text import Phrase, joined, phrase
+from memdiag.units import format_bytes
 
 _MOST_CAUSES = 2
 _TOLD = 0.8  # share of the difference that is enough
 _WORTH = 0.1  # share of the difference that is worth a word
 _SCATTERED = 0.3  # of the difference: if no place has more, kinds are named
 _LEVEL = 0.0005  # of the peak: less is no difference in words
-_FREE = {
-    "stranded": "free in pieces too small to use (stranded)",
-    "foreign": "free, but tied to another pool or stream",
-    "cache": "cache, free and reusable",
-}
+_FREE = ("stranded", "foreign", "cache")
 
 
 @dataclass(frozen=True)
@@ -35,38 +32,41 @@ class Cause:
     is_free: bool = False
 
 
-def verdict(number: int, sides: Sequence[Side], sites: Sequence[SiteRow] | None) -> str:
-    """Returns the sentence on trace ``number``, held against the first."""
+def verdict(number: int, sides: Sequence[Side], sites: Sequence[SiteRow] | None) -> Phrase:
+    """Returns the sentence on trace ``number``, compared with the first."""
     base, side = sides[0], sides[number]
     before, after = base.peak_bytes, side.peak_bytes
+    letters = {"letter": side.letter, "base": base.letter}
     if before is None or after is None:
-        silent = base.letter if before is None else side.letter
-        return f"{side.letter} and {base.letter} cannot be held against each other: {silent} does not say how much was in use."
-    noun = "" if base.usage.reserved_bytes is not None and side.usage.reserved_bytes is not None else " of allocated memory"
+        return phrase("compare.incomparable", **letters, silent=base.letter if before is None else side.letter)
+    is_reserved = base.usage.reserved_bytes is not None and side.usage.reserved_bytes is not None
     more = after - before
-    where = "at its peak" if base.at_event is not None and side.at_event is not None else "then"
+    at_peak = base.at_event is not None and side.at_event is not None
+    facts = {
+        **letters,
+        "noun": "" if is_reserved else phrase("compare.noun"),
+        "when": phrase("compare.at_peak" if at_peak else "compare.then"),
+    }
     if more == 0:
-        head = f"{side.letter} needs exactly what {base.letter} needs {where}: {format_bytes(after)}{noun}"
+        head = phrase("compare.equal", **facts, bytes=format_bytes(after))
     elif abs(more) < _LEVEL * max(before, 1):
-        head = f"{side.letter} needs what {base.letter} needs {where}, to {format_bytes(abs(more))}: {format_bytes(after)}{noun}"
+        head = phrase("compare.level", **facts, bytes=format_bytes(after), off=format_bytes(abs(more)))
     else:
         share = f", {more / before:+.1%}" if before else ""
-        head = (
-            f"{side.letter} needs {format_bytes(abs(more))} {'more' if more > 0 else 'less'}{noun} {where} than {base.letter} "
-            f"({format_bytes(before)} → {format_bytes(after)}{share})"
-        )
+        change = f"{format_bytes(before)} → {format_bytes(after)}{share}"
+        head = phrase("compare.needs.more" if more > 0 else "compare.needs.less", **facts, bytes=format_bytes(abs(more)), change=change)
     told = causes(number, sides, sites)
-    return f"{head}{_tail(more, told, level=abs(more) < _LEVEL * max(before, 1))}.{_failed(base, side)}"
+    tail = _tail(more, told, level=abs(more) < _LEVEL * max(before, 1))
+    return joined((phrase("compare.verdict", head=head, tail=tail), _failed(base, side)))
 
 
-def _failed(base: Side, side: Side) -> str:
+def _failed(base: Side, side: Side) -> Phrase | str:
     """Returns the sentence on requests that failed in one of the two only: then its peak is where it stopped."""
     counts = [each.counts.get("num_ooms") for each in (base, side)]
     if bool(counts[0]) == bool(counts[1]):
         return ""
     broken, other = (base, side) if counts[0] else (side, base)
-    does = "does not say whether it did" if None in counts else "did not"
-    return f" {broken.letter} ran out of memory, {other.letter} {does}."
+    return phrase("compare.failed.unknown" if None in counts else "compare.failed", letter=broken.letter, other=other.letter)
 
 
 def causes(number: int, sides: Sequence[Side], sites: Sequence[SiteRow] | None) -> list[Cause]:
@@ -81,15 +81,15 @@ def causes(number: int, sides: Sequence[Side], sites: Sequence[SiteRow] | None) 
             own = list(_of_kinds(number, sites or ()))
     else:
         held = _difference(base.usage.active_bytes, side.usage.active_bytes)
-        own = [Cause(held, "live tensors")] if held else []
+        own = [Cause(held, phrase("compare.live"))] if held else []
     return sorted([*own, *parts], key=lambda cause: -abs(cause.bytes))
 
 
-def _tail(more: int, told: list[Cause], *, level: bool) -> str:
+def _tail(more: int, told: list[Cause], *, level: bool) -> Phrase | str:
     """Returns what the difference consists of, as the end of the sentence."""
     if level:
         moved = [cause for cause in told if cause.bytes][:1]
-        return f", though {_as_change(moved[0])}" if moved else ""
+        return phrase("compare.tail.though", change=_as_change(moved[0])) if moved else ""
     mine, against = ([cause for cause in told if cause.bytes * more * sign > 0] for sign in (1, -1))
     named: list[Cause] = []
     for cause in mine[:_MOST_CAUSES]:
@@ -100,32 +100,33 @@ def _tail(more: int, told: list[Cause], *, level: bool) -> str:
         return ""
     counter = against[:1] if against and abs(against[0].bytes) >= _SCATTERED * abs(more) else []
     if counter or abs(named[0].bytes) > abs(more):
-        return ": " + "; ".join(_as_change(cause) for cause in [*named, *counter])
-    return ": " + ", ".join(_as_part(cause) for cause in named)
+        return phrase("compare.tail", parts=joined([_as_change(cause) for cause in [*named, *counter]], "; "))
+    return phrase("compare.tail", parts=joined([_as_part(cause) for cause in named], ", "))
 
 
-def _as_part(cause: Cause) -> str:
-    return f"{format_bytes(abs(cause.bytes))} of it {'is' if cause.is_free else 'are'} {cause.what}{cause.detail}"
+def _as_part(cause: Cause) -> Phrase:
+    return phrase(
+        "compare.part.free" if cause.is_free else "compare.part", bytes=format_bytes(abs(cause.bytes)), what=cause.what, detail=cause.detail
+    )
 
 
-def _as_change(cause: Cause) -> str:
-    amount = f"{format_bytes(abs(cause.bytes))} {'more' if cause.bytes > 0 else 'less'}"
-    return f"{amount} is {cause.what}" if cause.is_free else f"{cause.what} take {amount}{cause.detail}"
+def _as_change(cause: Cause) -> Phrase:
+    amount = phrase("compare.amount.more" if cause.bytes > 0 else "compare.amount.less", bytes=format_bytes(abs(cause.bytes)))
+    return phrase("compare.change.free" if cause.is_free else "compare.change", amount=amount, what=cause.what, detail=cause.detail)
 
 
 def _free(base: Side, side: Side) -> Iterable[Cause]:
     if base.usage.reserved_bytes is None or side.usage.reserved_bytes is None:
         return
-    names = tuple(_FREE)
-    parts = [(name, getattr(base.split, f"{name}_bytes"), getattr(side.split, f"{name}_bytes")) for name in names]
+    parts = [(name, getattr(base.split, f"{name}_bytes"), getattr(side.split, f"{name}_bytes")) for name in _FREE]
     if any(before is None or after is None for _, before, after in parts):
         free = [_difference(each.usage.active_bytes, each.usage.reserved_bytes) for each in (base, side)]
         if free[0] is not None and free[1] is not None and free[0] != free[1]:
-            yield Cause(free[1] - free[0], "free", is_free=True)
+            yield Cause(free[1] - free[0], phrase("compare.free"), is_free=True)
         return
     for name, before, after in parts:
         if before != after:
-            yield Cause(after - before, _FREE[name], is_free=True)
+            yield Cause(after - before, phrase(f"compare.free.{name}"), is_free=True)
 
 
 def _of_sites(number: int, sites: Iterable[SiteRow], base: str, other: str) -> Iterable[Cause]:
@@ -135,17 +136,17 @@ def _of_sites(number: int, sites: Iterable[SiteRow], base: str, other: str) -> I
             continue
         larger = after if after.bytes > before.bytes else before
         label = short(row.label)
-        what = f"{kind_words(larger.category)} {label}" if label.startswith("(") else f"{kind_words(larger.category)} of {label}"
+        what = phrase("compare.kind" if label.startswith("(") else "compare.kind.of", kind=kind_words(larger.category), place=label)
         yield Cause(after.bytes - before.bytes, what, _counts(before, after, base, other))
 
 
-def _counts(before: Amount, after: Amount, base: str, other: str) -> str:
+def _counts(before: Amount, after: Amount, base: str, other: str) -> Phrase:
     for mine, theirs, letter in ((after, before, base), (before, after, other)):
         if theirs.num_tensors == 0:
-            return f" ({plural(mine.num_tensors, 'tensor')}, none in {letter})"
+            return phrase("compare.counts.none", count=mine.num_tensors, letter=letter)
     if before.num_tensors == after.num_tensors:
-        return f" ({plural(after.num_tensors, 'tensor')} in both)"
-    return f" ({plural(before.num_tensors, 'tensor')} → {format_count(after.num_tensors)})"
+        return phrase("compare.counts.same", count=after.num_tensors)
+    return phrase("compare.counts", count=before.num_tensors, now=after.num_tensors)
 
 
 def _of_kinds(number: int, sites: Iterable[SiteRow]) -> Iterable[Cause]:
@@ -164,7 +165,7 @@ def _of_kinds(number: int, sites: Iterable[SiteRow]) -> Iterable[Cause]:
     for kind, change in total.items():
         if change:
             at, label = most[kind]
-            yield Cause(change, kind, f" (most of them, {format_bytes(abs(at))}, of {label})" if at * change > 0 else "")
+            yield Cause(change, kind, phrase("compare.most", bytes=format_bytes(abs(at)), place=label) if at * change > 0 else "")
 
 
 def _difference(before: int | None, after: int | None) -> int | None:

@@ -10,7 +10,7 @@ from memdiag.render.compare_curves import chart, how_aligned, legend
 from memdiag.render.lightpage import Cell, LightPage, cells
 from memdiag.render.look import PLAIN, Look
 from memdiag.render.text import plain, shorten
-from memdiag.units import plural
+from memdiag.text import joined, phrase, sentence
 
 if TYPE_CHECKING:
     from memdiag.compare.model import Comparison, NameRow, SiteRow
@@ -23,12 +23,12 @@ _COLUMN = 13  # columns for an amount
 def render(report: Comparison, look: Look = PLAIN) -> str:
     """Returns the comparison as text for a terminal of ``look.width`` columns."""
     page = LightPage(look)
-    for sentence in report.verdicts:
-        page.text(plain(sentence), "bold")
+    for verdict in report.verdicts:
+        page.text(plain(verdict), "bold")
     page.gap()
     page.grid("lw", [((side.letter, "bold cyan"), plain(side.path)) for side in report.sides])
     for side in report.sides:
-        page.text(f"{side.letter}: {rows.side_words(side)}", "dim", indent=2)
+        page.text(phrase("compare.side", letter=side.letter, text=rows.side_words(side)), "dim", indent=2)
     _amounts(page, report)
     if report.is_same:
         return page.finish()
@@ -38,12 +38,12 @@ def render(report: Comparison, look: Look = PLAIN) -> str:
     _differences(page, report)
     _findings(page, report)
     for note in report.notes:
-        page.text(f"{note[0].upper()}{note[1:]}.", "dim")
+        page.text(sentence(note), "dim")
     return page.finish()
 
 
 def _amounts(page: LightPage, report: Comparison) -> None:
-    page.title(f"How much, {rows.when(report)}")
+    page.title(phrase("compare.title.amounts", when=rows.when(report)))
     split = rows.split_rows(report)
     told = [*rows.usage_rows(report), *((f"  {name}", values) for name, values, _ in split), *rows.count_rows(report)]
     heads = rows.heads(report)
@@ -52,7 +52,8 @@ def _amounts(page: LightPage, report: Comparison) -> None:
         lines += [[name, *(values[number] for number in shown)] for name, values in told]
         page.grid("l" + "r" * len(shown), lines)
     if split:
-        page.text("; ".join(f"{name}: {meaning}" for name, _, meaning in split) + ".", "dim", indent=2)
+        meanings = [phrase("simulate.means.part", name=name, means=meaning) for name, _, meaning in split]
+        page.text(sentence(joined(meanings, "; ")), "dim", indent=2)
 
 
 def _columns(page: LightPage, report: Comparison) -> list[list[int]]:
@@ -68,30 +69,37 @@ def _curves(page: LightPage, report: Comparison) -> None:
     if report.curves is None:
         return
     letters = [side.letter for side in report.sides]
-    for name, which in (("Reserved", report.curves.reserved), ("Allocated", report.curves.allocated)):
+    for name, which in (("reserved", report.curves.reserved), ("allocated", report.curves.allocated)):
         lines = chart(report.curves, which, letters, page.width - 2)
         if lines:
-            page.title(f"{name}, {how_aligned(report.curves)}" if name == "Reserved" else name)
+            aligned = how_aligned(report.curves) if name == "reserved" else ""
+            page.title(joined((phrase(f"compare.title.{name}"), aligned), ", "))
             for line in lines:
                 page.spans(line, indent=2)
     page.spans([(" " * 10, ""), *legend(report)], indent=2)
 
 
 def _places(page: LightPage, report: Comparison) -> None:
-    page.title(f"By place in the code, {rows.when(report)}")
+    page.title(phrase("compare.title.places", when=rows.when(report)))
     if report.sites is None:
-        page.text("Not known: where tensors were made is told by fewer than two of these files.", indent=2)
+        page.text(phrase("compare.places.unknown"), indent=2)
         return
-    _table(page, report, report.sites, [rows.place_words(row) for row in report.sites[: report.top]], "where it was made")
+    _table(page, report, report.sites, [rows.place_words(row) for row in report.sites[: report.top]], phrase("compare.head.place"))
     if report.shared_end:
-        page.text(f"Paths differ; files were found again by the end that they share, as {plain(report.shared_end)}.", "dim", indent=2)
+        page.text(phrase("compare.shared_end", end=plain(report.shared_end)), "dim", indent=2)
 
 
 def _names(page: LightPage, report: Comparison) -> None:
     if report.names is None:
         return
-    page.title(f"By name, {rows.when(report)}")
-    _table(page, report, report.names, [plain(row.name) or "(no name)" for row in report.names[: report.top]], "name")
+    page.title(phrase("compare.title.names", when=rows.when(report)))
+    _table(
+        page,
+        report,
+        report.names,
+        [plain(row.name) or phrase("offload.unnamed") for row in report.names[: report.top]],
+        phrase("compare.head.name"),
+    )
 
 
 def _table(page: LightPage, report: Comparison, found: Sequence[SiteRow | NameRow], labels: Sequence[str], title: str) -> None:
@@ -99,7 +107,7 @@ def _table(page: LightPage, report: Comparison, found: Sequence[SiteRow | NameRo
     for bytes_shown in _columns(page, report):
         _part(page, report, found[: report.top], labels, title, bytes_shown)
     if len(found) > report.top:
-        page.text(f"And {len(found) - report.top:,} more (--top, --json).", "dim", indent=2)
+        page.text(phrase("compare.more", count=len(found) - report.top), "dim", indent=2)
 
 
 def _part(
@@ -108,7 +116,7 @@ def _part(
     """Adds a list with some of the columns of bytes; without the other columns for which there is no room."""
     heads = rows.heads(report)
     columns: list[tuple[str, list[str]]] = [(heads[number], [rows.byte_cells(row)[number] for row in shown]) for number in bytes_shown]
-    columns.append(("tensors", [rows.tensor_cell(row) for row in shown]))
+    columns.append((phrase("compare.head.tensors"), [rows.tensor_cell(row) for row in shown]))
     if any(amount is not None and amount.life is not None for row in shown for amount in row.amounts):
         columns.append((rows.life_title(report), [rows.life_cell(row) for row in shown]))
 
@@ -125,13 +133,13 @@ def _part(
         lines.append([*values, shorten(label, max(room, _SHORTEST))])
     page.grid("r" * len(columns) + "l", lines)
     if hidden:
-        page.text(f"Not shown for lack of room: {', '.join(reversed(hidden))} (--json, or a wider terminal).", "dim", indent=2)
+        page.text(phrase("compare.hidden", columns=joined(reversed(hidden), ", ")), "dim", indent=2)
 
 
 def _differences(page: LightPage, report: Comparison) -> None:
-    page.title("Settings and versions")
+    page.title(phrase("compare.title.settings"))
     if not report.differences:
-        page.text("The same, as far as these files tell.", indent=2)
+        page.text(phrase("compare.settings.same"), indent=2)
         return
     each = max((page.width - 28) // len(report.sides) - 2, 12)
     found = rows.difference_rows(report, each)
@@ -143,8 +151,8 @@ def _findings(page: LightPage, report: Comparison) -> None:
     alike = rows.num_alike(report)
     if not found and not alike:
         return
-    page.title("Findings")
+    page.title(phrase("compare.title.findings"))
     if found:
-        page.grid("llw", [((fate, _FATES[fate.split(" ")[0]]), (code, "cyan"), title) for fate, code, title in found])
+        page.grid("llw", [((fate, _FATES[fate.key.rpartition(".")[2]]), (code, "cyan"), title) for fate, code, title in found])
     if alike:
-        page.text(f"{plural(alike, 'finding')} in all of them.", "dim", indent=2)
+        page.text(phrase("compare.alike", count=alike), "dim", indent=2)

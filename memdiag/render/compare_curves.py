@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from memdiag.render.chart import columns, scale
+from memdiag.text import phrase
 
 if TYPE_CHECKING:
     from memdiag.compare.model import Comparison, Curves
@@ -68,15 +69,15 @@ def legend(report: Comparison) -> list[Span]:
     for number, side in enumerate(report.sides[1:], 1):
         spans += [(side.letter, STYLES[number % len(STYLES)]), ("   " if number + 1 < len(report.sides) else "", "")]
     if len(report.sides) > 2:
-        spans.append((f"   {_SEVERAL} several", ""))
+        spans.append((f"   {_SEVERAL} {phrase('compare.several')}", ""))
     return spans
 
 
 def how_aligned(curves: Curves) -> str:
     """Returns how the axes were laid upon each other, in words."""
     if curves.aligned_by == "share":
-        return "aligned from beginning to end: not all of these traces have steps"
+        return phrase("compare.aligned.share")
     firsts = curves.first_steps or ()
     if len(set(firsts)) > 1:
-        return "aligned by step, the first of each trace upon the other: they have no step in common"
-    return "aligned by step"
+        return phrase("compare.aligned.first")
+    return phrase("compare.aligned.step")

@@ -9,6 +9,7 @@ from memdiag import vocabulary
 from memdiag.render.split import PARTS
 from memdiag.render.text import plain, shorten
 from memdiag.render.words import USAGE
+from memdiag.text import Phrase, joined, phrase
 from memdiag.units import format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -17,19 +18,19 @@ if TYPE_CHECKING:
 UNKNOWN = "?"
 NONE = "-"
 _LONGEST = 240
-_LIVES = {"steps": "steps", "share": "of the trace"}
 
 
 def when(report: Comparison) -> str:
     """Returns which moments are compared, in words."""
     if any(side.at_event is None for side in report.sides):
-        return "in the state that each file tells"
+        return phrase("compare.when.state")
     kinds = {side.moment_kind for side in report.sides}
     if kinds == {"oom", "peak"}:
-        return "when memory ran out, or else at the peak"
-    named = {"peak": "at the peaks", "allocated": "at the peaks of what is allocated", "reserved": "at the reserved peaks"}
+        return phrase("compare.when.failed")
     kind = kinds.pop() if len(kinds) == 1 else ""
-    return named.get(kind) or (vocabulary.when(kind) if kind in {"oom", "end"} else "then")
+    if kind in {"peak", "allocated", "reserved"}:
+        return phrase(f"compare.when.{kind}")
+    return vocabulary.when(kind) if kind in {"oom", "end"} else phrase("compare.when.then")
 
 
 def change(before: int | None, after: int | None) -> str:
@@ -92,22 +93,22 @@ def _life(amount: Amount | None) -> str:
         return UNKNOWN
     if not amount.bytes:
         return NONE
-    return "stays" if amount.life is None or amount.kept_bytes * 2 > amount.bytes else f"{amount.life:.2f}"
+    return phrase("compare.stays") if amount.life is None or amount.kept_bytes * 2 > amount.bytes else f"{amount.life:.2f}"
 
 
 def life_title(report: Comparison) -> str:
     """Returns what the column of lifetimes is in."""
-    return f"lives, {_LIVES[report.life_unit]}"
+    return phrase("compare.head.lives.steps" if report.life_unit == "steps" else "compare.head.lives.share")
 
 
 def place_words(row: SiteRow) -> str:
     """Returns a place, and how it is called elsewhere: ``train.py:38 mlp``, ``train.py:38 mlp (B: line 41)``."""
     first = next(place for place in row.places if place is not None)
-    said = []
+    said: list[str] = []
     for number, (place, how) in enumerate(zip(row.places, row.how, strict=True)):
         letter = chr(ord("A") + number)
         if place is not None and how == "moved":
-            said.append(f"{letter}: line {place.line}")
+            said.append(phrase("compare.line", letter=letter, line=str(place.line)))
         elif place is not None and how == "renamed":
             said.append(f"{letter}: {plain(place.function, 30)}")
     return plain(first.label, _LONGEST) + (f" ({', '.join(said)})" if said else "")
@@ -118,7 +119,7 @@ def usage_rows(report: Comparison) -> list[tuple[str, list[str]]]:
     rows = []
     for name in USAGE:
         values = [getattr(side.usage, f"{name}_bytes") for side in report.sides]
-        rows.append((name, amounts(values, size, change)))
+        rows.append((vocabulary.name("curve", name), amounts(values, size, change)))
     return rows
 
 
@@ -128,34 +129,39 @@ def split_rows(report: Comparison) -> list[tuple[str, list[str], str]]:
     for name in PARTS[1:]:
         values = [getattr(side.split, f"{name}_bytes") for side in report.sides]
         if any(values) or (None in values and 0 in values):
-            rows.append((name, amounts(values, size, change), vocabulary.meaning("part", name)))
+            rows.append((vocabulary.name("part", name), amounts(values, size, change), vocabulary.meaning("part", name)))
     return rows
 
 
 def count_rows(report: Comparison) -> list[tuple[str, list[str]]]:
     """Returns peaks of the other curve, driver calls, retries and failures: name and cells below ``heads``."""
     values = [side.peak_allocated.allocated_bytes for side in report.sides]
-    rows = [("peak allocated", amounts(values, size, change))] if any(values) else []
-    words = (("num_segments_allocated", "segments obtained"), ("num_retries", "retries"), ("num_ooms", "out of memory"))
+    rows: list[tuple[str, list[str]]] = [(phrase("compare.row.allocated"), amounts(values, size, change))] if any(values) else []
+    keys = ("num_segments_allocated", "num_retries", "num_ooms")
 
     def tell(count: int | None) -> str:
         return UNKNOWN if count is None else format_count(count)
 
-    for key, name in words:
+    for key in keys:
         counts = [side.counts.get(key) for side in report.sides]
         if any(counts) or (None in counts and 0 in counts):
-            rows.append((name, amounts(counts, tell, counted)))
+            rows.append((phrase(f"compare.row.{key}"), amounts(counts, tell, counted)))
     return rows
 
 
 def side_words(side: Side) -> str:
     """Returns what a trace is, in a line: backend, version, moment."""
-    told = [side.facts.get("backend", "backend unknown"), f"torch {side.facts.get('torch', 'unknown')}"]
+    unknown = phrase("compare.value.unknown")
+    told = [
+        phrase("compare.device", device=str(side.device)),
+        side.facts.get("backend", unknown),
+        f"torch {side.facts.get('torch', unknown)}",
+    ]
     if side.facts.get("phantom device") == "yes":
-        told.append("phantom")
+        told.append(phrase("compare.simulated"))
     if side.num_steps:
-        told.append(f"{format_count(side.num_steps)} step" + ("s" if side.num_steps != 1 else ""))
-    return plain(f"device {side.device}, {', '.join(told)}; looked at: {side.moment}")
+        told.append(phrase("compare.steps", count=side.num_steps))
+    return plain(phrase("compare.side.facts", facts=joined(told, ", "), moment=side.moment))
 
 
 def difference_rows(report: Comparison, width: int) -> list[list[str]]:
@@ -166,21 +172,31 @@ def difference_rows(report: Comparison, width: int) -> list[list[str]]:
     ]
 
 
-def finding_rows(report: Comparison) -> list[tuple[str, str, str]]:
+def finding_rows(report: Comparison) -> list[tuple[Phrase, str, str]]:
     """Returns the findings that are not the same everywhere: fate ("new in B"), code, title."""
-    rows = []
+    rows: list[tuple[Phrase, str, str]] = []
     for row in report.findings:
         for number in range(1, len(row.found)):
             fate, letter = row.fate(number), report.sides[number].letter
             found, base = row.found[number], row.found[0]
             if fate == "new" and found is not None:
-                rows.append((f"new in {letter}", found.code, f"{found.severity}: {plain(found.title, _LONGEST)}"))
+                rows.append((phrase("compare.fate.new", letter=letter), found.code, _titled(found.severity, found.title)))
             elif fate == "gone" and base is not None:
-                rows.append((f"gone in {letter}", base.code, f"{base.severity}: {plain(base.title, _LONGEST)}"))
+                rows.append((phrase("compare.fate.gone", letter=letter), base.code, _titled(base.severity, base.title)))
             elif fate in {"worse", "better"} and found is not None and base is not None:
-                rows.append((f"{fate} in {letter}", found.code, f"{base.severity} → {found.severity}: {plain(found.title, _LONGEST)}"))
+                severities = f"{_severity(base.severity)} → {_severity(found.severity)}"
+                text = phrase("compare.finding", severity=severities, title=plain(found.title, _LONGEST))
+                rows.append((phrase(f"compare.fate.{fate}", letter=letter), found.code, text))
     order = ("new", "worse", "better", "gone")
-    return sorted(rows, key=lambda row: order.index(row[0].split(" ")[0]))
+    return sorted(rows, key=lambda row: order.index(row[0].key.rpartition(".")[2]))
+
+
+def _titled(severity: str, title: str) -> Phrase:
+    return phrase("compare.finding", severity=_severity(severity), title=plain(title, _LONGEST))
+
+
+def _severity(severity: str) -> Phrase:
+    return phrase(f"compare.severity.{severity}")
 
 
 def num_alike(report: Comparison) -> int:
