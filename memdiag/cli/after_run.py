@@ -46,6 +46,7 @@ class Run:
         nested: Folders of ``memdiag record`` commands inside the command.
         any_python: Whether any Python process loaded the recorder's bootstrap.
         phantom: Whether it ran on a phantom device.
+        problems: What could not be written or redacted at the end, and why.
     """
 
     folder: RunFolder
@@ -55,6 +56,7 @@ class Run:
     nested: tuple[str, ...]
     any_python: bool
     phantom: bool = False
+    problems: tuple[str, ...] = ()
 
 
 def finish(folder: RunFolder, manifest: dict[str, Any], ended: Ended) -> Run:
@@ -62,17 +64,26 @@ def finish(folder: RunFolder, manifest: dict[str, Any], ended: Ended) -> Run:
     from memdiag.recorder import run_folder
     from memdiag.redaction import is_on
 
+    problems: list[str] = []
     if is_on():
         from memdiag.sources.redacted_file import redact_run
 
-        redact_run(folder.path)
+        try:
+            redact_run(folder.path)
+        except MemdiagError as error:
+            problems.append(phrase("record.not-redacted", why=error.message))
     processes, nested = _presence(folder.path)
     recorded = run_folder.statuses(folder.path)
     for status in recorded:
         status.update({key: value for key, value in _of(processes, status).items() if key not in status})
     single = None
-    if folder.single and len(recorded) == 1 and len(run_folder.traces(folder.path)) == 1:
-        single = run_folder.leave_single(recorded[0]["trace"], folder.single)
+    if problems:
+        pass  # a trace that is not redacted gets no second name
+    elif folder.single and len(recorded) == 1 and len(run_folder.traces(folder.path)) == 1:
+        try:
+            single = run_folder.leave_single(recorded[0]["trace"], folder.single)
+        except OSError as error:
+            problems.append(phrase("record.no-copy", file=run_folder.shown(folder.single), why=error.strerror or str(error)))
     marker = Path(folder.path, ".python")
     any_python = marker.exists()
     marker.unlink(missing_ok=True)
@@ -90,7 +101,8 @@ def finish(folder: RunFolder, manifest: dict[str, Any], ended: Ended) -> Run:
         manifest = redact_manifest(manifest)
         redact_words(folder.path)
     run_folder.write_manifest(folder, manifest)
-    return Run(folder, tuple(recorded), tuple(processes), single, tuple(nested), any_python, bool(manifest.get("phantom")))
+    is_phantom = bool(manifest.get("phantom"))
+    return Run(folder, tuple(recorded), tuple(processes), single, tuple(nested), any_python, is_phantom, tuple(problems))
 
 
 def _take_claims_away(folder: str) -> None:
@@ -292,6 +304,8 @@ def _tell_files(run: Run, chosen: dict[str, Any]) -> None:
         say_row(phrase("record.file"), joined((phrase("record.copy", file=shown(run.single)), why), ", "))
     elif len(run.recorded) > 1 and Path(run.folder.single).name != TRACE:
         say_row(phrase("record.note"), phrase("record.several", file=shown(run.folder.single)))
+    for problem in run.problems:
+        say_row(phrase("record.note"), problem)
     for folder in run.nested:
         say_row(phrase("record.note"), phrase("record.nested", folder=shown(folder)))
     name = file_argument(shown(run.single or (chosen["trace"] if len(run.recorded) > 1 else run.folder.path)))
@@ -319,6 +333,11 @@ def _tell_why_not(run: Run, before: str) -> None:
 
 def why_not(run: Run) -> list[str]:
     """Returns the reasons for an empty recording, the first the most telling."""
+    from memdiag.recorder.run_folder import why_unwritable
+
+    is_told = any(process.get("said") for process in run.processes)
+    if not is_told and (full := why_unwritable(run.folder.path)):
+        return [phrase("record.why.disk", folder=run.folder.shown, why=full), phrase("record.why.disk.how")]
     if not run.processes:
         if run.any_python:
             return [phrase("record.why.torch")]

@@ -21,6 +21,7 @@ from .files import write_json
 
 TRACE = "trace.pkl"
 MANIFEST = "manifest.json"
+ROOM = 16 << 10  # bytes: a disk without them is full, for the smallest trace needs more
 _RANK = re.compile(r"rank(\d+)(\.[a-z]+)?\.pkl")
 _KEY = b"\x8c\x07memdiag\x94"  # the extra key of a snapshot, as pickle writes it; its value follows at once
 
@@ -144,16 +145,35 @@ def read_json(path: str) -> dict[str, Any] | None:
 
 def write_manifest(folder: RunFolder, content: dict[str, Any]) -> bool:
     """Writes manifest.json; returns whether it could be."""
-    return write_json(os.path.join(folder.path, MANIFEST), content)
+    return write_json(os.path.join(folder.path, MANIFEST), content, has_ended=content.get("status") == "ended")
 
 
-def leave_single(trace: str, wanted: str) -> str | None:
+def why_unwritable(folder: str) -> str:
+    """Returns why the folder of a run takes no more, such as ``No space left on device``; "" if it does."""
+    probe = os.path.join(folder, f".room.{os.getpid()}")
+    try:
+        with open(probe, "wb") as file:
+            file.write(bytes(ROOM))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        return error.strerror or str(error)
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(probe)
+    return ""
+
+
+def leave_single(trace: str, wanted: str) -> str:
     """Puts a trace under its short name as well, as a second name of the same file where that is possible.
 
     A file that is not memdiag's is never overwritten: the next free name is taken (trace-2.pkl).
 
     Returns:
-        The path taken; None: it could not be.
+        The path taken.
+
+    Raises:
+        OSError: It could not be; nothing is left there.
     """
     stem, suffix = os.path.splitext(wanted)
     for number in range(1, 1000):
@@ -172,9 +192,9 @@ def leave_single(trace: str, wanted: str) -> str | None:
         except OSError:
             with contextlib.suppress(OSError):
                 os.unlink(beside)
-            return None
+            raise
         return path
-    return None
+    raise FileExistsError(0, "a thousand files have this name", wanted)
 
 
 def _is_ours(path: str) -> bool:

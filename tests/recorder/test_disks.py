@@ -79,3 +79,63 @@ def test_a_run_that_cannot_be_written_does_not_begin(apart, disk):
     elsewhere = [*command[:4], "-o", str(disk.with_name("kept")), *command[4:]]
     done = subprocess.run([*apart, "sh", "-c", script, "sh", *elsewhere], capture_output=True, text=True, check=False, env=environment)
     assert (done.returncode, done.stdout) == (0, "1\n")
+
+
+TRAINS = """
+import sys
+import torch
+
+model = torch.nn.Linear(64, 64)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(400):
+    model(torch.ones(8, 64)).sum().backward()
+    optimizer.step()
+sys.exit(7)
+"""
+
+
+def recorded_on(apart, disk, size, *options, redact=False):
+    """Runs ``memdiag record`` in the folder of a disk; the training in it ends with status 7."""
+    pytest.importorskip("torch")
+    program = disk.with_name("train.py")
+    program.write_text(TRAINS)
+    command = [sys.executable, "-m", "memdiag", *["--redact"] * redact, "record", *options, "--", sys.executable, str(program)]
+    inside = [*on_a_disk(apart, disk, size), "sh", "-c", 'cd "$0" && exec "$@"', str(disk), *command]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(inside, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 7, done.stderr
+    assert "Traceback" not in done.stderr
+    left = disk.with_name("kept")
+    assert [path for path in left.rglob("*") if path.name.endswith((".part", ".redacted")) or path.name.startswith(".room")] == []
+    for trace in left.rglob("*.pkl"):
+        assert memdiag.load(trace).num_events
+    return done.stderr
+
+
+@pytest.mark.parametrize("size", ["4k", "40k"])
+def test_a_summary_on_a_full_disk_keeps_the_exit_status_and_says_why(apart, disk, size):
+    said = recorded_on(apart, disk, size, "-o", "run")
+    assert list(disk.with_name("kept").rglob("*.pkl")) == []
+    (line,) = [line for line in said.splitlines() if line.startswith("memdiag: nothing was recorded")]
+    assert "could not be written: No space left on device" in line
+
+
+def test_the_short_name_on_a_full_disk(apart, disk):
+    """The run is elsewhere: the trace is whole there, and the summary speaks of that."""
+    run = disk.with_name("run")
+    said = recorded_on(apart, disk, "8k", "-o", str(run))
+    assert memdiag.load(run / "rank0.pkl").num_events
+    assert "trace.pkl could not be written: No space left on device; the trace is in the run" in said
+    assert f"memdiag analyze {run}" in said
+    assert list(disk.with_name("kept").iterdir()) == []
+
+
+def test_a_trace_that_a_full_disk_keeps_from_being_redacted_is_named(apart, disk):
+    recorded_on(apart, disk, "2m", "-o", "run")
+    (trace,) = disk.with_name("kept").rglob("rank0.pkl")
+    room = trace.stat().st_size * 3 // 2  # for one of them, and not for the other beside it
+    for path in sorted(disk.with_name("kept").rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    said = recorded_on(apart, disk, str(room), "-o", "run", redact=True)
+    assert "rank0.pkl: cannot be redacted: [Errno 28] No space left on device; it still holds paths and names" in said
+    assert not list(disk.with_name("kept").glob("trace*.pkl"))
