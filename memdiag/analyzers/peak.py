@@ -14,7 +14,7 @@ import numpy as np
 
 from memdiag.analyzers.context import Context, DeviceView
 from memdiag.analyzers.names import kind_words, largest_names, place_of, short
-from memdiag.analyzers.places import moment_name, when
+from memdiag.analyzers.places import moment_name, when, when_at
 from memdiag.analyzers.sites import Place, by_category, by_module, by_place, label_of, stackless, sums
 from memdiag.analyzers.without import peak_without
 from memdiag.findings import Evidence, Finding, Fix, Severity
@@ -145,7 +145,7 @@ def _optimizer_temporaries(view: DeviceView, backend: str | None) -> Iterator[Fi
     optimizers = "torch_npu.optim.NpuFusedAdamW(…)" if backend == "npu" else "torch.optim.AdamW(…, fused=True)"
     yield Finding(
         "MD104",
-        phrase("peak.optimizer.oom" if failed_within else "peak.optimizer", held=format_bytes(held), total=format_bytes(total)),
+        phrase("peak.optimizer", held=format_bytes(held), total=format_bytes(total), moment=when_at(view, at)),
         "critical" if failed_within else "warning",
         device.device,
         (
@@ -218,12 +218,11 @@ def _loss(view: DeviceView) -> Iterator[Finding]:
     if not named.any() and not (tensors.phase_alloc[rows] == schema.PHASES.index("forward")).any():
         return  # of the size of what failed, but nothing of the model
     sizes = {"place": places[0].label, "held": format_bytes(held), "share": f"{held / total:.0%}"}
-    moment = phrase("peak.moment.oom") if wanted else phrase("peak.moment.peak")
     site = view.label(int(device.events.stack[at]))
     more = phrase("peak.more", bytes=format_bytes(wanted)) if wanted else ""
     yield Finding(
         "MD105",
-        phrase("peak.loss" if named.any() else "peak.output", **sizes, moment=moment, more=more),
+        phrase("peak.loss" if named.any() else "peak.output", **sizes, moment=when_at(view, at), more=more),
         "critical" if wanted else "warning",
         device.device,
         (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from memdiag import vocabulary
 from memdiag.analyzers.context import DeviceView
 from memdiag.text import Phrase, joined, phrase
@@ -27,6 +29,12 @@ def when(view: DeviceView) -> Phrase:
     if view.kind != "event":
         return vocabulary.when(view.kind)
     return phrase("places.when.event", event=moment_name(view.device, view.at))
+
+
+def when_at(view: DeviceView, at: int) -> Phrase:
+    """Returns event ``at`` in a sentence: as the moment of the report if the same tensors are live then, else by its number."""
+    is_same = at == view.at or np.array_equal(view.device.live(at), view.device.live(view.at))
+    return when(view) if is_same else phrase("places.when.event", event=moment_name(view.device, at))
 
 
 def group_name(device: DeviceTrace, group: int) -> Phrase:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from memdiag.analyzers.context import Context, DeviceView
-from memdiag.analyzers.places import moment_name
+from memdiag.analyzers.places import moment_name, when
 from memdiag.findings import Evidence, Finding, Fix
 from memdiag.text import phrase
 from memdiag.trace import schema
@@ -65,15 +65,14 @@ def _history(view: DeviceView, backend: str | None) -> Iterator[Finding]:
 def _before(view: DeviceView, backend: str | None) -> Iterator[Finding]:
     """MD952."""
     device, tensors = view.device, view.device.tensors
-    at = device.peak("allocated")
-    live = device.live(at, pending=True)
+    live = view.live
     size = tensors.block_bytes[live]
     unknown = int(size[(tensors.alloc_at[live] < 0) & (tensors.stack[live] < 0)].sum())
     total = int(size.sum())
     if device.num_events < MIN_ENTRIES or not total or unknown < max(BEFORE_SHARE * total, FLOOR):
         return
     evidence = [
-        Evidence(phrase("quality.before.unknown"), unknown, "bytes", moment_name(device, at)),
+        Evidence(phrase("quality.before.unknown"), unknown, "bytes", moment_name(device, view.at)),
         Evidence(phrase("quality.before.live"), total, "bytes"),
         Evidence(phrase("quality.entries"), device.num_events, "events"),
     ]
@@ -83,7 +82,7 @@ def _before(view: DeviceView, backend: str | None) -> Iterator[Finding]:
         evidence.append(Evidence(phrase("quality.before.steps"), int(steps.max() - steps.min()) + 1, "steps"))
     yield Finding(
         "MD952",
-        phrase("quality.before.title", share=f"{unknown / total:.0%}"),
+        phrase("quality.before.title", share=f"{unknown / total:.0%}", moment=when(view)),
         "info",
         device.device,
         tuple(evidence),

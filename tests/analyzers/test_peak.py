@@ -97,9 +97,23 @@ def test_an_optimizer_step_that_ran_out_of_memory_is_told_by_its_temporaries():
     program.fail(1 << 41, _program["STEP"])
     finding = findings(program.trace())["MD104"]
     assert finding.severity == "critical"
+    assert finding.title.endswith("when memory ran out")
     assert numbers(finding, "temporaries of the optimizer step")[0][0] == 12 * program.size
     [(left, _)] = numbers(finding, "allocated peak without")
     assert left == max(numbers(finding, "outside of optimizer steps")[0][0], numbers(finding, "allocated then")[0][0] - 12 * program.size)
+
+
+def test_a_title_names_the_moment_of_its_bytes():
+    """They are of the report's moment, or else of an event that the title names."""
+    program = trained(steps=2)
+    program.now += 1
+    program.phase = "forward"
+    for _ in range(3):
+        program.alloc(program.size * 8, _program["LOSS"], "activation")
+    trace = program.trace()
+    at = trace.devices[0].peak("allocated")
+    assert "of live memory at the peak" in findings(trace)["MD105"].title
+    assert f"of live memory at event {at:,} (step 2, outside)" in findings(trace, at=1)["MD105"].title
 
 
 def test_temporaries_that_hardly_raise_the_peak_are_not_reported():
