@@ -8,6 +8,7 @@ from memdiag import vocabulary
 from memdiag.screen import total_lines
 from memdiag.screen.lines import DIM, STRONG, joined, short
 from memdiag.screen.walk import Walk
+from memdiag.text import joined as joined_phrases
 from memdiag.text import phrase
 from memdiag.units import format_bytes, format_us
 from memdiag.views.at_cursor import Moment
@@ -78,7 +79,7 @@ def _free(moment: Moment, width: int) -> str:
     whole = moment.usage["reserved"] - moment.usage["active"]
     if len(free) == 1:
         return joined([phrase("screen.status.free", bytes=format_bytes(whole))], width)
-    causes = ", ".join(f"{_glyph('part', name)} {_name('part', name)} {format_bytes(size)}" for name, size in free.items())
+    causes = joined_phrases([f"{_glyph('part', name)} {_name('part', name)} {format_bytes(size)}" for name, size in free.items()], ", ")
     return joined([phrase("screen.status.free.parts", bytes=format_bytes(whole), parts=causes)], width)
 
 
