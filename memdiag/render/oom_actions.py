@@ -41,13 +41,16 @@ def remedies(message: Message) -> list[Remedy]:
     if not findings:
         return []
     first, *others = (Remedy(phrase("oom.otherwise"), fix, findings[0]) for fix in fixes_of(findings[0]))
-    further = [Remedy(_section(finding), fix, finding) for finding in findings[1:] for fix in fixes_of(finding)]
+    further = [Remedy(_section(finding, message.judgement.verdict), fix, finding) for finding in findings[1:] for fix in fixes_of(finding)]
     return [first, *others[:1], *further[:1], *others[1:], *further[1:]]
 
 
-def _section(finding: Finding) -> str:
-    if finding.code in _CAUSES:
-        return phrase("oom.if.cause", cause=cause_name(_CAUSES[finding.code]))
+def _section(finding: Finding, verdict: str) -> str:
+    cause = _CAUSES.get(finding.code)
+    if cause == verdict:  # the same cause, after a finding of a trace
+        return phrase("oom.otherwise")
+    if cause:
+        return phrase("oom.if.cause", cause=cause_name(cause))
     return phrase("oom.also", title=plain(finding.title, LONGEST_TITLE))
 
 

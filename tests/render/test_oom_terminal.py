@@ -123,6 +123,12 @@ def test_the_remedy_for_another_cause_is_named_as_such(oom_samples):
     assert "If the cause is other processes\n  End the other processes\n    nvidia-smi\n" in shown
 
 
+def test_general_remedies_after_those_of_a_trace_are_alternatives(oom_samples):
+    special = Finding("MD201", "Fragments", "critical", fixes=(Fix("Pin the blocks together", "code"),))
+    shown = render(oom_samples.one(findings=(special, *oom_samples.FINDINGS[:1])))
+    assert "Try first\n  Pin the blocks together.\nIf that is not possible\n  Use expandable segments (torch >= 2.1)\n" in shown
+
+
 def test_alternatives_make_way_for_the_rest_of_a_long_report(oom_samples):
     long = replace(oom_samples.FINDINGS[0], fixes=tuple(Fix(f"Remedy {number}", "code", "a\nb") for number in range(1, 6)))
     shown = render(oom_samples.one(findings=(long,)))
