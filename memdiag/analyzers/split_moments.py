@@ -1,4 +1,4 @@
-"""The moment at which ``memdiag simulate`` splits reserved memory: the default moment of every report, or the one that ``--at`` names.
+"""The moment at which ``memdiag simulate`` splits reserved memory: the default moment of reports, or that of ``--at``.
 
 Each run has its own moment: a simulated run that gets past the allocation that failed when it was recorded is split at its peak, the
 recorded run at the failure.
@@ -29,7 +29,7 @@ def recorded_split(trace: Trace, device: DeviceTrace, at: str | int) -> Split:
 
 
 def simulated_split(simulated: Simulated, at: str | int) -> Split:
-    """Returns the same for a simulated run; an event in ``at`` and in what is returned is one of the recording."""
+    """Returns the same for a simulated run; events in ``at`` and in the result are those of the recording."""
     device, row = simulated.device, simulated.row
     if not device.num_events:
         return None, NO_SPLIT

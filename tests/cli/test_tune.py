@@ -76,7 +76,7 @@ def test_what_was_there_before_counts_the_same_for_all(tuned, goldens):
     found = tuned(goldens / "cuda-2.13.0-late" / "snapshot.pickle")
     assert found["baseline"]["peak_reserved_bytes"] >= max(each["peak_reserved_bytes"] for each in found["front"][:1])
     if found["recommended"]:
-        assert any("already there" in caveat for caveat in found["recommended"]["caveats"])
+        assert any("already allocated" in caveat for caveat in found["recommended"]["caveats"])
 
 
 def test_a_smaller_card(tuned, goldens):

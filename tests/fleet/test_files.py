@@ -45,7 +45,7 @@ def test_an_older_run_with_the_same_ranks_is_left_out(tmp_path):
     touch(tmp_path / "memdiag-new", "rank0.pkl", at=2_000_000)
     files, said = find([str(tmp_path)])
     assert names_of(files) == [f"{tmp_path}/memdiag-new/rank0.pkl"]
-    assert "left out" in said[0]
+    assert "omitted" in said[0]
 
 
 def test_any_folder_with_snapshots_below(tmp_path):

@@ -43,7 +43,7 @@ def test_what_files_do_not_tell_is_not_said(report_of):
     """A file of the last state knows of no failed request and no peak; one without driver calls of no failed request."""
     state = {"has_history": False, "num_retries": None, "size": 2000}
     report = report_of({}, state)
-    assert report.verdict[0] == "2 ranks, none is known to have run out of memory; rank 1 held most when its file was taken, 5.86 GiB."
+    assert report.verdict[0] == "2 ranks, no rank is known to have run out of memory; rank 1 held most when its file was taken, 5.86 GiB."
     assert any(note.startswith("no history in the files of rank 1: ") for note in report.notes)
     alone = report_of({"num_retries": None})
     assert alone.verdict[0] == "1 rank, whether it ran out of memory is unknown; rank 0 needs most, 4.88 GiB."
@@ -79,7 +79,7 @@ def test_who_ran_out_comes_first(report_of):
     }
     report = report_of({}, {"failed": failed}, {}, None)
     assert report.verdict[0] == "1 of 3 ranks ran out of memory; it is rank 1, at a request for 3.00 GiB."
-    assert report.verdict[1].startswith("Of the others, rank 0 has the smallest headroom, 59.12 GiB of 64.00 GiB")
+    assert report.verdict[1].startswith("Among the others, rank 0 has the smallest headroom, 59.12 GiB of 64.00 GiB")
     assert report.ranks[1].headroom_bytes == -2 * GB
     assert report.verdict[-1] == "1 file could not be read."
     assert [(broken.rank, broken.message) for broken in report.broken] == [(3, "damaged")]
