@@ -144,7 +144,7 @@ def _rendered(key: str, values: Mapping[str, object], chosen: Language) -> str:
     if not key:
         parts = cast("tuple[str, ...]", values["parts"])
         separator = cast("str", values["separator"])
-        if chosen == "zh":
+        if chosen == "zh" and not isinstance(separator, Phrase):
             separator = _CHINESE.get(separator, separator)
         return in_language(separator, chosen).join(in_language(part, chosen) for part in parts)
     area, _, name = key.partition(".")
