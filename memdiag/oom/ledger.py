@@ -20,7 +20,7 @@ _ALLOCATORS = {"julia": "CUDA.jl"}  # by framework, whose the caching allocator 
 def account(found: Found) -> tuple[LedgerEntry, ...]:
     """Returns the ledger of a message: parts that add up to the total, which comes last; empty where nothing is printed.
 
-    Where the total is not printed, its size is None and the parts are what is printed, without a remainder.
+    If the total is not printed, its size is None and the parts are the printed ones, without a remainder.
     """
     numbers = numbers_of(found.fields, found.backend)
     if found.backend == "cpu":
@@ -31,7 +31,7 @@ def account(found: Found) -> tuple[LedgerEntry, ...]:
     own = _own(numbers, room, whose, "printed" if {"unallocated_bytes", "cached_bytes"} & found.fields.keys() else "computed")
     others = _others(numbers, room)
     if not (free or own or others):
-        return ()  # nothing is known but, perhaps, the size of the device: no account
+        return ()  # at most the size of the device is known: no account
     total = LedgerEntry(phrase("oom_ledger.total"), numbers.total, "total", "printed")
     return (*own, *others, *free, *_rest(found, numbers, room, len(own) + len(others) + len(free)), total)
 
@@ -51,21 +51,21 @@ class _Room:
             sizes = {"size": format_bytes(size), "over": format_bytes(size - fitting)}
             what, basis = phrase("oom_ledger.counted", what=what, **sizes), "inferred"
         elif fitting != size:
-            basis = "computed"  # too large by the rounding of what is printed
+            basis = "computed"  # too large because printed numbers are rounded
         if size == 0 and owner != "free":
             return []
         return [LedgerEntry(what, fitting, owner, basis)]  # type: ignore[arg-type]  # literals of this file
 
 
 def _own(numbers: Numbers, room: _Room, whose: str, slack_basis: str) -> list[LedgerEntry]:
-    """This process: what its allocator counts, then what the driver sees of it beyond that."""
+    """Returns the entries of this process: the numbers of its allocator, then the rest that the driver reports."""
     likely = numbers.likely_this
     process = likely[1] if likely else numbers.process
     inside = room if process is None else _Room(process if room.left is None else min(process, room.left))
     before = inside.left
     held = numbers.slack if numbers.slack is not None else 0
     entries = []
-    # The slack and the free part of pools keep their pages longest: laid out first, shown after what is in use.
+    # Slack and free blocks of pools keep their pages longest, so they come first here; the report shows them after live memory.
     unused = inside.take(phrase("oom_ledger.unallocated"), held, "this process", slack_basis)
     pools = inside.take(phrase("oom_ledger.pools"), numbers.pool, "this process", "printed")
     if numbers.live is not None:

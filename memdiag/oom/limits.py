@@ -47,7 +47,7 @@ def capped(found: Found, numbers: Numbers, requested: int) -> Judgement | None:
 
 
 def _cut_off(numbers: Numbers, requested: int) -> Judgement | None:
-    """What is reserved counts against the limit; where that part of a message was cut off, only what the device has free tells."""
+    """Judges a message that lost the reserved memory, which counts against the limit: only the free memory decides."""
     if numbers.reserved is not None or numbers.free is None or numbers.free < 2 * requested:
         return None
     sizes = {"limit": format_bytes(numbers.limit), "free": format_bytes(numbers.free), "size": format_bytes(requested)}

@@ -15,7 +15,7 @@ Cause = Literal["fragmentation", "capacity", "other_process", "limit", "workspac
 CAUSES: tuple[Cause, ...] = ("fragmentation", "capacity", "other_process", "limit", "workspace_or_comm", "host", "unknown")
 Confidence = Literal["high", "medium", "low"]
 
-# Bytes (``*_bytes``), numbers, pairs of (pid, bytes), shapes and names: only what is printed, under the names of docs/oom-json.md.
+# Bytes (``*_bytes``), numbers, pairs of (pid, bytes), shapes and names: only printed ones, under the names of docs/oom-json.md.
 Fields = dict[str, object]
 
 
@@ -108,16 +108,16 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class OomReport:
-    """All messages of what was given, in the order in which they were printed.
+    """All messages of a report, in the order in which they were printed.
 
     Attributes:
-        messages: Those that count: without warnings if anything worse was found.
+        messages: All failures; warnings only if there is no failure.
         sources: Names of the files read; "text" for text, "-" for standard input.
         num_lines: Lines read.
         num_bytes: Bytes read.
         num_warnings_left_out: Warnings ("not a failure") beside real failures.
-        first_rank: The rank whose message came first, where ranks are known.
-        trace: The trace that had its say as well; "" if there was none.
+        first_rank: The rank with the first message; None if unknown.
+        trace: The trace that explains the messages; "" if there was none.
         num_left_out: Messages beyond the first 20,000 that differ, which are only counted.
     """
 

@@ -37,7 +37,7 @@ ENGINES = (
 )
 SERVING = frozenset({"vllm", "sglang", "tensorrt-llm", "lmdeploy", "tgi"})
 
-# Programs that train. Those for reinforcement learning run an engine inside, whose names then stand in their tracebacks.
+# Programs that train. Those for reinforcement learning run an engine, whose names then occur in their tracebacks.
 TRAINERS = (
     ("verl", Words(r"verl[/\\.]|actor_rollout|\(workerdict", ("verl", "actor_rollout", "workerdict"))),
     ("openrlhf", Words(r"openrlhf", ("openrlhf",))),

@@ -1,6 +1,6 @@
-"""Where in its life a program failed, as the frames of a traceback tell.
+"""The stage in which a program failed, by the frames of a traceback.
 
-A stage is what was being made or done: ``load`` (weights), ``checkpoint`` (a file read straight onto the device), ``shard`` (parameters
+The stages are ``load`` (weights), ``checkpoint`` (a file read straight onto the device), ``shard`` (parameters
 divided among devices), ``optimizer`` (its state), ``update`` (temporaries of a step of the optimizer), ``evaluation``, ``gather``
 (outputs of an evaluation put together), ``generation``; in reinforcement learning ``rollout``, ``log_prob`` and ``critic``; of an engine
 also ``profile`` (a trial of the largest batch) and ``capture`` (CUDA graphs).
@@ -68,7 +68,7 @@ _REINFORCED = (
 _JOINED = Words(r"\btorch\.(?:cat|stack|concat)\(|\.cat\(", ("torch.", ".cat("))
 _LINES_INNER = 4  # the last lines of a traceback: the innermost frame, with its line of code
 
-# Of an engine, the outermost counts: a model's step runs while graphs are captured, and in the trial of the largest batch.
+# An engine's outermost stage counts: a model's step runs during graph capture, and in the trial of the largest batch.
 _ENGINE = (
     ("capture", ("capture_model", "capture cuda graph", "graph_capture", "capture_begin", "cuda_graph_runner", "cudagraph")),
     ("profile", ("profile_run", "determine_num_available_blocks", "determine_available_memory", "_dummy_sampler_run")),
@@ -99,7 +99,7 @@ def frames_after(text: str) -> str:
 
 
 def stage_of(frames: str) -> str | None:
-    """Returns what was being made, "" for a step of the model, None where the frames do not tell."""
+    """Returns the stage, "" for a step of the model, None if the frames do not show it."""
     place, stage = max((max(frames.rfind(word) for word in words), stage) for stage, words in _INNERMOST)
     if place >= 0 and stage not in {"", "update"}:
         return stage
@@ -115,7 +115,7 @@ def stage_of(frames: str) -> str | None:
 
 
 def engine_stage(frames: str, around: str) -> str:
-    """Returns the stage of an engine: what its frames tell, else what the lines around a message say; "" while it serves."""
+    """Returns the stage of an engine by its frames, else by the lines around a message; "" while it serves."""
     for text in (frames, around):
         stage = next((stage for stage, words in _ENGINE if any(word in text for word in words)), "")
         if stage:
@@ -124,7 +124,7 @@ def engine_stage(frames: str, around: str) -> str:
 
 
 def operation_of(frames: str) -> str:
-    """Returns what the innermost frames compute: "vae", "attention", "logits", or "" for anything else."""
+    """Returns the operation of the innermost frames: "vae", "attention", "logits", or "" for anything else."""
     inner = "\n".join(frames.rstrip().split("\n")[-_LINES_INNER:])
     if _VAE.search(frames):
         return "vae"

@@ -1,8 +1,8 @@
 """The cause behind an allocator's numbers: which of them left no room for the request.
 
-Once ``allocated + requested`` fits the card, what is missing must lie in one of two places: reserved here and unused, or outside this
-allocator. So the rules go from what nothing can mend (the request does not fit even when all is packed) by what the process
-itself was denied (a limit) to a comparison of the two. Shares of the card were set by real messages whose cause is known.
+If ``allocated + requested`` fits the device, the missing memory is either reserved here and unused, or outside this allocator. The rules
+therefore first test whether the request would fit without fragmentation, then whether a limit was reached, and then compare the two.
+The thresholds were set on real messages with known causes.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from memdiag.oom.surroundings import without_numbers
 from memdiag.text import Phrase, joined, phrase
 from memdiag.units import GIB, MIB, TIB, format_bytes
 
-_GARBAGE = 64 * TIB  # no card of this size exists, and no shape that was meant: a length that was read from garbage
-_SMALL_SLACK = 0.03  # below this part of the card, slack is the dust that any run leaves
-_FEW_OUTSIDE = 0.15  # below this part of the card, other processes are the drop, not the cup
-_SLACK_TO_FOREIGN = 0.25  # slack that is less than this part of what others hold is not the story
-_WHOLE_CARD = 0.9  # a request of this part of the card cannot be served, whatever the driver says is free
-_LAST_DROPS = 0.02  # so much of a card, and 128 MiB, may not be given out, whatever the driver says
+_GARBAGE = 64 * TIB  # larger than any device: the length was computed from garbage
+_SMALL_SLACK = 0.03  # share of the device: any run leaves this much slack
+_FEW_OUTSIDE = 0.15  # share of the device: less than this in other processes is not the main cause
+_SLACK_TO_FOREIGN = 0.25  # less slack than this share of other processes' memory is not the main cause
+_WHOLE_CARD = 0.9  # share of the device: the driver cannot serve such a request, however much it reports as free
+_LAST_DROPS = 0.02  # share of the device: the driver may not allocate this much, nor 128 MiB, of its free memory
 _LAST_DROPS_BYTES = 128 * MIB
-_JUST_OVER = 1.03  # free and slack that are less than this times the request: that it would fit in one piece is not safe to say
-_PLENTY = 0.1  # this part of the card free, and twice the request: not what the allocator holds is the matter
+_JUST_OVER = 1.03  # times the request: with less free memory and slack it may not fit even without fragmentation
+_PLENTY = 0.1  # share of the device: with this much free, and twice the request, slack is not the cause
 _FULL = 0.7
-_MOST_OF_CARD = 0.8  # so much that is not allocated here: no run leaves that much of its own unused
-_MUCH_IDLE = 0.25  # of what is reserved: more than the slack of any run that goes well
+_MOST_OF_CARD = 0.8  # share of the device: more than any run leaves unused in its own allocator
+_MUCH_IDLE = 0.25  # share of reserved memory: more than the slack of any successful run
 _XPU_LARGEST = 4 * GIB
 
 
@@ -61,7 +61,7 @@ def judge(found: Found, context: str = "") -> Judgement:
 
 
 def _idle(numbers: Numbers) -> Judgement | None:
-    """Of a message whose head is cut off: much of what is reserved lies unused."""
+    """Judges a message without its head: much of the reserved memory is unused."""
     slack = numbers.slack or 0
     if numbers.reserved is None or slack < max(_MUCH_IDLE * numbers.reserved, GIB):
         return None
@@ -81,7 +81,7 @@ def _cut(numbers: Numbers, missing: str, alternatives: tuple[Cause, ...]) -> Jud
 
 
 def _hopeless(numbers: Numbers, requested: int) -> Judgement | None:
-    """What does not fit the card even when everything else is packed."""
+    """Judges a request that does not fit the device even without fragmentation."""
     size = format_bytes(requested)
     if requested >= _GARBAGE and numbers.total is None:
         return Judgement("unknown", "high", ("capacity",), (phrase("oom_cause.absurd", size=size),))
@@ -116,7 +116,7 @@ def _hopeless(numbers: Numbers, requested: int) -> Judgement | None:
 
 
 def _oversubscribed(numbers: Numbers, requested: int) -> Judgement | None:
-    """More counted as allocated than the card has: the driver pages to the host, or pools sleep on the host and still count."""
+    """Judges a message that counts more as allocated than the device has: paged to the host, or in sleeping pools that still count."""
     if not numbers.oversubscribed:
         return None
     asleep = numbers.pool > 0 or (numbers.process is not None and numbers.process <= (numbers.total or 0))
@@ -135,7 +135,7 @@ def _oversubscribed(numbers: Numbers, requested: int) -> Judgement | None:
 
 
 def _pools(numbers: Numbers, requested: int) -> Judgement | None:
-    """Private pools hold what others cannot use."""
+    """Judges a message in which private pools hold the missing memory."""
     short = requested - (numbers.free or 0)
     if numbers.pool < max(short, numbers.slack or 0) or numbers.share(numbers.pool) < _FEW_OUTSIDE:
         return None
@@ -146,7 +146,7 @@ def _pools(numbers: Numbers, requested: int) -> Judgement | None:
 
 
 def _incomplete(found: Found, numbers: Numbers, requested: int) -> Judgement | None:
-    """Messages that do not print enough to compare slack with what is outside: other frameworks', cut ones, XPU's."""
+    """Judges messages with too few numbers to compare slack with memory outside: of other frameworks, of XPUs, or cut off."""
     if None not in {numbers.total, numbers.free, numbers.allocated, numbers.slack}:
         return None
     size = format_bytes(requested)
@@ -179,7 +179,7 @@ def _incomplete(found: Found, numbers: Numbers, requested: int) -> Judgement | N
 
 
 def _without_allocated(numbers: Numbers, requested: int) -> Judgement:
-    """What the driver says, and nothing of the allocator."""
+    """Judges a message that contains numbers of the driver only."""
     size = format_bytes(requested)
     if numbers.total is None and numbers.free is not None:
         reason = phrase("oom_cause.short", free=format_bytes(numbers.free), size=size)
@@ -193,7 +193,7 @@ def _without_allocated(numbers: Numbers, requested: int) -> Judgement:
 
 
 def _unsplit(found: Found, numbers: Numbers, requested: int, allocated: Phrase) -> Judgement:
-    """Without what is reserved: the gap is slack, or outside, or both."""
+    """Judges a message without the reserved memory: the gap is slack, outside memory, or both."""
     gap, own = numbers.outside or 0, (numbers.process or 0) - (numbers.allocated or 0)
     if numbers.process is None:
         if gap <= numbers.allowance or numbers.share(numbers.allocated) >= _FULL:
@@ -212,7 +212,7 @@ def _unsplit(found: Found, numbers: Numbers, requested: int, allocated: Phrase) 
 
 
 def _mostly_foreign(numbers: Numbers, gap: int) -> Judgement:
-    """Nearly the whole device is in use, and almost nothing of it by tensors of this process."""
+    """Judges a nearly full device of which tensors of this process use almost nothing."""
     sizes = {"gap": format_bytes(gap), "total": format_bytes(numbers.total), "allocated": format_bytes(numbers.allocated)}
     reasons = [phrase("oom_cause.taken", **sizes)]
     listed = numbers.others or numbers.listed
@@ -233,7 +233,7 @@ def _enough_slack(numbers: Numbers, requested: int) -> Phrase:
 
 
 def _slack(found: Found, numbers: Numbers, requested: int) -> Judgement | None:
-    """Enough lies unused in this allocator, alone or with what is free, and it is not small beside what others hold."""
+    """Judges a message with enough slack, alone or with the free memory, that is not small compared with other processes."""
     slack, free = numbers.slack or 0, numbers.free or 0
     plenty = free >= 2 * requested and numbers.share(free) >= _PLENTY
     if plenty or slack < _SLACK_TO_FOREIGN * numbers.foreign_excess:
@@ -262,7 +262,7 @@ def _slack(found: Found, numbers: Numbers, requested: int) -> Judgement | None:
 
 
 def _free_enough(found: Found, numbers: Numbers, requested: int) -> Judgement | None:
-    """The driver says that it has enough, and refused."""
+    """Judges a refusal although the driver reports enough free memory."""
     if not _driver_has_it(numbers, requested):
         return None
     size, free = format_bytes(requested), format_bytes(numbers.free)
@@ -282,21 +282,21 @@ def _free_enough(found: Found, numbers: Numbers, requested: int) -> Judgement | 
 
 
 def _driver_has_it(numbers: Numbers, requested: int) -> bool:
-    """Whether more is free than was asked for, and more than the last drops of a full card."""
+    """Returns whether more is free than requested, and more than remains on any full device."""
     if numbers.free is None or numbers.free < requested:
         return False
     return numbers.total is None or numbers.free >= max(_LAST_DROPS * numbers.total, _LAST_DROPS_BYTES)
 
 
 def _is_ones_own(found: Found, numbers: Numbers) -> bool:
-    """Whether what is outside may well be this process' own: told by the driver, or usual for a training job on Ascend."""
+    """Returns whether this process may own the outside memory: by the driver's numbers, or as usual for training on Ascend."""
     if numbers.process is not None and numbers.reserved is not None:
         return (numbers.own_outside or 0) > (numbers.foreign or 0)
     return found.backend == "npu" and numbers.share(numbers.reserved) >= 0.5 and numbers.share(numbers.outside) <= 0.3
 
 
 def _outside(found: Found, numbers: Numbers, requested: int) -> Judgement | None:
-    """What is missing lies outside this allocator: with other processes, or with libraries of this one."""
+    """Judges a message whose missing memory is outside this allocator: in other processes, or in libraries of this one."""
     short = phrase("oom_cause.short", free=format_bytes(numbers.free), size=format_bytes(requested))
     own_excess = (numbers.own_outside or 0) - numbers.allowance
     if numbers.share(own_excess) >= _FEW_OUTSIDE and own_excess > numbers.foreign_excess:
@@ -338,7 +338,7 @@ def _who(numbers: Numbers) -> tuple[str, ...]:
 
 
 def _full(found: Found, numbers: Numbers, requested: int) -> Judgement:
-    """Nothing but live tensors is left to explain it."""
+    """Judges a message that only live tensors explain."""
     part = numbers.share(numbers.live)
     sizes = {"live": format_bytes(numbers.live), "total": format_bytes(numbers.total), "share": f"{part:.0%}"}
     reasons = [phrase("oom_cause.full", size=format_bytes(requested), free=format_bytes(numbers.free), **sizes)]
