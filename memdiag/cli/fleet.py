@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from memdiag.cli.at_option import At, read_moment
 from memdiag.cli.budgets import end_if_hit, read_budgets
 from memdiag.errors import MemdiagError
 
@@ -58,6 +59,7 @@ def fleet(
             "--capacity", metavar="SIZE", help="Memory of each device, for example 64GiB. Default: as recorded.", show_default=False
         ),
     ] = None,
+    at: At = None,
     tune: Annotated[
         bool, typer.Option("--tune", help="Search allocator settings for all ranks together, and replay them on each rank.")
     ] = False,
@@ -112,7 +114,8 @@ def fleet(
     if heatmap is not None and heatmap.suffix.lower() not in _PICTURES:
         raise MemdiagError(f"--heatmap {heatmap}: not a picture that can be drawn", f"end its name in {', '.join(_PICTURES)}")
     files, said = find(paths or _newest())
-    report = _report(files, resolve(FLEET_ENGINES[engine]), workers, address, output, size, budget if tune else None, said)
+    options = {} if at is None else {"at": read_moment(at)}
+    report = _report(files, resolve(FLEET_ENGINES[engine]), workers, address, output, size, budget if tune else None, said, options)
 
     render = resolve(FLEET_RENDERERS[form])
     emit(lambda look: render(report, look, top), None)
@@ -141,9 +144,16 @@ def _newest() -> list[str]:
 
 def _report(
     files: list[File], make: Any, workers: int | None, address: str | None, output: Path | None, capacity: int | None,
-    seconds: float | None, said: list[str],
+    seconds: float | None, said: list[str], options: Mapping[str, object],
 ) -> FleetReport:  # fmt: skip
-    """Reads all files and makes the report; ``seconds`` is the time for a search of settings, None: none is made."""
+    """Reads all files and makes the report.
+
+    Args:
+        files, workers, address, output, capacity, said: As the command has them.
+        make: Makes the engine.
+        seconds: Time for a search of settings; None: none is made.
+        options: Of each file's diagnosis: ``at``, the moment that it looks at.
+    """
     from dataclasses import replace
 
     from memdiag.cli.talk import busy, say
@@ -156,7 +166,7 @@ def _report(
     with busy("starting …"):
         engine = make(workers=workers, address=address)
     try:
-        results, num_kept = _read(files, engine, store)
+        results, num_kept = _read(files, engine, store, options)
         with busy("putting together what was found …"):
             report = roll_up(files, results, capacity=capacity, num_kept=num_kept)
         if seconds is not None and report.ranks:
@@ -166,7 +176,7 @@ def _report(
         engine.close()
 
 
-def _read(files: list[File], engine: Engine, store: Store | None) -> tuple[list[dict[str, Any]], int]:
+def _read(files: list[File], engine: Engine, store: Store | None, options: Mapping[str, object]) -> tuple[list[dict[str, Any]], int]:
     """Reads all files; says on Ctrl-C what is kept."""
     from memdiag.cli.loading import announce_compiling
     from memdiag.cli.progress import Line, bar
@@ -178,7 +188,7 @@ def _read(files: list[File], engine: Engine, store: Store | None) -> tuple[list[
     done = 0
     announce_compiling()
     if compiled.is_cold(walk):
-        read_all(files[:1], engine, store)  # once, not in every process
+        read_all(files[:1], engine, store, None, **options)  # once, not in every process
 
     with Line() as line:
 
@@ -188,7 +198,7 @@ def _read(files: list[File], engine: Engine, store: Store | None) -> tuple[list[
             line(f"{bar(number / most)} {number:,} of {most:,} files" + (f", {broken:,} broken" if broken else ""))
 
         try:
-            return read_all(files, engine, store, told)
+            return read_all(files, engine, store, told, **options)
         except KeyboardInterrupt:
             line.__exit__()
             kept = "the same command goes on from there" if store is not None else "nothing is kept: -o DIR does"

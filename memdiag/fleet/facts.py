@@ -22,7 +22,7 @@ from memdiag.findings import DeviceReport, Finding, Report
 from memdiag.text import in_language
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
-from memdiag.trace.moments import has_history
+from memdiag.trace.moments import DEFAULT, has_history
 from memdiag.trace.table import Array, highest_in_parts
 
 VERSION = 4  # of these facts: kept ones of another version are worked out anew
@@ -37,9 +37,9 @@ _PARAMETER, _INPUT = (schema.CATEGORIES.index(name) for name in ("parameter", "i
 _OF_PARAMETERS = tuple(schema.CATEGORIES.index(name) for name in ("parameter", "gradient", "optimizer_state"))
 
 
-def facts_of(trace: Trace) -> dict[str, Any]:
-    """Diagnoses a trace and returns what a comparison of ranks needs of it."""
-    report = build_report(trace, top=10, replay=False)
+def facts_of(trace: Trace, at: str | int = DEFAULT) -> dict[str, Any]:
+    """Diagnoses a trace and returns what a comparison of ranks needs of it; ``at`` is the moment, as in ``memdiag.trace.moments``."""
+    report = build_report(trace, at=at, top=10, replay=False)
     recorded = trace.recorded
     facts: dict[str, Any] = {
         "rank": recorded.rank if recorded else None,
@@ -57,7 +57,7 @@ def facts_of(trace: Trace) -> dict[str, Any]:
     if chosen is None:
         return {**facts, "device": None}
     device, said = chosen
-    return {**facts, **_of_device(trace, device, said)}
+    return {**facts, **_of_device(trace, device, said, at)}
 
 
 def _worst(trace: Trace, report: Report) -> tuple[DeviceTrace, DeviceReport] | None:
@@ -75,8 +75,8 @@ def _worst(trace: Trace, report: Report) -> tuple[DeviceTrace, DeviceReport] | N
     return max(pairs, key=order, default=None)
 
 
-def _of_device(trace: Trace, device: DeviceTrace, said: DeviceReport) -> dict[str, Any]:
-    (view,) = Context(device=device.device).views(trace)
+def _of_device(trace: Trace, device: DeviceTrace, said: DeviceReport, at: str | int) -> dict[str, Any]:
+    (view,) = Context(at=at, device=device.device).views(trace)
     rows = device.live(view.at, pending=True)
     reserved, allocated = said.peak, said.peak_allocated
     known = has_history(device)

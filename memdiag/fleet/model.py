@@ -25,7 +25,7 @@ class Rank:
         step, phase: Where the reserved peak is.
         unused_bytes: Of the reserved peak, what was never in use at once: cached or fragmented.
         headline: The verdict on this rank alone.
-        by_category: Bytes at the moment when most was allocated.
+        by_category: Bytes at the moment of the report.
     """
 
     rank: int

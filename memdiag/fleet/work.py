@@ -26,8 +26,8 @@ def work(task: Task) -> Result:
 
     Args:
         task: ``url`` (an absolute path or an address), ``name`` (what it is called in reports), ``redact`` (whether traces are to tell of
-            no one, wherever this runs), ``lang`` (the language of texts), and ``action``: "diagnose", or "replay" with ``conf`` and
-            ``capacity``.
+            no one, wherever this runs), ``lang`` (the language of texts), and ``action``: "diagnose", where ``at`` may name the moment
+            to look at, or "replay" with ``conf`` and ``capacity``.
 
     Returns:
         ``{"facts": …}``, or ``{"error": {"message", "hint"}}``.
@@ -70,5 +70,6 @@ def _do(task: Task, path: str, name: str) -> dict[str, Any]:
 
         return replayed(trace, str(task["conf"]), task["capacity"])
     from memdiag.fleet.facts import facts_of
+    from memdiag.trace.moments import DEFAULT
 
-    return facts_of(trace)
+    return facts_of(trace, task.get("at", DEFAULT))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from memdiag.allocator.tuned import Reason, Recommended, Tried, TunedTrace, TuneReport
+from memdiag.findings import PAST_FAILURE
 from memdiag.render.lightpage import Cell, LightPage
 from memdiag.render.look import PLAIN, Look
 from memdiag.render.outlook import fate, meanings, sentences
@@ -87,7 +88,7 @@ def _reason(reason: Reason, tried: Tried) -> Phrase:
 
 
 def _front(page: LightPage, report: TuneReport) -> None:
-    page.text(phrase("tune.front"))
+    page.text(phrase("tune.front.past_failure" if report.basis == PAST_FAILURE else "tune.front"))
     heads: list[Cell] = ["", *(phrase(f"tune.head.{head}") for head in ("peak", "saved", "retries", "calls", "runs"))]
     rows: list[Sequence[Cell]] = [heads]
     rows.append(_row(phrase("simulate.column.recorded"), Tried(report.baseline.conf, report.recorded, None), report.basis))

@@ -81,6 +81,21 @@ def test_what_is_kept_is_not_read_again(fleet, run_of, tmp_path, monkeypatch):
     assert fleet(folder, "--json", "-o", out).out == first.out
 
 
+def test_the_moment_of_every_rank_can_be_chosen(fleet, run_of, tmp_path):
+    folder, out = run_of("cuda-2.13.0-recorded", "cuda-2.13.0-oom"), tmp_path / "out"
+
+    def held(*options):
+        found = json.loads(fleet(folder, "--json", "-o", out, *options).out)
+        return [sum(row["by_category"].values()) for row in found["ranks"]]
+
+    chosen = held("--at", "end")
+    assert chosen[0] < held()[0]
+    assert chosen == held("--at", "end")  # what is kept of another moment is not taken for it
+    broken = json.loads(fleet(folder, "--json", "--at", "oom").out)["broken"]
+    assert [row["rank"] for row in broken] == [0]  # it did not run out
+    assert "--at" in fleet(folder, "--at", "never", code=2).err
+
+
 def test_a_page_for_people(fleet, run_of, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     picture = tmp_path / "heat.svg"

@@ -21,6 +21,11 @@ def tuned(capsys):
     return run
 
 
+def test_it_says_that_only_the_recorded_part_is_ranked(capsys, goldens):
+    assert main(["tune", str(goldens / "cuda-2.13.0-oom" / "snapshot.pickle")]) == 0
+    assert "The ranking does not cover the rest" in " ".join(capsys.readouterr().out.split())
+
+
 def test_a_run_that_failed_gets_past_its_failure(tuned, goldens):
     found = tuned(goldens / "cuda-2.13.0-oom" / "snapshot.pickle")
     assert found["traces"][0]["calibration"]["exact_fraction"] == 1.0
