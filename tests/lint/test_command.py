@@ -65,7 +65,8 @@ def test_a_file_with_a_syntax_error_is_not_ok(tmp_path, capsys, text):
     assert "not valid Python" in " ".join(shown.split())
     fine.write_text("import torch\n")
     assert main(["lint", str(fine), str(bad)]) == 2
-    assert " ".join(capsys.readouterr().out.split()).startswith("NOT CHECKED 1 of 2 files could not be checked; no costly habit found in the others")
+    words = " ".join(capsys.readouterr().out.split())
+    assert words.startswith("NOT CHECKED 1 of 2 files could not be checked; no costly habit found in the others")
     assert main(["lint", str(bad), "--format", "github"]) == 2
     assert "::warning file=" in capsys.readouterr().out
 
