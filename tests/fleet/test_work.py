@@ -72,7 +72,7 @@ def test_what_is_no_trace_is_a_result(tmp_path):
 
 
 def test_a_bug_is_a_result(snapshot, monkeypatch):
-    monkeypatch.setattr("memdiag.fleet.facts.facts_of", lambda _: 1 / 0)
+    monkeypatch.setattr("memdiag.fleet.facts.facts_of", lambda *_: 1 / 0)
     assert "ZeroDivisionError" in work(task_of(snapshot))["error"]["message"]
 
 
