@@ -63,6 +63,20 @@ def read_bytes(path: Path) -> bytes:
         raise RefusedFile(f"{path}: cannot be read: {error.strerror or error}", "check that it is an ordinary file") from None
 
 
+def plain_content(path: Path) -> bytes | Path:
+    """Returns the file itself, to be read in pieces, or what it holds if it is a gzip.
+
+    Raises:
+        RefusedFile: The gzip is damaged or expands to an absurd size; or the file cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            zipped = file.read(2) == GZIP_MAGIC
+    except OSError as error:
+        raise RefusedFile(f"{path}: cannot be read: {error.strerror or error}", "check that it is an ordinary file") from None
+    return read_bytes(path) if zipped else path
+
+
 def _unzip(path: Path) -> bytes:
     """Decompresses a file piece by piece, and stops as soon as it looks like a bomb.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from memdiag.sources.pickles import Tape
-from memdiag.sources.pickles import machine as m
+from memdiag.sources.pickles import tags as m
 from memdiag.sources.pickles.kernels import intern_lists, mark_items
 from memdiag.trace.stacks import Frame, Stacks
 from memdiag.trace.table import Array
@@ -24,11 +24,17 @@ class FrameReader:
 
     def ids(self, values: Array) -> Array:
         """Returns, for now, the box of each frame list (-1: none); ``final`` turns it into the number of the stack."""
-        boxes = np.where(values & 7 == m.BOX, values >> 3, -1)
-        there = boxes[boxes >= 0]
-        there = there[np.isin(self._tape.box_kind[there], (m.LIST, m.TUPLE)) & (self._tape.box_size[there] > 0)]
-        self._wanted[there] = True
-        return boxes.astype(np.int32)
+        boxes = np.where(values & 7 == m.BOX, values >> 3, -1).astype(np.int32)
+        self.want(boxes)
+        return boxes
+
+    def want(self, boxes: Array) -> None:
+        """Notes the frame lists that are needed: the box of each; -1: none."""
+        there = np.zeros(len(self._wanted) + 1, bool)
+        there[boxes] = True  # -1 is the last one
+        listed = np.flatnonzero(there[:-1])
+        listed = listed[np.isin(self._tape.box_kind[listed], (m.LIST, m.TUPLE)) & (self._tape.box_size[listed] > 0)]
+        self._wanted[listed] = True
 
     def finish(self) -> Stacks:
         """Interns everything seen so far.

@@ -16,14 +16,15 @@ import numpy as np
 
 from memdiag.errors import RefusedFile
 from memdiag.findings import Note
-from memdiag.sources.files import read_bytes
+from memdiag.sources.files import plain_content
 from memdiag.sources.notes import on_device
 from memdiag.sources.pickles import Tape, read_tape
-from memdiag.sources.pickles import machine as m
+from memdiag.sources.pickles import tags as m
 from memdiag.sources.pickles.kernels import fill_pairs, flatten, integers, total_items
 from memdiag.sources.recorded import environment_in, notes_in, recorded_in
 from memdiag.sources.run_facts import card_in
 from memdiag.sources.snapshot_dialect import backend_of, layout_of, version_of, without_cache, without_workspace
+from memdiag.sources.snapshot_entries import ACTIONS, ENTRIES, ENTRY_FIELDS, MISSING, Entries, merged, stored_entries
 from memdiag.sources.snapshot_frames import FrameReader
 from memdiag.text import phrase
 from memdiag.trace import schema
@@ -37,7 +38,6 @@ FORMAT = "torch-snapshot"
 
 _PICKLE = re.compile(rb"\x80|[(\]}]|c[\w.]+\n[\w.]+\n|P[ -+\--~]*\n\.")
 
-ENTRY_KEYS = ("action", "addr", "device_free", "size", "stream", "time_us", "frames", "pool_id")
 _ENTRY_IGNORED = {"compile_context", "user_metadata", "forward_frames", "device", "version_counter"}
 SEGMENT_KEYS = ("device", "address", "total_size", "allocated_size", "active_size", "requested_size", "stream", "segment_type",
                 "segment_pool_id", "is_expandable", "frames", "blocks")  # fmt: skip
@@ -52,7 +52,6 @@ _MOST_KEYS = 1000
 _ROWS_FLOOR = 500_000
 _BYTES_A_ROW = 20
 _STATES = {"inactive": 0, "active_allocated": 1, "active_pending_free": 2, "active_awaiting_free": 2}
-_ACTIONS = {**schema.ACTION_CODES, "free": schema.FREE_COMPLETED}
 _RECORD = "record with torch.cuda.memory._record_memory_history() and torch.cuda.memory._dump_snapshot('trace.pickle')"
 
 
@@ -67,15 +66,15 @@ def read(path: Path) -> Trace:
     Raises:
         RefusedFile: It asks to run code, is damaged, or is no memory snapshot.
     """
-    return read_snapshot(read_bytes(path), str(path), FORMAT)
+    return read_snapshot(plain_content(path), str(path), FORMAT)
 
 
-def read_snapshot(data: bytes, name: str, format: str) -> Trace:
-    """Reads the snapshot whose pickle is ``data``; ``name`` and ``format`` go into the trace."""
+def read_snapshot(content: bytes | Path, name: str, format: str) -> Trace:
+    """Reads the snapshot whose pickle is ``content``, or is in that file; ``name`` and ``format`` go into the trace."""
     try:
-        # The tape is several times the size of what is read from it: it is gone before the trace is worked out.
-        columns = _Reader(read_tape(data, name)).read()
-        del data
+        # The tape is larger than what is read from it: it is gone before the trace is worked out.
+        columns = _Reader(read_tape(content, name, ENTRIES)).read()
+        del content
         return build_trace(path=name, format=format, **columns)
     except (ValueError, KeyError, IndexError, OverflowError, TypeError) as error:
         raise RefusedFile(f"{name} is not a memory snapshot: {error}", _RECORD) from None
@@ -85,6 +84,19 @@ def read_snapshot(data: bytes, name: str, format: str) -> Trace:
         ) from None
 
 
+def checked(numbers: Array, what: str, missing: int) -> Array:
+    """Returns sizes in bytes as they are.
+
+    Raises:
+        ValueError: No program can have had them.
+    """
+    if len(numbers) and (numbers.max() > _MOST_BYTES or numbers.min() < min(missing, 0)):
+        raise ValueError(f"absurd {what}: {int(numbers.max())} bytes" if numbers.max() > _MOST_BYTES else f"negative {what}")
+    if numbers.sum(dtype=np.float64) > _MOST_IN_ALL:
+        raise ValueError(f"absurd {what}: more than any program ever used")
+    return numbers
+
+
 class _Reader:
     def __init__(self, tape: Tape) -> None:
         self.tape = tape
@@ -92,7 +104,7 @@ class _Reader:
         self.frames = FrameReader(tape)
         self.has_expandable_key = False
         self.has_segments = True
-        self._rows_left = _ROWS_FLOOR + len(tape.buf) // _BYTES_A_ROW
+        self._rows_left = _ROWS_FLOOR + tape.num_bytes // _BYTES_A_ROW
 
     def _take_rows(self, count: int) -> None:
         self._rows_left -= count
@@ -154,12 +166,7 @@ class _Reader:
             self.notes.append(Note("MD903", phrase(f"notes.unknown.{what}", names=f"{shown}{' …' if len(names) > 8 else ''}")))
 
     def _bytes(self, values: Array, what: str, missing: int = -1) -> Array:
-        numbers = integers(values, missing)
-        if len(numbers) and (numbers.max() > _MOST_BYTES or numbers.min() < min(missing, 0)):
-            raise ValueError(f"absurd {what}: {int(numbers.max())} bytes" if numbers.max() > _MOST_BYTES else f"negative {what}")
-        if numbers.sum(dtype=np.float64) > _MOST_IN_ALL:
-            raise ValueError(f"absurd {what}: more than any program ever used")
-        return numbers
+        return checked(integers(values, missing), what, missing)
 
     def _flags(self, values: Array) -> Array:
         return np.asarray(values == (m.C_TRUE << 3 | m.CONST))
@@ -286,26 +293,47 @@ class _Reader:
         else:
             self._take_rows(int(self.tape.box_size[value >> 3]))
             value_items = self.tape.list_items(value)
-        columns, others = self.tape.rows(value_items, ENTRY_KEYS)
-        self.seen_keys |= others | {key for key, column in columns.items() if len(column) and (column & 7 != m.NONE_THERE).any()}
+        found = self._entry_columns(value_items)
+        self.seen_keys |= found.seen
+        action, addr, size = found.action, found.numbers["addr"], found.numbers["size"]
+        checked(size, "size in the trace", -1)
+        failed = action == schema.OOM
+        entries = {
+            "action": np.where(failed | ((addr >= 0) & (size >= 0)), action, schema.UNKNOWN).astype(np.int8), "addr": addr,
+            "size": np.maximum(size, 0, out=size), "stream": found.numbers["stream"], "stack": found.frames,
+        }  # fmt: skip
+        if "time_us" in found.seen:
+            entries["time_us"] = found.numbers["time_us"]
+        if found.pools is not None:
+            entries["pool"] = found.pools
+        return entries
+
+    def _entry_columns(self, values: Array) -> Entries:
+        """Reads entries, of which each is a row or, if it is unusual, a dict."""
+        stored = (values & 7 == m.CONST) & (values >> 3 >= m.ROW_0)
+        if stored.all() and len(values):
+            return self._stored(values)
+        if not stored.any():
+            return self._unusual(values)
+        return merged(self._stored(values[stored]), self._unusual(values[~stored]), stored)
+
+    def _stored(self, values: Array) -> Entries:
+        found = stored_entries(self.tape.entries, (values >> 3) - m.ROW_0)
+        others = {str(self.tape.text(int(row))) for row in np.flatnonzero(self.tape.entries.others)[:_MOST_KEYS]}
         self._unknown(others - _ENTRY_IGNORED, "entry")
-        pools = self._pools(columns.pop("pool_id"))
-        action, strange = self._texts(columns["action"], _ACTIONS, schema.UNKNOWN)
+        self.frames.want(found.frames)
+        return found._replace(seen=found.seen | others)
+
+    def _unusual(self, values: Array) -> Entries:
+        columns, others = self.tape.rows(values, tuple(ENTRY_FIELDS))
+        seen = others | {key for key, column in columns.items() if len(column) and (column & 7 != m.NONE_THERE).any()}
+        self._unknown(others - _ENTRY_IGNORED, "entry")
+        action, strange = self._texts(columns["action"], ACTIONS, schema.UNKNOWN)
         if strange or (columns["action"] & 7 == m.NONE_THERE).any():
             self._unknown(strange or ["(none)"], "action")
-        addr = integers(columns.pop("addr"), -1)
-        size = self._bytes(columns.pop("size"), "size in the trace")
-        action = np.where(action == schema.OOM, action, np.where((addr < 0) | (size < 0), schema.UNKNOWN, action))
-        entries = {
-            "action": action.astype(np.int8), "size": np.maximum(size, 0), "stream": integers(columns["stream"], 0),
-            "addr": np.where(action == schema.OOM, integers(columns["device_free"], -1), addr),
-            "stack": self.frames.ids(columns["frames"]),
-        }  # fmt: skip
-        if (columns["time_us"] & 7 != m.NONE_THERE).any():
-            entries["time_us"] = integers(columns["time_us"], -1)
-        if pools is not None:
-            entries["pool"] = pools
-        return entries
+        columns["addr"] = np.where(columns["addr"] & 7 == m.NONE_THERE, columns["device_free"], columns["addr"])
+        numbers = {name: integers(columns[name], MISSING[name]) for name in MISSING}
+        return Entries(seen, action, numbers, self.frames.ids(columns["frames"]), self._pools(columns["pool_id"]))
 
     def _raws(self, columns: list[dict[str, Array]], segments: Table, blocks: Table, devices: Array) -> list[RawDevice]:
         raws: list[RawDevice] = []

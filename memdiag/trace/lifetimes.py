@@ -14,7 +14,7 @@ from memdiag.trace import schema
 from memdiag.trace.evidence import BACKWARD, FORWARD, OPTIMIZER, SILENT, UNKNOWN, Evidence
 from memdiag.trace.model import DeviceTrace
 from memdiag.trace.phases import Marks
-from memdiag.trace.table import Array
+from memdiag.trace.table import Array, index_type
 
 # A tensor during whose life at most so many others are made is temporary: freed within the operation or two that made it.
 TEMPORARY_ALLOCS = 10
@@ -66,7 +66,7 @@ class Lives:
 def measure(device: DeviceTrace, marks: Marks, evidence: Evidence) -> Lives:
     """Returns birth and death of every tensor of a device."""
     tensors, n = device.tensors, device.num_events
-    visit = np.zeros(n + 1, np.int64)
+    visit = np.zeros(n + 1, index_type(n))
     np.cumsum(marks.phase[1:] != marks.phase[:-1], out=visit[1:n])
     last_visit = int(visit[n - 1]) if n else 0
     visit[n] = last_visit + 1
@@ -75,7 +75,8 @@ def measure(device: DeviceTrace, marks: Marks, evidence: Evidence) -> Lives:
     born, dies = np.where(before, n, tensors.alloc_at), np.minimum(tensors.free_requested_at, n)
     starts = np.flatnonzero(np.append(True, marks.phase[1:] != marks.phase[:-1])) if n else np.empty(0, np.int64)
     following = np.append(marks.phase[starts][1:], [UNKNOWN] * (3 if n else 2)).astype(np.int8)
-    allocs = np.append(np.cumsum(device.events.action == schema.ALLOC), 0)
+    allocs = np.zeros(n + 1, index_type(n))
+    np.cumsum(device.events.action == schema.ALLOC, out=allocs[:n])
     allocs[n] = allocs[n - 1] if n else 0
     training = np.flatnonzero(np.isin(marks.phase, (FORWARD, BACKWARD, OPTIMIZER)))
     said = evidence.marker[tensors.stack]

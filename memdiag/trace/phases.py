@@ -20,7 +20,7 @@ from memdiag.trace.evidence import BACKWARD, FORWARD, INITIALISATION, OPTIMIZER,
 from memdiag.trace.model import DeviceTrace
 from memdiag.trace.periods import find_steps
 from memdiag.trace.spans import Spans
-from memdiag.trace.table import Array
+from memdiag.trace.table import Array, index_type
 
 # A single optimizer step that so many passes follow: the optimizer allocates (its state) only then, and does not mark steps.
 PASSES_AFTER_ONLY_STEP = 2
@@ -82,16 +82,18 @@ def _fill(device: DeviceTrace, marker: Array) -> Array:
     resolved = np.flatnonzero(marker >= 0)
     kind = marker[resolved]
     is_marker = kind < SILENT
-    index = np.arange(len(kind))
-    before = np.maximum.accumulate(np.where(is_marker, index, -1))
-    after = np.minimum.accumulate(np.where(is_marker, index, len(kind))[::-1])[::-1]
+    index = np.arange(len(kind), dtype=index_type(n))
+    before, after = np.where(is_marker, index, -1), np.where(is_marker, index, len(kind))[::-1]
+    np.maximum.accumulate(before, out=before)
+    np.minimum.accumulate(after, out=after)
     edged = np.concatenate((kind, [UNKNOWN]))  # index -1 and len(kind): there is no marker on that side
     between = _between(bool((kind == BACKWARD).any()), starts_empty=device.start["active"] == 0)
-    filled = np.where(is_marker, kind, between[edged[before], edged[after], np.where(kind == SILENT, 0, 1)])
+    filled = np.where(is_marker, kind, between[edged[before], edged[after[::-1]], np.where(kind == SILENT, 0, 1)])
     # everything else was done while the last of these was going on
     phase = np.zeros(n, np.int8)
     phase[resolved] = filled
-    last = np.maximum.accumulate(np.where(marker >= 0, np.arange(n), -1))
+    last = np.where(marker >= 0, np.arange(n, dtype=index_type(n)), -1)
+    np.maximum.accumulate(last, out=last)
     return np.where(last >= 0, phase[last], UNKNOWN).astype(np.int8)
 
 

@@ -81,6 +81,11 @@ class Table:
         return pd.DataFrame({name: values.copy() for name, values in self._columns.items()})
 
 
+def index_type(count: int) -> type[np.signedinteger[Any]]:
+    """Returns the smallest integer type that can number ``count`` rows, and -1."""
+    return np.int32 if count < 1 << 31 else np.int64
+
+
 def highest_in_parts(values: Array, parts: int) -> Array:
     """Returns the highest value in each of so many equal parts of a column that is not empty; with more parts than values, some repeat."""
     highest: Array = np.maximum.reduceat(values, np.arange(parts, dtype=np.int64) * len(values) // parts)

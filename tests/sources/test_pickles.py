@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import pickle
+import tempfile
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import memdiag
 from memdiag.errors import RefusedFile
-from memdiag.sources.pickles import read_tape
+from memdiag.sources.pickles import read_tape, tags
+from memdiag.sources.pickles import tape as tape_module
+from memdiag.sources.snapshot_entries import ENTRIES, stored_entries
+from memdiag.trace import schema
 
 numbers = st.integers(-(1 << 70), 1 << 70) | st.sampled_from(
     [0, 255, 256, 65535, 65536, 2**31 - 1, 2**31, 2**59, 2**60, -(2**60), 2**63, 2**64]
@@ -68,3 +74,74 @@ def test_changed_bytes_are_read_or_refused(value, draw):
 def test_it_is_named_what_is_refused():
     with pytest.raises(RefusedFile, match="REDUCE"):
         read_tape(b"\x80\x04N)R.", "x")
+
+
+@given(data, st.integers(3, 5), st.integers(1, 40))
+def test_a_file_is_read_in_pieces_of_any_size(value, protocol, piece):
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        path = Path(folder) / "x.pkl"
+        path.write_bytes(pickle.dumps(value, protocol))
+        patch.setattr(tape_module, "_PIECE", piece)
+        tape = read_tape(path, "x")
+    assert tape.python(tape.root) == value
+
+
+@pytest.mark.parametrize("piece", [1, 5, 1 << 20])
+def test_what_a_file_asks_for_is_named_wherever_a_piece_ends(tmp_path, monkeypatch, piece):
+    path = tmp_path / "x.pkl"
+    path.write_bytes(b"\x80\x04]" + b"N0" * 300 + b"cos\nsystem\n(S'true'\ntR.")
+    monkeypatch.setattr(tape_module, "_PIECE", piece)
+    with pytest.raises(RefusedFile, match=r"GLOBAL os\.system at byte 603"):
+        read_tape(path, "x")
+
+
+def test_lists_that_begin_alike_stay_apart_when_they_grow():
+    # [a, b], [a, b], then one more item for each of the two, which no pickler of Python does
+    first = b"](K\x01K\x02e"
+    tape = read_tape(b"\x80\x02](" + first + b"K\x03a" + first + first + b"K\x04ae.", "x")
+    assert tape.python(tape.root) == [[1, 2, 3], [1, 2], [1, 2, 4]]
+
+
+def test_equal_strings_pairs_and_lists_are_kept_once():
+    value = [[f"{i % 3}", (i % 3, 7), [i % 3, 8, 9]] for i in range(100)]
+    tape = read_tape(pickle.dumps(value), "x")
+    assert tape.python(tape.root) == value
+    assert len(tape.string_at) == 3
+
+
+def test_dicts_that_stay_empty_are_empty():
+    value = [{}, (1, 2, 3, 4), {}, [5, 6], ({}, {}), {"a": {}}]
+    tape = read_tape(pickle.dumps(value), "x")
+    assert tape.python(tape.root) == value
+    shared = {}
+    tape = read_tape(pickle.dumps([shared, shared]), "x")
+    assert tape.python(tape.root) == [{}, {}]
+
+
+def entry(number, **more):
+    return {"action": "alloc", "addr": number, "size": 512, "stream": 0, "time_us": 7, "frames": [], "pool_id": (0, 1)} | more
+
+
+@pytest.mark.parametrize("protocol", range(6))
+def test_entries_are_rows_unless_they_are_unusual(protocol):
+    again = entry(3)
+    listed = [entry(1), entry(2, size=2**70), again, again, entry(4, action="melted"), entry(5, note="x"), entry(6, pool_id=None)]
+    content = {"segments": [], "device_traces": [listed]}
+    tape = read_tape(pickle.dumps(content, protocol), "x", ENTRIES)
+    (values,) = [tape.list_items(int(each)) for each in tape.list_items(tape.get(tape.root, "device_traces"))]
+    stored = (values & 7 == tags.CONST) & (values >> 3 >= tags.ROW_0)
+    assert stored.tolist() == ([True, False, False, False, False, True, True] if protocol else [False] * 7)
+    if protocol:
+        found = stored_entries(tape.entries, (values[stored] >> 3) - tags.ROW_0)
+        assert found.numbers["addr"].tolist() == [1, 5, 6]
+        assert found.pools.tolist() == [[0, 1], [0, 1], [-1, -1]]
+
+
+def test_a_trace_with_unusual_entries_keeps_its_order(tmp_path):
+    again = entry(3)
+    plain = [entry(1), entry(2), again, entry(2, action="free_completed"), again, entry(9, action="melted"), entry(4)]
+    path = tmp_path / "x.pickle"
+    path.write_bytes(pickle.dumps({"segments": [], "device_traces": [plain]}))
+    events = memdiag.load(path).devices[0].events
+    assert events.addr.tolist() == [1, 2, 3, 2, 3, 9, 4]
+    assert events.action.tolist() == [0, 0, 0, 2, 0, schema.UNKNOWN, 0]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from memdiag.errors import RefusedFile
 from memdiag.sources.pickles import machine as m
+from memdiag.sources.pickles import store as st
+from memdiag.sources.pickles import tags as t
 from memdiag.sources.pickles.kernels import canonical_strings, fill_table, flatten, total_items
+from memdiag.sources.pickles.rows import Rows, fields
 from memdiag.trace.table import Array
 from memdiag.units import MIB, format_bytes
 
@@ -20,17 +23,30 @@ _MAX_VALUES = 200_000  # in what is turned into Python objects: settings, marks
 # Snapshots, of all versions, take up to 5.3 bytes of tape for each of theirs.
 _TAPE_FLOOR = 64 * MIB
 _TAPE_RATIO = 10
+_PIECE = 4 * MIB
+_BEHIND = 1024  # bytes around an opcode that name what it asks for
 _HINT = "memdiag opens PyTorch memory snapshots only: plain numbers, text, lists and dicts; it never runs anything in a file"
 
 
 class Tape:
-    """A decoded pickle. Values are tagged int64 (see ``machine``)."""
+    """A decoded pickle. Values are tagged int64 (see ``machine``).
 
-    def __init__(self, buf: bytes | memoryview, root: int, arrays: tuple[Any, ...]) -> None:
-        (_, _, self.items, self.box_kind, self.box_size, self.box_first, _, self.chunk_start, self.chunk_size, self.chunk_next,
-         self.string_at, self.string_size, self.string_coding, self._reals) = arrays  # fmt: skip
-        self._bytes = buf
-        self.buf = np.frombuffer(buf, np.uint8)
+    Attributes:
+        root: The value that the pickle stands for.
+        num_bytes: Size of the pickle.
+        entries: Columns of the dicts that were stored as rows.
+        buf: Bytes of all strings.
+    """
+
+    def __init__(self, num_bytes: int, root: int, store: st.Store) -> None:
+        self.items, self.box_kind, self.box_size, self.box_first = store.items, store.box_kind, store.box_size, store.box_first
+        self.chunk_start, self.chunk_size, self.chunk_next = store.chunk_start, store.chunk_size, store.chunk_next
+        self.buf, self.string_at, self.string_size, self.string_coding = (
+            store.arena, store.string_at, store.string_size, store.string_coding,
+        )  # fmt: skip
+        self._reals = store.reals
+        self.entries = store.rows
+        self.num_bytes = num_bytes
         self.root = root
         self._texts: dict[int, Any] = {}
         self._rows_of: dict[str, Array] = {}
@@ -49,7 +65,7 @@ class Tape:
         if text not in self._rows_of:
             found = []
             codings = self.string_coding[self._distinct]
-            for coding, written in ((m.UTF8, text), (m.RAW_ESCAPE, text), (m.QUOTED, f"'{text}'"), (m.QUOTED, f'"{text}"')):
+            for coding, written in ((t.UTF8, text), (t.RAW_ESCAPE, text), (t.QUOTED, f"'{text}'"), (t.QUOTED, f'"{text}"')):
                 rows = self._distinct[(codings == coding) & (self.string_size[self._distinct] == len(written))]
                 for at, byte in enumerate(written.encode()):
                     rows = rows[self.buf[self.string_at[rows] + at] == byte]
@@ -65,13 +81,13 @@ class Tape:
         """
         if row not in self._texts:
             start = int(self.string_at[row])
-            raw = bytes(self._bytes[start : start + int(self.string_size[row])])
+            raw = self.buf[start : start + int(self.string_size[row])].tobytes()
             self._texts[row] = _decode(raw, int(self.string_coding[row]))
         return self._texts[row]
 
     def kind(self, value: int) -> int:
         """Returns the kind of box (LIST, DICT, TUPLE, SET) of a value; -1: it is no box."""
-        return int(self.box_kind[value >> 3]) if value & 7 == m.BOX else -1
+        return int(self.box_kind[value >> 3]) if value & 7 == t.BOX else -1
 
     def list_items(self, value: int) -> Array:
         """Returns the tagged values in a list, tuple or set; for a dict keys and values by turns."""
@@ -93,38 +109,39 @@ class Tape:
         if made[0] > _MAX_VALUES:
             raise ValueError(f"a part of it unfolds to more than {_MAX_VALUES:,} values (a memory bomb)")
         tag, payload = value & 7, value >> 3
-        if tag == m.INT:
+        if tag == t.INT:
             return payload
-        if tag == m.CONST:
+        if tag == t.CONST:
+            if payload >= t.ROW_0:
+                raise ValueError("an entry of a trace where settings or marks belong")
             return (None, False, True)[payload]
-        if tag == m.REAL:
-            at = int(self._reals[payload])
-            return struct.unpack(">d", bytes(self._bytes[at : at + 8]))[0]
-        if tag != m.BOX:
+        if tag == t.REAL:
+            return float(self._reals[payload : payload + 1].view(np.float64)[0])
+        if tag != t.BOX:
             return self.text(payload)
         if depth > _MAX_DEPTH:
             raise ValueError("a part of it is nested too deep, or contains itself")
         values = [self._python(int(item), depth + 1, made) for item in self.list_items(value)]
         kind = self.box_kind[payload]
-        if kind == m.DICT:
+        if kind == t.DICT:
             if not all(isinstance(key, str | int | float | tuple | bytes) for key in values[::2]):
                 raise ValueError("a dict key of a strange type")
             return dict(zip(values[::2], values[1::2], strict=True))
-        return tuple(values) if kind == m.TUPLE else values
+        return tuple(values) if kind == t.TUPLE else values
 
     def get(self, value: int, key: str) -> int | None:
         """Returns the tagged value under ``key`` in a dict; None: it is not there, or ``value`` is no dict."""
-        if self.kind(value) != m.DICT:
+        if self.kind(value) != t.DICT:
             return None
         items = self.list_items(value)
         for name, held in zip(items[-2::-2], items[::-2], strict=True):  # of equal keys the last one counts
-            if name & 7 == m.STR and self.text(int(name) >> 3) == key:
+            if name & 7 == t.STR and self.text(int(name) >> 3) == key:
                 return int(held)
         return None
 
     def keys(self, value: int) -> list[str]:
         """Returns the text keys of a dict."""
-        return [str(self.text(int(key) >> 3)) for key in self.list_items(value)[::2] if key & 7 == m.STR]
+        return [str(self.text(int(key) >> 3)) for key in self.list_items(value)[::2] if key & 7 == t.STR]
 
     def rows(self, values: Array, keys: Sequence[str]) -> tuple[dict[str, Array], set[str]]:
         """Reads dicts as a table.
@@ -139,12 +156,12 @@ class Tape:
         Raises:
             ValueError: A value is no dict, or a dict has a key that is no text.
         """
-        if not np.all(values & 7 == m.BOX):
+        if not np.all(values & 7 == t.BOX):
             raise ValueError("a list of dicts holds something else")
         boxes = values >> 3
-        if not np.all(self.box_kind[boxes] == m.DICT):
+        if not np.all(self.box_kind[boxes] == t.DICT):
             raise ValueError("a list of dicts holds something else")
-        columns = np.full((len(keys), len(boxes)), m.NONE_THERE, np.int64)
+        columns = np.full((len(keys), len(boxes)), t.NONE_THERE, np.int64)
         column_of = np.full(len(self.string_at) + 1, -1, np.int32)
         for index, key in enumerate(keys):
             column_of[self.rows_of(key)] = index
@@ -158,59 +175,118 @@ class Tape:
 
 
 def _decode(raw: bytes, coding: int) -> Any:
-    if coding == m.UTF8:
+    if coding == t.UTF8:
         return raw.decode("utf-8", "surrogatepass").encode("utf-8", "replace").decode("utf-8")
-    if coding == m.RAW_ESCAPE:
+    if coding == t.RAW_ESCAPE:
         return raw.decode("raw-unicode-escape")
-    if coding == m.LITTLE_ENDIAN:
+    if coding == t.LITTLE_ENDIAN:
         return int.from_bytes(raw[:64], "little", signed=True)
-    if coding == m.DECIMAL:
+    if coding == t.DECIMAL:
         return int(raw[:64].rstrip(b"L"))
-    if coding == m.FLOAT_TEXT:
+    if coding == t.FLOAT_TEXT:
         return float(raw[:64])
-    if coding == m.QUOTED:
+    if coding == t.QUOTED:
         return raw.strip(b"'\"").decode("latin-1")
     return raw
 
 
-def read_tape(buf: bytes | memoryview, name: str) -> Tape:
-    """Decodes the pickle in ``buf``; ``name`` is for messages.
+def read_tape(content: bytes | Path, name: str, entries: Rows | None = None) -> Tape:
+    """Decodes a pickle, piece by piece; ``name`` is for messages.
+
+    Args:
+        content: The pickle, or the file that holds it, which is read twice.
+        entries: Which dicts to store as rows; None: none.
 
     Raises:
         RefusedFile: It asks for anything but plain data (named in the message), or it is damaged.
+        OSError: The file cannot be read.
     """
-    view = np.frombuffer(buf, np.uint8)
-    dry = m.allocate(None)
-    status, pos, _, counts = m.run(view, False, *dry)
-    root = 0
-    arrays = dry
-    if status == m.OK:
-        needed = m.needed_bytes(counts)
-        if needed > _TAPE_FLOOR + _TAPE_RATIO * len(buf):
-            what = f"{format_bytes(len(buf))} of pickle would fill {format_bytes(needed)}"
-            raise RefusedFile(f"{name}: refused, {what} (a memory bomb)", _HINT)
-        arrays = m.allocate(counts)
-        status, pos, root, _ = m.run(view, True, *arrays)
-    if status != m.OK:
-        raise _refusal(view, name, int(status), int(pos))
-    return Tape(buf, int(root), arrays)
+    described = entries or fields({}, {}, {}, ())
+    window = _Window(content, name)
+    counts = np.zeros(st.N_COUNTS, np.int64)
+    window.run(False, counts, st.allocate(counts, window.fetched, described))
+    fetched = window.fetched[: counts[st.N_MEMO]]
+    counts[st.N_FETCHED] = fetched.sum()
+    needed = st.needed_bytes(counts)
+    if needed > _TAPE_FLOOR + _TAPE_RATIO * window.num_bytes:
+        what = f"{format_bytes(window.num_bytes)} of pickle would fill {format_bytes(needed)}"
+        raise RefusedFile(f"{name}: refused, {what} (a memory bomb)", _HINT)
+    store = st.allocate(counts, fetched, described)
+    made = np.zeros(st.N_COUNTS, np.int64)
+    root = window.run(True, made, store)
+    return Tape(window.num_bytes, root, st.used(store, made))
 
 
-def _refusal(buf: Array, name: str, status: int, pos: int) -> RefusedFile:
+class _Window:
+    """The part of a pickle that is looked at: it moves along the file."""
+
+    def __init__(self, content: bytes | Path, name: str) -> None:
+        self._content = content
+        self._name = name
+        self.fetched = np.zeros(0, np.bool_)
+        self._marks = np.empty(m.MOST_MARKS, np.int64)
+        self._piece = _PIECE
+        self.num_bytes = 0
+
+    def _pieces(self) -> Iterator[tuple[bytes, bool]]:
+        """Yields the file in pieces, and whether each is the last one."""
+        if not isinstance(self._content, Path):
+            yield self._content, True
+            return
+        with self._content.open("rb") as file:
+            piece = file.read(self._piece)
+            while True:
+                following = file.read(self._piece)
+                yield piece, not following
+                if not following:
+                    return
+                piece = following
+
+    def run(self, build: bool, counts: Array, store: st.Store) -> int:
+        """Runs the whole pickle; returns its root (0 if not ``build``)."""
+        state = np.zeros(m.NUM_STATE, np.int64)
+        buf = np.empty(0, np.uint8)
+        before = 0  # bytes of the file before buf
+        for piece, is_last in self._pieces():
+            done = max(int(state[m.POS]) - _BEHIND, 0)
+            fresh = np.frombuffer(piece, np.uint8)
+            buf = np.concatenate((buf[done:], fresh)) if len(buf) > done else fresh
+            before += done
+            state[m.POS] -= done
+            self.num_bytes = before + len(buf)
+            if len(self.fetched) < self.num_bytes:  # a memo entry takes a byte at least; what is never touched takes no memory
+                longer = np.zeros(max(2 * len(self.fetched), self.num_bytes), np.bool_)
+                longer[: counts[st.N_MEMO]] = self.fetched[: counts[st.N_MEMO]]
+                self.fetched = longer
+            started = int(state[m.POS])
+            status = int(m.run(buf, len(buf), is_last, before, build, state, counts, self._marks, self.fetched, store))
+            if status == m.OK:
+                self.num_bytes = before + len(buf)
+                return int(state[m.ROOT])
+            self._piece = _PIECE if state[m.POS] > started else 2 * self._piece  # one value may be longer than a piece
+            if status == m.FORBIDDEN and len(buf) - state[m.POS] < _BEHIND and not is_last:
+                continue  # the name of what it asks for may not be there yet
+            if status != m.TRUNCATED or is_last:
+                raise _refusal(buf, self._name, status, int(state[m.POS]), before)
+        raise AssertionError("the last piece ends a pickle")
+
+
+def _refusal(buf: Array, name: str, status: int, pos: int, before: int) -> RefusedFile:
+    at = before + pos
     if status == m.FORBIDDEN:
         opcode = m.FORBIDDEN_OPCODES[int(buf[pos])]
         target = _target(buf, pos, opcode)
         what = f"{opcode} {target}" if target else opcode
-        return RefusedFile(f"{name}: refused, the pickle asks to run code: {what} at byte {pos:,}", _HINT)
+        return RefusedFile(f"{name}: refused, the pickle asks to run code: {what} at byte {at:,}", _HINT)
     if status == m.TRUNCATED:
-        inside = f", inside a value that begins at byte {pos:,}" if pos < len(buf) else ""
-        what = f"{name}: the pickle is cut off: it ends after {len(buf):,} bytes{inside}"
+        inside = f", inside a value that begins at byte {at:,}" if pos < len(buf) else ""
+        what = f"{name}: the pickle is cut off: it ends after {before + len(buf):,} bytes{inside}"
         return RefusedFile(what, "copy it again, or record again: the writer was stopped")
     if status == m.MEMO_BOMB:
-        return RefusedFile(f"{name}: refused, a memo index at byte {pos:,} is larger than the file (a memory bomb)", _HINT)
+        return RefusedFile(f"{name}: refused, a memo index at byte {at:,} is larger than the file (a memory bomb)", _HINT)
     if status == m.TOO_DEEP:
-        return RefusedFile(f"{name}: refused, lists within lists without end at byte {pos:,} (a memory bomb)", _HINT)
-    if pos == 0:
+        return RefusedFile(f"{name}: refused, lists within lists without end at byte {at:,} (a memory bomb)", _HINT)
+    if at == 0:
         return RefusedFile(f"{name} is not a pickle", _HINT)
     reason = {
         m.UNKNOWN_OPCODE: "an unknown opcode",
@@ -219,7 +295,7 @@ def _refusal(buf: Array, name: str, status: int, pos: int) -> RefusedFile:
         m.WRONG_TYPE: "an item is added to something that cannot hold it",
         m.BAD_NUMBER: "a damaged number",
     }[status]
-    return RefusedFile(f"{name}: the pickle is damaged at byte {pos:,}: {reason}", "copy it again, or record again")
+    return RefusedFile(f"{name}: the pickle is damaged at byte {at:,}: {reason}", "copy it again, or record again")
 
 
 def _target(buf: Array, pos: int, opcode: str) -> str:

@@ -1,0 +1,175 @@
+"""Entries of a trace as rows of columns, written while the pickle is read: a million dicts are never made, not even on the tape."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from memdiag.sources.pickles.tags import BOX, CONST, INT, STR
+from memdiag.trace.compiled import njit_part
+from memdiag.trace.table import Array
+
+# Kinds of fields, by what they hold: a whole number, one of a few words, a list (its box), two whole numbers of 32 bits.
+NUMBER, WORD, BOXED, PAIR = range(4)
+_FIRST_WORD = 32  # codes of strings from here on are values of the word field, below are fields
+_LARGEST = (1 << 31) - 1
+
+
+class Rows(NamedTuple):
+    """Fields of entries, and their columns.
+
+    Attributes:
+        texts, text_at, text_code: Names of fields and values of the word field: bytes, offsets, codes.
+        kind, slot: Of each field: its kind, and its row in the columns of that kind.
+        required: Bits of the fields without which a dict is no entry.
+        missing: What each NUMBER is in entries without it.
+        numbers: int64 (fields of kind NUMBER, rows).
+        boxes: int32 (fields of kind BOXED, rows); -1: none.
+        pairs: int32 (fields of kind PAIR, rows, 2); -1: none.
+        word: int8 (rows).
+        seen: int64 (1): bits of the fields that any entry has.
+        others: bool per string: a key of an entry that is no field.
+    """
+
+    texts: Array
+    text_at: Array
+    text_code: Array
+    kind: Array
+    slot: Array
+    required: Array
+    missing: Array
+    numbers: Array
+    boxes: Array
+    pairs: Array
+    word: Array
+    seen: Array
+    others: Array
+
+
+def fields(
+    kinds: Mapping[str, int],
+    words: Mapping[str, int],
+    missing: Mapping[str, int],
+    required: tuple[str, ...],
+    same_column: Mapping[str, str] | None = None,
+) -> Rows:
+    """Describes entries; there are no rows yet.
+
+    Args:
+        kinds: The kind of each field, by name; one of them is a WORD.
+        words: Values of the word field, and the number that each is stored as.
+        missing: What a number is in entries without it, in the order of the fields.
+        same_column: Numbers that stand in the column of another, since no entry has both.
+        required: Fields without which a dict is no entry.
+    """
+    names = list(kinds)
+    texts = [name.encode() for name in (*names, *words)]
+    codes = [*range(len(names)), *(_FIRST_WORD + number for number in words.values())]
+    used = {NUMBER: 0, WORD: 0, BOXED: 0, PAIR: 0}
+    slots: list[int] = []
+    for name, kind in kinds.items():
+        shared = (same_column or {}).get(name)
+        slots.append(used[kind] if shared is None else slots[names.index(shared)])
+        used[kind] += shared is None
+    bits = sum(1 << names.index(name) for name in required) or 1 << 62  # no dict has that one
+    return Rows(
+        texts=np.frombuffer(b"".join(texts), np.uint8), text_at=np.cumsum([0, *(len(text) for text in texts)]),
+        text_code=np.array(codes, np.int64), kind=np.array(list(kinds.values()), np.int64), slot=np.array(slots, np.int64),
+        required=np.array([bits], np.int64), missing=np.array(list(missing.values()), np.int64),
+        numbers=np.empty((used[NUMBER], 0), np.int64), boxes=np.empty((used[BOXED], 0), np.int32),
+        pairs=np.empty((used[PAIR], 0, 2), np.int32), word=np.empty(0, np.int8), seen=np.zeros(1, np.int64),
+        others=np.zeros(0, np.bool_),
+    )  # fmt: skip
+
+
+def empty_rows(described: Rows, count: int, strings: int) -> Rows:
+    """Returns the same fields with columns of ``count`` rows, for a pickle of so many strings."""
+    return described._replace(
+        numbers=np.empty((len(described.numbers), count), np.int64), boxes=np.empty((len(described.boxes), count), np.int32),
+        pairs=np.empty((len(described.pairs), count, 2), np.int32), word=np.empty(count, np.int8), seen=np.zeros(1, np.int64),
+        others=np.zeros(strings, np.bool_),
+    )  # fmt: skip
+
+
+def first_rows(rows: Rows, count: int, strings: int) -> Rows:
+    """Returns the columns cut to the rows and strings that were written."""
+    return rows._replace(
+        numbers=rows.numbers[:, :count], boxes=rows.boxes[:, :count], pairs=rows.pairs[:, :count], word=rows.word[:count],
+        others=rows.others[:strings],
+    )  # fmt: skip
+
+
+@njit_part
+def text_code(buf: Array, at: int, length: int, rows: Rows) -> int:
+    """Returns what a string is to entries: the number of a field, 32 + a value of the word field, or -1."""
+    for k in range(len(rows.text_code)):
+        start = rows.text_at[k]
+        if rows.text_at[k + 1] - start != length:
+            continue
+        same = True
+        for i in range(length):
+            if rows.texts[start + i] != buf[at + i]:
+                same = False
+                break
+        if same:
+            return int(rows.text_code[k])
+    return -1
+
+
+@njit_part
+def store_row(row: int, first: int, top: int, stack: Array, store: Any) -> bool:
+    """Writes a dict, keys and values by turns in stack[first:top], as row ``row``; False if it is no entry, or an odd one."""
+    rows = store.rows
+    for slot in range(len(rows.numbers)):
+        rows.numbers[slot, row] = rows.missing[slot]
+    for slot in range(len(rows.boxes)):
+        rows.boxes[slot, row] = -1
+    for slot in range(len(rows.pairs)):
+        rows.pairs[slot, row, 0] = rows.pairs[slot, row, 1] = -1
+    found = np.int64(0)
+    for i in range(first, top, 2):
+        if stack[i] & 7 != STR:
+            return False
+        field = np.int64(store.string_code[stack[i] >> 3])
+        if 0 <= field < _FIRST_WORD:
+            found |= np.int64(1) << field
+            if not _store_value(row, field, stack[i + 1], store):
+                return False
+    if found & rows.required[0] != rows.required[0]:
+        return False
+    rows.seen[0] |= found
+    for i in range(first, top, 2):
+        name = stack[i] >> 3
+        if not 0 <= store.string_code[name] < _FIRST_WORD:
+            rows.others[name] = True
+    return True
+
+
+@njit_part
+def _store_value(row: int, field: Any, value: int, store: Any) -> bool:
+    """Writes one value of a row; False if the field cannot have it."""
+    rows = store.rows
+    kind, slot = rows.kind[field], rows.slot[field]
+    if kind == NUMBER:
+        rows.numbers[slot, row] = value >> 3
+        return value & 7 == INT
+    if kind == WORD:
+        code = np.int64(store.string_code[value >> 3]) if value & 7 == STR else np.int64(-1)
+        rows.word[row] = max(code - _FIRST_WORD, -1)
+        return bool(code >= _FIRST_WORD)
+    if kind == BOXED:
+        rows.boxes[slot, row] = value >> 3 if value & 7 == BOX else -1
+        return True
+    if value & 7 != BOX:
+        return value & 7 == CONST
+    box = value >> 3
+    if store.box_size[box] != 2 or store.chunk_size[store.box_first[box]] != 2:
+        return False
+    at = store.chunk_start[store.box_first[box]]
+    one, other = store.items[at], store.items[at + 1]
+    if one & 7 != INT or other & 7 != INT or max(abs(one >> 3), abs(other >> 3)) > _LARGEST:
+        return False
+    rows.pairs[slot, row, 0], rows.pairs[slot, row, 1] = one >> 3, other >> 3
+    return True
