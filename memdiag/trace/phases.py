@@ -86,9 +86,11 @@ def _fill(device: DeviceTrace, marker: Array) -> Array:
     before, after = np.where(is_marker, index, -1), np.where(is_marker, index, len(kind))[::-1]
     np.maximum.accumulate(before, out=before)
     np.minimum.accumulate(after, out=after)
-    edged = np.concatenate((kind, [UNKNOWN]))  # index -1 and len(kind): there is no marker on that side
+    edged = np.concatenate((kind, np.array([UNKNOWN], np.int8)))  # index -1 and len(kind): there is no marker on that side
     between = _between(bool((kind == BACKWARD).any()), starts_empty=device.start["active"] == 0)
-    filled = np.where(is_marker, kind, between[edged[before], edged[after[::-1]], np.where(kind == SILENT, 0, 1)])
+    # One small number for what stands around and what it is: three columns of indices would take 24 bytes an event.
+    around = (edged[before] * np.int8(len(schema.PHASES)) + edged[after[::-1]]) * np.int8(2) + (kind != SILENT)
+    filled = np.where(is_marker, kind, between.ravel()[around])
     # everything else was done while the last of these was going on
     phase = np.zeros(n, np.int8)
     phase[resolved] = filled
