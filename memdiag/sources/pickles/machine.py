@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from memdiag.sources.pickles.arguments import decimal, line_end, unsigned
 from memdiag.sources.pickles.rows import store_row
 from memdiag.sources.pickles.store import (
     N_ARENA,
@@ -94,41 +95,6 @@ for _code, _width, _kind in (
     _COUNTED[ord(_code)] = _width, _kind
 
 
-@njit
-def _unsigned(buf: Array, at: int, width: int) -> int:
-    value = np.int64(0)
-    for i in range(min(width, 8)):
-        value |= np.int64(buf[at + i]) << np.int64(8 * i)
-    return value
-
-
-@njit
-def _line_end(buf: Array, at: int) -> int:
-    """Position of the newline at or after ``at``; -1: none."""
-    for i in range(at, len(buf)):
-        if buf[i] == 10:
-            return i
-    return -1
-
-
-@njit
-def _decimal(buf: Array, at: int, end: int) -> tuple[bool, int]:
-    """Reads a short decimal number ("-12", "34L"); the flag says whether it is one that fits 18 digits."""
-    if end > at and buf[end - 1] == 76:  # L
-        end -= 1
-    negative = end > at and buf[at] == 45
-    if negative:
-        at += 1
-    if end <= at or end - at > 18:
-        return False, 0
-    value = np.int64(0)
-    for i in range(at, end):
-        if buf[i] < 48 or buf[i] > 57:
-            return False, 0
-        value = value * 10 + np.int64(buf[i] - 48)
-    return True, -value if negative else value
-
-
 @njit_part
 def _begins_row(buf: Array, at: int, size: int, counts: Array, fetched: Array) -> bool:
     """Whether an empty dict, whose opcode ends at ``at``, gets its items next and cannot be referred to later."""
@@ -140,7 +106,7 @@ def _begins_row(buf: Array, at: int, size: int, counts: Array, fetched: Array) -
         width = 1 if buf[at] == 0x71 else 4
         if at + 1 + width > size:
             return False
-        index, at = np.int64(_unsigned(buf, at + 1, width)), at + 1 + width
+        index, at = np.int64(unsigned(buf, at + 1, width)), at + 1 + width
     else:
         index = np.int64(-1)  # protocols without a memo
     return at < size and buf[at] == 0x28 and (index < 0 or (index < len(fetched) and not fetched[index]))  # MARK
@@ -177,10 +143,10 @@ def run(
         pushes = False
         if op == 0x68 or op == 0x6A or op == 0x67:  # BINGET LONG_BINGET GET
             if op == 0x67:
-                end = _line_end(buf, at)
+                end = line_end(buf, at)
                 if end < 0:
                     return TRUNCATED
-                good, index = _decimal(buf, at, end)
+                good, index = decimal(buf, at, end)
                 if not good:
                     return BAD_NUMBER
                 at = end + 1
@@ -188,7 +154,7 @@ def run(
                 width = 1 if op == 0x68 else 4
                 if at + width > size:
                     return TRUNCATED
-                index = _unsigned(buf, at, width)
+                index = unsigned(buf, at, width)
                 at += width
             if index < 0 or index >= counts[N_MEMO]:
                 return BAD_MEMO
@@ -203,7 +169,7 @@ def run(
             width = 1 if op == 0x4B else 2 if op == 0x4D else 4
             if at + width > size:
                 return TRUNCATED
-            number = _unsigned(buf, at, width)
+            number = unsigned(buf, at, width)
             if op == 0x4A and number >= 1 << 31:
                 number -= np.int64(1) << 32
             at += width
@@ -213,7 +179,7 @@ def run(
             width = np.int64(_COUNTED[op, 0])
             if at + width > size:
                 return TRUNCATED
-            length = _unsigned(buf, at, width)
+            length = unsigned(buf, at, width)
             at += width
             if length < 0 or length > size - at:
                 return TRUNCATED
@@ -221,7 +187,7 @@ def run(
             number = np.int64(0)
             short = kind == 2 and length <= 8
             if short:
-                number = _unsigned(buf, at, length)
+                number = unsigned(buf, at, length)
                 if 0 < length < 8 and buf[at + length - 1] >= 128:
                     number -= np.int64(1) << np.int64(8 * length)
                 short = -(np.int64(1) << 60) <= number < np.int64(1) << 60
@@ -245,10 +211,10 @@ def run(
         elif op == 0x94 or op == 0x71 or op == 0x72 or op == 0x70:  # MEMOIZE BINPUT LONG_BINPUT PUT
             index = counts[N_MEMO]
             if op == 0x70:
-                end = _line_end(buf, at)
+                end = line_end(buf, at)
                 if end < 0:
                     return TRUNCATED
-                good, index = _decimal(buf, at, end)
+                good, index = decimal(buf, at, end)
                 if not good or index < 0:
                     return BAD_NUMBER
                 at = end + 1
@@ -256,7 +222,7 @@ def run(
                 width = 1 if op == 0x71 else 4
                 if at + width > size:
                     return TRUNCATED
-                index = _unsigned(buf, at, width)
+                index = unsigned(buf, at, width)
                 at += width
             if index >= before + size:
                 return MEMO_BOMB
@@ -351,7 +317,7 @@ def run(
         elif op == 0x95:  # FRAME
             if at + 8 > size:
                 return TRUNCATED
-            length = _unsigned(buf, at, 8)
+            length = unsigned(buf, at, 8)
             at += 8
             if length < 0 or length > size - at:
                 return TRUNCATED
@@ -362,10 +328,10 @@ def run(
                 return UNKNOWN_OPCODE
             at += 1
         elif op == 0x49 or op == 0x4C or op == 0x46 or op == 0x56 or op == 0x53:  # INT LONG FLOAT UNICODE STRING, as text
-            end = _line_end(buf, at)
+            end = line_end(buf, at)
             if end < 0:
                 return TRUNCATED
-            good, number = _decimal(buf, at, end)
+            good, number = decimal(buf, at, end)
             if op == 0x49 and end - at == 2 and buf[at] == 48 and good and number < 2:  # 00 and 01 are False and True
                 fresh = np.int64(C_TRUE if number else C_FALSE) << 3 | CONST
             elif (op == 0x49 or op == 0x4C) and good:

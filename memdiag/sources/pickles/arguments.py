@@ -1,0 +1,43 @@
+"""Arguments of opcodes, compiled: counts and numbers as they stand in a pickle."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from memdiag.trace.compiled import njit
+from memdiag.trace.table import Array
+
+
+@njit
+def unsigned(buf: Array, at: int, width: int) -> int:
+    value = np.int64(0)
+    for i in range(min(width, 8)):
+        value |= np.int64(buf[at + i]) << np.int64(8 * i)
+    return value
+
+
+@njit
+def line_end(buf: Array, at: int) -> int:
+    """Position of the newline at or after ``at``; -1: none."""
+    for i in range(at, len(buf)):
+        if buf[i] == 10:
+            return i
+    return -1
+
+
+@njit
+def decimal(buf: Array, at: int, end: int) -> tuple[bool, int]:
+    """Reads a short decimal number ("-12", "34L"); the flag says whether it is one that fits 18 digits."""
+    if end > at and buf[end - 1] == 76:  # L
+        end -= 1
+    negative = end > at and buf[at] == 45
+    if negative:
+        at += 1
+    if end <= at or end - at > 18:
+        return False, 0
+    value = np.int64(0)
+    for i in range(at, end):
+        if buf[i] < 48 or buf[i] > 57:
+            return False, 0
+        value = value * 10 + np.int64(buf[i] - 48)
+    return True, -value if negative else value
