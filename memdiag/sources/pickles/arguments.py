@@ -10,6 +10,7 @@ from memdiag.trace.table import Array
 
 @njit
 def unsigned(buf: Array, at: int, width: int) -> int:
+    """Returns the little-endian number of ``width`` bytes (8 at most)."""
     value = np.int64(0)
     for i in range(min(width, 8)):
         value |= np.int64(buf[at + i]) << np.int64(8 * i)
