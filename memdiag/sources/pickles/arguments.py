@@ -14,7 +14,7 @@ def unsigned(buf: Array, at: int, width: int) -> int:
     value = np.int64(0)
     for i in range(min(width, 8)):
         value |= np.int64(buf[at + i]) << np.int64(8 * i)
-    return value
+    return int(value)
 
 
 @njit
@@ -41,4 +41,4 @@ def decimal(buf: Array, at: int, end: int) -> tuple[bool, int]:
         if buf[i] < 48 or buf[i] > 57:
             return False, 0
         value = value * 10 + np.int64(buf[i] - 48)
-    return True, -value if negative else value
+    return True, int(-value if negative else value)
