@@ -48,7 +48,7 @@ def view(
     with busy("loading memdiag …"):
         from memdiag.redaction import is_on, redact_path
         from memdiag.render.text import plain
-        from memdiag.screen.app import Viewer
+        from memdiag.tui.app import Viewer
 
     def read() -> Trace:
         from memdiag.cli.loading import read_trace

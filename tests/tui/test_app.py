@@ -13,9 +13,9 @@ from textual import events
 
 import memdiag
 from memdiag.errors import MemdiagError
-from memdiag.screen.app import Viewer
-from memdiag.screen.lists import CALLS, FINDINGS, MAP
-from memdiag.screen.pieces import Popup
+from memdiag.tui.app import Viewer
+from memdiag.tui.lists import CALLS, FINDINGS, MAP
+from memdiag.tui.pieces import Popup
 
 ROOT = Path(__file__).parents[2]
 OOM = ROOT / "tests" / "goldens" / "cuda-2.13.0-oom" / "snapshot.pickle"

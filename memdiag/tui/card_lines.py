@@ -7,7 +7,7 @@ from rich.text import Text
 from memdiag.findings import Report
 from memdiag.render import card, words
 from memdiag.render.summary import severity_name
-from memdiag.screen.lines import DIM, STRONG, short
+from memdiag.tui.lines import DIM, STRONG, short
 
 MOST_LINES = 4
 _ALL_FROM, _ONE_FROM = 30, 20  # rows of the terminal from which there is room for the card, and for one line of it

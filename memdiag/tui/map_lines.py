@@ -10,15 +10,15 @@ from rich.text import Text
 
 from memdiag import vocabulary
 from memdiag.analyzers.places import group_name
-from memdiag.screen.lines import DIM, FREE, HELD, STRONG, WAITING, Lines, cell, fitted
-from memdiag.screen.tensor_lines import stack_text
-from memdiag.screen.walk import By, OneDevice
 from memdiag.text import phrase
 from memdiag.trace.schema import CATEGORIES, LIFETIMES
+from memdiag.tui.lines import DIM, FREE, HELD, STRONG, WAITING, Lines, cell, fitted
+from memdiag.tui.models.segment_rows import FREE as NOT_USED
+from memdiag.tui.models.segment_rows import ORDERS, PENDING, SegmentRows
+from memdiag.tui.tensor_lines import stack_text
+from memdiag.tui.walk import By, OneDevice
 from memdiag.units import format_bytes
 from memdiag.views.heap import CAUSES
-from memdiag.views.segment_rows import FREE as NOT_USED
-from memdiag.views.segment_rows import ORDERS, PENDING, SegmentRows
 
 _STATES = {NOT_USED: ("·", FREE), PENDING: ("▒", WAITING)}
 

@@ -12,16 +12,16 @@ from rich.text import Text
 import memdiag
 from memdiag.errors import MemdiagError
 from memdiag.findings import Evidence, Finding, Fix
-from memdiag.screen import curve_lines, keys
-from memdiag.screen.lines import HELD, cell, fitted, folded, joined, short
-from memdiag.screen.lists import ABOUT, CALLS, FINDINGS, MAP, NAMES, TENSORS, Lists
-from memdiag.screen.question import Question
-from memdiag.screen.status_lines import NUM_LINES, status
-from memdiag.screen.walk import Walk
 from memdiag.text import phrase
 from memdiag.trace.moments import peak_event, reserved_peak
 from memdiag.trace.stacks import Frame, Stacks
-from memdiag.views.window import heights
+from memdiag.tui import curve_lines, keys
+from memdiag.tui.lines import HELD, cell, fitted, folded, joined, short
+from memdiag.tui.lists import ABOUT, CALLS, FINDINGS, MAP, NAMES, TENSORS, Lists
+from memdiag.tui.models.window import heights
+from memdiag.tui.question import Question
+from memdiag.tui.status_lines import NUM_LINES, status
+from memdiag.tui.walk import Walk
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "gpt-train.pickle"

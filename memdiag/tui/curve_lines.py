@@ -16,13 +16,13 @@ from rich.text import Text
 
 from memdiag import vocabulary
 from memdiag.render.chart import scale
-from memdiag.screen.lines import DIM, HELD, WAITING
 from memdiag.text import phrase
 from memdiag.trace.model import DeviceTrace
 from memdiag.trace.schema import PHASES
+from memdiag.tui.lines import DIM, HELD, WAITING
+from memdiag.tui.models.at_cursor import Places
+from memdiag.tui.models.window import CURVES, Window, first_in, heights
 from memdiag.units import format_count
-from memdiag.views.at_cursor import Places
-from memdiag.views.window import CURVES, Window, first_in, heights
 
 LABEL = 9  # columns for "12.5 GiB "
 _EDGE = 1  # and one for the axis

@@ -14,7 +14,7 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from memdiag.screen.lines import Lines
+from memdiag.tui.lines import Lines
 
 _CONSOLE = Console(color_system="truecolor", width=1000, file=StringIO())  # only to turn names of styles into styles
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from memdiag.screen.lines import DIM, HELD, STRONG, Lines, cell, fitted, short
-from memdiag.screen.walk import OneDevice
 from memdiag.text import phrase
+from memdiag.tui.lines import DIM, HELD, STRONG, Lines, cell, fitted, short
+from memdiag.tui.models.call_tree import NO_STACK, Node
+from memdiag.tui.walk import OneDevice
 from memdiag.units import format_bytes, format_count
-from memdiag.views.call_tree import NO_STACK, Node
 
 _BAR = 8
 _MOST_INDENT = 20

@@ -14,19 +14,19 @@ from textual.timer import Timer
 
 from memdiag.findings import Report
 from memdiag.render.words import version_words
-from memdiag.screen import keys
-from memdiag.screen.card_lines import card_lines, num_lines
-from memdiag.screen.lines import DIM, STRONG, Said, folded, joined, short
-from memdiag.screen.lists import ABOUT, FINDINGS, NAMES, Lists, title_of
-from memdiag.screen.pieces import Drawn
-from memdiag.screen.question import Question
-from memdiag.screen.rows import Rows
-from memdiag.screen.status_lines import FEWEST, NUM_LINES, WITH_BAR, status
-from memdiag.screen.walk import Walk
 from memdiag.text import phrase
+from memdiag.tui import keys
+from memdiag.tui.card_lines import card_lines, num_lines
+from memdiag.tui.lines import DIM, STRONG, Said, folded, joined, short
+from memdiag.tui.lists import ABOUT, FINDINGS, NAMES, Lists, title_of
+from memdiag.tui.pieces import Drawn
+from memdiag.tui.question import Question
+from memdiag.tui.rows import Rows
+from memdiag.tui.status_lines import FEWEST, NUM_LINES, WITH_BAR, status
+from memdiag.tui.walk import Walk
 
 if TYPE_CHECKING:
-    from memdiag.screen.app import Viewer
+    from memdiag.tui.app import Viewer
 
 _FOR_FACTS = 44  # columns of the first line for what there is to say beside the name of the file
 _SIDE_FROM, _SIDE = 110, 0.55  # columns from which on a finding stands beside the list, and its share of them

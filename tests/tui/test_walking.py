@@ -9,12 +9,12 @@ import pytest
 
 import memdiag
 from memdiag.trace.schema import CATEGORIES
-from memdiag.views.at_cursor import Places, beyond, moment, there
-from memdiag.views.call_tree import NO_STACK, CallTree
-from memdiag.views.live_rows import ORDERS, LiveRows
-from memdiag.views.segment_rows import FREE, PENDING, SegmentRows
-from memdiag.views.segment_rows import ORDERS as MAP_ORDERS
-from memdiag.views.window import LEAST, Window, first_in, heights, highest_in
+from memdiag.tui.models.at_cursor import Places, beyond, moment, there
+from memdiag.tui.models.call_tree import NO_STACK, CallTree
+from memdiag.tui.models.live_rows import ORDERS, LiveRows
+from memdiag.tui.models.segment_rows import FREE, PENDING, SegmentRows
+from memdiag.tui.models.segment_rows import ORDERS as MAP_ORDERS
+from memdiag.tui.models.window import LEAST, Window, first_in, heights, highest_in
 
 ROOT = Path(__file__).parents[2]
 

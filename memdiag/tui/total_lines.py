@@ -7,10 +7,10 @@ from rich.text import Text
 
 from memdiag import vocabulary
 from memdiag.render.bar import share_out
-from memdiag.screen.lines import DIM
-from memdiag.screen.tensor_lines import brief
-from memdiag.screen.walk import By
 from memdiag.text import phrase
+from memdiag.tui.lines import DIM
+from memdiag.tui.tensor_lines import brief
+from memdiag.tui.walk import By
 from memdiag.units import format_bytes
 
 FREE_PARTS = ("stranded", "foreign", "cache")

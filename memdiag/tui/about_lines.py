@@ -6,9 +6,9 @@ from rich.text import Text
 
 from memdiag.findings import Report
 from memdiag.render import what_if, words
-from memdiag.screen.lines import DIM, STRONG, Lines, folded, short
 from memdiag.text import joined, phrase
 from memdiag.trace.model import Trace
+from memdiag.tui.lines import DIM, STRONG, Lines, folded, short
 from memdiag.units import format_bytes
 
 _LONGEST = 1000

@@ -10,8 +10,8 @@ from rich.text import Text
 from memdiag.findings import Finding, Report
 from memdiag.render import words
 from memdiag.render.summary import severity_name
-from memdiag.screen.lines import DIM, STRONG, Lines, cell, fitted, short
 from memdiag.text import phrase
+from memdiag.tui.lines import DIM, STRONG, Lines, cell, fitted, short
 
 _STYLES = {"critical": "bold #ff5f5f", "warning": "#ffaf00", "info": "#5fafff"}
 

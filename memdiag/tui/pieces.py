@@ -16,9 +16,9 @@ from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Static
 
-from memdiag.screen.lines import folded
-from memdiag.screen.rows import to_strip
 from memdiag.text import phrase
+from memdiag.tui.lines import folded
+from memdiag.tui.rows import to_strip
 
 
 class Drawn(Widget):

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from memdiag.findings import Report
-from memdiag.screen import map_lines, tensor_lines
-from memdiag.screen.about_lines import AboutLines
-from memdiag.screen.call_lines import CallLines
-from memdiag.screen.finding_lines import FindingLines
-from memdiag.screen.lines import Lines, short
-from memdiag.screen.map_lines import MapLines
-from memdiag.screen.tensor_lines import TensorLines
-from memdiag.screen.walk import OneDevice, Walk
 from memdiag.text import phrase
-from memdiag.views.call_tree import FRAMES, CallTree
-from memdiag.views.segment_rows import ORDERS as MAP_ORDERS
+from memdiag.tui import map_lines, tensor_lines
+from memdiag.tui.about_lines import AboutLines
+from memdiag.tui.call_lines import CallLines
+from memdiag.tui.finding_lines import FindingLines
+from memdiag.tui.lines import Lines, short
+from memdiag.tui.map_lines import MapLines
+from memdiag.tui.models.call_tree import FRAMES, CallTree
+from memdiag.tui.models.segment_rows import ORDERS as MAP_ORDERS
+from memdiag.tui.tensor_lines import TensorLines
+from memdiag.tui.walk import OneDevice, Walk
 
 NAMES: tuple[str, ...] = ("tensors", "findings", "calls", "map", "about")
 TENSORS, FINDINGS, CALLS, MAP, ABOUT = range(5)

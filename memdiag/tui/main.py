@@ -7,15 +7,15 @@ from collections.abc import Callable
 from rich.cells import cell_len
 from textual import events
 
-from memdiag.screen import curve_lines, keys
-from memdiag.screen.lines import short
-from memdiag.screen.lists import CALLS, FINDINGS, MAP, NAMES, TENSORS, Lists, title_of
-from memdiag.screen.parts import Parts
-from memdiag.screen.pieces import Drawn, Popup
-from memdiag.screen.question import Question
-from memdiag.screen.rows import Rows
-from memdiag.screen.walk import PAN, ZOOM, Kind
 from memdiag.text import phrase
+from memdiag.tui import curve_lines, keys
+from memdiag.tui.lines import short
+from memdiag.tui.lists import CALLS, FINDINGS, MAP, NAMES, TENSORS, Lists, title_of
+from memdiag.tui.parts import Parts
+from memdiag.tui.pieces import Drawn, Popup
+from memdiag.tui.question import Question
+from memdiag.tui.rows import Rows
+from memdiag.tui.walk import PAN, ZOOM, Kind
 
 _ACTIONS = dict(keys.all_keys())
 _PAGE_KEPT = 1  # rows of a page that stay in sight

@@ -5,13 +5,13 @@ from __future__ import annotations
 from rich.text import Text
 
 from memdiag import vocabulary
-from memdiag.screen import total_lines
-from memdiag.screen.lines import DIM, STRONG, joined, short
-from memdiag.screen.walk import Walk
 from memdiag.text import joined as joined_phrases
 from memdiag.text import phrase
+from memdiag.tui import total_lines
+from memdiag.tui.lines import DIM, STRONG, joined, short
+from memdiag.tui.models.at_cursor import Moment
+from memdiag.tui.walk import Walk
 from memdiag.units import format_bytes, format_us
-from memdiag.views.at_cursor import Moment
 
 FEWEST, NUM_LINES, WITH_BAR = 3, 4, 5
 _NAMES = 40  # characters

@@ -8,13 +8,13 @@ from rich.text import Text
 
 from memdiag import vocabulary
 from memdiag.analyzers.places import group_name
-from memdiag.screen.lines import DIM, STRONG, Lines, cell, fitted, short
-from memdiag.screen.walk import By, OneDevice
 from memdiag.text import joined, phrase
 from memdiag.trace.schema import CATEGORIES, LIFETIMES, PHASES
+from memdiag.tui.lines import DIM, STRONG, Lines, cell, fitted, short
+from memdiag.tui.models.at_cursor import since_us
+from memdiag.tui.models.live_rows import ORDERS
+from memdiag.tui.walk import By, OneDevice
 from memdiag.units import format_bytes, format_count, format_us
-from memdiag.views.at_cursor import since_us
-from memdiag.views.live_rows import ORDERS
 
 _FIXED = {"bytes": 10, "requested": 10, "category": 12, "lifetime": 13, "age": 9}
 _LEAST = 16  # columns of a name or a place

@@ -8,15 +8,15 @@ from typing import Literal
 
 from memdiag import vocabulary
 from memdiag.errors import MemdiagError
-from memdiag.screen.curve_lines import Curve
 from memdiag.text import phrase
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.moments import DEFAULT, MOMENTS, choose_moment, require_moment
 from memdiag.trace.table import Array
-from memdiag.views.at_cursor import Moment, Places, beyond, moment, totals
-from memdiag.views.call_tree import CallTree
-from memdiag.views.live_rows import LiveRows
-from memdiag.views.window import Window, highest_in
+from memdiag.tui.curve_lines import Curve
+from memdiag.tui.models.at_cursor import Moment, Places, beyond, moment, totals
+from memdiag.tui.models.call_tree import CallTree
+from memdiag.tui.models.live_rows import LiveRows
+from memdiag.tui.models.window import Window, highest_in
 
 Kind = Literal["ooms", "retries", "steps"]
 By = Literal["category", "lifetime"]

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from memdiag.screen.lines import DIM, STRONG, short
 from memdiag.text import phrase
+from memdiag.tui.lines import DIM, STRONG, short
 
 _LONGEST = 200
 

@@ -15,8 +15,8 @@ from memdiag.errors import MemdiagError
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.schema import CATEGORIES, LIFETIMES
 from memdiag.trace.table import Array
+from memdiag.tui.models.at_cursor import there
 from memdiag.units import parse_bytes
-from memdiag.views.at_cursor import there
 
 ORDERS: tuple[str, ...] = ("bytes", "requested", "name", "category", "lifetime", "age", "place")
 _LARGEST_FIRST = {"bytes", "requested"}

@@ -13,11 +13,11 @@ from textual.binding import BindingType
 from textual.message import Message
 
 from memdiag.findings import Report
-from memdiag.screen.main import MainScreen
-from memdiag.screen.walk import Walk
 from memdiag.text import phrase
 from memdiag.trace.model import Trace
 from memdiag.trace.moments import DEFAULT
+from memdiag.tui.main import MainScreen
+from memdiag.tui.walk import Walk
 
 _DELAY = 0.06  # seconds of rest before lists follow the moment: a held key moves the moment only
 

@@ -9,12 +9,12 @@ import pytest
 
 import memdiag
 from memdiag import vocabulary
-from memdiag.screen.lists import MAP, TENSORS, Lists
-from memdiag.screen.status_lines import FEWEST, NUM_LINES, WITH_BAR, status
-from memdiag.screen.tensor_lines import brief
-from memdiag.screen.total_lines import bar, legend
-from memdiag.screen.walk import Walk
 from memdiag.trace.schema import CATEGORIES, LIFETIMES
+from memdiag.tui.lists import MAP, TENSORS, Lists
+from memdiag.tui.status_lines import FEWEST, NUM_LINES, WITH_BAR, status
+from memdiag.tui.tensor_lines import brief
+from memdiag.tui.total_lines import bar, legend
+from memdiag.tui.walk import Walk
 from memdiag.units import format_bytes
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "gpt-train.pickle"

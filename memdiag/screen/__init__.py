@@ -1,1 +1,0 @@
-"""A trace in a terminal, to walk through with the keyboard."""

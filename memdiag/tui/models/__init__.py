@@ -1,0 +1,1 @@
+"""Row models of the viewer: what its lists, maps and curves show, without drawing it."""
