@@ -21,7 +21,7 @@ from typing import Any
 
 from memdiag.allocator.offload.settings import OffloadSettings
 from memdiag.analyzers.offloading import anew, make_plan
-from memdiag.analyzers.simulation import Subject, predict
+from memdiag.analyzers.support.simulation import Subject, predict
 from memdiag.sources import load
 
 ROOT = Path(__file__).parents[1]

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import memdiag
-from memdiag.analyzers.joined import join
 from memdiag.analyzers.report import build_report
-from memdiag.analyzers.without import LEFT
+from memdiag.analyzers.support.joined import join
+from memdiag.analyzers.support.without import LEFT
 from memdiag.trace.model import Trace
 from memdiag.units import format_bytes
 

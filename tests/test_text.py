@@ -135,9 +135,11 @@ def texts_outside_catalogues(path):
                     yield part.lineno, part.value
 
 
-@pytest.mark.parametrize("area", [area for area in AREAS if (PACKAGE / "analyzers" / f"{area}.py").exists()])
-def test_an_analyzer_with_a_catalogue_keeps_all_its_texts_there(area):
-    assert not list(texts_outside_catalogues(PACKAGE / "analyzers" / f"{area}.py"))
+@pytest.mark.parametrize(
+    "module", [path for path in sorted((PACKAGE / "analyzers").rglob("*.py")) if path.stem in AREAS], ids=lambda path: path.stem
+)
+def test_an_analyzer_with_a_catalogue_keeps_all_its_texts_there(module):
+    assert not list(texts_outside_catalogues(module))
 
 
 def asked_at_import(body):

@@ -1,4 +1,4 @@
-"""Analyzers: each file answers one question about a trace.
+"""Analyzers: each file answers one question about a trace. `report` runs them; `support` holds what they share.
 
 A module has ``CODES`` (finding code: one-line meaning) and
 

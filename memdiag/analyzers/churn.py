@@ -15,10 +15,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from memdiag.analyzers import remedies
-from memdiag.analyzers.allocator_settings import AllocatorSettings
-from memdiag.analyzers.context import Context, DeviceView
-from memdiag.analyzers.places import moment_name
+from memdiag.analyzers.support import remedies
+from memdiag.analyzers.support.allocator_settings import AllocatorSettings
+from memdiag.analyzers.support.context import Context, DeviceView
+from memdiag.analyzers.support.places import moment_name
 from memdiag.findings import Evidence, Finding, Fix
 from memdiag.text import phrase
 from memdiag.trace import schema

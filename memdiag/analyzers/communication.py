@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from memdiag.analyzers.context import Context, DeviceView
-from memdiag.analyzers.places import moment_name
+from memdiag.analyzers.support.context import Context, DeviceView
+from memdiag.analyzers.support.places import moment_name
 from memdiag.findings import Evidence, Finding, Fix, Saving
 from memdiag.text import phrase
 from memdiag.trace.model import Trace

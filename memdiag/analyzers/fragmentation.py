@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from memdiag.analyzers import remedies, rounding
-from memdiag.analyzers.allocator_settings import AllocatorSettings
-from memdiag.analyzers.context import Context
-from memdiag.analyzers.moments import Look, at_end, look, most_stranded
-from memdiag.analyzers.names import has_names, place_of
-from memdiag.analyzers.pinning import Pin, Pinned, idle_by_group, pinned
-from memdiag.analyzers.places import age, group_name, lifetime_name, moment_name
+from memdiag.analyzers.support import remedies, rounding
+from memdiag.analyzers.support.allocator_settings import AllocatorSettings
+from memdiag.analyzers.support.context import Context
+from memdiag.analyzers.support.moments import Look, at_end, look, most_stranded
+from memdiag.analyzers.support.names import has_names, place_of
+from memdiag.analyzers.support.pinning import Pin, Pinned, idle_by_group, pinned
+from memdiag.analyzers.support.places import age, group_name, lifetime_name, moment_name
 from memdiag.findings import Evidence, Finding, Fix
 from memdiag.text import joined, phrase
 from memdiag.trace.model import DeviceTrace, Trace

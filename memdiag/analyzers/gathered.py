@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from memdiag.analyzers.context import Context, DeviceView
-from memdiag.analyzers.places import moment_name, when
-from memdiag.analyzers.sites import first_finding
+from memdiag.analyzers.support.context import Context, DeviceView
+from memdiag.analyzers.support.places import moment_name, when
+from memdiag.analyzers.support.sites import first_finding
 from memdiag.findings import Evidence, Finding, Fix
 from memdiag.text import phrase
 from memdiag.trace.model import Trace

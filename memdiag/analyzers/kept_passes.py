@@ -16,10 +16,10 @@ from itertools import takewhile
 
 import numpy as np
 
-from memdiag.analyzers.context import Context, DeviceView
-from memdiag.analyzers.places import moment_name
-from memdiag.analyzers.sites import first_finding
-from memdiag.analyzers.without import peak_without
+from memdiag.analyzers.support.context import Context, DeviceView
+from memdiag.analyzers.support.places import moment_name
+from memdiag.analyzers.support.sites import first_finding
+from memdiag.analyzers.support.without import peak_without
 from memdiag.findings import Evidence, Finding, Fix
 from memdiag.text import phrase
 from memdiag.trace.model import DeviceTrace, Trace

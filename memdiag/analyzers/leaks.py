@@ -16,10 +16,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from memdiag.analyzers.context import Context, DeviceView
-from memdiag.analyzers.names import place_of
-from memdiag.analyzers.sites import label_of, stackless, without_stack
-from memdiag.analyzers.without import peak_without
+from memdiag.analyzers.support.context import Context, DeviceView
+from memdiag.analyzers.support.names import place_of
+from memdiag.analyzers.support.sites import label_of, stackless, without_stack
+from memdiag.analyzers.support.without import peak_without
 from memdiag.findings import Evidence, Finding, Fix
 from memdiag.text import phrase
 from memdiag.trace.model import DeviceTrace, Trace

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from memdiag.analyzers import remedies
-from memdiag.analyzers.allocator_settings import AllocatorSettings
-from memdiag.analyzers.context import Context, DeviceView
-from memdiag.analyzers.places import moment_name
-from memdiag.analyzers.sites import by_place
+from memdiag.analyzers.support import remedies
+from memdiag.analyzers.support.allocator_settings import AllocatorSettings
+from memdiag.analyzers.support.context import Context, DeviceView
+from memdiag.analyzers.support.places import moment_name
+from memdiag.analyzers.support.sites import by_place
 from memdiag.findings import Evidence, Finding, Fix, Saving
 from memdiag.text import phrase
 from memdiag.trace.model import DeviceTrace, Trace

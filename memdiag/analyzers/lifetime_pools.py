@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from memdiag.analyzers.context import Context, DeviceView
+from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.findings import Evidence, Finding, Fix
 from memdiag.text import phrase
 from memdiag.trace import schema

@@ -16,13 +16,13 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from memdiag.analyzers import remedies
-from memdiag.analyzers.allocator_settings import AllocatorSettings
-from memdiag.analyzers.context import Context, DeviceView
-from memdiag.analyzers.moments import Look, look
-from memdiag.analyzers.names import largest_names, place_of
-from memdiag.analyzers.places import moment_name, when
-from memdiag.analyzers.sites import Place, by_place, first_finding
+from memdiag.analyzers.support import remedies
+from memdiag.analyzers.support.allocator_settings import AllocatorSettings
+from memdiag.analyzers.support.context import Context, DeviceView
+from memdiag.analyzers.support.moments import Look, look
+from memdiag.analyzers.support.names import largest_names, place_of
+from memdiag.analyzers.support.places import moment_name, when
+from memdiag.analyzers.support.sites import Place, by_place, first_finding
 from memdiag.findings import Evidence, Finding, Fix
 from memdiag.text import phrase
 from memdiag.trace.model import Trace

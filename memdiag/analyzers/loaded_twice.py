@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from memdiag.analyzers.context import Context, DeviceView
-from memdiag.analyzers.names import place_of
-from memdiag.analyzers.places import moment_name, when
-from memdiag.analyzers.sites import by_place, first_finding
-from memdiag.analyzers.without import peak_without
+from memdiag.analyzers.support.context import Context, DeviceView
+from memdiag.analyzers.support.names import place_of
+from memdiag.analyzers.support.places import moment_name, when
+from memdiag.analyzers.support.sites import by_place, first_finding
+from memdiag.analyzers.support.without import peak_without
 from memdiag.findings import Evidence, Finding, Fix
 from memdiag.text import phrase
 from memdiag.trace.model import Trace

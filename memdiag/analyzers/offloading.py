@@ -26,7 +26,7 @@ from memdiag.allocator.result import OUT_OF_MEMORY, Replay
 from memdiag.allocator.smallest import smallest_capacity
 from memdiag.analyzers.offload_howto import modules_of, smallest_of
 from memdiag.analyzers.offload_words import told
-from memdiag.analyzers.simulation import Scenario, Subject, predict
+from memdiag.analyzers.support.simulation import Scenario, Subject, predict
 from memdiag.errors import MemdiagError
 from memdiag.trace import schema
 from memdiag.trace.table import Array

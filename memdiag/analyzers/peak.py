@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from memdiag.analyzers.context import Context, DeviceView
-from memdiag.analyzers.names import kind_words, largest_names, place_of, short
-from memdiag.analyzers.places import moment_name, when, when_at
-from memdiag.analyzers.sites import Place, by_category, by_module, by_place, label_of, stackless, sums
-from memdiag.analyzers.without import peak_without
+from memdiag.analyzers.support.context import Context, DeviceView
+from memdiag.analyzers.support.names import kind_words, largest_names, place_of, short
+from memdiag.analyzers.support.places import moment_name, when, when_at
+from memdiag.analyzers.support.sites import Place, by_category, by_module, by_place, label_of, stackless, sums
+from memdiag.analyzers.support.without import peak_without
 from memdiag.findings import Evidence, Finding, Fix, Severity
 from memdiag.text import joined, phrase
 from memdiag.trace import schema

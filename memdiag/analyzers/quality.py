@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from memdiag.analyzers.context import Context, DeviceView
-from memdiag.analyzers.places import moment_name, when
+from memdiag.analyzers.support.context import Context, DeviceView
+from memdiag.analyzers.support.places import moment_name, when
 from memdiag.findings import Evidence, Finding, Fix
 from memdiag.text import phrase
 from memdiag.trace import schema

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from memdiag.analyzers.context import Context, DeviceView
-from memdiag.analyzers.places import moment_name
-from memdiag.analyzers.sites import label_of
+from memdiag.analyzers.support.context import Context, DeviceView
+from memdiag.analyzers.support.places import moment_name
+from memdiag.analyzers.support.sites import label_of
 from memdiag.findings import Evidence, Finding, Fix
 from memdiag.text import phrase
 from memdiag.trace import schema

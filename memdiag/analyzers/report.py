@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 
-from memdiag.analyzers.context import Context, DeviceView
-from memdiag.analyzers.devices import describe
-from memdiag.analyzers.headline import headline
-from memdiag.analyzers.verdict import verdict
-from memdiag.analyzers.would_fit import answers
+from memdiag.analyzers.support.context import Context, DeviceView
+from memdiag.analyzers.support.devices import describe
+from memdiag.analyzers.support.headline import headline
+from memdiag.analyzers.support.verdict import verdict
+from memdiag.analyzers.support.would_fit import answers
 from memdiag.findings import EARLIER_STEPS, SEVERITIES, Finding, Note, Report, Source, WhatIf
 from memdiag.registry import ANALYZERS, resolve
 from memdiag.text import joined, phrase
@@ -78,7 +78,7 @@ def _is_for_a_line(finding: Finding, views: list[DeviceView]) -> bool:
 
 def _replayed(trace: Trace, context: Context, findings: list[Finding]) -> tuple[list[Finding], tuple[WhatIf, ...], tuple[Note, ...]]:
     """Returns the findings with simulated savings, the replays, and the note that says so if there can be none (MD925)."""
-    from memdiag.analyzers.what_if import replayed  # loads the machine
+    from memdiag.analyzers.support.what_if import replayed  # loads the machine
 
     try:
         return *replayed(trace, context, findings), ()

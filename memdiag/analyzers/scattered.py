@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from memdiag import vocabulary
-from memdiag.analyzers.context import Context, DeviceView
-from memdiag.analyzers.places import lifetime_name, moment_name
+from memdiag.analyzers.support.context import Context, DeviceView
+from memdiag.analyzers.support.places import lifetime_name, moment_name
 from memdiag.findings import Evidence, Finding, Fix
 from memdiag.text import joined, phrase
 from memdiag.trace.model import Trace

@@ -11,9 +11,9 @@ from difflib import get_close_matches
 
 import numpy as np
 
-from memdiag.analyzers.allocator_settings import NPU_EXCLUDED, VARIABLES, AllocatorSettings
 from memdiag.analyzers.churn import find_bursts
-from memdiag.analyzers.context import Context, DeviceView
+from memdiag.analyzers.support.allocator_settings import NPU_EXCLUDED, VARIABLES, AllocatorSettings
+from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.findings import Evidence, Finding, Fix
 from memdiag.settings.npu_keys import NEEDS_EXPANDABLE
 from memdiag.settings.tables import every

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from memdiag.analyzers.allocator_settings import AllocatorSettings
-from memdiag.analyzers.context import Context, DeviceView
-from memdiag.analyzers.moments import look
-from memdiag.analyzers.names import has_names, place_of
-from memdiag.analyzers.places import moment_name, when
+from memdiag.analyzers.support.allocator_settings import AllocatorSettings
+from memdiag.analyzers.support.context import Context, DeviceView
+from memdiag.analyzers.support.moments import look
+from memdiag.analyzers.support.names import has_names, place_of
+from memdiag.analyzers.support.places import moment_name, when
 from memdiag.findings import Evidence, Finding, Fix
 from memdiag.text import joined, phrase
 from memdiag.trace import schema

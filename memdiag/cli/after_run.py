@@ -268,7 +268,7 @@ def _tell_oom(trace: Trace, message: str, name: str) -> bool:
     """Prints the report of ``memdiag oom``, with what the trace called ``name`` knows of the message; False: it is of something else."""
     import sys
 
-    from memdiag.analyzers.joined import join
+    from memdiag.analyzers.support.joined import join
     from memdiag.cli.talk import look_of
     from memdiag.oom.read import read_text
     from memdiag.registry import OOM_RENDERERS, resolve

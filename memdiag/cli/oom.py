@@ -151,6 +151,6 @@ def _joined(report: OomReport | None, given: Path | None) -> OomReport:
     path = choose_trace(given, rank=report.messages[0].rank if report and report.messages else None)
     trace = read_trace(path)
     with busy(f"looking at {trace.num_events:,} events …"):
-        from memdiag.analyzers.joined import join
+        from memdiag.analyzers.support.joined import join
 
         return replace(join(report, trace), trace=str(path))

@@ -15,7 +15,7 @@ from memdiag.errors import MemdiagError
 
 if TYPE_CHECKING:
     from memdiag.allocator.result import Replay
-    from memdiag.analyzers.simulation import Scenario, Subject
+    from memdiag.analyzers.support.simulation import Scenario, Subject
     from memdiag.cli.page import Page
     from memdiag.trace.model import DeviceTrace, Trace
 
@@ -153,8 +153,8 @@ def simulate(
     from memdiag.cli.talk import busy
 
     with busy(f"simulating {chosen.num_events:,} events …"):
-        from memdiag.analyzers.pools_judged import with_advice
-        from memdiag.analyzers.simulation import Subject, predict, report_of
+        from memdiag.analyzers.support.pools_judged import with_advice
+        from memdiag.analyzers.support.simulation import Subject, predict, report_of
 
         subject = replace(wanted.on_card(Subject.of(recording, chosen)), at=moment)
         scenarios = wanted.scenarios(subject)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from memdiag.allocator.calibrate import Calibration
     from memdiag.allocator.outlook import Outlook
     from memdiag.allocator.result import Replay
-    from memdiag.analyzers.simulation import Subject
+    from memdiag.analyzers.support.simulation import Subject
     from memdiag.cli.after_run import Run
     from memdiag.cli.recorded_run import Done
     from memdiag.cli.rerun import RecordedRun
@@ -103,8 +103,8 @@ def predict(run: RecordedRun, conf: str | None) -> Prediction:
     Raises:
         MemdiagError: There is nothing to replay, or the settings are refused.
     """
-    from memdiag.analyzers.allocator_settings import AllocatorSettings
-    from memdiag.analyzers.simulation import Subject
+    from memdiag.analyzers.support.allocator_settings import AllocatorSettings
+    from memdiag.analyzers.support.simulation import Subject
     from memdiag.cli.loading import read_trace
 
     if not run.traces:
@@ -124,7 +124,7 @@ def predict(run: RecordedRun, conf: str | None) -> Prediction:
 
 
 def _predicted(path: Path, subject: Subject, conf: str) -> Predicted:
-    from memdiag.analyzers.outlook import is_failing, outlook
+    from memdiag.analyzers.support.outlook import is_failing, outlook
 
     scenario = replace(subject.recorded, conf=conf)
     made = subject.replay(scenario, log=False)
@@ -133,7 +133,7 @@ def _predicted(path: Path, subject: Subject, conf: str) -> Predicted:
 
 def _best(subjects: list[Subject]) -> str:
     """Returns the settings that ``memdiag tune`` recommends."""
-    from memdiag.analyzers.tuning import tune
+    from memdiag.analyzers.support.tuning import tune
 
     with busy(phrase("try.busy.tuning")):
         found = tune(subjects, seconds=_SEARCH_SECONDS)

@@ -11,7 +11,7 @@ from memdiag.cli import card_options as card
 from memdiag.errors import MemdiagError
 
 if TYPE_CHECKING:
-    from memdiag.analyzers.simulation import Subject
+    from memdiag.analyzers.support.simulation import Subject
 
 _SECONDS, _MIN_SAVING = 60.0, 2.0
 
@@ -62,7 +62,7 @@ def tune(
         room = parse_bytes(outside)
         subjects = [subject.with_outside(room) for subject in subjects]
 
-    from memdiag.analyzers.tuning import tune as search
+    from memdiag.analyzers.support.tuning import tune as search
     from memdiag.cli.progress import Line, bar
 
     with Line() as line:
@@ -103,6 +103,6 @@ def _subject(path: Path) -> Subject:
         raise MemdiagError(f"{path} has no allocations to replay", "record the run from its beginning: memdiag record -- python train.py")
     chosen = max(usable, key=lambda device: device.most_held_bytes)
     with busy(f"comparing the model with {path} …"):
-        from memdiag.analyzers.simulation import Subject
+        from memdiag.analyzers.support.simulation import Subject
 
         return Subject.of(trace, chosen)

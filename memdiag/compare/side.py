@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from memdiag.analyzers.context import Context, DeviceView
-from memdiag.analyzers.devices import describe
-from memdiag.analyzers.names import collapsed, has_names, names_of
-from memdiag.analyzers.places import moment_name
-from memdiag.analyzers.sites import label_of, stackless, without_stack
+from memdiag.analyzers.support.context import Context, DeviceView
+from memdiag.analyzers.support.devices import describe
+from memdiag.analyzers.support.names import collapsed, has_names, names_of
+from memdiag.analyzers.support.places import moment_name
+from memdiag.analyzers.support.sites import label_of, stackless, without_stack
 from memdiag.compare.axis import Axis
 from memdiag.compare.facts import facts_of, settings_of
 from memdiag.compare.model import Amount, Found, Held, Place, Side

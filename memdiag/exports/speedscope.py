@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from memdiag import __version__
-from memdiag.analyzers.context import Context
-from memdiag.analyzers.places import moment_name, when
+from memdiag.analyzers.support.context import Context
+from memdiag.analyzers.support.places import moment_name, when
 from memdiag.errors import MemdiagError
 from memdiag.exports.model import Wanted, whole_file
 from memdiag.render.text import plain

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from memdiag.analyzers.names import kind_words
+from memdiag.analyzers.support.names import kind_words
 from memdiag.fleet.facts import EXPERTS
 from memdiag.fleet.model import Difference
 from memdiag.text import Phrase, joined, phrase

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from memdiag.analyzers.allocator_settings import AllocatorSettings
-from memdiag.analyzers.context import Context, DeviceView
-from memdiag.analyzers.names import NO_MODULE, collapsed, module_of
 from memdiag.analyzers.report import build_report
-from memdiag.analyzers.sites import by_category, label_of, stackless
+from memdiag.analyzers.support.allocator_settings import AllocatorSettings
+from memdiag.analyzers.support.context import Context, DeviceView
+from memdiag.analyzers.support.names import NO_MODULE, collapsed, module_of
+from memdiag.analyzers.support.sites import by_category, label_of, stackless
 from memdiag.findings import DeviceReport, Finding, Report
 from memdiag.text import in_language
 from memdiag.trace import schema

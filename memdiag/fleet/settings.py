@@ -17,8 +17,8 @@ import numpy as np
 from memdiag.allocator.result import OUT_OF_MEMORY, UNDEFINED
 from memdiag.allocator.tuned import TuneReport
 from memdiag.allocator.workload import ALLOC
-from memdiag.analyzers.simulation import Scenario, Subject
-from memdiag.analyzers.tuning import tune
+from memdiag.analyzers.support.simulation import Scenario, Subject
+from memdiag.analyzers.support.tuning import tune
 from memdiag.errors import MemdiagError
 from memdiag.fleet.fetch import local_copy
 from memdiag.fleet.files import File

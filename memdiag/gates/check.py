@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from memdiag.analyzers.names import kind_words
+from memdiag.analyzers.support.names import kind_words
 from memdiag.compare.model import Held, Side
 from memdiag.compare.places import Known
 from memdiag.compare.report import site_rows

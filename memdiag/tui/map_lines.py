@@ -9,7 +9,7 @@ from functools import cached_property
 from rich.text import Text
 
 from memdiag import vocabulary
-from memdiag.analyzers.places import group_name
+from memdiag.analyzers.support.places import group_name
 from memdiag.text import phrase
 from memdiag.trace.schema import CATEGORIES, LIFETIMES
 from memdiag.tui.lines import DIM, FREE, HELD, STRONG, WAITING, Lines, cell, fitted

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from memdiag import vocabulary
-from memdiag.analyzers.places import group_name
+from memdiag.analyzers.support.places import group_name
 from memdiag.text import joined, phrase
 from memdiag.trace.schema import CATEGORIES, LIFETIMES, PHASES
 from memdiag.tui.lines import DIM, STRONG, Lines, cell, fitted, short

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from memdiag.analyzers.moments import reference_at
+from memdiag.analyzers.support.moments import reference_at
 from memdiag.trace.layout import LARGE_SEGMENT, SMALL_SEGMENT
 from memdiag.trace.model import DeviceTrace, Topology
 from memdiag.trace.table import Array

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from memdiag.analyzers.allocator_settings import AllocatorSettings
-from memdiag.analyzers.context import Context, DeviceView
-from memdiag.analyzers.moments import fragmentation_at, look, reference_at
-from memdiag.analyzers.pinning import pinned
+from memdiag.analyzers.support.allocator_settings import AllocatorSettings
+from memdiag.analyzers.support.context import Context, DeviceView
+from memdiag.analyzers.support.moments import fragmentation_at, look, reference_at
+from memdiag.analyzers.support.pinning import pinned
 from memdiag.findings import Report
 from memdiag.trace import schema
 from memdiag.trace.layout import SMALL_SEGMENT

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from memdiag import vocabulary
-from memdiag.analyzers.places import moment_name
+from memdiag.analyzers.support.places import moment_name
 from memdiag.errors import MemdiagError
 from memdiag.render.text import plain
 from memdiag.trace import schema

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from memdiag.analyzers.context import Context
-from memdiag.analyzers.places import group_name, lifetime_name, moment_name
+from memdiag.analyzers.support.context import Context
+from memdiag.analyzers.support.places import group_name, lifetime_name, moment_name
 from memdiag.errors import MemdiagError
 from memdiag.trace.layout import SMALL_SEGMENT
 from memdiag.trace.model import DeviceTrace, Topology, Trace

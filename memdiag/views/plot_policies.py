@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from memdiag.allocator.result import OUT_OF_MEMORY, UNDEFINED, Replay
-from memdiag.analyzers.simulation import Scenario, Subject, calibration_report, recorded_peak, simulated_peak
+from memdiag.analyzers.support.simulation import Scenario, Subject, calibration_report, recorded_peak, simulated_peak
 from memdiag.errors import MemdiagError
 from memdiag.render.text import plain
 from memdiag.trace import schema

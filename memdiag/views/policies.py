@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from memdiag.allocator.result import Replay
-from memdiag.analyzers.pools_judged import is_calibrated, live_bytes, most_live
-from memdiag.analyzers.simulation import Scenario, Subject, simulated_peak
+from memdiag.analyzers.support.pools_judged import is_calibrated, live_bytes, most_live
+from memdiag.analyzers.support.simulation import Scenario, Subject, simulated_peak
 from memdiag.errors import MemdiagError
 from memdiag.findings import Report
 from memdiag.trace.model import Trace

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from memdiag.analyzers.names import module_of
+from memdiag.analyzers.support.names import module_of
 from memdiag.trace.model import Trace
 from memdiag.trace.schema import CATEGORIES
 from memdiag.trace.stacks import Frame

@@ -18,7 +18,7 @@ from memdiag.allocator.mempool_modules import layer_numbers
 from memdiag.allocator.policies import mempool, npu_mempool
 from memdiag.allocator.replay import replay
 from memdiag.allocator.workload import Start, Workload
-from memdiag.analyzers.simulation import Subject
+from memdiag.analyzers.support.simulation import Subject
 from memdiag.errors import MemdiagError
 from memdiag.sources.torch_snapshot import read
 from memdiag.trace.schema import PHASES

@@ -17,8 +17,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from memdiag.analyzers import buckets, communication, intermediates, leaks, leftovers, lifetimes, peak, regrown, streams
-from memdiag.analyzers.context import Context
 from memdiag.analyzers.report import build_report
+from memdiag.analyzers.support.context import Context
 from memdiag.findings import Finding
 from memdiag.render import terminal
 from memdiag.sources import load

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from memdiag.analyzers.context import Context
+from memdiag.analyzers.support.context import Context
 from memdiag.findings import SEVERITIES
 from memdiag.registry import ANALYZERS, resolve
 from memdiag.sources import load

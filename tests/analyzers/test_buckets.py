@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from memdiag.analyzers import buckets
-from memdiag.analyzers.context import Context
+from memdiag.analyzers.support.context import Context
 from memdiag.trace.stacks import Frame, Stacks
 
 MIB = 1 << 20

@@ -7,8 +7,8 @@ import pickle
 
 import pytest
 
-from memdiag.analyzers.cards import card_of
-from memdiag.analyzers.simulation import Subject, predict
+from memdiag.analyzers.support.cards import card_of
+from memdiag.analyzers.support.simulation import Subject, predict
 from memdiag.cli.main import main
 from memdiag.sources import load
 from memdiag.units import GIB, MIB

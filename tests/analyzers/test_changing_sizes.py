@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from memdiag.analyzers import changing_sizes, habits_judged
-from memdiag.analyzers.context import Context
+from memdiag.analyzers import changing_sizes
 from memdiag.analyzers.report import build_report
-from memdiag.analyzers.simulation import Subject
+from memdiag.analyzers.support import habits_judged
+from memdiag.analyzers.support.context import Context
+from memdiag.analyzers.support.simulation import Subject
 from memdiag.sources import load
 
 MIB = 1 << 20

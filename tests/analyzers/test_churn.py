@@ -4,8 +4,8 @@ from dataclasses import replace
 import pytest
 
 from memdiag.analyzers import churn
-from memdiag.analyzers.allocator_settings import AllocatorSettings
-from memdiag.analyzers.context import Context
+from memdiag.analyzers.support.allocator_settings import AllocatorSettings
+from memdiag.analyzers.support.context import Context
 from memdiag.sources import load
 from memdiag.trace.stacks import Frame, Stacks
 

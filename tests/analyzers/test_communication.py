@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from memdiag.analyzers import communication
-from memdiag.analyzers.context import Context
+from memdiag.analyzers.support.context import Context
 
 MIB = 1 << 20
 GATHER = ["fill8", "all_gather", "step3"]

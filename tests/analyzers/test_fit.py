@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from memdiag.analyzers.fit import would_fit
+from memdiag.analyzers.support.fit import would_fit
 
 MIB = 1 << 20
 

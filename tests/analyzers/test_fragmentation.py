@@ -1,8 +1,8 @@
 """When free memory that cannot be used is a finding, how bad, and which fix goes with it."""
 
 from memdiag.analyzers import fragmentation
-from memdiag.analyzers.context import Context
-from memdiag.analyzers.moments import fragmentation_at
+from memdiag.analyzers.support.context import Context
+from memdiag.analyzers.support.moments import fragmentation_at
 from memdiag.trace.layout import Layout
 
 MIB = 1 << 20

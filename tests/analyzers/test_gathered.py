@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from memdiag.analyzers import gathered
-from memdiag.analyzers.context import Context
+from memdiag.analyzers.support.context import Context
 from memdiag.trace.schema import PHASES
 
 _program = runpy.run_path(str(Path(__file__).parents[1] / "training.py"))

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from memdiag.analyzers.habits_judged import _retries
 from memdiag.analyzers.report import build_report
-from memdiag.analyzers.simulation import Subject
+from memdiag.analyzers.support.habits_judged import _retries
+from memdiag.analyzers.support.simulation import Subject
 from memdiag.sources import load
 
 PAGE = 2 << 20
@@ -46,6 +46,6 @@ def test_where_even_twice_the_device_is_not_enough_it_says_how_many_remain(golde
 def test_a_long_trace_is_not_searched_and_nothing_is_said_without_replays(crowded, monkeypatch):
     plain = facts(crowded, replay=False)
     assert plain
-    monkeypatch.setattr("memdiag.analyzers.habits_judged.MOST_SEARCHED", 10)
+    monkeypatch.setattr("memdiag.analyzers.support.habits_judged.MOST_SEARCHED", 10)
     settings = {what for what in facts(crowded) if what.endswith("replayed on this trace")}  # those that are no remedy
     assert {what: value for what, value in facts(crowded).items() if what not in settings} == plain

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from memdiag.analyzers import intermediates
-from memdiag.analyzers.context import Context
+from memdiag.analyzers.support.context import Context
 
 MIB = 1 << 20
 

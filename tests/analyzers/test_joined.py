@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from memdiag.analyzers.failures import every_failure, numbers
-from memdiag.analyzers.joined import PER_BATCH, _despite_growth, join
+from memdiag.analyzers.support.failures import every_failure, numbers
+from memdiag.analyzers.support.joined import PER_BATCH, _despite_growth, join
 from memdiag.findings import Evidence, Finding
 from memdiag.oom.model import Judgement, OomReport
 from memdiag.oom.read import read_text

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from memdiag.analyzers import kept_chains
-from memdiag.analyzers.context import Context
+from memdiag.analyzers.support.context import Context
 from memdiag.trace.schema import LIFETIMES, PHASES
 
 MIB = 1 << 20

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from memdiag.analyzers import kept_passes
-from memdiag.analyzers.context import Context
+from memdiag.analyzers.support.context import Context
 from memdiag.trace.schema import PHASES
 
 _program = runpy.run_path(str(Path(__file__).parents[1] / "training.py"))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from memdiag.analyzers import what_if
-from memdiag.analyzers.allocator_settings import AllocatorSettings
-from memdiag.analyzers.simulation import Subject, predict
-from memdiag.analyzers.tuning import tune
+from memdiag.analyzers.support import what_if
+from memdiag.analyzers.support.allocator_settings import AllocatorSettings
+from memdiag.analyzers.support.simulation import Subject, predict
+from memdiag.analyzers.support.tuning import tune
 from memdiag.sources import load
 
 LINE = "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"

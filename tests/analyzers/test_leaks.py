@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memdiag.analyzers import leaks
-from memdiag.analyzers.context import Context
+from memdiag.analyzers.support.context import Context
 from memdiag.sources import load
 
 _program = runpy.run_path(str(Path(__file__).parents[1] / "training.py"))

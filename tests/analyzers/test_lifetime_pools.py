@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from memdiag.allocator.prediction import PredictionReport
-from memdiag.analyzers import lifetime_pools, pools_judged
-from memdiag.analyzers.context import Context
-from memdiag.analyzers.pools_judged import Run, _Runs, _verdict, judged, most_live, with_advice
+from memdiag.analyzers import lifetime_pools
 from memdiag.analyzers.report import build_report
-from memdiag.analyzers.simulation import Scenario, Subject, report_of
+from memdiag.analyzers.support import pools_judged
+from memdiag.analyzers.support.context import Context
+from memdiag.analyzers.support.pools_judged import Run, _Runs, _verdict, judged, most_live, with_advice
+from memdiag.analyzers.support.simulation import Scenario, Subject, report_of
 from memdiag.registry import POLICIES
 from memdiag.render.simulate import render
 from memdiag.render.simulate_json import as_dict

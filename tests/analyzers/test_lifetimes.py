@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from memdiag.analyzers import lifetimes
-from memdiag.analyzers.context import Context
+from memdiag.analyzers.support.context import Context
 from memdiag.sources import load
 
 _program = runpy.run_path(str(Path(__file__).parents[1] / "training.py"))

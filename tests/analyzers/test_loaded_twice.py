@@ -6,7 +6,7 @@ import runpy
 from pathlib import Path
 
 from memdiag.analyzers import loaded_twice
-from memdiag.analyzers.context import Context
+from memdiag.analyzers.support.context import Context
 
 _program = runpy.run_path(str(Path(__file__).parents[1] / "training.py"))
 Training, Frame, MIB = _program["Training"], _program["Frame"], _program["MIB"]

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from memdiag.analyzers.allocator_settings import AllocatorSettings
-from memdiag.analyzers.context import Context
-from memdiag.analyzers.fit import would_fit
-from memdiag.analyzers.moments import fragmentation_at, look
+from memdiag.analyzers.support.allocator_settings import AllocatorSettings
+from memdiag.analyzers.support.context import Context
+from memdiag.analyzers.support.fit import would_fit
+from memdiag.analyzers.support.moments import fragmentation_at, look
 from memdiag.errors import MemdiagError
 from memdiag.sources import load
 from memdiag.trace.moments import choose_moment, has_history, parse_moment

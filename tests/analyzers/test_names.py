@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from memdiag.analyzers import fragmentation, leaks, peak
-from memdiag.analyzers.context import Context
-from memdiag.analyzers.names import NO_MODULE, TOP_MODULE, by_module, collapsed, module_of, names_of, place_of, short
 from memdiag.analyzers.report import build_report
+from memdiag.analyzers.support.context import Context
+from memdiag.analyzers.support.names import NO_MODULE, TOP_MODULE, by_module, collapsed, module_of, names_of, place_of, short
 from memdiag.sources import load
 from memdiag.trace import schema
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from memdiag.allocator import workload as w
-from memdiag.analyzers import continuation
-from memdiag.analyzers.continuation import EARLIER_STEP, OPTIMIZER_STATE
-from memdiag.analyzers.simulation import Subject, predict
+from memdiag.analyzers.support import continuation
+from memdiag.analyzers.support.continuation import EARLIER_STEP, OPTIMIZER_STATE
+from memdiag.analyzers.support.simulation import Subject, predict
 from memdiag.findings import PAST_FAILURE, RECORDED_PART, REPLAY, WHOLE_RUN, weakest_basis
 from memdiag.sources import load
 from memdiag.sources.recorded import recorded_in

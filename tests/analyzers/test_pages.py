@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from memdiag.analyzers import offered
+from memdiag.analyzers.support import offered
 from memdiag.oom import advice
 from memdiag.registry import ANALYZERS, LINT_RULES, resolve
 from memdiag.settings import lint

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from memdiag.analyzers import peak
-from memdiag.analyzers.context import Context
+from memdiag.analyzers.support.context import Context
 from memdiag.sources import load
 from memdiag.trace import schema
 from memdiag.trace.stacks import Stacks

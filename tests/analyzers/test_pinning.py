@@ -1,9 +1,9 @@
 """Which few tensors keep whole segments and pages from being given back."""
 
 from memdiag.analyzers import fragmentation
-from memdiag.analyzers.allocator_settings import AllocatorSettings
-from memdiag.analyzers.context import Context
-from memdiag.analyzers.pinning import idle_by_group, pinned
+from memdiag.analyzers.support.allocator_settings import AllocatorSettings
+from memdiag.analyzers.support.context import Context
+from memdiag.analyzers.support.pinning import idle_by_group, pinned
 from memdiag.sources import load
 from memdiag.trace.layout import Layout
 

@@ -1,7 +1,7 @@
 import pytest
 
 from memdiag.analyzers import quality
-from memdiag.analyzers.context import Context
+from memdiag.analyzers.support.context import Context
 from memdiag.sources import load
 
 MIB = 1 << 20

@@ -1,7 +1,8 @@
 """What is lost to rounding, and behind blocks of exact multiples of 2 MiB on an NPU."""
 
-from memdiag.analyzers import fragmentation, rounding
-from memdiag.analyzers.context import Context
+from memdiag.analyzers import fragmentation
+from memdiag.analyzers.support import rounding
+from memdiag.analyzers.support.context import Context
 from memdiag.trace.layout import Layout
 
 MIB = 1 << 20

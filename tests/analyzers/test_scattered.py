@@ -9,9 +9,9 @@ import pytest
 
 from memdiag.allocator.workload import ALLOC, FREE_COMPLETED, FREE_REQUESTED, Workload
 from memdiag.analyzers import scattered
-from memdiag.analyzers.context import Context
-from memdiag.analyzers.habits_judged import merged
 from memdiag.analyzers.report import build_report
+from memdiag.analyzers.support.context import Context
+from memdiag.analyzers.support.habits_judged import merged
 from memdiag.trace import schema
 from memdiag.trace.schema import CATEGORIES, LIFETIMES
 from memdiag.trace.table import Table
@@ -50,7 +50,7 @@ def test_rounding_of_many_blocks_is_saved_by_one(heap):
 
 def test_what_a_replay_does_not_bear_out_is_withdrawn(heap, monkeypatch):
     trace = kept(states(heap))
-    monkeypatch.setattr("memdiag.analyzers.habits_judged.FLOOR", 1 << 40)
+    monkeypatch.setattr("memdiag.analyzers.support.habits_judged.FLOOR", 1 << 40)
     assert list(scattered.analyze(trace, Context()))
     assert "MD122" not in {finding.code for finding in build_report(trace).findings}
 

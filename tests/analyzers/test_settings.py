@@ -1,8 +1,8 @@
 import pytest
 
 from memdiag.analyzers import settings as analyzer
-from memdiag.analyzers.allocator_settings import AllocatorSettings
-from memdiag.analyzers.context import Context
+from memdiag.analyzers.support.allocator_settings import AllocatorSettings
+from memdiag.analyzers.support.context import Context
 from memdiag.sources import load
 from memdiag.trace.layout import Layout
 

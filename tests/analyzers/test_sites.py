@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from memdiag.analyzers.context import Context
-from memdiag.analyzers.sites import by_module, by_place, label_of, module_of, stackless
+from memdiag.analyzers.support.context import Context
+from memdiag.analyzers.support.sites import by_module, by_place, label_of, module_of, stackless
 from memdiag.trace import schema
 from memdiag.trace.build import build_trace
 from memdiag.trace.raw import RawDevice

@@ -1,5 +1,5 @@
 from memdiag.analyzers import streams
-from memdiag.analyzers.context import Context
+from memdiag.analyzers.support.context import Context
 from memdiag.sources import load
 
 MIB = 1 << 20

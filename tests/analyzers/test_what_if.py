@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from memdiag.allocator.replay import replay
-from memdiag.analyzers.allocator_settings import AllocatorSettings
-from memdiag.analyzers.candidates import candidates
-from memdiag.analyzers.offered import judged_results, offered, without_refuted
 from memdiag.analyzers.report import build_report
-from memdiag.analyzers.simulation import Subject, predict
+from memdiag.analyzers.support.allocator_settings import AllocatorSettings
+from memdiag.analyzers.support.candidates import candidates
+from memdiag.analyzers.support.offered import judged_results, offered, without_refuted
+from memdiag.analyzers.support.simulation import Subject, predict
 from memdiag.findings import Fix
 from memdiag.sources import load
 

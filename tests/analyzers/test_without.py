@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memdiag.analyzers.without import peak_without
+from memdiag.analyzers.support.without import peak_without
 
 _program = runpy.run_path(str(Path(__file__).parents[1] / "training.py"))
 Training = _program["Training"]

@@ -7,11 +7,11 @@ import json
 
 import pytest
 
-from memdiag.analyzers.allocator_settings import AllocatorSettings
-from memdiag.analyzers.context import Context
-from memdiag.analyzers.moments import look
 from memdiag.analyzers.report import build_report
-from memdiag.analyzers.would_fit import answer, answers
+from memdiag.analyzers.support.allocator_settings import AllocatorSettings
+from memdiag.analyzers.support.context import Context
+from memdiag.analyzers.support.moments import look
+from memdiag.analyzers.support.would_fit import answer, answers
 from memdiag.render import json as json_form
 from memdiag.render import markdown, summary, terminal
 from memdiag.sources import load

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import memdiag
-from memdiag.analyzers.moments import fragmentation_at
+from memdiag.analyzers.support.moments import fragmentation_at
 from memdiag.errors import MemdiagError
 from memdiag.registry import PLOT_DATA, PLOTS, resolve
 from memdiag.trace.moments import choose_moment

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from memdiag.analyzers.moments import reference_at
+from memdiag.analyzers.support.moments import reference_at
 from memdiag.trace.model import DeviceTrace, Topology, Trace
 from memdiag.trace.table import Array
 from memdiag.views.heap import CACHE, FreeRanges, free_ranges

@@ -16,7 +16,7 @@ from memdiag.allocator.lifecycle.replay import LifecycleReplay, replay_lifecycle
 from memdiag.allocator.lifecycle.report import Lifecycle
 from memdiag.allocator.replay import replay
 from memdiag.allocator.workload import Start
-from memdiag.analyzers.simulation import Scenario, Subject, predict, report_of
+from memdiag.analyzers.support.simulation import Scenario, Subject, predict, report_of
 from memdiag.errors import MemdiagError
 from memdiag.render import simulate, simulate_json
 from memdiag.sources.torch_snapshot import read

@@ -7,10 +7,10 @@ from functools import cached_property
 
 import numpy as np
 
-from memdiag.analyzers.allocator_settings import AllocatorSettings
-from memdiag.analyzers.context import DeviceView
-from memdiag.analyzers.fit import Fit, would_fit
-from memdiag.analyzers.places import moment_name
+from memdiag.analyzers.support.allocator_settings import AllocatorSettings
+from memdiag.analyzers.support.context import DeviceView
+from memdiag.analyzers.support.fit import Fit, would_fit
+from memdiag.analyzers.support.places import moment_name
 from memdiag.findings import Fragmentation
 from memdiag.trace.layout import LARGE_SEGMENT, SMALL_LIMIT, SMALL_SEGMENT
 from memdiag.trace.model import DeviceTrace, Topology

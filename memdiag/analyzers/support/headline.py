@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from memdiag.analyzers.allocator_settings import AllocatorSettings
-from memdiag.analyzers.context import Context, DeviceView
-from memdiag.analyzers.moments import Look, fragmentation_at, look
-from memdiag.analyzers.names import kind_words
-from memdiag.analyzers.places import when
-from memdiag.analyzers.sites import by_category
+from memdiag.analyzers.support.allocator_settings import AllocatorSettings
+from memdiag.analyzers.support.context import Context, DeviceView
+from memdiag.analyzers.support.moments import Look, fragmentation_at, look
+from memdiag.analyzers.support.names import kind_words
+from memdiag.analyzers.support.places import when
+from memdiag.analyzers.support.sites import by_category
 from memdiag.findings import Finding
 from memdiag.text import Phrase, joined, phrase
 from memdiag.trace import schema

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from memdiag.analyzers.allocator_settings import AllocatorSettings
-from memdiag.analyzers.context import DeviceView
-from memdiag.analyzers.names import place_of
+from memdiag.analyzers.support.allocator_settings import AllocatorSettings
+from memdiag.analyzers.support.context import DeviceView
+from memdiag.analyzers.support.names import place_of
 from memdiag.trace.model import Topology
 from memdiag.trace.schema import LIFETIMES
 from memdiag.trace.table import Array

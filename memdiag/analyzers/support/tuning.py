@@ -18,11 +18,11 @@ from memdiag.allocator.space import GC, GRID, Choice, Space
 from memdiag.allocator.tune import Found, Progress, merit, recommendable, search
 from memdiag.allocator.tuned import Reason, Recommended, Score, Tried, TunedTrace, TuneReport
 from memdiag.allocator.workload import ALLOC, Workload
-from memdiag.analyzers.allocator_settings import AllocatorSettings
-from memdiag.analyzers.cards import card_of, room_on
-from memdiag.analyzers.offered import RELEVANT_SHARE
-from memdiag.analyzers.outlook import outlook
-from memdiag.analyzers.simulation import Scenario, Subject, calibration_report, recorded_peak, recorded_run
+from memdiag.analyzers.support.allocator_settings import AllocatorSettings
+from memdiag.analyzers.support.cards import card_of, room_on
+from memdiag.analyzers.support.offered import RELEVANT_SHARE
+from memdiag.analyzers.support.outlook import outlook
+from memdiag.analyzers.support.simulation import Scenario, Subject, calibration_report, recorded_peak, recorded_run
 from memdiag.errors import MemdiagError
 from memdiag.findings import PAST_FAILURE, CardReport, weakest_basis
 from memdiag.registry import POLICIES, resolve

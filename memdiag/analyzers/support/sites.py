@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from memdiag.analyzers.context import DeviceView
+from memdiag.analyzers.support.context import DeviceView
 from memdiag.findings import Finding
 from memdiag.text import Phrase, phrase
 from memdiag.trace.schema import CATEGORIES, PHASES

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from memdiag.analyzers.allocator_settings import AllocatorSettings
-from memdiag.analyzers.cards import told_of
 from memdiag.analyzers.churn import count_retries
-from memdiag.analyzers.context import Context, DeviceView
-from memdiag.analyzers.moments import fragmentation_at
-from memdiag.analyzers.names import by_module, names_of
-from memdiag.analyzers.sites import by_category, by_place, sums
+from memdiag.analyzers.support.allocator_settings import AllocatorSettings
+from memdiag.analyzers.support.cards import told_of
+from memdiag.analyzers.support.context import Context, DeviceView
+from memdiag.analyzers.support.moments import fragmentation_at
+from memdiag.analyzers.support.names import by_module, names_of
+from memdiag.analyzers.support.sites import by_category, by_place, sums
 from memdiag.findings import DeviceReport, Peak, ReportMoment, Site, Timeline, Usage
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace

@@ -24,14 +24,14 @@ from memdiag.allocator.result import OUT_OF_MEMORY, UNDEFINED, Replay
 from memdiag.allocator.rules import rules_for
 from memdiag.allocator.smallest import smallest_capacity
 from memdiag.allocator.workload import ALLOC, EXTERNAL, Workload
-from memdiag.analyzers.allocator_settings import AllocatorSettings
-from memdiag.analyzers.cards import card_of
 from memdiag.analyzers.churn import count_retries
-from memdiag.analyzers.context import DeviceView
-from memdiag.analyzers.continuation import Continuation, continuation_of
-from memdiag.analyzers.names import name_of
-from memdiag.analyzers.outlook import outlook
-from memdiag.analyzers.split_moments import recorded_split, simulated_split
+from memdiag.analyzers.support.allocator_settings import AllocatorSettings
+from memdiag.analyzers.support.cards import card_of
+from memdiag.analyzers.support.context import DeviceView
+from memdiag.analyzers.support.continuation import Continuation, continuation_of
+from memdiag.analyzers.support.names import name_of
+from memdiag.analyzers.support.outlook import outlook
+from memdiag.analyzers.support.split_moments import recorded_split, simulated_split
 from memdiag.registry import POLICIES, resolve
 from memdiag.text import Phrase, phrase
 from memdiag.trace import schema

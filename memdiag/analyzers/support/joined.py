@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from memdiag.analyzers.failure_cause import cause, ledger
-from memdiag.analyzers.failures import Comparison, Failure, best_match, every_failure, failures, is_near, nearest, numbers
-from memdiag.analyzers.offered import without_refuted
 from memdiag.analyzers.report import build_report
+from memdiag.analyzers.support.failure_cause import cause, ledger
+from memdiag.analyzers.support.failures import Comparison, Failure, best_match, every_failure, failures, is_near, nearest, numbers
+from memdiag.analyzers.support.offered import without_refuted
 from memdiag.findings import Finding, Fix, Report
 from memdiag.oom.advice import advise
 from memdiag.oom.ledger import account

@@ -13,10 +13,10 @@ from functools import cached_property
 
 import numpy as np
 
-from memdiag.analyzers.allocator_settings import AllocatorSettings
-from memdiag.analyzers.context import Context, DeviceView
-from memdiag.analyzers.fit import Fit, would_fit
-from memdiag.analyzers.moments import Look, look
+from memdiag.analyzers.support.allocator_settings import AllocatorSettings
+from memdiag.analyzers.support.context import Context, DeviceView
+from memdiag.analyzers.support.fit import Fit, would_fit
+from memdiag.analyzers.support.moments import Look, look
 from memdiag.trace import schema
 from memdiag.trace.layout import SMALL_LIMIT
 from memdiag.trace.model import DeviceTrace, Topology, Trace

@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from memdiag.analyzers.context import DeviceView
+from memdiag.analyzers.support.context import DeviceView
 from memdiag.findings import Module
 from memdiag.text import phrase
 from memdiag.trace.schema import CATEGORIES

@@ -11,8 +11,8 @@ from dataclasses import replace
 import numpy as np
 
 from memdiag.allocator.as_trace import Simulated
-from memdiag.analyzers.devices import moment_of
-from memdiag.analyzers.moments import fragmentation_at
+from memdiag.analyzers.support.devices import moment_of
+from memdiag.analyzers.support.moments import fragmentation_at
 from memdiag.findings import Fragmentation, ReportMoment
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.moments import choose_moment

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from memdiag.analyzers.offered import best_of, is_relevant, is_solution
+from memdiag.analyzers.support.offered import best_of, is_relevant, is_solution
 from memdiag.findings import SEVERITIES, DeviceReport, Finding, Fix, Severity, Verdict, WhatIf
 from memdiag.text import Phrase, phrase
 from memdiag.trace.model import Trace

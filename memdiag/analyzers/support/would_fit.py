@@ -11,12 +11,12 @@ from functools import partial
 
 import numpy as np
 
-from memdiag.analyzers.allocator_settings import AllocatorSettings
-from memdiag.analyzers.context import Context, DeviceView
-from memdiag.analyzers.fit import Fit, would_fit
-from memdiag.analyzers.moments import Look, look, reference_at, segment_bytes
-from memdiag.analyzers.names import place_of
-from memdiag.analyzers.places import group_name, when
+from memdiag.analyzers.support.allocator_settings import AllocatorSettings
+from memdiag.analyzers.support.context import Context, DeviceView
+from memdiag.analyzers.support.fit import Fit, would_fit
+from memdiag.analyzers.support.moments import Look, look, reference_at, segment_bytes
+from memdiag.analyzers.support.names import place_of
+from memdiag.analyzers.support.places import group_name, when
 from memdiag.findings import FitAnswer, WouldFit
 from memdiag.text import Phrase, phrase
 from memdiag.trace.layout import SMALL_LIMIT

@@ -8,14 +8,14 @@ import numpy as np
 
 from memdiag.allocator.outlook import Outlook, Rest
 from memdiag.allocator.result import OUT_OF_MEMORY, UNDEFINED, Replay
-from memdiag.analyzers.continuation import EARLIER_STEP
+from memdiag.analyzers.support.continuation import EARLIER_STEP
 from memdiag.errors import MemdiagError
 from memdiag.findings import PAST_FAILURE
 from memdiag.registry import POLICIES, resolve
 from memdiag.units import GIB
 
 if TYPE_CHECKING:
-    from memdiag.analyzers.simulation import Scenario, Subject
+    from memdiag.analyzers.support.simulation import Scenario, Subject
 
 
 def outlook(subject: Subject, scenario: Scenario, *, fails: bool, with_rest: bool = True) -> Outlook:

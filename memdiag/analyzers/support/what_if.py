@@ -12,15 +12,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from memdiag.analyzers.allocator_settings import NPU_EXCLUDED, AllocatorSettings
-from memdiag.analyzers.candidates import candidates
-from memdiag.analyzers.context import Context, DeviceView
-from memdiag.analyzers.habits_judged import CODES as _HABITS
-from memdiag.analyzers.habits_judged import answered
 from memdiag.analyzers.lifetime_pools import CODES as _POOLS
-from memdiag.analyzers.offered import judged_results, offered
-from memdiag.analyzers.pools_judged import is_calibrated, judged
-from memdiag.analyzers.simulation import Subject
+from memdiag.analyzers.support.allocator_settings import NPU_EXCLUDED, AllocatorSettings
+from memdiag.analyzers.support.candidates import candidates
+from memdiag.analyzers.support.context import Context, DeviceView
+from memdiag.analyzers.support.habits_judged import CODES as _HABITS
+from memdiag.analyzers.support.habits_judged import answered
+from memdiag.analyzers.support.offered import judged_results, offered
+from memdiag.analyzers.support.pools_judged import is_calibrated, judged
+from memdiag.analyzers.support.simulation import Subject
 from memdiag.errors import MemdiagError
 from memdiag.findings import Finding, Fix, WhatIf
 from memdiag.quoting import file_argument

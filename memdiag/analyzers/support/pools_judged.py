@@ -15,10 +15,10 @@ import numpy as np
 from memdiag.allocator import workload as w
 from memdiag.allocator.prediction import PredictionReport
 from memdiag.allocator.workload import Workload
-from memdiag.analyzers import remedies
-from memdiag.analyzers.allocator_settings import NPU_EXCLUDED, AllocatorSettings
 from memdiag.analyzers.lifetime_pools import GAP, buffer_bytes, buffers, share, switch
-from memdiag.analyzers.simulation import Scenario, Subject
+from memdiag.analyzers.support import remedies
+from memdiag.analyzers.support.allocator_settings import NPU_EXCLUDED, AllocatorSettings
+from memdiag.analyzers.support.simulation import Scenario, Subject
 from memdiag.errors import MemdiagError
 from memdiag.findings import PAST_FAILURE, Evidence, Finding, Fix, Saving
 from memdiag.quoting import file_argument

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from memdiag import vocabulary
-from memdiag.analyzers.failures import Failure
-from memdiag.analyzers.moments import DUST
-from memdiag.analyzers.places import group_name
-from memdiag.analyzers.sites import by_category, by_place
+from memdiag.analyzers.support.failures import Failure
+from memdiag.analyzers.support.moments import DUST
+from memdiag.analyzers.support.places import group_name
+from memdiag.analyzers.support.sites import by_category, by_place
 from memdiag.oom.ledger import account
 from memdiag.oom.model import Cause, Confidence, Found, Judgement, LedgerEntry, Message
 from memdiag.text import Phrase, joined, phrase

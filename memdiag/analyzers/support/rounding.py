@@ -11,12 +11,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from memdiag.analyzers import remedies
-from memdiag.analyzers.allocator_settings import AllocatorSettings
-from memdiag.analyzers.context import DeviceView
-from memdiag.analyzers.moments import OWN_SEGMENT, Look
-from memdiag.analyzers.names import place_of
-from memdiag.analyzers.places import moment_name
+from memdiag.analyzers.support import remedies
+from memdiag.analyzers.support.allocator_settings import AllocatorSettings
+from memdiag.analyzers.support.context import DeviceView
+from memdiag.analyzers.support.moments import OWN_SEGMENT, Look
+from memdiag.analyzers.support.names import place_of
+from memdiag.analyzers.support.places import moment_name
 from memdiag.findings import Evidence, Finding, Fix, Saving
 from memdiag.text import phrase
 from memdiag.trace.layout import MIN_BLOCK

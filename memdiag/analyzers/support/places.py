@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from memdiag import vocabulary
-from memdiag.analyzers.context import DeviceView
+from memdiag.analyzers.support.context import DeviceView
 from memdiag.text import Phrase, joined, phrase
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace

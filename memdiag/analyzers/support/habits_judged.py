@@ -14,9 +14,9 @@ import numpy as np
 from memdiag.allocator.result import Replay
 from memdiag.allocator.workload import ALLOC, FREE, FREE_COMPLETED, Workload
 from memdiag.analyzers.changing_sizes import find_changing
-from memdiag.analyzers.context import DeviceView
 from memdiag.analyzers.scattered import FLOOR, find_groups
-from memdiag.analyzers.simulation import Scenario, Subject
+from memdiag.analyzers.support.context import DeviceView
+from memdiag.analyzers.support.simulation import Scenario, Subject
 from memdiag.errors import MemdiagError
 from memdiag.findings import Evidence, Finding, Saving
 from memdiag.text import phrase

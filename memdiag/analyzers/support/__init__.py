@@ -1,0 +1,1 @@
+"""What analyzers share, and what runs their predictions."""
