@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from memdiag.trace.compiled import njit
+from memdiag.trace.compiled import lean_part
 from memdiag.trace.table import Array
 
 
-@njit
+@lean_part
 def unsigned(buf: Array, at: int, width: int) -> int:
     """Returns the little-endian number of ``width`` bytes (8 at most)."""
     value = np.int64(0)
@@ -17,7 +17,7 @@ def unsigned(buf: Array, at: int, width: int) -> int:
     return int(value)
 
 
-@njit
+@lean_part
 def line_end(buf: Array, at: int) -> int:
     """Position of the newline at or after ``at``; -1: none."""
     for i in range(at, len(buf)):
@@ -26,7 +26,7 @@ def line_end(buf: Array, at: int) -> int:
     return -1
 
 
-@njit
+@lean_part
 def decimal(buf: Array, at: int, end: int) -> tuple[bool, int]:
     """Reads a short decimal number ("-12", "34L"); the flag says whether it is one that fits 18 digits."""
     if end > at and buf[end - 1] == 76:  # L

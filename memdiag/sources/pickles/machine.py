@@ -67,7 +67,7 @@ from memdiag.sources.pickles.tags import (
     UTF8,
     WIDE,
 )  # fmt: skip
-from memdiag.trace.compiled import njit, njit_part
+from memdiag.trace.compiled import lean, lean_part
 from memdiag.trace.table import Array
 
 # Outcome of a run.
@@ -95,7 +95,7 @@ for _code, _width, _kind in (
     _COUNTED[ord(_code)] = _width, _kind
 
 
-@njit_part
+@lean_part
 def _begins_row(buf: Array, at: int, size: int, counts: Array, fetched: Array) -> bool:
     """Whether an empty dict, whose opcode ends at ``at``, gets its items next and cannot be referred to later."""
     if at >= size:
@@ -112,7 +112,7 @@ def _begins_row(buf: Array, at: int, size: int, counts: Array, fetched: Array) -
     return at < size and buf[at] == 0x28 and (index < 0 or (index < len(fetched) and not fetched[index]))  # MARK
 
 
-@njit
+@lean
 def run(
     buf: Array, size: int, is_last: bool, before: int, build: bool, state: Array, counts: Array, marks: Array, fetched: Array, store: Store
 ) -> int:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from memdiag.sources.pickles.tags import BOX, CONST, INT, STR
-from memdiag.trace.compiled import njit_part
+from memdiag.trace.compiled import lean_part
 from memdiag.trace.table import Array
 
 # Kinds of fields, by what they hold: a whole number, one of a few words, a list (its box), two whole numbers of 32 bits.
@@ -101,7 +101,7 @@ def first_rows(rows: Rows, count: int, strings: int) -> Rows:
     )  # fmt: skip
 
 
-@njit_part
+@lean_part
 def text_code(buf: Array, at: int, length: int, rows: Rows) -> int:
     """Returns what a string is to entries: the number of a field, 32 + a value of the word field, or -1."""
     for k in range(len(rows.text_code)):
@@ -118,7 +118,7 @@ def text_code(buf: Array, at: int, length: int, rows: Rows) -> int:
     return -1
 
 
-@njit_part
+@lean_part
 def store_row(row: int, first: int, top: int, stack: Array, store: Any) -> bool:
     """Writes a dict, keys and values by turns in stack[first:top], as row ``row``; False if it is no entry, or an odd one."""
     rows = store.rows
@@ -147,7 +147,7 @@ def store_row(row: int, first: int, top: int, stack: Array, store: Any) -> bool:
     return True
 
 
-@njit_part
+@lean_part
 def _store_value(row: int, field: Any, value: int, store: Any) -> bool:
     """Writes one value of a row; False if the field cannot have it."""
     rows = store.rows

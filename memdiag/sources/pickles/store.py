@@ -8,7 +8,7 @@ import numpy as np
 
 from memdiag.sources.pickles.rows import Rows, empty_rows, first_rows, text_code
 from memdiag.sources.pickles.tags import BOX, DICT, LIST, PENDING, TUPLE, UTF8
-from memdiag.trace.compiled import njit_part
+from memdiag.trace.compiled import lean_part
 from memdiag.trace.table import Array
 
 # Positions in the vector of counts.
@@ -20,6 +20,7 @@ _SHORT_STRING = 64
 _SHORT_LIST = 1000  # longer ones are pickled in parts of this length
 _SHARED = -2  # of chunk_next: several lists have this chunk, so that nothing may be linked to it
 MEMO_BLOCK = 16
+_MEMO_DIRECT = 256  # the first ones, keys above all, are read again and again: each has its place
 _PRIME = np.int64(16777619)  # of FNV-1a, 32 bit: within 64 bits without overflow, which plain Python would warn of
 _BITS = np.int64(0xFFFFFFFF)
 
@@ -78,7 +79,7 @@ def allocate(counts: Array, fetched: Array, rows: Rows) -> Store:
     chunks, items = 2 * n[N_CHUNKS], 2 * n[N_ITEMS]  # a list that shared its first chunk may need a copy of it
     blocks = np.add.reduceat(fetched, np.arange(0, len(fetched), MEMO_BLOCK), dtype=np.int64) if len(fetched) else np.zeros(0, np.int64)
     return Store(
-        stack=np.empty(n[N_STACK], np.int64), memo=np.zeros(int(blocks.sum()), np.int64),
+        stack=np.empty(n[N_STACK], np.int64), memo=np.zeros(_MEMO_DIRECT + int(blocks.sum()), np.int64),
         memo_rank=(np.cumsum(blocks) - blocks).astype(np.int32), items=np.empty(items, np.int64),
         box_kind=np.empty(boxes, np.int8), box_size=np.empty(boxes, np.int32), box_first=np.empty(boxes, np.int32),
         box_last=np.empty(boxes, np.int32), chunk_start=np.empty(chunks, np.int64), chunk_size=np.empty(chunks, np.int32),
@@ -97,28 +98,30 @@ def used(store: Store, counts: Array) -> Store:
     return store._replace(**trimmed, rows=first_rows(store.rows, int(counts[N_ROWS]), strings))
 
 
-@njit_part
+@lean_part
 def memo_slot(index: int, fetched: Array, store: Store) -> int:
     """Returns where a memo entry that is read somewhere stands in ``store.memo``."""
-    slot = np.int64(store.memo_rank[index // MEMO_BLOCK])
+    if index < _MEMO_DIRECT:
+        return index
+    slot = _MEMO_DIRECT + np.int64(store.memo_rank[index // MEMO_BLOCK])
     for before in range(index // MEMO_BLOCK * MEMO_BLOCK, index):
         if fetched[before]:
             slot += 1
     return int(slot)
 
 
-@njit_part
+@lean_part
 def _mixed(code: Any, value: Any) -> Any:
     """Returns a hash with one more value in it."""
     return (code ^ (value & _BITS) ^ (value >> 32 & _BITS)) * _PRIME & _BITS
 
 
-@njit_part
+@lean_part
 def _slot_of(code: Any) -> int:
     return int((code ^ code >> 15) & (_RECENT - 1))
 
 
-@njit_part
+@lean_part
 def keep_string(buf: Array, at: int, length: int, coding: int, counts: Array, store: Store) -> int:
     """Returns the row of a string, a new one unless the same string was there not long ago."""
     slot: Any = -1
@@ -149,7 +152,7 @@ def keep_string(buf: Array, at: int, length: int, coding: int, counts: Array, st
     return int(row)
 
 
-@njit_part
+@lean_part
 def new_box(kind: int, counts: Array, store: Store) -> int:
     """Makes an empty box; returns its number."""
     box = counts[N_BOXES]
@@ -158,7 +161,7 @@ def new_box(kind: int, counts: Array, store: Store) -> int:
     return int(box)
 
 
-@njit_part
+@lean_part
 def _new_chunk(start: Any, size: Any, counts: Array, store: Store) -> int:
     """Makes a chunk of items that nothing follows; returns its number."""
     chunk = counts[N_CHUNKS]
@@ -167,13 +170,13 @@ def _new_chunk(start: Any, size: Any, counts: Array, store: Store) -> int:
     return int(chunk)
 
 
-@njit_part
+@lean_part
 def filled(value: int, counts: Array, store: Store) -> int:
     """Returns a value as others may refer to it: a dict that waited for items gets a box."""
     return new_box(DICT, counts, store) << 3 | BOX if value == PENDING else value
 
 
-@njit_part
+@lean_part
 def pair_box(one: int, other: int, counts: Array, store: Store) -> int:
     """Returns the box of a tuple of two, a new one unless the same pair was there not long ago: nobody can change it."""
     slot = _slot_of(_mixed(_mixed(np.int64(0), one), other))
@@ -191,7 +194,7 @@ def pair_box(one: int, other: int, counts: Array, store: Store) -> int:
     return box
 
 
-@njit_part
+@lean_part
 def _list_slot(first: int, taken: int, store: Store) -> int:
     """Returns where lists of such values are remembered."""
     code = np.int64(taken)
@@ -200,7 +203,7 @@ def _list_slot(first: int, taken: int, store: Store) -> int:
     return _slot_of(code)
 
 
-@njit_part
+@lean_part
 def _same_chunk(slot: int, first: int, taken: int, store: Store) -> int:
     """Returns the chunk of the last list there if it is the beginning of its list and holds these values; -1 otherwise."""
     known = store.recent[2, slot] - 1
@@ -214,7 +217,7 @@ def _same_chunk(slot: int, first: int, taken: int, store: Store) -> int:
     return int(known)
 
 
-@njit_part
+@lean_part
 def append(box: int, first: int, taken: int, counts: Array, store: Store) -> None:
     """Appends ``taken`` values of the stack, from ``first`` on, to a box."""
     slot = -1
@@ -244,7 +247,7 @@ def append(box: int, first: int, taken: int, counts: Array, store: Store) -> Non
         store.recent[2, slot] = chunk + 1
 
 
-@njit_part
+@lean_part
 def _own_chunk(box: int, counts: Array, store: Store) -> int:
     """Gives a list whose only chunk others have too a chunk of its own, and returns it."""
     shared, start = store.box_last[box], counts[N_ITEMS]
