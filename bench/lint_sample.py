@@ -13,8 +13,8 @@ import time
 from collections import Counter, defaultdict
 from pathlib import Path
 
-from memdiag.findings import Finding
 from memdiag.lint.files import lint
+from memdiag.results.finding import Finding
 
 
 def main() -> None:

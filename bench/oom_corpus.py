@@ -19,8 +19,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "oom")]
 
 from corpus import CORPUS, Score, scores  # noqa: E402  # found by the line above
 
-from memdiag.oom.model import Judgement  # noqa: E402
 from memdiag.oom.read import read_text  # noqa: E402
+from memdiag.results.oom import Judgement  # noqa: E402
 
 REPORT = ROOT / "reports" / "oom-corpus.md"
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from memdiag.analyzers.report import build_report as analyze
-    from memdiag.findings import Report
     from memdiag.recorder.in_program import mark, recording
+    from memdiag.results.report import Report
     from memdiag.sources import load
     from memdiag.trace.model import Trace
 
@@ -24,7 +24,7 @@ __all__ = ["Report", "Trace", "__version__", "analyze", "load", "mark", "recordi
 _PUBLIC = {
     "analyze": "memdiag.analyzers.report:build_report",
     "load": "memdiag.sources:load",
-    "Report": "memdiag.findings:Report",
+    "Report": "memdiag.results.report:Report",
     "Trace": "memdiag.trace.model:Trace",
     "mark": "memdiag.recorder.in_program:mark",
     "recording": "memdiag.recorder.in_program:recording",

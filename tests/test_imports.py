@@ -46,7 +46,7 @@ def test_help_and_version_load_nothing_heavy(arguments):
     modules = loaded_by(f"from memdiag.cli.main import main; sys.exit(main({arguments!r}))")
     assert heavy(modules) == set()
     rooms = {name.split(".")[1] for name in modules if name.startswith("memdiag.")}
-    assert rooms <= {"cli", "errors", "units", "text", "findings", "registry", "render"}
+    assert rooms <= {"cli", "errors", "units", "text", "results", "registry", "render"}
 
 
 def test_version_does_not_load_rich():
@@ -59,7 +59,9 @@ def test_importing_memdiag_loads_no_more_than_itself():
     assert heavy(loaded_by("import memdiag")) == set()
 
 
-@pytest.mark.parametrize("module", ["settings", "settings.conf", "errors", "units", "findings", "registry"])
+@pytest.mark.parametrize(
+    "module", ["settings", "settings.conf", "errors", "units", "results.report", "results.prediction", "results.fleet", "registry"]
+)
 def test_the_bottom_of_the_house_is_light(module):
     modules = loaded_by(f"import memdiag.{module}")
     assert heavy(modules) == set()

@@ -15,8 +15,8 @@ from memdiag.allocator.final_state import final_state
 from memdiag.allocator.result import Replay
 from memdiag.allocator.rules import rules_for
 from memdiag.allocator.workload import Start, Workload
-from memdiag.findings import Note
 from memdiag.registry import POLICIES, resolve
+from memdiag.results.finding import Note
 from memdiag.settings.tables import VARIABLE
 from memdiag.text import phrase
 from memdiag.trace import schema

@@ -25,10 +25,10 @@ from memdiag.allocator import workload as w
 from memdiag.allocator.lifecycle.hooks import marks_of
 from memdiag.allocator.lifecycle.marks import FORWARD_BEGIN, FORWARD_END, PRECISE_BEGIN, PRECISE_END, RELEASE, Marks
 from memdiag.allocator.mempool_modules import layer_numbers, split_by_part
-from memdiag.allocator.mempool_told import Mempools, PoolAtPeak
 from memdiag.allocator.replay import replay
 from memdiag.allocator.result import OK, Replay
 from memdiag.allocator.workload import Workload
+from memdiag.results.mempools import Mempools, PoolAtPeak
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.table import Array

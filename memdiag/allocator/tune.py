@@ -15,7 +15,7 @@ from math import log2
 
 from memdiag.allocator.conf import Conf
 from memdiag.allocator.space import EXPANDABLE, GRID, Choice, Space
-from memdiag.allocator.tuned import Score
+from memdiag.results.tune import Score
 
 # What the peak must fall by for the price of twice as many driver calls, or retries, to be worth it.
 CALLS_PRICE, RETRIES_PRICE = 0.01, 0.02

@@ -14,7 +14,7 @@ import numpy as np
 
 from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.analyzers.support.places import moment_name
-from memdiag.findings import Evidence, Finding, Fix, Saving
+from memdiag.results.finding import Evidence, Finding, Fix, Saving
 from memdiag.text import phrase
 from memdiag.trace.model import Trace
 from memdiag.trace.stacks import Frame

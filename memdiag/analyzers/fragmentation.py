@@ -19,7 +19,7 @@ from memdiag.analyzers.support.moments import Look, at_end, look, most_stranded
 from memdiag.analyzers.support.names import has_names, place_of
 from memdiag.analyzers.support.pinning import Pin, Pinned, idle_by_group, pinned
 from memdiag.analyzers.support.places import age, group_name, lifetime_name, moment_name
-from memdiag.findings import Evidence, Finding, Fix
+from memdiag.results.finding import Evidence, Finding, Fix
 from memdiag.text import joined, phrase
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.schema import LIFETIMES

@@ -14,7 +14,7 @@ import numpy as np
 from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.analyzers.support.places import moment_name, when
 from memdiag.analyzers.support.sites import first_finding
-from memdiag.findings import Evidence, Finding, Fix
+from memdiag.results.finding import Evidence, Finding, Fix
 from memdiag.text import phrase
 from memdiag.trace.model import Trace
 from memdiag.trace.schema import ALLOC, CATEGORIES, OOM, PHASES

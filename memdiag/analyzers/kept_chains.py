@@ -15,7 +15,7 @@ from memdiag.analyzers.intermediates import modules_of
 from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.analyzers.support.places import moment_name
 from memdiag.analyzers.support.sites import by_place, first_finding
-from memdiag.findings import Evidence, Finding, Fix, Saving
+from memdiag.results.finding import Evidence, Finding, Fix, Saving
 from memdiag.text import phrase
 from memdiag.trace.model import Trace
 from memdiag.trace.schema import LIFETIMES, PHASES

@@ -20,7 +20,7 @@ from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.analyzers.support.places import moment_name
 from memdiag.analyzers.support.sites import first_finding
 from memdiag.analyzers.support.without import peak_without
-from memdiag.findings import Evidence, Finding, Fix
+from memdiag.results.finding import Evidence, Finding, Fix
 from memdiag.text import phrase
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.schema import ALLOC, CATEGORIES, OOM, PHASES

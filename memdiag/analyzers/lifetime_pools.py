@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from memdiag.analyzers.support.context import Context, DeviceView
-from memdiag.findings import Evidence, Finding, Fix
+from memdiag.results.finding import Evidence, Finding, Fix
 from memdiag.text import phrase
 from memdiag.trace import schema
 from memdiag.trace.model import Trace

@@ -23,7 +23,7 @@ from memdiag.analyzers.support.moments import Look, look
 from memdiag.analyzers.support.names import largest_names, place_of
 from memdiag.analyzers.support.places import moment_name, when
 from memdiag.analyzers.support.sites import Place, by_place, first_finding
-from memdiag.findings import Evidence, Finding, Fix
+from memdiag.results.finding import Evidence, Finding, Fix
 from memdiag.text import phrase
 from memdiag.trace.model import Trace
 from memdiag.trace.schema import CATEGORIES, LIFETIMES, OOM, PHASES

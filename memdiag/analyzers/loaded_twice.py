@@ -17,7 +17,7 @@ from memdiag.analyzers.support.names import place_of
 from memdiag.analyzers.support.places import moment_name, when
 from memdiag.analyzers.support.sites import by_place, first_finding
 from memdiag.analyzers.support.without import peak_without
-from memdiag.findings import Evidence, Finding, Fix
+from memdiag.results.finding import Evidence, Finding, Fix
 from memdiag.text import phrase
 from memdiag.trace.model import Trace
 from memdiag.trace.schema import CATEGORIES, LIFETIMES, OOM

@@ -9,11 +9,11 @@ import numpy as np
 from memdiag.allocator.offload.links import DISKS, LINKS, Link
 from memdiag.allocator.offload.schedule import CPU
 from memdiag.allocator.offload.settings import OffloadSettings
-from memdiag.allocator.offload.told import Hooked, Moved, Offloading, Recomputable
 from memdiag.allocator.offload.windows import saved_rows
 from memdiag.analyzers.offload_howto import snippets
 from memdiag.analyzers.support.context import DeviceView
 from memdiag.analyzers.support.names import collapsed, name_of
+from memdiag.results.offloading import Hooked, Moved, Offloading, Recomputable
 from memdiag.text import phrase
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.schema import ACTIONS, CATEGORIES, PHASES

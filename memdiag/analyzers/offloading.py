@@ -19,15 +19,15 @@ from memdiag.allocator.offload.passes import Passes
 from memdiag.allocator.offload.rewrite import rewrite
 from memdiag.allocator.offload.schedule import CPU, Moves, schedule
 from memdiag.allocator.offload.settings import OffloadSettings
-from memdiag.allocator.offload.told import Hooked, Offloading
 from memdiag.allocator.offload.windows import Windows, find_windows
-from memdiag.allocator.prediction import Prediction
 from memdiag.allocator.result import OUT_OF_MEMORY, Replay
 from memdiag.allocator.smallest import smallest_capacity
 from memdiag.analyzers.offload_howto import modules_of, smallest_of
 from memdiag.analyzers.offload_words import told
 from memdiag.analyzers.support.simulation import Scenario, Subject, predict
 from memdiag.errors import MemdiagError
+from memdiag.results.offloading import Hooked, Offloading
+from memdiag.results.prediction import Prediction
 from memdiag.trace import schema
 from memdiag.trace.table import Array
 

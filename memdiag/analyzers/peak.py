@@ -17,7 +17,7 @@ from memdiag.analyzers.support.names import kind_words, largest_names, place_of,
 from memdiag.analyzers.support.places import moment_name, when, when_at
 from memdiag.analyzers.support.sites import Place, by_category, by_module, by_place, label_of, stackless, sums
 from memdiag.analyzers.support.without import peak_without
-from memdiag.findings import Evidence, Finding, Fix, Severity
+from memdiag.results.finding import Evidence, Finding, Fix, Severity
 from memdiag.text import joined, phrase
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace

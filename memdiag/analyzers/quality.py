@@ -12,7 +12,7 @@ import numpy as np
 
 from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.analyzers.support.places import moment_name, when
-from memdiag.findings import Evidence, Finding, Fix
+from memdiag.results.finding import Evidence, Finding, Fix
 from memdiag.text import phrase
 from memdiag.trace import schema
 from memdiag.trace.model import Trace

@@ -9,8 +9,9 @@ from memdiag.analyzers.support.devices import describe
 from memdiag.analyzers.support.headline import headline
 from memdiag.analyzers.support.verdict import verdict
 from memdiag.analyzers.support.would_fit import answers
-from memdiag.findings import EARLIER_STEPS, SEVERITIES, Finding, Note, Report, Source, WhatIf
 from memdiag.registry import ANALYZERS, resolve
+from memdiag.results.finding import SEVERITIES, Finding, Note
+from memdiag.results.report import EARLIER_STEPS, Report, Source, WhatIf
 from memdiag.text import joined, phrase
 from memdiag.trace.annotate import BASES
 from memdiag.trace.model import Trace

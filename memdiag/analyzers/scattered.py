@@ -14,7 +14,7 @@ import numpy as np
 from memdiag import vocabulary
 from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.analyzers.support.places import lifetime_name, moment_name
-from memdiag.findings import Evidence, Finding, Fix
+from memdiag.results.finding import Evidence, Finding, Fix
 from memdiag.text import joined, phrase
 from memdiag.trace.model import Trace
 from memdiag.trace.schema import CATEGORIES, LIFETIMES

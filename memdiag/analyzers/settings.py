@@ -14,7 +14,7 @@ import numpy as np
 from memdiag.analyzers.churn import find_bursts
 from memdiag.analyzers.support.allocator_settings import NPU_EXCLUDED, VARIABLES, AllocatorSettings
 from memdiag.analyzers.support.context import Context, DeviceView
-from memdiag.findings import Evidence, Finding, Fix
+from memdiag.results.finding import Evidence, Finding, Fix
 from memdiag.settings.npu_keys import NEEDS_EXPANDABLE
 from memdiag.settings.tables import every
 from memdiag.text import Phrase, joined, phrase

@@ -15,7 +15,7 @@ from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.analyzers.support.moments import look
 from memdiag.analyzers.support.names import has_names, place_of
 from memdiag.analyzers.support.places import moment_name, when
-from memdiag.findings import Evidence, Finding, Fix
+from memdiag.results.finding import Evidence, Finding, Fix
 from memdiag.text import joined, phrase
 from memdiag.trace import schema
 from memdiag.trace.model import Trace

@@ -22,10 +22,10 @@ from memdiag.text import joined, phrase
 from memdiag.units import format_bytes
 
 if TYPE_CHECKING:
-    from memdiag.findings import DeviceReport, Report
-    from memdiag.oom.model import OomReport
     from memdiag.recorder.launch import Ended
     from memdiag.recorder.run_folder import RunFolder
+    from memdiag.results.oom import OomReport
+    from memdiag.results.report import DeviceReport, Report
     from memdiag.trace.model import Trace
 
 LARGEST = 512 << 20  # bytes of a trace that is looked at unasked: about ten seconds

@@ -13,7 +13,7 @@ from memdiag.cli.budgets import end_if_hit, over, read_budgets
 from memdiag.errors import MemdiagError
 
 if TYPE_CHECKING:
-    from memdiag.findings import Report
+    from memdiag.results.report import Report
     from memdiag.trace.model import Trace
 
 

@@ -11,7 +11,7 @@ import typer
 from memdiag.errors import BUDGET_HIT, MemdiagError
 
 if TYPE_CHECKING:
-    from memdiag.findings import Finding
+    from memdiag.results.finding import Finding
 
 _CODE = re.compile(r"MD[0-9]{3}")
 _SEVERITIES = {"warning": ("critical", "warning"), "critical": ("critical",)}

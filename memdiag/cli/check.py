@@ -14,7 +14,7 @@ from memdiag.errors import COULD_NOT, DONE, MemdiagError
 
 if TYPE_CHECKING:
     from memdiag.gates.check import Subject
-    from memdiag.gates.model import CheckReport
+    from memdiag.results.check import CheckReport
 
 _HINT = "for example --budget peak_reserved=60GiB, or --baseline base.json; metrics: memdiag explain check"
 

@@ -13,8 +13,8 @@ from memdiag.cli.budgets import end_if_hit, over, read_budgets
 from memdiag.errors import BUDGET_HIT, COULD_NOT, MemdiagError
 
 if TYPE_CHECKING:
+    from memdiag.results.conf import ConfReport
     from memdiag.settings.relations import Scene
-    from memdiag.settings.report import ConfReport
 
 _USAGE = """\
 error: no settings given
@@ -170,7 +170,7 @@ def _features(given: list[str]) -> tuple[str, ...]:
 def _list(backend: str | None, torch: str | None, torch_npu: str | None, *, as_json: bool, output: Path | None) -> None:
     from memdiag.cli.emit import emit, form_of
     from memdiag.registry import CONF_RENDERERS, resolve
-    from memdiag.settings.report import listing
+    from memdiag.settings.listing import listing
 
     scene = _scene(backend, torch, torch_npu, "", "cuda")
     chosen = (scene.backend,) if backend or torch_npu else ("cuda", "npu")

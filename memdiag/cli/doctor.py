@@ -8,7 +8,7 @@ import typer
 
 if TYPE_CHECKING:
     from memdiag.recorder.machine import Python
-    from memdiag.settings.report import ConfReport
+    from memdiag.results.conf import ConfReport
 
 
 def doctor(

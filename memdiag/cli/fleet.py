@@ -14,9 +14,9 @@ from memdiag.errors import MemdiagError
 
 if TYPE_CHECKING:
     from memdiag.fleet.files import File
-    from memdiag.fleet.model import FleetReport
     from memdiag.fleet.run import Engine
     from memdiag.fleet.store import Store
+    from memdiag.results.fleet import FleetReport
 
 _SECONDS = 60.0
 _ALSO = ("oom", "odd", "broken")

@@ -12,7 +12,7 @@ from memdiag.errors import COULD_NOT, MemdiagError
 
 if TYPE_CHECKING:
     from memdiag.cli.choose_logs import Chosen
-    from memdiag.oom.model import OomReport
+    from memdiag.results.oom import OomReport
 
 MOST_ROWS = 10
 
@@ -79,7 +79,7 @@ def oom(
 def _budgets(given: list[str] | None) -> list[str]:
     if not given:
         return []
-    from memdiag.oom.model import CAUSES
+    from memdiag.results.oom import CAUSES
 
     hint = f"causes are {', '.join(CAUSES)}; for example --fail-on any"
     return read_budgets(given, hint, ("any", *CAUSES), "any, a cause nor a code")
@@ -112,8 +112,8 @@ def _report(chosen: list[Chosen]) -> OomReport:
     """Returns the messages in all files and texts."""
     from memdiag.cli.choose_logs import check_text
     from memdiag.cli.progress import Progress
-    from memdiag.oom.model import OomReport
     from memdiag.oom.read import read_files, read_text
+    from memdiag.results.oom import OomReport
 
     texts = [item.text for item in chosen if item.text is not None]
     files = [item.name for item in chosen if item.text is None]
@@ -138,7 +138,7 @@ def _report(chosen: list[Chosen]) -> OomReport:
 
 def _joined(report: OomReport | None, given: Path | None) -> OomReport:
     """Returns the report explained by a trace; without a message, the failures recorded in the trace."""
-    from memdiag.oom.model import OomReport
+    from memdiag.results.oom import OomReport
 
     if given is None:
         return report or OomReport(())

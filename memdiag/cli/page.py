@@ -11,7 +11,7 @@ from memdiag.output_file import write_whole
 from memdiag.trace.moments import DEFAULT
 
 if TYPE_CHECKING:
-    from memdiag.findings import Report
+    from memdiag.results.report import Report
     from memdiag.trace.model import Trace
 
 

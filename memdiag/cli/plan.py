@@ -12,7 +12,7 @@ from memdiag.errors import BUDGET_HIT, MemdiagError
 
 if TYPE_CHECKING:
     from memdiag.allocator.plan.model import Plan
-    from memdiag.allocator.plan.report import PlanReport
+    from memdiag.results.plan import PlanReport
     from memdiag.trace.model import DeviceTrace
     from memdiag.trace.table import Array
 
@@ -202,9 +202,9 @@ def _plan(
     with busy("loading the planner …"):
         from memdiag.allocator.plan.api import plan as make_plan
         from memdiag.allocator.plan.improve import warm
-        from memdiag.allocator.plan.report import PlanReport
         from memdiag.allocator.plan.rivals import rivals
         from memdiag.allocator.plan.sections import load_of
+        from memdiag.results.plan import PlanReport
 
         warm()
     room = None if capacity is None else max(capacity - (given.outside or 0), 0)

@@ -14,12 +14,12 @@ from memdiag.units import format_bytes
 
 if TYPE_CHECKING:
     from memdiag.allocator.calibrate import Calibration
-    from memdiag.allocator.outlook import Outlook
     from memdiag.allocator.result import Replay
     from memdiag.analyzers.support.simulation import Subject
     from memdiag.cli.after_run import Run
     from memdiag.cli.recorded_run import Done
     from memdiag.cli.rerun import RecordedRun
+    from memdiag.results.outlook import Outlook
     from memdiag.trace.model import DeviceTrace, Trace
 
 RESULT = "try.json"

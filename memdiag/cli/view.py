@@ -13,7 +13,7 @@ from memdiag.cli.at_option import At, read_moment
 from memdiag.errors import MemdiagError
 
 if TYPE_CHECKING:
-    from memdiag.findings import Report
+    from memdiag.results.report import Report
     from memdiag.trace.model import Trace
 
 _LIKE_DUMB = {"", "dumb", "unknown"}

@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from memdiag.compare.model import Curves
+from memdiag.results.compare import Curves
 from memdiag.trace.model import DeviceTrace
 from memdiag.trace.table import Array
 from memdiag.views.timeline import step_starts

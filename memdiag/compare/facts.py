@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from memdiag.compare.model import Difference, Side
 from memdiag.redaction import is_on
+from memdiag.results.compare import Difference, Side
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.units import format_bytes
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise, takewhile
 
-from memdiag.compare.model import How, Place, SiteRow
+from memdiag.results.compare import How, Place, SiteRow
 
 _UNMOVED = 0.5  # share of lines that are the same, from which on a file or function counts as not moved
 _FAR = 100_000  # lines: more than any file has

@@ -9,11 +9,11 @@ from typing import Literal
 
 from memdiag.compare.axis import axes_of, curves_of
 from memdiag.compare.facts import differences_of
-from memdiag.compare.model import NOTHING, Amount, Comparison, Curves, FindingRow, Found, Held, How, NameRow, Place, Side, SiteRow
 from memdiag.compare.places import Known, match, shared_end
 from memdiag.compare.side import Chosen, side_of
 from memdiag.compare.words import verdict
 from memdiag.errors import MemdiagError
+from memdiag.results.compare import NOTHING, Amount, Comparison, Curves, FindingRow, Found, Held, How, NameRow, Place, Side, SiteRow
 from memdiag.trace.moments import DEFAULT, require_moment
 
 

@@ -17,10 +17,10 @@ from memdiag.analyzers.support.places import moment_name
 from memdiag.analyzers.support.sites import label_of, stackless, without_stack
 from memdiag.compare.axis import Axis
 from memdiag.compare.facts import facts_of, settings_of
-from memdiag.compare.model import Amount, Found, Held, Place, Side
 from memdiag.compare.places import Known
 from memdiag.errors import MemdiagError
-from memdiag.findings import Usage
+from memdiag.results.compare import Amount, Found, Held, Place, Side
+from memdiag.results.report import Usage
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.moments import DEFAULT, choose_moment, has_history

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from memdiag.analyzers.support.names import kind_words, short
-from memdiag.compare.model import NOTHING, Amount, Side, SiteRow
+from memdiag.results.compare import NOTHING, Amount, Side, SiteRow
 from memdiag.text import Phrase, joined, phrase
 from memdiag.units import format_bytes
 

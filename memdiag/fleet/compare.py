@@ -12,7 +12,7 @@ from typing import Any
 
 from memdiag.analyzers.support.names import kind_words
 from memdiag.fleet.facts import EXPERTS
-from memdiag.fleet.model import Difference
+from memdiag.results.fleet import Difference
 from memdiag.text import Phrase, joined, phrase
 from memdiag.units import format_bytes
 

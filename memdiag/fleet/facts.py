@@ -18,7 +18,8 @@ from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.analyzers.support.names import NO_MODULE, collapsed, module_of
 from memdiag.analyzers.support.sites import by_category, label_of, stackless
-from memdiag.findings import DeviceReport, Finding, Report
+from memdiag.results.finding import Finding
+from memdiag.results.report import DeviceReport, Report
 from memdiag.text import in_language
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from memdiag.fleet.compare import cause_of, differences, places
-from memdiag.fleet.model import Difference, Group, Odd
+from memdiag.results.fleet import Difference, Group, Odd
 from memdiag.text import joined, phrase
 from memdiag.units import MIB, format_bytes
 

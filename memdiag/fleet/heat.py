@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from memdiag.fleet.model import HeatMap
+from memdiag.results.fleet import HeatMap
 
 _LEAST_STEPS = 2
 

@@ -6,14 +6,14 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from memdiag.findings import SEVERITIES, Fix
 from memdiag.fleet.compare import unused
 from memdiag.fleet.files import File, number_of
 from memdiag.fleet.groups import groups_of, odd_ones
 from memdiag.fleet.heat import heat_of
-from memdiag.fleet.model import Bin, Broken, FleetReport, Group, Merged, Odd, Rank
 from memdiag.fleet.numbers import assign
 from memdiag.fleet.work import Result
+from memdiag.results.finding import SEVERITIES, Fix
+from memdiag.results.fleet import Bin, Broken, FleetReport, Group, Merged, Odd, Rank
 from memdiag.text import Phrase, joined, phrase
 from memdiag.units import KIB, format_bytes, format_ranges
 

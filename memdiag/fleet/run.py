@@ -9,10 +9,10 @@ from typing import Any, Protocol
 
 from memdiag.errors import MemdiagError
 from memdiag.fleet.files import File
-from memdiag.fleet.model import FleetReport, Tuned
 from memdiag.fleet.store import Store
 from memdiag.fleet.work import Result, Task
 from memdiag.redaction import is_on
+from memdiag.results.fleet import FleetReport, Tuned
 from memdiag.text import language, phrase
 
 Told = Callable[[int, int, int], None]  # done, of so many, broken ones among them

@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 
 from memdiag.allocator.result import OUT_OF_MEMORY, UNDEFINED
-from memdiag.allocator.tuned import TuneReport
 from memdiag.allocator.workload import ALLOC
 from memdiag.analyzers.support.simulation import Scenario, Subject
 from memdiag.analyzers.support.tuning import tune
 from memdiag.errors import MemdiagError
 from memdiag.fleet.fetch import local_copy
 from memdiag.fleet.files import File
-from memdiag.fleet.model import Checked, FleetReport
 from memdiag.fleet.rollup import worst_of
 from memdiag.fleet.work import Result
+from memdiag.results.fleet import Checked, FleetReport
+from memdiag.results.tune import TuneReport
 from memdiag.sources import load
 from memdiag.trace.model import Trace
 from memdiag.trace.schema import OOM

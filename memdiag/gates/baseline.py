@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from memdiag import __version__
-from memdiag.compare.model import Amount, Held, Place
 from memdiag.errors import MemdiagError
-from memdiag.gates.metrics import METRICS, Number, in_words
+from memdiag.gates.metrics import METRICS, in_words
 from memdiag.output_file import write_whole
+from memdiag.results.check import Number
+from memdiag.results.compare import Amount, Held, Place
 from memdiag.text import phrase
 
 SCHEMA_VERSION = 1

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from memdiag.errors import MemdiagError
-from memdiag.gates.metrics import Measured, Metric, Number, in_words, metric_of
+from memdiag.gates.metrics import Measured, Metric, in_words, metric_of
+from memdiag.results.check import Number
 from memdiag.text import phrase
 from memdiag.units import parse_bytes
 

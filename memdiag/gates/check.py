@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from memdiag.analyzers.support.names import kind_words
-from memdiag.compare.model import Held, Side
 from memdiag.compare.places import Known
 from memdiag.compare.report import site_rows
 from memdiag.compare.side import Chosen, choose_device, side_of
@@ -17,7 +16,8 @@ from memdiag.gates.baseline import Entry, changes_of, entry_of
 from memdiag.gates.budgets import Budget
 from memdiag.gates.judging import Tolerances, against_baseline, against_budget
 from memdiag.gates.metrics import METRICS, Measured, measure
-from memdiag.gates.model import Checked, CheckReport, Holder
+from memdiag.results.check import Checked, CheckReport, Holder
+from memdiag.results.compare import Held, Side
 from memdiag.text import phrase
 from memdiag.trace.model import Trace
 from memdiag.trace.moments import DEFAULT

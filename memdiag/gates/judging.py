@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from memdiag.errors import MemdiagError
 from memdiag.gates.baseline import Entry
 from memdiag.gates.budgets import Budget, read_budget
-from memdiag.gates.metrics import METRICS, Measured, Metric, Number, in_words
-from memdiag.gates.model import Judgement
+from memdiag.gates.metrics import METRICS, Measured, Metric, in_words
+from memdiag.results.check import Judgement, Number
 from memdiag.text import Phrase, phrase
 
 SHARE = 0.01  # more than the baseline, of bytes

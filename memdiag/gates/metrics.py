@@ -15,16 +15,15 @@ from typing import TYPE_CHECKING, Literal
 from memdiag import vocabulary
 from memdiag.errors import MemdiagError
 from memdiag.registry import ANALYZERS, resolve
+from memdiag.results.check import Number, Unit
 from memdiag.text import phrase
 from memdiag.units import format_bytes, format_count
 
 if TYPE_CHECKING:
-    from memdiag.compare.model import Side
-    from memdiag.findings import Report
+    from memdiag.results.compare import Side
+    from memdiag.results.report import Report
     from memdiag.trace.model import DeviceTrace
 
-Unit = Literal["bytes", "count", "bytes/step", "count/step"]
-Number = int | float
 
 _CODE = re.compile(r"MD[0-9]{3}")
 _ENOUGH_STEPS = 5  # for growth from step to step: as many ends of steps as memdiag.analyzers.leaks wants, and one that may be cut off

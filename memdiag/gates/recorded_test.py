@@ -26,7 +26,7 @@ from memdiag.gates.budgets import Budget, read_budget
 if TYPE_CHECKING:
     from memdiag.gates.baseline import Entry
     from memdiag.gates.check import Subject
-    from memdiag.gates.model import Checked, CheckReport
+    from memdiag.results.check import Checked, CheckReport
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
 _DEVICE = re.compile(r"/device\d+$")  # after the name of a test that used several

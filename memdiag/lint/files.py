@@ -13,10 +13,10 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from memdiag.errors import MemdiagError
-from memdiag.findings import Evidence, Finding, Fix, Note
 from memdiag.lint.module import Hit, Module
-from memdiag.lint.report import LintReport
 from memdiag.registry import LINT_RULES, resolve
+from memdiag.results.finding import Evidence, Finding, Fix, Note
+from memdiag.results.lint import LintReport
 from memdiag.text import catalogue, phrase
 
 _NOT_SOURCE = frozenset({"__pycache__", "node_modules", "build", "dist", "site-packages"})

@@ -21,8 +21,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from memdiag.oom.model import Fields, Found, Judgement
+from memdiag.oom.model import Fields, Found
 from memdiag.oom.squeezed import Squeezed, blurred, pattern, take
+from memdiag.results.oom import Judgement
 from memdiag.text import phrase
 from memdiag.units import format_bytes
 

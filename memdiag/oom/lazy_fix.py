@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from memdiag.findings import Fix
+from memdiag.results.finding import Fix
 from memdiag.text import catalogue, phrase
 
 

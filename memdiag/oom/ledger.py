@@ -8,7 +8,8 @@ remaining room and names the size that was counted.
 from __future__ import annotations
 
 from memdiag.oom.arithmetic import Numbers, numbers_of
-from memdiag.oom.model import Found, LedgerEntry
+from memdiag.oom.model import Found
+from memdiag.results.oom import LedgerEntry
 from memdiag.text import Phrase, joined, phrase
 from memdiag.units import KIB, MIB, format_bytes
 

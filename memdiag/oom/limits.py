@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from memdiag.oom.arithmetic import ROUNDING, Numbers
-from memdiag.oom.model import Cause, Found, Judgement
+from memdiag.oom.model import Found
+from memdiag.results.oom import Cause, Judgement
 from memdiag.text import phrase
 from memdiag.units import GIB, format_bytes
 

@@ -14,18 +14,19 @@ from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
 
-from memdiag.findings import Finding
 from memdiag.oom.anchors import ANCHORS, CLUES, WORDS
 from memdiag.oom.dialects import DIALECTS
 from memdiag.oom.incidents import Sighting, fuller, join_kills, sightings
 from memdiag.oom.lines import Line, by_speaker, read_lines
 from memdiag.oom.mentions import is_mention
-from memdiag.oom.model import Fields, Found, Judgement, LedgerEntry, Message, OomReport
+from memdiag.oom.model import Fields, Found
 from memdiag.oom.scan import Gate, Tally, Window, windows
 from memdiag.oom.shared import unquoted, without_shared
 from memdiag.oom.squeezed import Squeezed
 from memdiag.oom.streams import Progress, chunks_of_file, chunks_of_text
 from memdiag.registry import resolve
+from memdiag.results.finding import Finding
+from memdiag.results.oom import Judgement, LedgerEntry, Message, OomReport
 
 MOST_MESSAGES = 20_000
 LONGEST_TEXT = 8_000

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import re
 
-from memdiag.oom.model import Cause, Judgement
 from memdiag.oom.programs import ENGINES, FUSED_COMMUNICATION, REINFORCED, SERVING, SHARING, TRAINERS, first_of
 from memdiag.oom.stages import engine_stage, frames_after, frames_before, operation_of, stage_of
+from memdiag.results.oom import Cause, Judgement
 from memdiag.text import phrase
 
 # Words, the cause, runners-up, and the key of the reason.

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from memdiag.oom.arithmetic import ROUNDING, Numbers, numbers_of
 from memdiag.oom.limits import capped, implied_limit, unusable
-from memdiag.oom.model import Cause, Confidence, Found, Judgement
+from memdiag.oom.model import Found
 from memdiag.oom.surroundings import without_numbers
+from memdiag.results.oom import Cause, Confidence, Judgement
 from memdiag.text import Phrase, joined, phrase
 from memdiag.units import GIB, MIB, TIB, format_bytes
 

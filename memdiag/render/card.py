@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from memdiag.findings import Finding, Fix, Report, Verdict
 from memdiag.render import words
 from memdiag.render.text import plain
+from memdiag.results.finding import Finding, Fix
+from memdiag.results.report import Report, Verdict
 from memdiag.text import phrase
 
 

@@ -13,8 +13,8 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from memdiag import vocabulary
-from memdiag.findings import DeviceReport, Peak, Timeline
 from memdiag.render.words import at_words
+from memdiag.results.report import DeviceReport, Peak, Timeline
 from memdiag.text import phrase
 from memdiag.units import GIB, KIB, MIB, TIB, format_bytes, format_count
 

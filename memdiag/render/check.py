@@ -12,7 +12,7 @@ from memdiag.render.text import plain
 from memdiag.text import phrase
 
 if TYPE_CHECKING:
-    from memdiag.gates.model import Checked, CheckReport
+    from memdiag.results.check import Checked, CheckReport
 
 _STYLES = {"ok": "green", "failed": "red", "unknown": "yellow"}
 _MOST_QUIET = 8  # traces without a failure that are shown one by one

@@ -11,7 +11,7 @@ from memdiag.render.text import plain
 from memdiag.text import phrase
 
 if TYPE_CHECKING:
-    from memdiag.gates.model import Checked, CheckReport
+    from memdiag.results.check import Checked, CheckReport
 
 
 def render(report: CheckReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers are called alike

@@ -11,7 +11,7 @@ from memdiag.render.json import as_json
 from memdiag.render.look import PLAIN, Look
 
 if TYPE_CHECKING:
-    from memdiag.gates.model import Checked, CheckReport
+    from memdiag.results.check import Checked, CheckReport
 
 
 def render(report: CheckReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers are called alike

@@ -14,7 +14,7 @@ from memdiag.render.text import plain
 from memdiag.text import phrase
 
 if TYPE_CHECKING:
-    from memdiag.gates.model import Checked, CheckReport, Judgement
+    from memdiag.results.check import Checked, CheckReport, Judgement
 
 
 def render(report: CheckReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers are called alike

@@ -9,7 +9,7 @@ from memdiag.text import phrase
 from memdiag.units import format_bytes
 
 if TYPE_CHECKING:
-    from memdiag.gates.model import Checked, Holder
+    from memdiag.results.check import Checked, Holder
 
 
 def title(each: Checked) -> str:

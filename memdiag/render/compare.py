@@ -13,7 +13,7 @@ from memdiag.render.text import plain, shorten
 from memdiag.text import joined, phrase, sentence
 
 if TYPE_CHECKING:
-    from memdiag.compare.model import Comparison, NameRow, SiteRow
+    from memdiag.results.compare import Comparison, NameRow, SiteRow
 
 _FATES = {"new": "yellow", "worse": "bold red", "gone": "green", "better": "green"}
 _LEAST, _SHORTEST = 24, 12  # columns for a place, where there is room and where there is none

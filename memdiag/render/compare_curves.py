@@ -9,7 +9,7 @@ from memdiag.render.chart import columns, scale
 from memdiag.text import phrase
 
 if TYPE_CHECKING:
-    from memdiag.compare.model import Comparison, Curves
+    from memdiag.results.compare import Comparison, Curves
 
 Span = tuple[str, str]  # text and its style
 STYLES = ("cyan", "bold yellow", "bold magenta", "bold green", "bold red", "bold blue", "bold", "bold cyan")

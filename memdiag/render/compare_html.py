@@ -14,7 +14,7 @@ from memdiag.render.pages.plots import Line, curves
 from memdiag.units import format_bytes, plural
 
 if TYPE_CHECKING:
-    from memdiag.compare.model import Comparison, Curves, NameRow, Side, SiteRow
+    from memdiag.results.compare import Comparison, Curves, NameRow, Side, SiteRow
 
 _MOST_ROWS = 500  # of a list, with those that are folded away
 _MOST_TICKS = 12

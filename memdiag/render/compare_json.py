@@ -11,7 +11,7 @@ from memdiag.render.json import as_json
 from memdiag.render.look import PLAIN, Look
 
 if TYPE_CHECKING:
-    from memdiag.compare.model import Amount, Comparison, Curves, FindingRow, Place, Side, SiteRow
+    from memdiag.results.compare import Amount, Comparison, Curves, FindingRow, Place, Side, SiteRow
 
 _KINDS = ("reserved", "active", "allocated", "requested")
 _PARTS = ("rounding", "pending", "stranded", "foreign", "cache")

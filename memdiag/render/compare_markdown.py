@@ -13,7 +13,7 @@ from memdiag.render.markdown import WIDTH, cell, code, escape, table
 from memdiag.render.text import in_ascii, plain
 
 if TYPE_CHECKING:
-    from memdiag.compare.model import Comparison, NameRow, SiteRow
+    from memdiag.results.compare import Comparison, NameRow, SiteRow
 
 
 def render(report: Comparison, look: Look = PLAIN) -> str:

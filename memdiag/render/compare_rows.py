@@ -13,7 +13,7 @@ from memdiag.text import Phrase, joined, phrase
 from memdiag.units import format_bytes, format_count
 
 if TYPE_CHECKING:
-    from memdiag.compare.model import Amount, Comparison, NameRow, Side, SiteRow
+    from memdiag.results.compare import Amount, Comparison, NameRow, Side, SiteRow
 
 UNKNOWN = "?"
 NONE = "-"

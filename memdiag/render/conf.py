@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from memdiag.findings import Evidence, Finding
 from memdiag.render.lightpage import LightPage
 from memdiag.render.look import PLAIN, Look
 from memdiag.render.text import plain
+from memdiag.results.conf import ConfReport, Setting
+from memdiag.results.finding import Evidence, Finding
+from memdiag.settings.listing import Listing
 from memdiag.settings.model import Key, version_text
-from memdiag.settings.report import ConfReport, Listing, Setting
 from memdiag.settings.tables import backend_words
 from memdiag.text import joined, phrase
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from memdiag.render.json import as_json, finding_dict
 from memdiag.render.look import PLAIN, Look
+from memdiag.results.conf import ConfReport
+from memdiag.settings.listing import Listing
 from memdiag.settings.model import Key, version_text
-from memdiag.settings.report import ConfReport, Listing
 
 
 def render(report: ConfReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers are called alike

@@ -13,7 +13,7 @@ from memdiag.text import joined, phrase
 
 if TYPE_CHECKING:
     from memdiag.recorder.machine import Python
-    from memdiag.settings.report import ConfReport
+    from memdiag.results.conf import ConfReport
 
 
 _STATE, _NAME = 6, 4  # columns

@@ -17,7 +17,7 @@ from memdiag.text import joined, phrase
 from memdiag.units import format_bytes, format_count, format_ranges
 
 if TYPE_CHECKING:
-    from memdiag.fleet.model import Bin, FleetReport, Group, Merged, Odd, Tuned
+    from memdiag.results.fleet import Bin, FleetReport, Group, Merged, Odd, Tuned
 
 _MOST_DIFFERENCES = 4
 _MOST_PLACES = 2

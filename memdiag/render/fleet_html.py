@@ -13,7 +13,7 @@ from memdiag.render.pages.plots import HeatRow, heat, heat_legend
 from memdiag.units import format_bytes, format_count, format_ranges, plural
 
 if TYPE_CHECKING:
-    from memdiag.fleet.model import FleetReport, Group, HeatMap, Merged, Odd, Rank, Tuned
+    from memdiag.results.fleet import FleetReport, Group, HeatMap, Merged, Odd, Rank, Tuned
 
 _MOST_RANKS, _MOST_BROKEN, _MOST_NOTES = 2000, 200, 200
 _HEAT_ROWS, _HEAT_COLUMNS = 256, 96

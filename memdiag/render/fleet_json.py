@@ -12,7 +12,7 @@ from memdiag.render.json import as_json
 from memdiag.render.look import PLAIN, Look
 
 if TYPE_CHECKING:
-    from memdiag.fleet.model import FleetReport, HeatMap, Tuned
+    from memdiag.results.fleet import FleetReport, HeatMap, Tuned
 
 
 def render(report: FleetReport, look: Look = PLAIN, top: int = 10) -> str:  # noqa: ARG001 - all renderers are called alike

@@ -14,7 +14,7 @@ from memdiag.text import joined, phrase, sentence
 from memdiag.units import format_bytes, format_count, format_ranges
 
 if TYPE_CHECKING:
-    from memdiag.fleet.model import FleetReport, Merged, Odd, Tuned
+    from memdiag.results.fleet import FleetReport, Merged, Odd, Tuned
 
 _MOST_DIFFERENCES = 6
 _MOST_BROKEN = 50

@@ -11,7 +11,7 @@ from memdiag.vocabulary import FAILURE
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from memdiag.fleet.model import FleetReport, HeatMap
+    from memdiag.results.fleet import FleetReport, HeatMap
 
 _WIDTH, _LEAST_HEIGHT, _MOST_HEIGHT = 9.0, 3.2, 10.0  # inches
 _A_RANK = 0.06

@@ -12,7 +12,7 @@ from memdiag.text import Phrase, joined, phrase
 from memdiag.units import format_bytes, format_count, format_ranges
 
 if TYPE_CHECKING:
-    from memdiag.fleet.model import Checked, Difference, FleetReport, HeatMap, Odd, Rank
+    from memdiag.results.fleet import Checked, Difference, FleetReport, HeatMap, Odd, Rank
 
 SHADES = "·░▒▓█"
 LONGEST = 160

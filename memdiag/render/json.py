@@ -13,11 +13,12 @@ from numbers import Integral, Real
 from typing import Any
 
 from memdiag import __version__
-from memdiag.findings import CardReport, DeviceReport, Finding, Peak, Report, ReportMoment, Usage
 from memdiag.render.card import verdict_of
 from memdiag.render.look import PLAIN, Look
 from memdiag.render.text import text_of
 from memdiag.render.words import in_order
+from memdiag.results.finding import Finding
+from memdiag.results.report import CardReport, DeviceReport, Peak, Report, ReportMoment, Usage
 
 COUNTS = ("num_segments_allocated", "num_segments_freed", "num_retries", "num_ooms")
 _LARGEST = 1 << 1000

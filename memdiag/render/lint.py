@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-from memdiag.findings import Finding
-from memdiag.lint.report import LintReport
 from memdiag.render.lightpage import LightPage
 from memdiag.render.look import PLAIN, Look
 from memdiag.render.text import plain
+from memdiag.results.finding import Finding
+from memdiag.results.lint import LintReport
 from memdiag.text import phrase
 from memdiag.units import format_count
 

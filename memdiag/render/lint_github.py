@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from memdiag.lint.report import LintReport
 from memdiag.render.look import PLAIN, Look
 from memdiag.render.places import place_of
+from memdiag.results.lint import LintReport
 
 _LEVELS = {"critical": "error", "warning": "warning", "info": "notice"}
 

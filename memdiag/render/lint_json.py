@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from memdiag.lint.report import LintReport
 from memdiag.render.json import as_json, finding_dict
 from memdiag.render.look import PLAIN, Look
+from memdiag.results.lint import LintReport
 
 
 def render(report: LintReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers are called alike

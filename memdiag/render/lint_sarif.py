@@ -7,11 +7,11 @@ from pathlib import PurePath
 from urllib.parse import quote
 
 from memdiag import __version__
-from memdiag.findings import Finding
-from memdiag.lint.report import LintReport
 from memdiag.render.json import as_json
 from memdiag.render.look import PLAIN, Look
 from memdiag.render.places import place_of
+from memdiag.results.finding import Finding
+from memdiag.results.lint import LintReport
 
 _LEVELS = {"critical": "error", "warning": "warning", "info": "note"}
 

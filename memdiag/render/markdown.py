@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterable, Sequence
 
 from memdiag import __version__, vocabulary
-from memdiag.findings import DeviceReport, Finding, Report
 from memdiag.render import card, what_if, words, would_fit
 from memdiag.render.bar import stacked_bar
 from memdiag.render.chart import chart
@@ -18,6 +17,8 @@ from memdiag.render.split import fit, no_split, split, split_title
 from memdiag.render.steps import next_steps
 from memdiag.render.summary import severity_name
 from memdiag.render.text import in_ascii, plain
+from memdiag.results.finding import Finding
+from memdiag.results.report import DeviceReport, Report
 from memdiag.text import joined, phrase, sentence
 from memdiag.units import format_bytes
 

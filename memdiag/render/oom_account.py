@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from memdiag.oom.model import LedgerEntry, Message
 from memdiag.render.oom_words import card
 from memdiag.render.text import plain
 from memdiag.render.words import Row
+from memdiag.results.oom import LedgerEntry, Message
 from memdiag.text import phrase
 from memdiag.units import MIB, format_bytes
 

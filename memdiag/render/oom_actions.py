@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from memdiag.findings import Finding, Fix
-from memdiag.oom.model import Message
 from memdiag.quoting import file_argument
 from memdiag.render.oom_words import cause_name, is_shortage
 from memdiag.render.text import plain
+from memdiag.results.finding import Finding, Fix
+from memdiag.results.oom import Message
 from memdiag.text import phrase
 
 RECORD = "memdiag record -- python train.py"

@@ -10,9 +10,9 @@ from dataclasses import asdict
 from typing import Any
 
 from memdiag import __version__
-from memdiag.oom.model import Message, OomReport
 from memdiag.render.json import as_json, finding_dict
 from memdiag.render.look import PLAIN, Look
+from memdiag.results.oom import Message, OomReport
 
 
 def render(

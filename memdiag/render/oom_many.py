@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from memdiag.oom.model import Message, OomReport
 from memdiag.render.oom_words import cause_name, framework_name, place, reasons
 from memdiag.render.text import plain, shorten
+from memdiag.results.oom import Message, OomReport
 from memdiag.text import joined, phrase
 from memdiag.units import format_bytes, format_count
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from memdiag import __version__
-from memdiag.findings import Fix
-from memdiag.oom.model import Message, OomReport
 from memdiag.render import oom_account as account
 from memdiag.render import oom_actions as actions
 from memdiag.render import oom_many as many
@@ -14,6 +12,8 @@ from memdiag.render.look import PLAIN, Look
 from memdiag.render.markdown import WIDTH, escape, fence, table
 from memdiag.render.text import in_ascii, plain
 from memdiag.render.words import percent
+from memdiag.results.finding import Fix
+from memdiag.results.oom import Message, OomReport
 from memdiag.text import joined, phrase
 from memdiag.units import format_bytes
 

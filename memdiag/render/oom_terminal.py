@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from memdiag.findings import Fix
-from memdiag.oom.model import Message, OomReport
 from memdiag.render import oom_account as account
 from memdiag.render import oom_actions as actions
 from memdiag.render import oom_many as many
@@ -18,6 +16,8 @@ from memdiag.render.lightpage import Cell, LightPage, wrap
 from memdiag.render.look import PLAIN, Look
 from memdiag.render.text import plain
 from memdiag.render.words import Row, percent
+from memdiag.results.finding import Fix
+from memdiag.results.oom import Message, OomReport
 from memdiag.text import joined, phrase
 from memdiag.units import format_bytes
 

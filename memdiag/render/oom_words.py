@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from memdiag.findings import Fix
-from memdiag.oom.model import Message
 from memdiag.render.text import plain
+from memdiag.results.finding import Fix
+from memdiag.results.oom import Message
 from memdiag.text import Phrase, joined, language, phrase
 
 _FRAMEWORKS = {

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from memdiag.allocator.outlook import Outlook, Rest
-from memdiag.findings import PAST_FAILURE, RECORDED_PART
+from memdiag.results.outlook import PAST_FAILURE, RECORDED_PART, Outlook, Rest
 from memdiag.text import Phrase, phrase
 from memdiag.units import format_bytes
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memdiag.findings import Finding
+from memdiag.results.finding import Finding
 
 
 def place_of(finding: Finding) -> tuple[str, int]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from memdiag.allocator.plan.report import PlanReport
 from memdiag.render.lightpage import Cell, LightPage
 from memdiag.render.look import PLAIN, Look
 from memdiag.render.text import plain
+from memdiag.results.plan import PlanReport
 from memdiag.text import Phrase, joined, phrase
 from memdiag.units import format_bytes, format_count
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 from memdiag import __version__
-from memdiag.allocator.plan.report import PlanReport
 from memdiag.render.json import as_json
 from memdiag.render.look import PLAIN, Look
+from memdiag.results.plan import PlanReport
 
 
 def render(report: PlanReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers are called alike

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from memdiag.allocator.prediction import CalibrationReport, FirstOom, Prediction, PredictionReport, RecordedRun
 from memdiag.render.lightpage import Cell, LightPage
 from memdiag.render.look import PLAIN, Look
 from memdiag.render.outlook import fate, meanings, past_failure, sentences
@@ -17,6 +16,7 @@ from memdiag.render.simulate_planned import planned
 from memdiag.render.simulate_split import split_meanings, split_rows
 from memdiag.render.simulate_stitching import stitching
 from memdiag.render.text import plain
+from memdiag.results.prediction import CalibrationReport, FirstOom, Prediction, PredictionReport, RecordedRun
 from memdiag.text import Phrase, joined, phrase, sentence
 from memdiag.units import format_bytes, format_count
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from memdiag.findings import Finding
 from memdiag.render.lightpage import Cell, LightPage
 from memdiag.render.text import plain
+from memdiag.results.finding import Finding
 from memdiag.text import phrase, sentence
 from memdiag.units import format_bytes
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from memdiag.allocator.prediction import CalibrationReport, Prediction, PredictionReport
-from memdiag.findings import PAST_FAILURE, RECORDED_PART
 from memdiag.render.text import plain
+from memdiag.results.outlook import PAST_FAILURE, RECORDED_PART
+from memdiag.results.prediction import CalibrationReport, Prediction, PredictionReport
 from memdiag.text import Phrase, joined, phrase
 from memdiag.units import format_bytes
 

@@ -7,11 +7,11 @@ from dataclasses import asdict
 from typing import Any
 
 from memdiag import __version__
-from memdiag.allocator.outlook import Outlook
-from memdiag.allocator.prediction import CalibrationReport, Prediction, PredictionReport
-from memdiag.findings import ReportMoment
 from memdiag.render.json import as_json, card_dict, moment_dict
 from memdiag.render.look import PLAIN, Look
+from memdiag.results.outlook import Outlook
+from memdiag.results.prediction import CalibrationReport, Prediction, PredictionReport
+from memdiag.results.report import ReportMoment
 
 
 def render(report: PredictionReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers are called alike

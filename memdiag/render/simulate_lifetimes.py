@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from memdiag.allocator.lifecycle.told import LifetimePools, Misfiled
 from memdiag.render.lightpage import Cell, LightPage
+from memdiag.results.lifetime_pools import LifetimePools, Misfiled
 from memdiag.text import Phrase, joined, phrase
 from memdiag.units import format_bytes, format_count
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from memdiag.allocator.mempool_told import Mempools
 from memdiag.render.lightpage import Cell, LightPage
 from memdiag.render.simulate_lifetimes import known_from
+from memdiag.results.mempools import Mempools
 from memdiag.text import phrase
 from memdiag.units import format_bytes, format_count
 

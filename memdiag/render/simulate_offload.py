@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from memdiag import vocabulary
-from memdiag.allocator.offload.told import Moved, Offloading
 from memdiag.render.lightpage import Cell, LightPage
 from memdiag.render.text import plain
+from memdiag.results.offloading import Moved, Offloading
 from memdiag.text import Phrase, joined, phrase, sentence
 from memdiag.units import format_bytes, format_count, format_us
 

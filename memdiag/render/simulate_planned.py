@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from memdiag.allocator.planned.told import PlanTold, Served
 from memdiag.render.lightpage import Cell, LightPage
 from memdiag.render.simulate_lifetimes import basis_name
+from memdiag.results.planned import PlanTold, Served
 from memdiag.text import Phrase, joined, phrase
 from memdiag.units import format_bytes, format_count
 

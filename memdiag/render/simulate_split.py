@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from memdiag import vocabulary
-from memdiag.allocator.prediction import Prediction, RecordedRun
-from memdiag.findings import ReportMoment
 from memdiag.render.lightpage import Cell
+from memdiag.results.prediction import Prediction, RecordedRun
+from memdiag.results.report import ReportMoment
 from memdiag.text import Phrase, phrase
 from memdiag.units import format_bytes
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from memdiag.allocator.stitch.told import Stitching
 from memdiag.render.lightpage import Cell, LightPage
+from memdiag.results.stitching import Stitching
 from memdiag.text import joined, phrase
 from memdiag.units import format_bytes, format_count
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from memdiag import vocabulary
-from memdiag.findings import DeviceReport, Usage
 from memdiag.render.text import plain
 from memdiag.render.words import SNAPSHOT, Row
+from memdiag.results.report import DeviceReport, Usage
 from memdiag.text import phrase
 from memdiag.units import format_bytes
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from memdiag.findings import Report
 from memdiag.quoting import file_argument
 from memdiag.render.words import is_idle
+from memdiag.results.report import Report
 from memdiag.text import phrase
 
 RECORD = 'torch.cuda.memory._record_memory_history(max_entries=1_000_000, stacks="python")'

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from memdiag.findings import DeviceReport, Report
 from memdiag.render import card, words, would_fit
 from memdiag.render.bar import bar, stacked_bar
 from memdiag.render.look import PLAIN, Look
@@ -18,6 +17,7 @@ from memdiag.render.page import Page, indented, new_grid, shorten
 from memdiag.render.split import split
 from memdiag.render.steps import full_step
 from memdiag.render.text import plain
+from memdiag.results.report import DeviceReport, Report
 from memdiag.text import phrase
 from memdiag.units import format_bytes
 

@@ -15,7 +15,6 @@ from rich.table import Table
 from rich.text import Text
 
 from memdiag import vocabulary
-from memdiag.findings import DeviceReport, Evidence, Finding, Fix, Report, Site, Usage
 from memdiag.render import what_if, words, would_fit
 from memdiag.render.bar import bar, stacked_bar
 from memdiag.render.chart import chart
@@ -25,6 +24,8 @@ from memdiag.render.split import fit, no_split, split, split_title
 from memdiag.render.steps import next_steps
 from memdiag.render.summary import draw_card, severity_name
 from memdiag.render.text import plain, shorten
+from memdiag.results.finding import Evidence, Finding, Fix
+from memdiag.results.report import DeviceReport, Report, Site, Usage
 from memdiag.text import phrase, sentence
 from memdiag.units import format_bytes
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from memdiag.allocator.tuned import Reason, Recommended, Tried, TunedTrace, TuneReport
-from memdiag.findings import PAST_FAILURE
 from memdiag.render.lightpage import Cell, LightPage
 from memdiag.render.look import PLAIN, Look
 from memdiag.render.outlook import fate, meanings, sentences
 from memdiag.render.simulate import name_of, on, saving
 from memdiag.render.text import plain
+from memdiag.results.outlook import PAST_FAILURE
+from memdiag.results.tune import Reason, Recommended, Tried, TunedTrace, TuneReport
 from memdiag.text import Phrase, joined, phrase, sentence
 from memdiag.units import format_bytes, format_count
 

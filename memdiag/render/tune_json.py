@@ -6,11 +6,11 @@ import json
 from typing import Any
 
 from memdiag import __version__
-from memdiag.allocator.tuned import Recommended, Score, Tried, TunedTrace, TuneReport
-from memdiag.findings import PAST_FAILURE
 from memdiag.render.json import as_json, card_dict
 from memdiag.render.look import PLAIN, Look
 from memdiag.render.simulate_json import outlook_json
+from memdiag.results.outlook import PAST_FAILURE
+from memdiag.results.tune import Recommended, Score, Tried, TunedTrace, TuneReport
 
 
 def render(report: TuneReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers are called alike

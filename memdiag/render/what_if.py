@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from memdiag.findings import Report, WhatIf
 from memdiag.render.text import plain
+from memdiag.results.report import Report, WhatIf
 from memdiag.text import joined, phrase
 from memdiag.units import format_bytes
 

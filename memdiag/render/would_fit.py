@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from memdiag.findings import Report, WouldFit
 from memdiag.render.page import Page
 from memdiag.render.text import plain
+from memdiag.results.report import Report, WouldFit
 from memdiag.text import phrase
 from memdiag.units import format_bytes
 

@@ -14,12 +14,12 @@ from difflib import get_close_matches
 from pathlib import Path
 from shlex import quote
 
-from memdiag.findings import Evidence, Finding, Fix
+from memdiag.results.conf import ConfReport
+from memdiag.results.finding import Evidence, Finding, Fix
 from memdiag.settings.conf import parse_conf
 from memdiag.settings.lint import in_order, lint
 from memdiag.settings.model import version_text
 from memdiag.settings.relations import Scene
-from memdiag.settings.report import ConfReport
 from memdiag.settings.tables import VARIABLE, backend_words
 from memdiag.settings.variables import VARIABLES, Variable
 from memdiag.settings.written import Assignment

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from memdiag.findings import Severity
+from memdiag.results.finding import Severity
 from memdiag.settings.model import Version
 from memdiag.settings.parsers import Value
 from memdiag.settings.problem import Clash

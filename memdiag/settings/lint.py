@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 
-from memdiag.findings import SEVERITIES, Evidence, Finding, Fix, Severity
+from memdiag.results.conf import ConfReport, Setting
+from memdiag.results.finding import SEVERITIES, Evidence, Finding, Fix, Severity
 from memdiag.settings.features import clashes
 from memdiag.settings.model import Key, version_text
 from memdiag.settings.parsers import Outcome, Value, parse
 from memdiag.settings.problem import Clash
 from memdiag.settings.relations import Scene, relations
-from memdiag.settings.report import ConfReport, Setting
 from memdiag.settings.tables import VARIABLE, backend_words, elsewhere, every, known, newest
 from memdiag.settings.values import Place, check_value
 from memdiag.settings.written import Assignment, Entry, entries

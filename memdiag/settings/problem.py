@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from memdiag.findings import Severity
+from memdiag.results.finding import Severity
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from memdiag.findings import Severity
+from memdiag.results.finding import Severity
 from memdiag.text import Phrase, phrase
 
 GPU = ("cuda", "hip")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from memdiag.findings import Note
+from memdiag.results.finding import Note
 from memdiag.text import Phrase, joined, phrase
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from memdiag.findings import Note
+from memdiag.results.finding import Note
 from memdiag.text import joined, phrase
 from memdiag.units import format_bytes
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from memdiag.findings import Note
 from memdiag.recorder.columns import Unpacker
+from memdiag.results.finding import Note
 from memdiag.sources.notes import of_format, on_device
 from memdiag.sources.phantom_notes import phantom_notes
 from memdiag.sources.run_facts import ended_in

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from memdiag.findings import Note
 from memdiag.redaction import note_homes, redact_path, redact_text
+from memdiag.results.finding import Note
 from memdiag.settings.conf import parse_conf
 from memdiag.settings.tables import known, newest
 from memdiag.trace.model import Trace

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from memdiag.errors import RefusedFile
-from memdiag.findings import Note
+from memdiag.results.finding import Note
 from memdiag.sources.files import plain_content
 from memdiag.sources.notes import on_device
 from memdiag.sources.pickles import Tape, read_tape

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from memdiag.findings import EARLIER_STEPS
+from memdiag.results.report import EARLIER_STEPS
 from memdiag.trace.categories import infer
 from memdiag.trace.earlier_steps import like_earlier_steps
 from memdiag.trace.evidence import SILENT, Evidence, read_stacks

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from memdiag.findings import Note
+from memdiag.results.finding import Note
 from memdiag.trace import heap, lifecycles, schema
 from memdiag.trace.bits import new_set
 from memdiag.trace.cells import set_breaks

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from memdiag.findings import Note
+from memdiag.results.finding import Note
 from memdiag.trace import schema
 from memdiag.trace.card import Card
 from memdiag.trace.layout import Layout

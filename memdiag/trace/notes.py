@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from memdiag.findings import Note
+from memdiag.results.finding import Note
 from memdiag.text import Phrase, joined, phrase
 from memdiag.trace.model import DeviceTrace
 from memdiag.trace.raw import RawDevice

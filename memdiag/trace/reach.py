@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from memdiag.findings import PAST_FAILURE, RECORDED_PART, REPLAY, WHOLE_RUN
+from memdiag.results.outlook import PAST_FAILURE, RECORDED_PART, REPLAY, WHOLE_RUN
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
 

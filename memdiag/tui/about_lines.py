@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from memdiag.findings import Report
 from memdiag.render import what_if, words
+from memdiag.results.report import Report
 from memdiag.text import joined, phrase
 from memdiag.trace.model import Trace
 from memdiag.tui.lines import DIM, STRONG, Lines, folded, short

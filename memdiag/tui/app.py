@@ -12,7 +12,7 @@ from textual.app import App
 from textual.binding import BindingType
 from textual.message import Message
 
-from memdiag.findings import Report
+from memdiag.results.report import Report
 from memdiag.text import phrase
 from memdiag.trace.model import Trace
 from memdiag.trace.moments import DEFAULT

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from memdiag.findings import Report
 from memdiag.render import card, words
 from memdiag.render.summary import severity_name
+from memdiag.results.report import Report
 from memdiag.tui.lines import DIM, STRONG, short
 
 MOST_LINES = 4

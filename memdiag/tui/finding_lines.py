@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from rich.cells import cell_len
 from rich.text import Text
 
-from memdiag.findings import Finding, Report
 from memdiag.render import words
 from memdiag.render.summary import severity_name
+from memdiag.results.finding import Finding
+from memdiag.results.report import Report
 from memdiag.text import phrase
 from memdiag.tui.lines import DIM, STRONG, Lines, cell, fitted, short
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memdiag.findings import Report
+from memdiag.results.report import Report
 from memdiag.text import phrase
 from memdiag.tui import map_lines, tensor_lines
 from memdiag.tui.about_lines import AboutLines

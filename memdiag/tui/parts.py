@@ -12,8 +12,8 @@ from textual.containers import Horizontal
 from textual.screen import Screen
 from textual.timer import Timer
 
-from memdiag.findings import Report
 from memdiag.render.words import version_words
+from memdiag.results.report import Report
 from memdiag.text import phrase
 from memdiag.tui import keys
 from memdiag.tui.card_lines import card_lines, num_lines

@@ -16,7 +16,7 @@ from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.analyzers.support.moments import fragmentation_at, look, reference_at
 from memdiag.analyzers.support.pinning import pinned
-from memdiag.findings import Report
+from memdiag.results.report import Report
 from memdiag.trace import schema
 from memdiag.trace.layout import SMALL_SEGMENT
 from memdiag.trace.model import DeviceTrace, Trace

@@ -13,7 +13,7 @@ from memdiag.allocator.result import Replay
 from memdiag.analyzers.support.pools_judged import is_calibrated, live_bytes, most_live
 from memdiag.analyzers.support.simulation import Scenario, Subject, simulated_peak
 from memdiag.errors import MemdiagError
-from memdiag.findings import Report
+from memdiag.results.report import Report
 from memdiag.trace.model import Trace
 from memdiag.views.columns import pack
 from memdiag.views.timeline import of_curve

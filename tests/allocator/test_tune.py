@@ -8,7 +8,7 @@ from rows import Call
 from memdiag.allocator.replay import replay
 from memdiag.allocator.space import GRID, Space
 from memdiag.allocator.tune import merit, recommendable, search
-from memdiag.allocator.tuned import Score
+from memdiag.results.tune import Score
 
 
 def space(backend="cuda", versions=("2.13",), *, has_limit=False, fixed=None):

@@ -19,8 +19,8 @@ from types import SimpleNamespace
 from memdiag.analyzers import buckets, communication, intermediates, leaks, leftovers, lifetimes, peak, regrown, streams
 from memdiag.analyzers.report import build_report
 from memdiag.analyzers.support.context import Context
-from memdiag.findings import Finding
 from memdiag.render import terminal
+from memdiag.results.finding import Finding
 from memdiag.sources import load
 from memdiag.trace.layout import Layout
 from memdiag.trace.stacks import Frame

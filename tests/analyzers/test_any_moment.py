@@ -5,8 +5,8 @@ from itertools import pairwise
 import pytest
 
 from memdiag.analyzers.support.context import Context
-from memdiag.findings import SEVERITIES
 from memdiag.registry import ANALYZERS, resolve
+from memdiag.results.finding import SEVERITIES
 from memdiag.sources import load
 from memdiag.units import parse_bytes
 

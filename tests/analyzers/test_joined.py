@@ -7,9 +7,9 @@ import pytest
 
 from memdiag.analyzers.support.failures import every_failure, numbers
 from memdiag.analyzers.support.joined import PER_BATCH, _despite_growth, join
-from memdiag.findings import Evidence, Finding
-from memdiag.oom.model import Judgement, OomReport
 from memdiag.oom.read import read_text
+from memdiag.results.finding import Evidence, Finding
+from memdiag.results.oom import Judgement, OomReport
 from memdiag.sources import load
 from memdiag.text import catalogue, phrase
 from memdiag.trace import schema

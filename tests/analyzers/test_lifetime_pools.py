@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memdiag.allocator.prediction import PredictionReport
 from memdiag.analyzers import lifetime_pools
 from memdiag.analyzers.report import build_report
 from memdiag.analyzers.support import pools_judged
@@ -18,6 +17,7 @@ from memdiag.analyzers.support.simulation import Scenario, Subject, report_of
 from memdiag.registry import POLICIES
 from memdiag.render.simulate import render
 from memdiag.render.simulate_json import as_dict
+from memdiag.results.prediction import PredictionReport
 from memdiag.sources.torch_snapshot import read
 from memdiag.trace.model import Trace
 from memdiag.units import GIB, MIB

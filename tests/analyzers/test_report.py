@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 import memdiag
 from memdiag.analyzers.report import build_report
 from memdiag.errors import MemdiagError
-from memdiag.findings import SEVERITIES, Report
+from memdiag.results.finding import SEVERITIES
+from memdiag.results.report import Report
 from memdiag.sources import load
 from memdiag.trace import schema
 from memdiag.trace.build import build_trace

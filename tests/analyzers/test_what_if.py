@@ -13,7 +13,7 @@ from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.candidates import candidates
 from memdiag.analyzers.support.offered import judged_results, offered, without_refuted
 from memdiag.analyzers.support.simulation import Subject, predict
-from memdiag.findings import Fix
+from memdiag.results.finding import Fix
 from memdiag.sources import load
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "gpt-train.pickle"

@@ -10,7 +10,8 @@ import pytest
 
 from memdiag.cli import analyze as command
 from memdiag.cli.main import main
-from memdiag.findings import Note, Report
+from memdiag.results.finding import Note
+from memdiag.results.report import Report
 
 
 @pytest.fixture

@@ -18,10 +18,11 @@ import typer
 
 from memdiag.cli.main import COMMANDS, app_of, main
 from memdiag.oom.advice import advise
-from memdiag.oom.model import CAUSES, Found, Judgement
+from memdiag.oom.model import Found
 from memdiag.oom.read import read_text
 from memdiag.phantom import launch as phantom
 from memdiag.recorder import launch
+from memdiag.results.oom import CAUSES, Judgement
 
 RECORDED = "cuda-2.13.0-recorded"
 _LINE = re.compile(rf"^\W*(memdiag (?:{'|'.join(COMMANDS)})\b[^\n`]*)", re.MULTILINE)

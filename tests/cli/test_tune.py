@@ -6,10 +6,10 @@ import shutil
 
 import pytest
 
-from memdiag.allocator.prediction import CalibrationReport
-from memdiag.allocator.tuned import Reason, Recommended, Score, Tried, TunedTrace, TuneReport
 from memdiag.cli.main import main
 from memdiag.render.tune import render
+from memdiag.results.prediction import CalibrationReport
+from memdiag.results.tune import Reason, Recommended, Score, Tried, TunedTrace, TuneReport
 
 
 @pytest.fixture

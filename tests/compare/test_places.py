@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memdiag.compare.model import Place, SiteRow
 from memdiag.compare.places import Known, match, same_files, shared_end
+from memdiag.results.compare import Place, SiteRow
 
 
 def at(path, line, function):

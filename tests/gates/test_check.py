@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from memdiag.gates.check import keys_of
-from memdiag.gates.model import Checked, CheckReport, Judgement
+from memdiag.results.check import Checked, CheckReport, Judgement
 
 
 def judged(status):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from memdiag.oom.model import Message
 from memdiag.oom.read import read_text
+from memdiag.results.oom import Message
 
 
 def single(text: str) -> Message:

@@ -14,9 +14,9 @@ from made import FOUND, found
 from memdiag.oom.advice import CODES, EXCLUSIVE, advise, exclude, features
 from memdiag.oom.dialects import dialects
 from memdiag.oom.lazy_fix import LazyFix
-from memdiag.oom.model import CAUSES, Judgement
 from memdiag.oom.read import read_text
 from memdiag.oom.verdict import judge
+from memdiag.results.oom import CAUSES, Judgement
 from memdiag.settings.parsers import parse
 from memdiag.units import GIB
 

@@ -7,9 +7,9 @@ from made import found
 
 from memdiag.oom.advice import advise
 from memdiag.oom.ledger import account
-from memdiag.oom.model import Judgement
 from memdiag.oom.read import read_text
 from memdiag.oom.verdict import judge
+from memdiag.results.oom import Judgement
 from memdiag.units import GIB, MIB
 
 PIECES = {"requested": 1, "total": 24, "free": 0.2, "allocated": 14, "unallocated": 9}

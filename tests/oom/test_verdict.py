@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made import FOUND, found
 
-from memdiag.oom.model import CAUSES, Found, Judgement
+from memdiag.oom.model import Found
 from memdiag.oom.verdict import judge
+from memdiag.results.oom import CAUSES, Judgement
 from memdiag.units import GIB
 
 CASES = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from memdiag.findings import Finding, Fix
-from memdiag.oom.model import Judgement, LedgerEntry, Message, OomReport
+from memdiag.results.finding import Finding, Fix
+from memdiag.results.oom import Judgement, LedgerEntry, Message, OomReport
 
 GIB, MIB = 1 << 30, 1 << 20
 

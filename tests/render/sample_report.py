@@ -5,18 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import asdict
 
-from memdiag.findings import (
+from memdiag.results.finding import Evidence, Finding, Fix, Note, Saving
+from memdiag.results.report import (
     DeviceReport,
-    Evidence,
-    Finding,
-    Fix,
     Fragmentation,
     Module,
-    Note,
     Peak,
     Report,
     ReportMoment,
-    Saving,
     Site,
     Source,
     Timeline,

@@ -9,11 +9,12 @@ import pytest
 from rich.cells import cell_len
 
 from memdiag.analyzers.report import build_report
-from memdiag.findings import Fix, Verdict
 from memdiag.registry import RENDERERS, resolve
 from memdiag.render import card
 from memdiag.render.look import Look
 from memdiag.render.summary import MOST_LINES, render
+from memdiag.results.finding import Fix
+from memdiag.results.report import Verdict
 from memdiag.sources import load
 
 

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memdiag.findings import Timeline
 from memdiag.render.bar import share_out, stacked_bar
 from memdiag.render.chart import chart, columns, scale
+from memdiag.results.report import Timeline
 from memdiag.units import GIB, MIB
 
 

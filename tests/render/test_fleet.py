@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from memdiag.fleet.model import Broken, Difference, FleetReport, HeatMap, Odd, Rank
 from memdiag.fleet.rollup import bins_of
 from memdiag.registry import FLEET_RENDERERS, resolve
 from memdiag.render.fleet_words import SHADES, heat_rows
 from memdiag.render.look import Look
+from memdiag.results.fleet import Broken, Difference, FleetReport, HeatMap, Odd, Rank
 from memdiag.text import speaking
 
 GB = 1 << 30

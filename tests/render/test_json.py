@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memdiag.findings import Evidence
 from memdiag.render.json import as_dict, render
+from memdiag.results.finding import Evidence
 
 USAGE = ["reserved_bytes", "allocated_bytes", "active_bytes", "requested_bytes"]
 PEAK = [*USAGE, "at_event", "at_us", "phase", "step"]

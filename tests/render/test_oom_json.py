@@ -78,7 +78,7 @@ def test_every_key_is_documented():
         pytest.fail("docs/oom-json.md is missing")
     text = PAGE.read_text(encoding="utf-8")
     assert [key for key in TOP + MESSAGE if f"`{key}`" not in text] == []
-    from memdiag.oom.model import CAUSES
+    from memdiag.results.oom import CAUSES
 
     assert [cause for cause in CAUSES if f"`{cause}`" not in text] == []
     block = re.search(r"```json\n(.*?)```", text, re.DOTALL)

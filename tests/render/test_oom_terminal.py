@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from memdiag.findings import Finding, Fix
-from memdiag.oom.model import Judgement, LedgerEntry
 from memdiag.render.lightpage import cells
 from memdiag.render.look import Look
 from memdiag.render.oom_terminal import render
+from memdiag.results.finding import Finding, Fix
+from memdiag.results.oom import Judgement, LedgerEntry
 from memdiag.text import speaking
 
 REPORTS = ("one", "many", "bare", "nothing", "hostile")

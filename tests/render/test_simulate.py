@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from memdiag.allocator.outlook import Outlook
-from memdiag.allocator.prediction import CalibrationReport, FirstDivergence, FirstOom, Prediction, PredictionReport, RecordedRun
-from memdiag.findings import Fragmentation, ReportMoment
 from memdiag.render import simulate, simulate_json
 from memdiag.render.look import Look
 from memdiag.render.simulate_answer import answer
+from memdiag.results.outlook import Outlook
+from memdiag.results.prediction import CalibrationReport, FirstDivergence, FirstOom, Prediction, PredictionReport, RecordedRun
+from memdiag.results.report import Fragmentation, ReportMoment
 from memdiag.text import in_language
 from memdiag.units import GIB, MIB
 

@@ -8,12 +8,13 @@ import pytest
 from rich.cells import cell_len
 
 from memdiag.analyzers.report import build_report
-from memdiag.findings import Evidence, Finding, Report
 from memdiag.registry import RENDERERS, resolve
 from memdiag.render import summary, terminal
 from memdiag.render.look import Look
 from memdiag.render.split import fit
 from memdiag.render.terminal import render
+from memdiag.results.finding import Evidence, Finding
+from memdiag.results.report import Report
 from memdiag.sources import load
 
 REPORTS = ("rich", "unknown", "several", "hostile")

@@ -10,9 +10,9 @@ import texts
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memdiag.findings import SEVERITIES
 from memdiag.render.conf import render
 from memdiag.render.conf_json import render as render_json
+from memdiag.results.finding import SEVERITIES
 from memdiag.settings.conf import parse_conf
 from memdiag.settings.divisions import as_list, as_meant
 from memdiag.settings.environment import check_environment, guess_backend, read_order

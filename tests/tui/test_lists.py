@@ -11,7 +11,7 @@ from rich.text import Text
 
 import memdiag
 from memdiag.errors import MemdiagError
-from memdiag.findings import Evidence, Finding, Fix
+from memdiag.results.finding import Evidence, Finding, Fix
 from memdiag.text import phrase
 from memdiag.trace.moments import peak_event, reserved_peak
 from memdiag.trace.stacks import Frame, Stacks

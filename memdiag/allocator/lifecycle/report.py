@@ -9,8 +9,8 @@ import numpy as np
 from memdiag.allocator.engine import memory as mem
 from memdiag.allocator.lifecycle import machine, pools
 from memdiag.allocator.lifecycle.marks import Marks, Windows
-from memdiag.allocator.lifecycle.told import LifetimePools, Misfiled, PoolState
 from memdiag.allocator.result import OK
+from memdiag.results.lifetime_pools import LifetimePools, Misfiled, PoolState
 from memdiag.trace import schema
 from memdiag.trace.table import Array
 

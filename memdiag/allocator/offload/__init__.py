@@ -12,5 +12,4 @@ choose.py     which windows are used: all of some kind (forced), or as many as i
 host.py       the pinned pool that receives them
 rewrite.py    what the program then asks of the device's allocator
 check.py      verifies a plan from scratch: every byte in one place, budgets kept, back before its use
-told.py       what is said of it
 """

@@ -6,7 +6,7 @@ import numpy as np
 
 from memdiag.allocator.plan.firstfit import ONE_PASS, first_fit, online
 from memdiag.allocator.plan.orders import by
-from memdiag.allocator.plan.report import Rival
+from memdiag.results.plan import Rival
 from memdiag.trace.table import Array
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from memdiag.allocator.engine.run import OUT_RESERVED
 from memdiag.allocator.planned import arena, machine
 from memdiag.allocator.planned.profile import Requests
-from memdiag.allocator.planned.told import PlanTold, Served
+from memdiag.results.planned import PlanTold, Served
 
 if TYPE_CHECKING:
     from memdiag.allocator.planned.replay import Planned

@@ -18,12 +18,12 @@ from memdiag.allocator.planned import slots as s
 from memdiag.allocator.planned.count import told_of
 from memdiag.allocator.planned.profile import Requests, spans_of
 from memdiag.allocator.planned.script import Script, script_of
-from memdiag.allocator.planned.told import PlanTold
 from memdiag.allocator.replay import DONE, pools_of
 from memdiag.allocator.result import Replay
 from memdiag.allocator.rules import rules_for
 from memdiag.allocator.workload import Workload
 from memdiag.registry import POLICIES, resolve
+from memdiag.results.planned import PlanTold
 from memdiag.trace.table import Array
 
 _BACKEND = "cuda"

@@ -20,8 +20,8 @@ from memdiag.allocator.result import OK, Replay
 from memdiag.allocator.rules import Rules
 from memdiag.allocator.stitch import driver, machine, pieces, waiting
 from memdiag.allocator.stitch.settings import NO_LIMIT, Settings
-from memdiag.allocator.stitch.told import Stitching
 from memdiag.allocator.workload import Workload
+from memdiag.results.stitching import Stitching
 from memdiag.trace.table import Array
 
 _MOST_SIZE = 1 << 60

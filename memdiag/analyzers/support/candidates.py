@@ -11,7 +11,7 @@ from memdiag.allocator.recorded_settings import possible_versions
 from memdiag.allocator.space import GRID
 from memdiag.analyzers.support import remedies
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
-from memdiag.findings import Fix
+from memdiag.results.finding import Fix
 from memdiag.settings.conf import parse_conf
 from memdiag.settings.model import parse_version
 from memdiag.settings.tables import known, newest

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from memdiag.allocator.from_trace import PLAIN_EVENTS
-from memdiag.findings import CardReport
+from memdiag.results.report import CardReport
 from memdiag.settings.conf import parse_conf
 from memdiag.text import phrase
 from memdiag.units import format_bytes

@@ -17,7 +17,7 @@ from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.analyzers.support.moments import fragmentation_at
 from memdiag.analyzers.support.names import by_module, names_of
 from memdiag.analyzers.support.sites import by_category, by_place, sums
-from memdiag.findings import DeviceReport, Peak, ReportMoment, Site, Timeline, Usage
+from memdiag.results.report import DeviceReport, Peak, ReportMoment, Site, Timeline, Usage
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace
 from memdiag.trace.moments import has_history

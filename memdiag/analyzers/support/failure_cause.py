@@ -18,7 +18,8 @@ from memdiag.analyzers.support.moments import DUST
 from memdiag.analyzers.support.places import group_name
 from memdiag.analyzers.support.sites import by_category, by_place
 from memdiag.oom.ledger import account
-from memdiag.oom.model import Cause, Confidence, Found, Judgement, LedgerEntry, Message
+from memdiag.oom.model import Found
+from memdiag.results.oom import Cause, Confidence, Judgement, LedgerEntry, Message
 from memdiag.text import Phrase, joined, phrase
 from memdiag.units import format_bytes
 

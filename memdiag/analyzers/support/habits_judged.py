@@ -18,7 +18,7 @@ from memdiag.analyzers.scattered import FLOOR, find_groups
 from memdiag.analyzers.support.context import DeviceView
 from memdiag.analyzers.support.simulation import Scenario, Subject
 from memdiag.errors import MemdiagError
-from memdiag.findings import Evidence, Finding, Saving
+from memdiag.results.finding import Evidence, Finding, Saving
 from memdiag.text import phrase
 from memdiag.trace.layout import SMALL_LIMIT, Layout
 from memdiag.trace.table import Array

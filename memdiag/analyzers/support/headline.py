@@ -16,7 +16,7 @@ from memdiag.analyzers.support.moments import Look, fragmentation_at, look
 from memdiag.analyzers.support.names import kind_words
 from memdiag.analyzers.support.places import when
 from memdiag.analyzers.support.sites import by_category
-from memdiag.findings import Finding
+from memdiag.results.finding import Finding
 from memdiag.text import Phrase, joined, phrase
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace

@@ -16,11 +16,13 @@ from memdiag.analyzers.report import build_report
 from memdiag.analyzers.support.failure_cause import cause, ledger
 from memdiag.analyzers.support.failures import Comparison, Failure, best_match, every_failure, failures, is_near, nearest, numbers
 from memdiag.analyzers.support.offered import without_refuted
-from memdiag.findings import Finding, Fix, Report
 from memdiag.oom.advice import advise
 from memdiag.oom.ledger import account
-from memdiag.oom.model import Cause, Found, Judgement, Message, OomReport
+from memdiag.oom.model import Found
 from memdiag.oom.verdict import judge
+from memdiag.results.finding import Finding, Fix
+from memdiag.results.oom import Cause, Judgement, Message, OomReport
+from memdiag.results.report import Report
 from memdiag.text import Phrase, joined, phrase
 from memdiag.trace.model import Trace
 from memdiag.trace.schema import CATEGORIES, OOM, PHASES

@@ -11,7 +11,7 @@ from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.context import DeviceView
 from memdiag.analyzers.support.fit import Fit, would_fit
 from memdiag.analyzers.support.places import moment_name
-from memdiag.findings import Fragmentation
+from memdiag.results.report import Fragmentation
 from memdiag.trace.layout import LARGE_SEGMENT, SMALL_LIMIT, SMALL_SEGMENT
 from memdiag.trace.model import DeviceTrace, Topology
 from memdiag.trace.topology import split_at

@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from memdiag.analyzers.support.context import DeviceView
-from memdiag.findings import Module
+from memdiag.results.report import Module
 from memdiag.text import phrase
 from memdiag.trace.schema import CATEGORIES
 from memdiag.trace.table import Array

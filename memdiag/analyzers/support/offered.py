@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from memdiag.findings import Evidence, Finding, Fix, Saving, WhatIf
+from memdiag.results.finding import Evidence, Finding, Fix, Saving
+from memdiag.results.report import WhatIf
 from memdiag.text import phrase
 from memdiag.units import MIB, format_bytes
 

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from memdiag.allocator.outlook import Outlook, Rest
 from memdiag.allocator.result import OUT_OF_MEMORY, UNDEFINED, Replay
 from memdiag.analyzers.support.continuation import EARLIER_STEP
 from memdiag.errors import MemdiagError
-from memdiag.findings import PAST_FAILURE
 from memdiag.registry import POLICIES, resolve
+from memdiag.results.outlook import PAST_FAILURE, Outlook, Rest
 from memdiag.units import GIB
 
 if TYPE_CHECKING:

@@ -13,16 +13,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from memdiag.allocator import workload as w
-from memdiag.allocator.prediction import PredictionReport
 from memdiag.allocator.workload import Workload
 from memdiag.analyzers.lifetime_pools import GAP, buffer_bytes, buffers, share, switch
 from memdiag.analyzers.support import remedies
 from memdiag.analyzers.support.allocator_settings import NPU_EXCLUDED, AllocatorSettings
 from memdiag.analyzers.support.simulation import Scenario, Subject
 from memdiag.errors import MemdiagError
-from memdiag.findings import PAST_FAILURE, Evidence, Finding, Fix, Saving
 from memdiag.quoting import file_argument
 from memdiag.registry import POLICIES, resolve
+from memdiag.results.finding import Evidence, Finding, Fix, Saving
+from memdiag.results.outlook import PAST_FAILURE
+from memdiag.results.prediction import PredictionReport
 from memdiag.settings.conf import parse_conf
 from memdiag.text import Phrase, phrase
 from memdiag.trace.table import Array

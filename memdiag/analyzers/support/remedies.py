@@ -6,7 +6,7 @@ None stands for "does not apply here": nothing that is already in effect is ever
 from __future__ import annotations
 
 from memdiag.analyzers.support.allocator_settings import NPU_EXCLUDED, AllocatorSettings
-from memdiag.findings import Fix
+from memdiag.results.finding import Fix
 from memdiag.text import joined, phrase
 from memdiag.units import MIB
 

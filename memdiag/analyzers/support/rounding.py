@@ -17,7 +17,7 @@ from memdiag.analyzers.support.context import DeviceView
 from memdiag.analyzers.support.moments import OWN_SEGMENT, Look
 from memdiag.analyzers.support.names import place_of
 from memdiag.analyzers.support.places import moment_name
-from memdiag.findings import Evidence, Finding, Fix, Saving
+from memdiag.results.finding import Evidence, Finding, Fix, Saving
 from memdiag.text import phrase
 from memdiag.trace.layout import MIN_BLOCK
 from memdiag.trace.table import Array

@@ -18,7 +18,6 @@ from memdiag.allocator.calibrate import Calibration, described_best
 from memdiag.allocator.conf import Conf
 from memdiag.allocator.from_trace import PLAIN_EVENTS
 from memdiag.allocator.limits import Limits
-from memdiag.allocator.prediction import CalibrationReport, FirstDivergence, FirstOom, Prediction, PredictionReport, RecordedRun
 from memdiag.allocator.recorded_settings import DEFAULT_VERSION, recorded_settings
 from memdiag.allocator.result import OUT_OF_MEMORY, UNDEFINED, Replay
 from memdiag.allocator.rules import rules_for
@@ -33,6 +32,7 @@ from memdiag.analyzers.support.names import name_of
 from memdiag.analyzers.support.outlook import outlook
 from memdiag.analyzers.support.split_moments import recorded_split, simulated_split
 from memdiag.registry import POLICIES, resolve
+from memdiag.results.prediction import CalibrationReport, FirstDivergence, FirstOom, Prediction, PredictionReport, RecordedRun
 from memdiag.text import Phrase, phrase
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace

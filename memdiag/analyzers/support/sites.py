@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from memdiag.analyzers.support.context import DeviceView
-from memdiag.findings import Finding
+from memdiag.results.finding import Finding
 from memdiag.text import Phrase, phrase
 from memdiag.trace.schema import CATEGORIES, PHASES
 from memdiag.trace.stacks import Stacks

@@ -13,7 +13,7 @@ import numpy as np
 from memdiag.allocator.as_trace import Simulated
 from memdiag.analyzers.support.devices import moment_of
 from memdiag.analyzers.support.moments import fragmentation_at
-from memdiag.findings import Fragmentation, ReportMoment
+from memdiag.results.report import Fragmentation, ReportMoment
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.moments import choose_moment
 

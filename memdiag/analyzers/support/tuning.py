@@ -16,7 +16,6 @@ from memdiag.allocator.recorded_settings import possible_versions
 from memdiag.allocator.result import OUT_OF_MEMORY, UNDEFINED, Replay
 from memdiag.allocator.space import GC, GRID, Choice, Space
 from memdiag.allocator.tune import Found, Progress, merit, recommendable, search
-from memdiag.allocator.tuned import Reason, Recommended, Score, Tried, TunedTrace, TuneReport
 from memdiag.allocator.workload import ALLOC, Workload
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.cards import card_of, room_on
@@ -24,8 +23,10 @@ from memdiag.analyzers.support.offered import RELEVANT_SHARE
 from memdiag.analyzers.support.outlook import outlook
 from memdiag.analyzers.support.simulation import Scenario, Subject, calibration_report, recorded_peak, recorded_run
 from memdiag.errors import MemdiagError
-from memdiag.findings import PAST_FAILURE, CardReport, weakest_basis
 from memdiag.registry import POLICIES, resolve
+from memdiag.results.outlook import PAST_FAILURE, weakest_basis
+from memdiag.results.report import CardReport
+from memdiag.results.tune import Reason, Recommended, Score, Tried, TunedTrace, TuneReport
 from memdiag.settings.conf import parse_conf
 from memdiag.text import Phrase, joined, phrase
 from memdiag.trace import schema

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from memdiag.analyzers.support.offered import best_of, is_relevant, is_solution
-from memdiag.findings import SEVERITIES, DeviceReport, Finding, Fix, Severity, Verdict, WhatIf
+from memdiag.results.finding import SEVERITIES, Finding, Fix, Severity
+from memdiag.results.report import DeviceReport, Verdict, WhatIf
 from memdiag.text import Phrase, phrase
 from memdiag.trace.model import Trace
 from memdiag.trace.reach import reach_of

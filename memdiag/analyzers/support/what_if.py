@@ -22,8 +22,9 @@ from memdiag.analyzers.support.offered import judged_results, offered
 from memdiag.analyzers.support.pools_judged import is_calibrated, judged
 from memdiag.analyzers.support.simulation import Subject
 from memdiag.errors import MemdiagError
-from memdiag.findings import Finding, Fix, WhatIf
 from memdiag.quoting import file_argument
+from memdiag.results.finding import Finding, Fix
+from memdiag.results.report import WhatIf
 from memdiag.settings.conf import parse_conf
 from memdiag.text import phrase
 from memdiag.trace import schema

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from memdiag.findings import Evidence
+from memdiag.results.finding import Evidence
 from memdiag.text import phrase
 from memdiag.trace.model import DeviceTrace
 from memdiag.trace.table import Array

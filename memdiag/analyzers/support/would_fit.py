@@ -17,7 +17,7 @@ from memdiag.analyzers.support.fit import Fit, would_fit
 from memdiag.analyzers.support.moments import Look, look, reference_at, segment_bytes
 from memdiag.analyzers.support.names import place_of
 from memdiag.analyzers.support.places import group_name, when
-from memdiag.findings import FitAnswer, WouldFit
+from memdiag.results.report import FitAnswer, WouldFit
 from memdiag.text import Phrase, phrase
 from memdiag.trace.layout import SMALL_LIMIT
 from memdiag.trace.model import DeviceTrace, Topology, Trace

@@ -6,8 +6,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from memdiag.findings import Severity
 from memdiag.lint.module import Hit, Module, keyword
+from memdiag.results.finding import Severity
 
 CODE = "MD809"
 SEVERITY: Severity = "info"

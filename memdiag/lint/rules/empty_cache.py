@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from memdiag.findings import Severity
 from memdiag.lint.module import DEVICES, Hit, Module
+from memdiag.results.finding import Severity
 
 CODE = "MD804"
 SEVERITY: Severity = "warning"

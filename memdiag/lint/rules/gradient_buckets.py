@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from memdiag.findings import Severity
 from memdiag.lint.module import Hit, Module, has_double_star, is_constant, keyword
+from memdiag.results.finding import Severity
 from memdiag.text import phrase
 
 CODE = "MD810"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from memdiag.findings import Severity
 from memdiag.lint.module import Hit, Module
+from memdiag.results.finding import Severity
 
 CODE = "MD811"
 SEVERITY: Severity = "info"

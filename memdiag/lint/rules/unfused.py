@@ -6,8 +6,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from memdiag.findings import Severity
 from memdiag.lint.module import Hit, Module, is_constant, keyword, last_name, same
+from memdiag.results.finding import Severity
 from memdiag.text import phrase
 
 CODE = "MD808"

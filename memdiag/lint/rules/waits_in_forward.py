@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from memdiag.findings import Severity
 from memdiag.lint.module import Hit, Module
 from memdiag.lint.waits import waits
+from memdiag.results.finding import Severity
 from memdiag.text import phrase
 
 CODE = "MD806"

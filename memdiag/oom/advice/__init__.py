@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from memdiag.findings import Finding, Fix
 from memdiag.oom.advice.case import Case
 from memdiag.oom.advice.device import capacity, fragmentation
 from memdiag.oom.advice.elsewhere import limit, other_process, workspace_or_comm
@@ -20,7 +19,9 @@ from memdiag.oom.advice.systems import for_windows, present
 from memdiag.oom.advice.training import training
 from memdiag.oom.arithmetic import numbers_of
 from memdiag.oom.dialects.host_memory import PAGE_FILE
-from memdiag.oom.model import Cause, Found, Judgement
+from memdiag.oom.model import Found
+from memdiag.results.finding import Finding, Fix
+from memdiag.results.oom import Cause, Judgement
 
 CODES = {
     "MD701": "out of memory: fragmentation",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from memdiag.findings import Evidence
 from memdiag.oom.arithmetic import Numbers, segment_behind
-from memdiag.oom.model import Found, Judgement
+from memdiag.oom.model import Found
 from memdiag.oom.programs import REINFORCED
+from memdiag.results.finding import Evidence
+from memdiag.results.oom import Judgement
 from memdiag.text import phrase
 
 # Frameworks whose tensors PyTorch's allocators serve.

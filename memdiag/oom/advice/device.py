@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from memdiag.findings import Evidence, Finding, Fix, Saving
 from memdiag.oom.advice.case import Case
 from memdiag.oom.advice.graphs import less_graphs
 from memdiag.oom.advice.serving import serving
@@ -12,6 +11,7 @@ from memdiag.oom.advice.systems import expandable, max_split, newer, present, re
 from memdiag.oom.advice.training import training
 from memdiag.oom.arithmetic import Numbers
 from memdiag.oom.lazy_fix import LazyFix
+from memdiag.results.finding import Evidence, Finding, Fix, Saving
 from memdiag.text import joined, phrase
 from memdiag.units import GIB, MIB, format_bytes
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from memdiag.findings import Evidence, Finding, Fix, Saving
 from memdiag.oom.advice.case import Case
 from memdiag.oom.advice.device import hccl_room
 from memdiag.oom.advice.graphs import less_graphs
@@ -13,6 +12,7 @@ from memdiag.oom.advice.systems import has_settings, present, setting, snapshot,
 from memdiag.oom.advice.training import training
 from memdiag.oom.arithmetic import ROUNDING
 from memdiag.oom.lazy_fix import LazyFix
+from memdiag.results.finding import Evidence, Finding, Fix, Saving
 from memdiag.text import phrase
 from memdiag.units import GIB, MIB, format_bytes
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from memdiag.findings import Fix
 from memdiag.oom.advice.case import Case
 from memdiag.oom.lazy_fix import LazyFix
+from memdiag.results.finding import Fix
 
 
 def less_graphs(case: Case) -> list[Fix]:

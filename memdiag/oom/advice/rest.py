@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from memdiag.findings import Evidence, Finding, Fix
 from memdiag.oom.advice.case import Case
 from memdiag.oom.advice.device import of_stage
 from memdiag.oom.advice.serving import serving
 from memdiag.oom.advice.systems import has_settings, present, snapshot, system
 from memdiag.oom.advice.training import training
 from memdiag.oom.lazy_fix import LazyFix
+from memdiag.results.finding import Evidence, Finding, Fix
 from memdiag.text import phrase
 from memdiag.units import format_bytes
 

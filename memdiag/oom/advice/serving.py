@@ -7,10 +7,10 @@ left beside the cache).
 
 from __future__ import annotations
 
-from memdiag.findings import Fix
 from memdiag.oom.advice.case import Case
 from memdiag.oom.dialects import tensorrt_llm
 from memdiag.oom.lazy_fix import LazyFix
+from memdiag.results.finding import Fix
 
 
 def _vllm(case: Case) -> tuple[Fix, ...]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from memdiag.findings import Fix
 from memdiag.oom.advice.case import Case
 from memdiag.oom.lazy_fix import LazyFix
+from memdiag.results.finding import Fix
 from memdiag.units import MIB
 
 

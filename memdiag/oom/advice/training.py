@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from memdiag.findings import Fix
 from memdiag.oom.advice.case import Case
 from memdiag.oom.lazy_fix import LazyFix
+from memdiag.results.finding import Fix
 
 _DO = "micro-batch"  # text for a failure at no known stage
 # Stages that are set by the setting of another one where a program has none of its own.

@@ -14,8 +14,9 @@ from dataclasses import replace
 from memdiag.oom.dialects.host_memory import WATCH
 from memdiag.oom.dialects.parts import number, shown
 from memdiag.oom.lazy_fix import LazyFix
-from memdiag.oom.model import Cause, Confidence, Fields, Found, Judgement
+from memdiag.oom.model import Fields, Found
 from memdiag.oom.squeezed import Squeezed, pattern, take
+from memdiag.results.oom import Cause, Confidence, Judgement
 from memdiag.text import phrase
 from memdiag.units import MIB, TIB
 

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from memdiag.oom.ascend import blocks
 from memdiag.oom.dialects.parts import number, shown
 from memdiag.oom.lazy_fix import LazyFix
-from memdiag.oom.model import Found, Judgement
+from memdiag.oom.model import Found
 from memdiag.oom.programs import FUSED_COMMUNICATION
 from memdiag.oom.squeezed import Squeezed
+from memdiag.results.oom import Judgement
 from memdiag.text import phrase
 from memdiag.units import MIB
 

@@ -13,8 +13,9 @@ from memdiag.oom.dialects.host_memory import FEWER_WORKERS, LOAD_MAPPED, ONE_TEN
 from memdiag.oom.dialects.parts import ABSURD, gather, number, shown, whole_lines
 from memdiag.oom.lazy_fix import LazyFix
 from memdiag.oom.mentions import is_talk
-from memdiag.oom.model import Cause, Confidence, Fields, Found, Judgement
+from memdiag.oom.model import Fields, Found
 from memdiag.oom.squeezed import Squeezed, pattern, take
+from memdiag.results.oom import Cause, Confidence, Judgement
 from memdiag.text import phrase
 from memdiag.units import GIB
 

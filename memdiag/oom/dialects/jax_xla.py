@@ -15,8 +15,9 @@ from memdiag.oom.dialects.host_memory import WATCH
 from memdiag.oom.dialects.parts import TINY, number, shown
 from memdiag.oom.dialects.tensorflow import LARGE, common_cause, sized
 from memdiag.oom.lazy_fix import LazyFix
-from memdiag.oom.model import Found, Judgement
+from memdiag.oom.model import Found
 from memdiag.oom.squeezed import Squeezed, pattern, take
+from memdiag.results.oom import Judgement
 from memdiag.text import phrase
 from memdiag.units import GIB
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from memdiag.oom.dialects.parts import number, shown
 from memdiag.oom.lazy_fix import LazyFix
-from memdiag.oom.model import Found, Judgement
+from memdiag.oom.model import Found
 from memdiag.oom.squeezed import Squeezed, pattern, take
+from memdiag.results.oom import Judgement
 from memdiag.text import phrase
 
 FORMATS = ("hpu",)

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 from memdiag.oom.dialects.parts import gather, number, shown, stretches
 from memdiag.oom.lazy_fix import LazyFix
-from memdiag.oom.model import Fields, Found, Judgement
+from memdiag.oom.model import Fields, Found
 from memdiag.oom.squeezed import Squeezed, pattern, take
+from memdiag.results.oom import Judgement
 from memdiag.text import phrase
 
 FORMATS = ("torch_mps",)

@@ -8,8 +8,9 @@ from dataclasses import replace
 
 from memdiag.oom.caching import bare, bare_heads, messages
 from memdiag.oom.lazy_fix import LazyFix
-from memdiag.oom.model import Found, Judgement
+from memdiag.oom.model import Found
 from memdiag.oom.squeezed import Squeezed, pattern
+from memdiag.results.oom import Judgement
 from memdiag.text import phrase
 
 FORMATS = ("torch_xpu",)

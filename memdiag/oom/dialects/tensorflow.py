@@ -13,8 +13,9 @@ from memdiag.oom.dialects import bfc
 from memdiag.oom.dialects.host_memory import WATCH
 from memdiag.oom.dialects.parts import ABSURD, number, shown, shrinking
 from memdiag.oom.lazy_fix import LazyFix
-from memdiag.oom.model import Cause, Found, Judgement
+from memdiag.oom.model import Found
 from memdiag.oom.squeezed import Squeezed
+from memdiag.results.oom import Cause, Judgement
 from memdiag.text import phrase
 from memdiag.units import MIB
 

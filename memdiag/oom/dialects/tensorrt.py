@@ -13,8 +13,9 @@ from dataclasses import replace
 from memdiag.oom.dialects import tensorrt_llm
 from memdiag.oom.dialects.parts import number, runs, shown
 from memdiag.oom.lazy_fix import LazyFix
-from memdiag.oom.model import Cause, Fields, Found, Judgement
+from memdiag.oom.model import Fields, Found
 from memdiag.oom.squeezed import Squeezed, pattern, take
+from memdiag.results.oom import Cause, Judgement
 from memdiag.text import phrase
 from memdiag.units import MIB
 

@@ -10,8 +10,9 @@ import re
 from collections.abc import Iterator
 
 from memdiag.oom.lazy_fix import LazyFix
-from memdiag.oom.model import Found, Judgement
+from memdiag.oom.model import Found
 from memdiag.oom.squeezed import Squeezed, pattern
+from memdiag.results.oom import Judgement
 from memdiag.text import phrase
 
 FORMATS = ("tensorrt",)

@@ -13,8 +13,9 @@ from memdiag.oom.ascend import blocks, tail
 from memdiag.oom.caching import bare, bare_heads, messages, rejection
 from memdiag.oom.dialects.parts import gather, stretches
 from memdiag.oom.lazy_fix import LazyFix
-from memdiag.oom.model import Found, Judgement
+from memdiag.oom.model import Found
 from memdiag.oom.squeezed import Squeezed, pattern, take
+from memdiag.results.oom import Judgement
 from memdiag.text import phrase
 from memdiag.units import format_bytes
 

@@ -12,8 +12,9 @@ from dataclasses import replace
 
 from memdiag.oom.dialects.parts import number
 from memdiag.oom.lazy_fix import LazyFix
-from memdiag.oom.model import Fields, Found, Judgement
+from memdiag.oom.model import Fields, Found
 from memdiag.oom.squeezed import Squeezed, pattern, take
+from memdiag.results.oom import Judgement
 from memdiag.text import phrase
 from memdiag.units import KIB
 

@@ -14,8 +14,9 @@ from dataclasses import replace
 from memdiag.oom.dialects.host_memory import WATCH
 from memdiag.oom.dialects.parts import gather, number, shown
 from memdiag.oom.lazy_fix import LazyFix
-from memdiag.oom.model import Found, Judgement
+from memdiag.oom.model import Found
 from memdiag.oom.squeezed import Squeezed, pattern, take
+from memdiag.results.oom import Judgement
 from memdiag.text import phrase
 
 FORMATS = ("vllm_kv",)

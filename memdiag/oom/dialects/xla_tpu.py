@@ -11,8 +11,9 @@ from collections.abc import Iterator
 
 from memdiag.oom.dialects.parts import gather, number, shown
 from memdiag.oom.lazy_fix import LazyFix
-from memdiag.oom.model import Cause, Confidence, Fields, Found, Judgement
+from memdiag.oom.model import Fields, Found
 from memdiag.oom.squeezed import Squeezed, pattern, take
+from memdiag.results.oom import Cause, Confidence, Judgement
 from memdiag.text import phrase
 
 FORMATS = ("xla_tpu",)

@@ -21,7 +21,8 @@ from memdiag.text import LANGUAGES, Language, catalogue, phrase, speaking
 from memdiag.units import format_bytes
 
 if TYPE_CHECKING:
-    from memdiag.findings import Finding, Report
+    from memdiag.results.finding import Finding
+    from memdiag.results.report import Report
     from memdiag.views.picture import Picture
 
 FORMAT = 1

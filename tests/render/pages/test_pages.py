@@ -12,12 +12,12 @@ import pytest
 import memdiag
 from memdiag.compare.report import compare
 from memdiag.compare.side import Chosen, choose_device
-from memdiag.fleet.model import Broken, FleetReport, HeatMap, Merged, Rank
 from memdiag.fleet.rollup import bins_of
 from memdiag.render import compare_html, compare_rows, fleet_html
 from memdiag.render.fleet_words import heat_values
 from memdiag.render.pages import Markup, tag, together
 from memdiag.render.pages.plots import Line, curves
+from memdiag.results.fleet import Broken, FleetReport, HeatMap, Merged, Rank
 
 GB = 1 << 30
 EVIL = "</style><script>alert(1)</script><img src=x onerror=alert(2)>\"'\x1b[31m\u202e"

@@ -1,8 +1,4 @@
-"""What a diagnosis consists of: plain data, made by analyzers, shown by renderers, stable as JSON.
-
-A finding names a problem, its size, where in the code it arises, and remedies with their caveats. Every number shown comes from
-its evidence. Savings are never added up: two remedies may remove the same bytes.
-"""
+"""The report of ``memdiag analyze``: the source, each device, findings, replayed remedies and the card on top."""
 
 from __future__ import annotations
 
@@ -10,96 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-SCHEMA_VERSION = 1
-
-# On what it rests that a simulated run fits, or does not; from the weakest to the strongest.
-REPLAY = "replay"  # it does not fit: a recorded request fails in the replay
-PAST_FAILURE = "past_failure"  # unknown: the recorded run failed at an allocation that is served here
-RECORDED_PART = "recorded_part"  # nothing fails as far as the recording goes
-WHOLE_RUN = "whole_run"  # nor to the program's own end
-
-
-# Ends the basis of lifetimes of which some were inferred from the same call site in earlier steps: "marks+earlier_steps".
-EARLIER_STEPS = "+earlier_steps"
-
-
-def weakest_basis(bases: list[str]) -> str:
-    """Returns the basis on which something that holds for several recordings rests."""
-    return min(bases, key=(REPLAY, PAST_FAILURE, RECORDED_PART, WHOLE_RUN).index)
-
-
-Severity = Literal["critical", "warning", "info"]
-SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "info")
-Basis = Literal["measured", "simulated", "estimated"]
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """One number and where it was found.
-
-    Attributes:
-        what: What the number is, in words ("stranded at the peak").
-        value: The number; None where the source cannot know it.
-        unit: "bytes", "events", "tensors", "us", "ratio", "bytes/step", …; "" for plain text in ``value``.
-        where: Place: a line of the user's code ("train.py:35 forward"), an event ("event 1,204"), a pool; "" if none.
-    """
-
-    what: str
-    value: int | float | str | None
-    unit: str = ""
-    where: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Fix:
-    """One remedy.
-
-    Attributes:
-        title: The remedy in an imperative sentence.
-        kind: "env" (an environment variable), "flag", "code", "version" or "record" (record again, differently).
-        change: The exact line to paste; "" where it has to be worked out.
-        applicability: When it helps ("torch >= 2.1", "CUDA and NPU").
-        caveat: What it may cost, or when it does not help.
-    """
-
-    title: str
-    kind: Literal["env", "flag", "code", "version", "record"]
-    change: str = ""
-    applicability: str = ""
-    caveat: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Saving:
-    """Bytes that a remedy would free at the reserved peak, as a range, with how they are known and how to check."""
-
-    low_bytes: int
-    expected_bytes: int
-    high_bytes: int
-    basis: Basis
-    repro: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """A problem. ``code`` ("MD201") is stable and has a page in docs/findings/."""
-
-    code: str
-    title: str
-    severity: Severity
-    device: int | None = None
-    evidence: tuple[Evidence, ...] = ()
-    fixes: tuple[Fix, ...] = ()
-    saving: Saving | None = None
-    weight_bytes: int = 0  # for sorting within a severity: how many bytes the problem is about
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """Something about the input that limits the diagnosis (codes MD9xx)."""
-
-    code: str
-    text: str
+from memdiag.results.finding import SCHEMA_VERSION, Finding, Note, Severity
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,6 +288,10 @@ class Source:
     num_tensors: int
     complete_from_start: bool | None
     bases: Mapping[str, str] = field(default_factory=dict)  # phase, step, category, lifetime: on what evidence
+
+
+# Ends the basis of lifetimes of which some were inferred from the same call site in earlier steps: "marks+earlier_steps".
+EARLIER_STEPS = "+earlier_steps"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,10 @@
-"""What ``memdiag lint`` found: plain data, for any renderer."""
+"""The report of ``memdiag lint``."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from memdiag.findings import SCHEMA_VERSION, Finding, Note
+from memdiag.results.finding import SCHEMA_VERSION, Finding, Note
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,17 @@
-"""What ``memdiag simulate`` shows: plain data for renderers."""
+"""The report of ``memdiag simulate``: calibration, the recorded run and each simulated one."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from memdiag.allocator.lifecycle.told import LifetimePools
-from memdiag.allocator.mempool_told import Mempools
-from memdiag.allocator.offload.told import Offloading
-from memdiag.allocator.outlook import Outlook
-from memdiag.allocator.planned.told import PlanTold
-from memdiag.allocator.stitch.told import Stitching
-from memdiag.findings import SCHEMA_VERSION, CardReport, Finding, Fragmentation, ReportMoment
+from memdiag.results.finding import SCHEMA_VERSION, Finding
+from memdiag.results.lifetime_pools import LifetimePools
+from memdiag.results.mempools import Mempools
+from memdiag.results.offloading import Offloading
+from memdiag.results.outlook import Outlook
+from memdiag.results.planned import PlanTold
+from memdiag.results.report import CardReport, Fragmentation, ReportMoment
+from memdiag.results.stitching import Stitching
 
 
 @dataclass(frozen=True, slots=True)

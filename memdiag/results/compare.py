@@ -1,4 +1,4 @@
-"""What a comparison consists of: plain data, made here, shown by renderers, stable as JSON (docs/compare.md).
+"""The report of ``memdiag compare``, stable as JSON (docs/compare.md).
 
 Every row has one entry for each trace, in the order they were given; the first trace is the base that the others are held against.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from memdiag.findings import SEVERITIES, Fragmentation, Note, Peak, Severity, Usage
-from memdiag.trace.moments import DEFAULT
+from memdiag.results.finding import SEVERITIES, Note, Severity
+from memdiag.results.report import Fragmentation, Peak, Usage
 
 SCHEMA_VERSION = 1
 
@@ -228,7 +228,7 @@ class Comparison:
     differences: tuple[Difference, ...]
     findings: tuple[FindingRow, ...]
     curves: Curves | None
-    at: str | int = DEFAULT
+    at: str | int = "default"
     top: int = 10
     notes: tuple[str, ...] = ()
     shared_end: str = ""

@@ -1,4 +1,4 @@
-"""What ``memdiag plan`` found, as a report: plain values for a renderer."""
+"""The report of ``memdiag plan``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a check says: plain data, made here, shown by renderers, stable as JSON (docs/check.md)."""
+"""The report of ``memdiag check``, stable as JSON (docs/check.md)."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from memdiag.errors import BUDGET_HIT, COULD_NOT, DONE
-from memdiag.gates.metrics import Number, Unit
 from memdiag.text import phrase
 
 SCHEMA_VERSION = 1
 
+Unit = Literal["bytes", "count", "bytes/step", "count/step"]
+Number = int | float
 Status = Literal["ok", "failed", "unknown"]
 
 

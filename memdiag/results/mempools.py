@@ -1,4 +1,4 @@
-"""What is told of a program's own pools: plain data for renderers."""
+"""The result of a program's own memory pools in a simulated run."""
 
 from __future__ import annotations
 

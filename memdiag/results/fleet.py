@@ -1,12 +1,12 @@
-"""What ``memdiag fleet`` shows: plain data for renderers, made once all ranks have been read."""
+"""The report of ``memdiag fleet``, made once all ranks have been read."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from memdiag.allocator.tuned import TuneReport
-from memdiag.findings import SCHEMA_VERSION, Fix
+from memdiag.results.finding import SCHEMA_VERSION, Fix
+from memdiag.results.tune import TuneReport
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What is told of stitching: plain data for renderers."""
+"""The result of stitching free blocks together in a simulated run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told of offloading: plain data for renderers."""
+"""The result of moving tensors to the host or disk in a simulated run."""
 
 from __future__ import annotations
 

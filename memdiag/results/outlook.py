@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+# On what it rests that a simulated run fits, or does not; from the weakest to the strongest.
+REPLAY = "replay"  # it does not fit: a recorded request fails in the replay
+PAST_FAILURE = "past_failure"  # unknown: the recorded run failed at an allocation that is served here
+RECORDED_PART = "recorded_part"  # nothing fails as far as the recording goes
+WHOLE_RUN = "whole_run"  # nor to the program's own end
+
 
 @dataclass(frozen=True, slots=True)
 class Rest:
@@ -51,3 +57,8 @@ class Outlook:
     failed_step: int = -1
     rest: Rest | None = None
     rerun: str = ""
+
+
+def weakest_basis(bases: list[str]) -> str:
+    """Returns the basis on which something that holds for several recordings rests."""
+    return min(bases, key=(REPLAY, PAST_FAILURE, RECORDED_PART, WHOLE_RUN).index)

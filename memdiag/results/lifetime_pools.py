@@ -1,4 +1,4 @@
-"""What is told of lifetime-segregated pools: plain data for renderers."""
+"""The result of lifetime-segregated pools in a simulated run."""
 
 from __future__ import annotations
 

@@ -1,12 +1,13 @@
-"""What ``memdiag tune`` shows: plain data for renderers."""
+"""The report of ``memdiag tune``."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from memdiag.allocator.outlook import Outlook
-from memdiag.allocator.prediction import CalibrationReport
-from memdiag.findings import PAST_FAILURE, RECORDED_PART, REPLAY, SCHEMA_VERSION, CardReport
+from memdiag.results.finding import SCHEMA_VERSION
+from memdiag.results.outlook import PAST_FAILURE, RECORDED_PART, REPLAY, Outlook
+from memdiag.results.prediction import CalibrationReport
+from memdiag.results.report import CardReport
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What is told of a plan: how much of it held in steps that it had not seen, and what came beside it. Plain data for renderers."""
+"""The result of a placement plan: how much of it held in steps that it had not seen, and what was allocated beside it."""
 
 from __future__ import annotations
 
