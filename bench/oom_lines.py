@@ -64,8 +64,8 @@ def of_package(folder: Path, corpus: Path) -> list[Lines]:
 def measured(corpus: Path) -> list[Lines]:
     """Returns the lines of the report of each message, made by the package that this process imports."""
     from memdiag.oom.read import read_text
-    from memdiag.render.look import Look
-    from memdiag.render.oom_terminal import render
+    from memdiag.render.oom.terminal import render
+    from memdiag.render.support.look import Look
 
     rows = []
     for row in map(json.loads, corpus.read_text(encoding="utf-8").splitlines()):

@@ -61,37 +61,37 @@ POLICIES: dict[str, str] = {
 }
 
 RENDERERS: dict[str, str] = {
-    "terminal": "memdiag.render.summary:render",
-    "full": "memdiag.render.terminal:render",
-    "json": "memdiag.render.json:render",
-    "md": "memdiag.render.markdown:render",
+    "terminal": "memdiag.render.analyze.terminal:render",
+    "full": "memdiag.render.analyze.full:render",
+    "json": "memdiag.render.analyze.json:render",
+    "md": "memdiag.render.analyze.md:render",
 }
 
 # The same forms, of what ``memdiag oom`` found.
 OOM_RENDERERS: dict[str, str] = {
-    "terminal": "memdiag.render.oom_terminal:render",
-    "json": "memdiag.render.oom_json:render",
-    "md": "memdiag.render.oom_markdown:render",
+    "terminal": "memdiag.render.oom.terminal:render",
+    "json": "memdiag.render.oom.json:render",
+    "md": "memdiag.render.oom.md:render",
 }
 
 # What ``memdiag simulate`` predicts.
 SIMULATE_RENDERERS: dict[str, str] = {
-    "terminal": "memdiag.render.simulate:render",
-    "json": "memdiag.render.simulate_json:render",
+    "terminal": "memdiag.render.simulate.terminal:render",
+    "json": "memdiag.render.simulate.json:render",
 }
 
 # What ``memdiag tune`` found.
 TUNE_RENDERERS: dict[str, str] = {
-    "terminal": "memdiag.render.tune:render",
-    "json": "memdiag.render.tune_json:render",
+    "terminal": "memdiag.render.tune.terminal:render",
+    "json": "memdiag.render.tune.json:render",
 }
 
 # What ``memdiag conf`` found, and the table of all settings.
 CONF_RENDERERS: dict[str, str] = {
-    "terminal": "memdiag.render.conf:render",
-    "json": "memdiag.render.conf_json:render",
-    "list-terminal": "memdiag.render.conf:render_list",
-    "list-json": "memdiag.render.conf_json:render_list",
+    "terminal": "memdiag.render.conf.terminal:render",
+    "json": "memdiag.render.conf.json:render",
+    "list-terminal": "memdiag.render.conf.terminal:render_list",
+    "list-json": "memdiag.render.conf.json:render_list",
 }
 
 # Habits that ``memdiag lint`` looks for in source code, by the code of their finding.
@@ -112,10 +112,10 @@ LINT_RULES: dict[str, str] = {
 
 # What ``memdiag lint`` found.
 LINT_RENDERERS: dict[str, str] = {
-    "terminal": "memdiag.render.lint:render",
-    "json": "memdiag.render.lint_json:render",
-    "github": "memdiag.render.lint_github:render",
-    "sarif": "memdiag.render.lint_sarif:render",
+    "terminal": "memdiag.render.lint.terminal:render",
+    "json": "memdiag.render.lint.json:render",
+    "github": "memdiag.render.lint.github:render",
+    "sarif": "memdiag.render.lint.sarif:render",
 }
 
 # What ``memdiag plot --kind`` draws: what gathers its data, and what draws it.
@@ -127,11 +127,11 @@ PLOT_DATA: dict[str, str] = {
     "map": "memdiag.views.plot_map:map_of",
 }
 PLOTS: dict[str, str] = {
-    "timeline": "memdiag.render.plots.timeline:draw",
-    "fragmentation": "memdiag.render.plots.fragmentation:draw",
-    "lifetimes": "memdiag.render.plots.lifetimes:draw",
-    "policies": "memdiag.render.plots.policies:draw",
-    "map": "memdiag.render.plots.map:draw",
+    "timeline": "memdiag.render.plot.timeline:draw",
+    "fragmentation": "memdiag.render.plot.fragmentation:draw",
+    "lifetimes": "memdiag.render.plot.lifetimes:draw",
+    "policies": "memdiag.render.plot.policies:draw",
+    "map": "memdiag.render.plot.map:draw",
 }
 
 # What ``memdiag export --format`` writes.
@@ -145,18 +145,18 @@ EXPORTS: dict[str, str] = {
 
 # Traces beside each other: ``memdiag compare``.
 COMPARE_RENDERERS: dict[str, str] = {
-    "terminal": "memdiag.render.compare:render",
-    "json": "memdiag.render.compare_json:render",
-    "md": "memdiag.render.compare_markdown:render",
-    "html": "memdiag.render.compare_html:render",
+    "terminal": "memdiag.render.compare.terminal:render",
+    "json": "memdiag.render.compare.json:render",
+    "md": "memdiag.render.compare.md:render",
+    "html": "memdiag.render.compare.html:render",
 }
 
 # What ``memdiag check`` judged.
 CHECK_RENDERERS: dict[str, str] = {
-    "terminal": "memdiag.render.check:render",
-    "json": "memdiag.render.check_json:render",
-    "junit": "memdiag.render.check_junit:render",
-    "github": "memdiag.render.check_github:render",
+    "terminal": "memdiag.render.check.terminal:render",
+    "json": "memdiag.render.check.json:render",
+    "junit": "memdiag.render.check.junit:render",
+    "github": "memdiag.render.check.github:render",
 }
 
 # Where ``memdiag fleet`` reads its files.
@@ -167,10 +167,10 @@ FLEET_ENGINES: dict[str, str] = {
 
 # What ``memdiag fleet`` found.
 FLEET_RENDERERS: dict[str, str] = {
-    "terminal": "memdiag.render.fleet:render",
-    "json": "memdiag.render.fleet_json:render",
-    "md": "memdiag.render.fleet_markdown:render",
-    "html": "memdiag.render.fleet_html:render",
+    "terminal": "memdiag.render.fleet.terminal:render",
+    "json": "memdiag.render.fleet.json:render",
+    "md": "memdiag.render.fleet.md:render",
+    "html": "memdiag.render.fleet.html:render",
 }
 
 

@@ -12,10 +12,11 @@ import pytest
 
 from memdiag.analyzers.report import build_report
 from memdiag.errors import MemdiagError
-from memdiag.render import json as as_json
-from memdiag.render import markdown, terminal
-from memdiag.render.html import data_of
-from memdiag.render.look import Look
+from memdiag.render.analyze import full as terminal
+from memdiag.render.analyze import json as as_json
+from memdiag.render.analyze import md as markdown
+from memdiag.render.analyze.html import data_of
+from memdiag.render.support.look import Look
 from memdiag.results.report import Report
 from memdiag.sources import load
 from memdiag.units import format_bytes

@@ -19,7 +19,7 @@ from memdiag.text import FOLDER, LANGUAGES, joined, phrase
 
 PACKAGE = Path(memdiag.__file__).parent
 AREAS = sorted(path.stem for path in FOLDER.glob("*.json"))
-OF_THE_PAGE = "page"  # its scripts ask for these (tests/render/html/test_words.py)
+OF_THE_PAGE = "page"  # its scripts ask for these (tests/render/analyze/html/test_words.py)
 
 
 KEY = re.compile(

@@ -218,7 +218,7 @@ def _tell_memory(run: Run, chosen: dict[str, Any], ended: Ended) -> None:
 
 def _tell_verdict(report: Report) -> None:
     """Prints the verdict card."""
-    from memdiag.render import card
+    from memdiag.render.support import card
 
     verdict = card.verdict_of(report)
     say_row(phrase("record.diagnosis"), verdict.happened)

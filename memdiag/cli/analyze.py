@@ -127,6 +127,6 @@ def _report(path: Path, at: str | int, top: int, device: int | None, *, replay: 
 
 def _over(report: Report, budgets: list[str]) -> list[str]:
     """What of the report is over budget: codes, the worst first."""
-    from memdiag.render.words import in_order
+    from memdiag.render.support.words import in_order
 
     return [*over(in_order(report.findings), budgets), *(note.code for note in report.notes if note.code in budgets)]

@@ -35,7 +35,7 @@ def devices(
         shown = {"schema_version": 1, "devices": [_as_dict(profile) for profile in chosen]}
         write_out(json.dumps(shown, indent=2) + "\n")
         return
-    from memdiag.render.text import in_ascii
+    from memdiag.render.support.text import in_ascii
 
     text = (
         "\n".join(line for profile in chosen for line in _page(profile)) if names else "\n".join(_table(chosen, look_of(sys.stdout).width))
@@ -68,8 +68,8 @@ def _table(chosen: list[Profile], width: int) -> list[str]:
         rows.append(
             (profile.full_name, mark + format_bytes(profile.capacity_bytes), total + format_bytes(profile.total_bytes), profile.product)
         )
-    from memdiag.render.lightpage import LightPage
-    from memdiag.render.look import Look
+    from memdiag.render.support.lightpage import LightPage
+    from memdiag.render.support.look import Look
 
     page = LightPage(Look(width=width))
     page.grid("lrrw", rows, indent=0)

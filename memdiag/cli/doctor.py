@@ -29,8 +29,8 @@ def doctor(
 
     from memdiag.cli.talk import busy, look_of, write_out
     from memdiag.recorder.machine import found, given, is_same, look
-    from memdiag.render.doctor import as_json as in_json
-    from memdiag.render.doctor import as_text
+    from memdiag.render.doctor.terminal import as_json as in_json
+    from memdiag.render.doctor.terminal import as_text
 
     looked_at: list[Python] = []
     for path in given(pythons) if pythons else found():

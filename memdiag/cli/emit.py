@@ -11,7 +11,7 @@ from memdiag.errors import MemdiagError
 from memdiag.output_file import write_whole
 
 if TYPE_CHECKING:
-    from memdiag.render.look import Look
+    from memdiag.render.support.look import Look
 
 _SUFFIXES = {".json": "json", ".md": "md"}
 
@@ -40,7 +40,7 @@ def emit(draw: Callable[[Look], str], output: Path | None) -> None:
     """
     from memdiag.cli.talk import look_of, say, write_out
     from memdiag.redaction import is_on, redact_text
-    from memdiag.render.look import Look
+    from memdiag.render.support.look import Look
 
     if output is None:
         write_out(draw(look_of(sys.stdout)))

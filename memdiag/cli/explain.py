@@ -27,7 +27,7 @@ def explain(
     """
     from memdiag import manual
     from memdiag.cli.emit import emit, form_of
-    from memdiag.render import explain as pages
+    from memdiag.render.explain import terminal as pages
 
     found = [manual.page(name) for name in names or manual.names()]
     if form_of(as_json=as_json, as_md=False, output=output) == "json":

@@ -361,8 +361,8 @@ def _notes(values: Range, trials: Sequence[Trial], fits: int) -> list[Phrase]:
 
 def _table(report: dict[str, Any], values: Range, trials: Sequence[Trial]) -> list[str]:
     """Returns the answer, and a table of the runs below it."""
-    from memdiag.render.lightpage import LightPage
-    from memdiag.render.look import Look
+    from memdiag.render.support.lightpage import LightPage
+    from memdiag.render.support.look import Look
 
     rows = [[report["name"], "", *(phrase(f"find_max.head.{head}") for head in ("reserved", "allocated", "seconds"))]]
     for trial in sorted(trials, key=lambda trial: trial.value):

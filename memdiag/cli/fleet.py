@@ -236,7 +236,7 @@ def _draw(report: FleetReport, file: Path) -> None:
     if report.heat is None:
         raise MemdiagError(f"--heatmap {file}: there is nothing to draw", "the files hold states of memory, not its history")
     with busy("drawing …"):
-        from memdiag.render.fleet_picture import draw
+        from memdiag.render.fleet.picture import draw
 
         try:
             draw(report, file)

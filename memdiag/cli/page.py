@@ -57,7 +57,7 @@ class Page:
         from memdiag.cli.talk import busy, say
 
         with busy(f"drawing {trace.num_events:,} events …"):
-            from memdiag.render.html import render
+            from memdiag.render.analyze.html import render
             from memdiag.text import language
             from memdiag.views.picture import build_picture
             from memdiag.views.policies import simulated_curves

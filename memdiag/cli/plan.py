@@ -96,8 +96,8 @@ def plan(
     report = _plan(given, path, capacity_bytes, align_bytes or given.align, seconds, seed, output)
 
     from memdiag.cli.emit import emit
-    from memdiag.render import plan as as_text
-    from memdiag.render import plan_json
+    from memdiag.render.plan import json as plan_json
+    from memdiag.render.plan import terminal as as_text
 
     emit(lambda look: (plan_json if as_json else as_text).render(report, look), None)
     if report.fits is False:

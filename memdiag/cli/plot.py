@@ -14,7 +14,7 @@ from memdiag.registry import PLOT_DATA, PLOTS, resolve
 
 if TYPE_CHECKING:
     from memdiag.cli.scenarios import Wanted
-    from memdiag.render.plots.style import PlotLook
+    from memdiag.render.plot.style import PlotLook
     from memdiag.trace.model import DeviceTrace, Trace
 
 _FORMS = ("png", "svg", "pdf")
@@ -162,7 +162,7 @@ def _kinds(given: list[str]) -> list[str]:
 
 
 def _look(size: str | None, width: str | None, dpi: int, style: str, title: str | None) -> PlotLook:
-    from memdiag.render.plots.style import THEMES, PlotLook, parse_size, parse_width
+    from memdiag.render.plot.style import THEMES, PlotLook, parse_size, parse_width
 
     if style not in THEMES:
         raise MemdiagError(f"--style {style}: there is no such style", f"styles are {', '.join(THEMES)}")
@@ -240,7 +240,7 @@ def _draw(
     wide = max((look.size[0] if look.size else look.width or 10.0) - _MARGIN, 1.0)
     ask = Ask(round(wide * (look.dpi if form == "png" else _VECTOR)), at, _Scenarios(wanted, trace, device))
     data = resolve(PLOT_DATA[kind])(trace, device, ask)
-    from memdiag.render.plots.page import picture
+    from memdiag.render.plot.page import picture
 
     return picture(resolve(PLOTS[kind]), data, look, form)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 from memdiag.errors import MemdiagError
 
 if TYPE_CHECKING:
-    from memdiag.render.look import Look
+    from memdiag.render.support.look import Look
 
 
 _LABEL = 10  # columns of the labels of a summary
@@ -22,7 +22,7 @@ def say(text: str) -> None:
     if sys.stderr is None:  # closed when Python began
         return
     from memdiag.redaction import is_on, redact_text
-    from memdiag.render.text import in_ascii, plain
+    from memdiag.render.support.text import in_ascii, plain
 
     line = plain(redact_text(text) if is_on() else text)
     if not _takes_unicode(sys.stderr):
@@ -34,7 +34,7 @@ def say(text: str) -> None:
 
 def say_row(label: str, text: str) -> None:
     """Prints one line of a summary on stderr: a label in a column of its own, and text beside it; "" continues the row above."""
-    from memdiag.render.lightpage import cells
+    from memdiag.render.support.lightpage import cells
 
     say(f"  {label}{' ' * max(_LABEL - cells(label), 0)} {text}")
 
@@ -56,7 +56,7 @@ def busy(text: str) -> Iterator[None]:
     if shown:
         import shutil
 
-        from memdiag.render.text import in_ascii, plain
+        from memdiag.render.support.text import in_ascii, plain
 
         width = max(shutil.get_terminal_size().columns - 2, 20)
         sys.stderr.write(in_ascii(plain(text, width)))
@@ -87,7 +87,7 @@ def look_of(stream: TextIO | None) -> Look:
     """
     import shutil
 
-    from memdiag.render.look import Look
+    from memdiag.render.support.look import Look
 
     if stream is None:
         return Look()
@@ -108,7 +108,7 @@ def do_without_unicode() -> None:
     """Lets streams that lack characters write others that look like them: also what is printed by others, as help and tracebacks are."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and not _takes_unicode(stream) and hasattr(stream, "reconfigure"):
-            from memdiag.render.text import FALLBACK
+            from memdiag.render.support.text import FALLBACK
 
             stream.reconfigure(errors=FALLBACK)
 
@@ -119,7 +119,7 @@ def write_out(text: str) -> None:
     What the encoding of stdout lacks is written in ASCII.
     """
     from memdiag.redaction import is_on, redact_text
-    from memdiag.render.text import FALLBACK
+    from memdiag.render.support.text import FALLBACK
 
     stream = sys.stdout
     if stream is None:

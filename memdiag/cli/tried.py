@@ -145,7 +145,7 @@ def _best(subjects: list[Subject]) -> str:
 
 def say_prediction(run: RecordedRun, prediction: Prediction) -> None:
     """Says what will be run, and what is expected of it."""
-    from memdiag.render.outlook import estimate, past_failure
+    from memdiag.render.support.outlook import estimate, past_failure
 
     phantom = (run.manifest.get("phantom") or {}).get("device")
     say(f"memdiag: {phrase('try.again', command=run.shown)}")
@@ -255,8 +255,8 @@ def say_comparison(compared: list[Compared], prediction: Prediction, done: Done)
 
 
 def _say_one(each: Compared) -> None:
-    from memdiag.render.lightpage import LightPage
-    from memdiag.render.look import Look
+    from memdiag.render.support.lightpage import LightPage
+    from memdiag.render.support.look import Look
 
     error = "0 B" if not each.error else f"{'+' if each.error > 0 else '-'}{format_bytes(abs(each.error))}"
     counts = (each.ooms_recorded, each.ooms_predicted, each.ooms_now, each.ooms_predicted - each.ooms_now)

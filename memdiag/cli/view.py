@@ -47,7 +47,7 @@ def view(
     path = choose_trace(trace)
     with busy("loading memdiag …"):
         from memdiag.redaction import is_on, redact_path
-        from memdiag.render.text import plain
+        from memdiag.render.support.text import plain
         from memdiag.tui.app import Viewer
 
     def read() -> Trace:

@@ -201,8 +201,8 @@ def _devices() -> str:
 
 def _lines(each: Checked, *, is_one: bool) -> list[str]:
     """Returns what is said of a test, the worst first."""
-    from memdiag.render.check_words import holder_words, title
-    from memdiag.render.text import plain
+    from memdiag.render.check.words import holder_words, title
+    from memdiag.render.support.text import plain
 
     order = ("failed", "unknown", "ok")
     found = sorted(each.judgements, key=lambda judgement: order.index(judgement.status))

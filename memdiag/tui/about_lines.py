@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from memdiag.render import what_if, words
+from memdiag.render.analyze import what_if
+from memdiag.render.support import words
 from memdiag.results.report import Report
 from memdiag.text import joined, phrase
 from memdiag.trace.model import Trace

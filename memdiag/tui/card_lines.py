@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from memdiag.render import card, words
-from memdiag.render.summary import severity_name
+from memdiag.render.analyze.terminal import severity_name
+from memdiag.render.support import card, words
 from memdiag.results.report import Report
 from memdiag.tui.lines import DIM, STRONG, short
 

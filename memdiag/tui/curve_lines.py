@@ -15,7 +15,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from memdiag import vocabulary
-from memdiag.render.chart import scale
+from memdiag.render.support.chart import scale
 from memdiag.text import phrase
 from memdiag.trace.model import DeviceTrace
 from memdiag.trace.schema import PHASES

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from rich.cells import cell_len
 from rich.text import Text
 
-from memdiag.render import words
-from memdiag.render.summary import severity_name
+from memdiag.render.analyze.terminal import severity_name
+from memdiag.render.support import words
 from memdiag.results.finding import Finding
 from memdiag.results.report import Report
 from memdiag.text import phrase

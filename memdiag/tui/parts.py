@@ -12,7 +12,7 @@ from textual.containers import Horizontal
 from textual.screen import Screen
 from textual.timer import Timer
 
-from memdiag.render.words import version_words
+from memdiag.render.support.words import version_words
 from memdiag.results.report import Report
 from memdiag.text import phrase
 from memdiag.tui import keys

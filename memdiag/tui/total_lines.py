@@ -6,7 +6,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from memdiag import vocabulary
-from memdiag.render.bar import share_out
+from memdiag.render.support.bar import share_out
 from memdiag.text import phrase
 from memdiag.tui.lines import DIM
 from memdiag.tui.tensor_lines import brief

@@ -9,7 +9,7 @@ import numpy as np
 from memdiag.allocator.result import OUT_OF_MEMORY, UNDEFINED, Replay
 from memdiag.analyzers.support.simulation import Scenario, Subject, calibration_report, recorded_peak, simulated_peak
 from memdiag.errors import MemdiagError
-from memdiag.render.text import plain
+from memdiag.render.support.text import plain
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.units import format_bytes, format_count

@@ -19,7 +19,7 @@ from types import SimpleNamespace
 from memdiag.analyzers import buckets, communication, intermediates, leaks, leftovers, lifetimes, peak, regrown, streams
 from memdiag.analyzers.report import build_report
 from memdiag.analyzers.support.context import Context
-from memdiag.render import terminal
+from memdiag.render.analyze import full as terminal
 from memdiag.results.finding import Finding
 from memdiag.sources import load
 from memdiag.trace.layout import Layout

@@ -15,8 +15,8 @@ from memdiag.analyzers.support.context import Context
 from memdiag.analyzers.support.pools_judged import Run, _Runs, _verdict, judged, most_live, with_advice
 from memdiag.analyzers.support.simulation import Scenario, Subject, report_of
 from memdiag.registry import POLICIES
-from memdiag.render.simulate import render
-from memdiag.render.simulate_json import as_dict
+from memdiag.render.simulate.json import as_dict
+from memdiag.render.simulate.terminal import render
 from memdiag.results.prediction import PredictionReport
 from memdiag.sources.torch_snapshot import read
 from memdiag.trace.model import Trace

@@ -12,8 +12,10 @@ from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.context import Context
 from memdiag.analyzers.support.moments import look
 from memdiag.analyzers.support.would_fit import answer, answers
-from memdiag.render import json as json_form
-from memdiag.render import markdown, summary, terminal
+from memdiag.render.analyze import full as terminal
+from memdiag.render.analyze import json as json_form
+from memdiag.render.analyze import md as markdown
+from memdiag.render.analyze import terminal as summary
 from memdiag.sources import load
 from memdiag.text import in_language
 from memdiag.trace.card import Card, MemorySample

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from memdiag.cli.main import main
-from memdiag.render.tune import render
+from memdiag.render.tune.terminal import render
 from memdiag.results.prediction import CalibrationReport
 from memdiag.results.tune import Reason, Recommended, Score, Tried, TunedTrace, TuneReport
 

@@ -99,7 +99,7 @@ class Session:
         from memdiag.analyzers.report import build_report
         from memdiag.errors import MemdiagError
         from memdiag.registry import RENDERERS, resolve
-        from memdiag.render.look import Look
+        from memdiag.render.support.look import Look
 
         try:
             report = build_report(trace, replay=False)  # type: ignore[arg-type]

@@ -72,7 +72,7 @@ def loaded(code: str) -> list[str]:
 
 def test_no_phrases_are_loaded_at_start():
     every = "from memdiag.oom.dialects import DIALECTS\nfrom memdiag.registry import resolve\nfor name in DIALECTS: resolve(DIALECTS[name])"
-    assert loaded(f"{every}\nimport memdiag.oom.read, memdiag.oom.verdict, memdiag.oom.ledger, memdiag.render.oom_terminal") == []
+    assert loaded(f"{every}\nimport memdiag.oom.read, memdiag.oom.verdict, memdiag.oom.ledger, memdiag.render.oom.terminal") == []
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])

@@ -10,8 +10,8 @@ import texts
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memdiag.render.conf import render
-from memdiag.render.conf_json import render as render_json
+from memdiag.render.conf.json import render as render_json
+from memdiag.render.conf.terminal import render
 from memdiag.results.finding import SEVERITIES
 from memdiag.settings.conf import parse_conf
 from memdiag.settings.divisions import as_list, as_meant

@@ -10,7 +10,7 @@ import pytest
 from trainings import KEEP, LOSS, MIB, Training
 
 from memdiag.analyzers.report import build_report
-from memdiag.render.words import source_facts
+from memdiag.render.support.words import source_facts
 from memdiag.sources import load
 from memdiag.text import speaking
 from memdiag.trace.annotate import _annotated

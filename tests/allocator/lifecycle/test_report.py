@@ -18,7 +18,8 @@ from memdiag.allocator.replay import replay
 from memdiag.allocator.workload import Start
 from memdiag.analyzers.support.simulation import Scenario, Subject, predict, report_of
 from memdiag.errors import MemdiagError
-from memdiag.render import simulate, simulate_json
+from memdiag.render.simulate import json as simulate_json
+from memdiag.render.simulate import terminal as simulate
 from memdiag.sources.torch_snapshot import read
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -1,0 +1,160 @@
+"""The report for people in one screen: the verdict card, where the bytes are, who holds them, findings, remedies, and the card again.
+
+``--full`` prints everything (``render.terminal``). The number of rows in the lists follows from the height of a screen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.cells import cell_len, set_cell_size
+from rich.text import Text
+
+from memdiag.render.analyze import would_fit
+from memdiag.render.analyze.steps import full_step
+from memdiag.render.support import card, words
+from memdiag.render.support.bar import bar, stacked_bar
+from memdiag.render.support.look import PLAIN, Look
+from memdiag.render.support.page import Page, indented, new_grid, shorten
+from memdiag.render.support.split import split
+from memdiag.render.support.text import plain
+from memdiag.results.report import DeviceReport, Report
+from memdiag.text import phrase
+from memdiag.units import format_bytes
+
+MOST_LINES = 45
+MOST_ROWS, LONGEST = 6, 400
+_TRIFLE = 0.01  # of what is reserved: no word in the legend of the bar
+
+
+def severity_name(severity: str) -> str:
+    """Returns a severity as reports print it: ``CRITICAL``."""
+    return phrase(f"summary.severity.{severity}")
+
+
+def render(report: Report, look: Look = PLAIN) -> str:
+    """Returns the report in at most ``MOST_LINES`` lines of ``look.width`` columns, with as many rows in each list as fit."""
+    pages = (_page(report, look, rows) for rows in range(MOST_ROWS, -1, -1))
+    shortest = ""
+    for shortest in pages:
+        if shortest.count("\n") <= MOST_LINES:
+            break
+    return shortest
+
+
+def draw_card(page: Page, report: Report, *, brief: bool = False) -> None:
+    """Draws the verdict card; ``brief``: headline in one line, first remedy, prediction."""
+    verdict = card.verdict_of(report)
+    grid = new_grid("l", "w")
+    happened = Text(plain(verdict.happened, LONGEST), style="bold", overflow="fold")
+    if brief:
+        shorten(happened, page.width - cell_len(severity_name(verdict.severity)) - 4)
+    grid.add_row(Text(severity_name(verdict.severity), style=words.SEVERITY_STYLE[verdict.severity]), happened)
+    page.add(grid)
+    rows = card.rows(verdict, brief=brief)
+    wide = max((cell_len(row.label) for row in rows), default=0)
+    for row in rows:
+        grid = new_grid("l", "w")
+        grid.add_row(Text(set_cell_size(row.label, wide), style="dim"), Text(row.text, overflow="fold"))
+        page.add(indented(grid))
+        if row.command:
+            page.paste(row.command, indent=wide + 4)
+
+
+def _page(report: Report, look: Look, most: int) -> str:
+    page = Page(look)
+    would_fit.draw(page, report)
+    draw_card(page, report)
+    page.gap()
+    _source(page, report)
+    busy = [device for device in report.devices if not words.is_idle(device)]
+    number = card.verdict_of(report).device
+    device = next((device for device in busy if device.device == number), None)
+    if device is not None and most:
+        _split(page, device)
+        _holders(page, device, most)
+        if len(busy) > 1:
+            page.text(phrase("summary.others", device=device.device, count=len(busy) - 1), "dim", indent=2)
+    if most:
+        _findings(page, report, most)
+        _remedies(page, report, most)
+    page.gap()
+    purpose, line = full_step(report)
+    page.text(phrase("report.purpose", purpose=purpose), "dim")
+    page.paste(plain(line), indent=2)
+    page.gap()
+    draw_card(page, report, brief=True)
+    return page.finish()
+
+
+def _source(page: Page, report: Report) -> None:
+    page.text(" · ".join(fact.value for fact in words.source_facts(report) if fact.key in {"file", "kind", "holds"}), "dim")
+
+
+def _split(page: Page, device: DeviceReport) -> None:
+    rows = split(device)
+    if not rows:
+        return
+    page.title(phrase("summary.split"), words.moment(device))
+    page.add(Text("  ").append_text(stacked_bar([(row.glyph, row.style, row.bytes or 0) for row in rows], page.width - 4)))
+    line = Text()
+    for row in rows:
+        if row.share is not None and row.share < _TRIFLE:
+            continue
+        part = Text(row.glyph, style=row.style).append(f" {row.name} {format_bytes(row.bytes)}", style="default")
+        if line and line.cell_len + part.cell_len > page.width - 5:
+            page.add(indented(line))
+            line = Text()
+        line = line.append("   ").append_text(part) if line else part
+    page.add(indented(line))
+
+
+def _holders(page: Page, device: DeviceReport, most: int) -> None:
+    kinds, sites = words.holders(device.by_category, "category"), device.top_sites or ()
+    if not kinds and not sites:
+        return
+    page.title(phrase("summary.holders", moment=words.moment(device)))
+    grid = new_grid("r", "r", "l", "l")
+    for kind in kinds[: min(most, 4)]:
+        grid.add_row(format_bytes(kind.bytes), words.percent(kind.share), bar(kind.share or 0, 8, kind.style), kind.name)
+    if kinds:
+        page.add(indented(grid))
+    grid = new_grid("r", "l")
+    for site in sites[: min(most, 3)]:
+        name = Text(plain(site.name) or words.unknown())
+        name.truncate(max(page.width - 16, 10), overflow="ellipsis")
+        grid.add_row(format_bytes(site.bytes), name)
+    if sites:
+        page.add(indented(grid))
+
+
+def _findings(page: Page, report: Report, most: int) -> None:
+    found = words.in_order(report.findings)
+    serious = sum(finding.severity != "info" for finding in found)
+    page.title(phrase("summary.findings"), phrase("summary.problems", count=serious) if serious else phrase("summary.no-problem"))
+    grid = new_grid("l", "l", "l")
+    for finding in found[:most]:
+        title = Text(plain(finding.title, LONGEST))
+        shorten(title, max(page.width - 21, 10))
+        severity = Text(severity_name(finding.severity), style=words.SEVERITY_STYLE[finding.severity])
+        grid.add_row(Text(plain(finding.code), style="cyan"), severity, title)
+    page.add(indented(grid))
+    _more(page, len(found) - most)
+
+
+def _remedies(page: Page, report: Report, most: int) -> None:
+    rest: Sequence[tuple[object, object]] = [*card.remedies(report)][1:]
+    if not rest:
+        return
+    page.title(phrase("verdict.todo"))
+    shown = [*card.remedies(report)][1 : 1 + min(most, 3)]
+    for finding, fix in shown:
+        line = Text(f"{plain(finding.code)}  ", style="cyan").append(plain(fix.title, LONGEST), style="default")
+        shorten(line, page.width - 2)
+        page.add(Text("  ").append_text(line))
+    _more(page, len(rest) - len(shown))
+
+
+def _more(page: Page, count: int) -> None:
+    if count > 0:
+        page.text(phrase("verdict.more", count=count), "dim", indent=2)

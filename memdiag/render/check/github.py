@@ -1,0 +1,49 @@
+"""What was checked as annotations of a pull request: the workflow commands that GitHub's runners read from a log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from memdiag.render.check.words import holder_words, title
+from memdiag.render.support.look import PLAIN, Look
+from memdiag.render.support.text import plain
+from memdiag.text import phrase
+
+if TYPE_CHECKING:
+    from memdiag.results.check import Checked, CheckReport
+
+
+def render(report: CheckReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers are called alike
+    """Returns a line for each trace in which something failed, and one for each in which something could not be judged; "" for none."""
+    lines = []
+    for each in report.checked:
+        over = [judgement.reason for judgement in each.judgements if judgement.status == "failed"]
+        unknown = [judgement.reason for judgement in each.judgements if judgement.status == "unknown"]
+        if over:
+            where = [phrase("check.title", title=title(each)), *map(holder_words, each.holders)] if each.holders else []
+            lines.append(_command("error", each.key, [*over, *where], _place(each)))
+        if unknown or each.error:
+            lines.append(_command("warning", each.key, [*([each.error] if each.error else []), *unknown]))
+    lines += [_command("warning", key, [phrase("check.not_given")]) for key in report.missing]
+    return "".join(lines)
+
+
+def _place(each: Checked) -> str:
+    """Returns the first place that lies in the repository, so that the annotation stands beside its line."""
+    place = next((holder for holder in each.holders if holder.file and holder.line), None)
+    return f"file={_property(place.file)},line={place.line}" if place else ""
+
+
+def _command(level: str, key: str, said: Sequence[str], where: str = "") -> str:
+    properties = ",".join(part for part in (where, f"title={_property(f'memdiag {key}')}") if part)
+    shown = "\n".join(plain(line) for line in said)
+    return f"::{level} {properties}::{_message(shown)}\n"
+
+
+def _message(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _message(plain(text)).replace(":", "%3A").replace(",", "%2C")

@@ -1,0 +1,67 @@
+r"""What was checked as JUnit XML, which CI systems show as tests: a case for each metric of each trace.
+
+XML 1.0 has no place for control characters, not even escaped: they are written as text like ``\x1b``.
+"""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING
+
+from memdiag.render.check.words import holder_words, title
+from memdiag.render.support.look import PLAIN, Look
+from memdiag.render.support.text import plain
+from memdiag.text import phrase
+
+if TYPE_CHECKING:
+    from memdiag.results.check import Checked, CheckReport, Judgement
+
+
+def render(report: CheckReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers are called alike
+    """Returns the report as one XML document; ``look`` is not used."""
+    cases = [line for each in report.checked for line in _cases(each)]
+    cases += [_case(key, "given", _error(phrase("check.not_given"))) for key in report.missing]
+    failures = sum(judgement.status == "failed" for each in report.checked for judgement in each.judgements)
+    errors = sum(judgement.status == "unknown" for each in report.checked for judgement in each.judgements)
+    errors += sum(bool(each.error) for each in report.checked) + len(report.missing)
+    counts = f'tests="{len(cases)}" failures="{failures}" errors="{errors}" skipped="0" time="0"'
+    return "\n".join([
+        '<?xml version="1.0" encoding="UTF-8"?>',
+        f'<testsuites name="memdiag" {counts}>',
+        f'<testsuite name="memdiag check" {counts}>',
+        *cases,
+        "</testsuite>",
+        "</testsuites>",
+        "",
+    ])  # fmt: skip
+
+
+def _cases(each: Checked) -> list[str]:
+    cases = [_case(each.key, "readable" if each.device is None else "in the baseline", _error(each.error))] if each.error else []
+    return cases + [_case(each.key, f"{judgement.metric} ({judgement.kind})", _outcome(each, judgement)) for judgement in each.judgements]
+
+
+def _case(key: str, name: str, inside: str) -> str:
+    return f'<testcase classname="{text(f"memdiag.{key}")}" name="{text(name)}" time="0">{inside}</testcase>'
+
+
+def _outcome(each: Checked, judgement: Judgement) -> str:
+    if judgement.status == "unknown":
+        return _error(judgement.reason)
+    if judgement.status == "ok":
+        return f"<system-out>{text(judgement.reason)}</system-out>"
+    lines = [judgement.reason, each.path]
+    if each.holders:
+        lines += [phrase("check.title", title=title(each)), *(f"  {holder_words(holder)}" for holder in each.holders)]
+    return (
+        f'<failure type="{text(judgement.kind)}" message="{text(judgement.reason)}">{chr(10).join(text(line) for line in lines)}</failure>'
+    )
+
+
+def _error(reason: str) -> str:
+    return f'<error type="not judged" message="{text(reason)}"/>'
+
+
+def text(value: str) -> str:
+    """Returns text as it may stand in XML, between tags and in quotes."""
+    return escape(plain(value), quote=True)

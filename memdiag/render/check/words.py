@@ -1,0 +1,32 @@
+"""The places behind a failed check in words, for every form of it that people read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memdiag.render.support.text import plain
+from memdiag.text import phrase
+from memdiag.units import format_bytes
+
+if TYPE_CHECKING:
+    from memdiag.results.check import Checked, Holder
+
+
+def title(each: Checked) -> str:
+    """Returns what the list of places says."""
+    if any(holder.bytes_before is not None for holder in each.holders):
+        return phrase("check.title.grew")
+    return phrase("check.title.peak" if each.has_history else "check.title.snapshot")
+
+
+def holder_words(holder: Holder) -> str:
+    """Returns ``+2.90 GiB activations of train.py:38 mlp (30 tensors → 60)``; without a baseline what it holds."""
+    label = plain(holder.label, 90)
+    place = phrase("check.moved", place=label, line=str(holder.was)) if holder.was else label
+    counts = phrase("check.tensors", count=holder.num_tensors)
+    if holder.bytes_before is None:
+        return phrase("check.holder", bytes=format_bytes(holder.bytes), kind=holder.kind, place=place, tensors=counts)
+    if holder.num_tensors_before != holder.num_tensors:
+        counts = phrase("check.tensors.changed", count=holder.num_tensors_before or 0, now=holder.num_tensors)
+    more = f"+{format_bytes(holder.bytes - holder.bytes_before)}"
+    return phrase("check.holder", bytes=more, kind=holder.kind, place=place, tensors=counts)

@@ -1,0 +1,158 @@
+"""Traces beside each other for people, in a terminal: the verdict first, then how much, when, where, and what differs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from memdiag.render.compare import rows
+from memdiag.render.compare.curves import chart, how_aligned, legend
+from memdiag.render.support.lightpage import Cell, LightPage, cells
+from memdiag.render.support.look import PLAIN, Look
+from memdiag.render.support.text import plain, shorten
+from memdiag.text import joined, phrase, sentence
+
+if TYPE_CHECKING:
+    from memdiag.results.compare import Comparison, NameRow, SiteRow
+
+_FATES = {"new": "yellow", "worse": "bold red", "gone": "green", "better": "green"}
+_LEAST, _SHORTEST = 24, 12  # columns for a place, where there is room and where there is none
+_COLUMN = 13  # columns for an amount
+
+
+def render(report: Comparison, look: Look = PLAIN) -> str:
+    """Returns the comparison as text for a terminal of ``look.width`` columns."""
+    page = LightPage(look)
+    for verdict in report.verdicts:
+        page.text(plain(verdict), "bold")
+    page.gap()
+    page.grid("lw", [((side.letter, "bold cyan"), plain(side.path)) for side in report.sides])
+    for side in report.sides:
+        page.text(phrase("compare.side", letter=side.letter, text=rows.side_words(side)), "dim", indent=2)
+    _amounts(page, report)
+    if report.is_same:
+        return page.finish()
+    _curves(page, report)
+    _places(page, report)
+    _names(page, report)
+    _differences(page, report)
+    _findings(page, report)
+    for note in report.notes:
+        page.text(sentence(note), "dim")
+    return page.finish()
+
+
+def _amounts(page: LightPage, report: Comparison) -> None:
+    page.title(phrase("compare.title.amounts", when=rows.when(report)))
+    split = rows.split_rows(report)
+    told = [*rows.usage_rows(report), *((f"  {name}", values) for name, values, _ in split), *rows.count_rows(report)]
+    heads = rows.heads(report)
+    for shown in _columns(page, report):
+        lines: list[Sequence[Cell]] = [["", *((heads[number], "bold") for number in shown)]]
+        lines += [[name, *(values[number] for number in shown)] for name, values in told]
+        page.grid("l" + "r" * len(shown), lines)
+    if split:
+        meanings = [phrase("simulate.means.part", name=name, means=meaning) for name, _, meaning in split]
+        page.text(sentence(joined(meanings, "; ")), "dim", indent=2)
+
+
+def _columns(page: LightPage, report: Comparison) -> list[list[int]]:
+    """Returns which columns of bytes stand beside each other: all of them, or the base with as many others as there is room for."""
+    number = len(rows.heads(report))
+    each = max((page.width - _LEAST) // _COLUMN - 1, 1)
+    if len(report.sides) == 2 or number - 1 <= each:
+        return [list(range(number))]
+    return [[0, *range(first, min(first + each, number))] for first in range(1, number, each)]
+
+
+def _curves(page: LightPage, report: Comparison) -> None:
+    if report.curves is None:
+        return
+    letters = [side.letter for side in report.sides]
+    for name, which in (("reserved", report.curves.reserved), ("allocated", report.curves.allocated)):
+        lines = chart(report.curves, which, letters, page.width - 2)
+        if lines:
+            aligned = how_aligned(report.curves) if name == "reserved" else ""
+            page.title(joined((phrase(f"compare.title.{name}"), aligned), ", "))
+            for line in lines:
+                page.spans(line, indent=2)
+    page.spans([(" " * 10, ""), *legend(report)], indent=2)
+
+
+def _places(page: LightPage, report: Comparison) -> None:
+    page.title(phrase("compare.title.places", when=rows.when(report)))
+    if report.sites is None:
+        page.text(phrase("compare.places.unknown"), indent=2)
+        return
+    _table(page, report, report.sites, [rows.place_words(row) for row in report.sites[: report.top]], phrase("compare.head.place"))
+    if report.shared_end:
+        page.text(phrase("compare.shared_end", end=plain(report.shared_end)), "dim", indent=2)
+
+
+def _names(page: LightPage, report: Comparison) -> None:
+    if report.names is None:
+        return
+    page.title(phrase("compare.title.names", when=rows.when(report)))
+    _table(
+        page,
+        report,
+        report.names,
+        [plain(row.name) or phrase("offload.unnamed") for row in report.names[: report.top]],
+        phrase("compare.head.name"),
+    )
+
+
+def _table(page: LightPage, report: Comparison, found: Sequence[SiteRow | NameRow], labels: Sequence[str], title: str) -> None:
+    """Adds a list of amounts, in several parts where the traces are too many for the width."""
+    for bytes_shown in _columns(page, report):
+        _part(page, report, found[: report.top], labels, title, bytes_shown)
+    if len(found) > report.top:
+        page.text(phrase("compare.more", count=len(found) - report.top), "dim", indent=2)
+
+
+def _part(
+    page: LightPage, report: Comparison, shown: Sequence[SiteRow | NameRow], labels: Sequence[str], title: str, bytes_shown: Sequence[int]
+) -> None:
+    """Adds a list with some of the columns of bytes; without the other columns for which there is no room."""
+    heads = rows.heads(report)
+    columns: list[tuple[str, list[str]]] = [(heads[number], [rows.byte_cells(row)[number] for row in shown]) for number in bytes_shown]
+    columns.append((phrase("compare.head.tensors"), [rows.tensor_cell(row) for row in shown]))
+    if any(amount is not None and amount.life is not None for row in shown for amount in row.amounts):
+        columns.append((rows.life_title(report), [rows.life_cell(row) for row in shown]))
+
+    def width() -> int:
+        return 2 + sum(max(cells(text) for text in (head, *values)) + 2 for head, values in columns)
+
+    hidden = []
+    while len(columns) > len(bytes_shown) and width() + _LEAST > page.width:
+        hidden.append(columns.pop()[0])
+    room = page.width - width()
+    lines: list[Sequence[Cell]] = [[*((head, "dim") for head, _ in columns), (title, "dim")]]
+    for number, label in enumerate(labels):
+        values: list[Cell] = [(column[number], "bold" if "-" in head else "") for head, column in columns]
+        lines.append([*values, shorten(label, max(room, _SHORTEST))])
+    page.grid("r" * len(columns) + "l", lines)
+    if hidden:
+        page.text(phrase("compare.hidden", columns=joined(reversed(hidden), ", ")), "dim", indent=2)
+
+
+def _differences(page: LightPage, report: Comparison) -> None:
+    page.title(phrase("compare.title.settings"))
+    if not report.differences:
+        page.text(phrase("compare.settings.same"), indent=2)
+        return
+    each = max((page.width - 28) // len(report.sides) - 2, 12)
+    found = rows.difference_rows(report, each)
+    page.grid("l" * (len(report.sides) + 1), [["", *((side.letter, "bold") for side in report.sides)], *found])
+
+
+def _findings(page: LightPage, report: Comparison) -> None:
+    found = rows.finding_rows(report)
+    alike = rows.num_alike(report)
+    if not found and not alike:
+        return
+    page.title(phrase("compare.title.findings"))
+    if found:
+        page.grid("llw", [((fate, _FATES[fate.key.rpartition(".")[2]]), (code, "cyan"), title) for fate, code, title in found])
+    if alike:
+        page.text(phrase("compare.alike", count=alike), "dim", indent=2)

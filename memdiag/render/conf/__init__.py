@@ -1,0 +1,1 @@
+"""Forms of the check of allocator settings (``memdiag conf``)."""

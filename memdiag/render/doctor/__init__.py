@@ -1,0 +1,1 @@
+"""Forms of what ``memdiag doctor`` found on a machine."""

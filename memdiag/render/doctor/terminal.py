@@ -1,0 +1,83 @@
+"""What can be recorded on a machine, for people and for programs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from memdiag.render.support.lightpage import Cell, LightPage, cells
+from memdiag.render.support.look import PLAIN, Look
+from memdiag.render.support.text import plain
+from memdiag.text import joined, phrase
+
+if TYPE_CHECKING:
+    from memdiag.recorder.machine import Python
+    from memdiag.results.conf import ConfReport
+
+
+_STATE, _NAME = 6, 4  # columns
+
+
+def as_text(pythons: list[Python], settings: list[ConfReport], look: Look = PLAIN) -> str:
+    """Returns the report for a terminal of ``look.width`` columns."""
+    page = LightPage(look)
+    for python in pythons:
+        _python(page, python)
+        page.gap()
+    page.text(phrase("doctor.settings"), "bold")
+    if not settings:
+        page.text(phrase("doctor.settings.none"), indent=2)
+    for report in settings:
+        _settings(page, report)
+    if any(backend.works for python in pythons for backend in python.backends):
+        page.gap()
+        page.text(phrase("doctor.record"))
+    return page.finish()
+
+
+def _python(page: LightPage, python: Python) -> None:
+    page.text(plain(phrase("doctor.python", version=python.facts.get("version", ""))), "bold")
+    page.text(plain(python.path), indent=2)
+    if python.why:
+        _state(page, phrase("doctor.state.no"), "", python.why, python.fix)
+        return
+    page.text(plain(phrase("doctor.torch", version=python.facts["torch_version"], builds=_builds(python.facts))), indent=2)
+    for backend in python.backends:
+        key = {True: "yes", False: "no", None: "missing"}[backend.works]
+        words = phrase("doctor.works", count=backend.num_events or 0) if backend.works else backend.why
+        known = joined([words, ", ".join(dict.fromkeys(backend.devices))], "; ")
+        _state(page, phrase(f"doctor.state.{key}"), backend.name, known, backend.fix)
+
+
+def _state(page: LightPage, state: str, name: str, words: str, fix: str) -> None:
+    """Adds whether something works, and the fix; ``name``: of the backend ("": none)."""
+    head: list[Cell] = [(state + " " * (_STATE - cells(state)), "bold"), *([name.ljust(_NAME)] if name else [])]
+    page.grid("l" * len(head) + "w", [[*head, plain(words)], *([[*[""] * len(head), f"-> {plain(fix)}"]] if fix else [])])
+
+
+def _settings(page: LightPage, report: ConfReport) -> None:
+    written = f"{report.variable}={report.text}" if report.text is not None else phrase("report.not-set", name=report.variable)
+    page.text(plain(written), indent=2)
+    for finding in report.findings:
+        head = f"{plain(finding.code)}  {phrase(f'summary.severity.{finding.severity}')}"
+        page.grid("lw", [[head, plain(finding.title)]], indent=4)
+    page.text(phrase("doctor.settings.more" if report.findings else "doctor.settings.fine"), indent=4)
+
+
+def _builds(facts: dict[str, Any]) -> str:
+    named = (("CUDA", facts["cuda_build"]), ("ROCm", facts["hip_build"]), ("torch_npu", facts["npu_build"]))
+    return "".join(f", {name} {build}" for name, build in named if build) or phrase("doctor.cpu-only")
+
+
+def as_json(pythons: list[Python], settings: list[ConfReport]) -> str:
+    """Returns the report as one JSON object."""
+    from memdiag import __version__
+
+    content = {
+        "schema_version": 1,
+        "memdiag_version": __version__,
+        "pythons": [asdict(python) for python in pythons],
+        "settings": [asdict(report) for report in settings],
+    }
+    return json.dumps(content, indent=2, default=str) + "\n"

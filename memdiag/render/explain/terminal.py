@@ -1,0 +1,68 @@
+"""Pages of the documentation for people, in a terminal, and as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from memdiag.manual import Page, blocks
+from memdiag.render.support.lightpage import Cell, LightPage
+from memdiag.render.support.look import PLAIN, Look
+
+
+def render(pages: Sequence[Page], look: Look = PLAIN) -> str:
+    """Returns the pages as text for a terminal of ``look.width`` columns."""
+    out = LightPage(look)
+    for number, page in enumerate(pages):
+        if number:
+            out.gap()
+        out.grid("lw", [[(page.name, "cyan"), (page.title, "bold")]], indent=0)
+        for block in blocks(page.text):
+            if block.kind == "heading":
+                out.title(block.text)
+                continue
+            out.gap()
+            if block.kind == "code":
+                for line in block.text.splitlines():
+                    out.paste(line, indent=4)
+            elif block.kind == "table":
+                _table(out, block.text)
+            elif block.kind == "item":
+                mark, _, text = block.text.partition(" ")
+                out.grid("lw", [[(mark, "green"), text.replace("**", "")]])
+            else:
+                out.text(block.text.replace("**", ""))
+    return out.finish()
+
+
+def render_list(pages: Sequence[Page], look: Look = PLAIN) -> str:
+    """Returns the names and titles of the pages."""
+    out = LightPage(look)
+    for title, is_finding in (("Findings and notes", True), ("Other pages", False)):
+        out.title(title)
+        out.grid("lw", [[(page.name, "cyan"), page.title] for page in pages if page.is_finding == is_finding])
+    out.gap()
+    out.text("memdiag explain NAME shows one.", "dim")
+    return out.finish()
+
+
+def as_json(pages: Sequence[Page]) -> str:
+    """Returns the pages as one JSON object (docs/explain.md)."""
+    shown = [{"name": page.name, "title": page.title, "text": page.text} for page in pages]
+    return json.dumps({"schema_version": 1, "pages": shown}, indent=2) + "\n"
+
+
+def _table(out: LightPage, text: str) -> None:
+    rows = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in text.splitlines()]
+    columns = max(map(len, rows))
+    table: list[list[Cell]] = [[*row, *[""] * (columns - len(row))] for row in rows]
+    if any(cell for cell in table[0]):
+        table[0] = [(str(cell), "bold") for cell in table[0]]
+    widest = [max(len(str(row[column])) for row in rows if column < len(row)) for column in range(columns)]
+    if sum(widest[:-1]) + 2 * columns + 20 > out.width:  # too wide beside each other: one below the other
+        for row in rows[1:]:
+            out.text(row[0], "bold", indent=2)
+            for cell in row[1:]:
+                out.text(cell, indent=4)
+        return
+    out.grid("l" * (columns - 1) + "w", table)

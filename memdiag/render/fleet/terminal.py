@@ -1,0 +1,252 @@
+"""Many ranks for people: who ran out, who needs most and why, how peaks are distributed, and the findings of all as one list."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from memdiag import vocabulary
+from memdiag.render.analyze.terminal import severity_name
+from memdiag.render.fleet import words
+from memdiag.render.support.lightpage import Cell, LightPage
+from memdiag.render.support.lightpage import cells as width
+from memdiag.render.support.look import PLAIN, Look
+from memdiag.render.support.text import plain, shorten
+from memdiag.render.support.words import SEVERITY_STYLE, percent
+from memdiag.text import joined, phrase
+from memdiag.units import format_bytes, format_count, format_ranges
+
+if TYPE_CHECKING:
+    from memdiag.results.fleet import Bin, FleetReport, Group, Merged, Odd, Tuned
+
+_MOST_DIFFERENCES = 4
+_MOST_PLACES = 2
+_MOST_BROKEN = 10
+_MOST_NOTES = 12
+_HEAT_ROWS = 24
+_BAR = 20
+_WIDE = 76  # columns
+
+
+def render(report: FleetReport, look: Look = PLAIN, top: int = 10) -> str:
+    """Returns the report as text for a terminal of ``look.width`` columns, with at most ``top`` rows in each list."""
+    page = LightPage(look)
+    label, style = words.state(report)
+    page.grid("lw", [((label, style), (plain(joined(report.verdict)), "bold"))], indent=0)
+    page.gap()
+    page.grid("lw", [((name, "dim"), value) for name, value in words.facts(report)])
+    if report.ranks:
+        _distribution(page, report.bins)
+        _headroom(page, report, top)
+        _groups(page, report.groups, top)
+        _odd(page, report.odd, top)
+        _heat(page, report)
+        _findings(page, report, top)
+    if report.tuned is not None:
+        _tuned(page, report.tuned)
+    _broken(page, report)
+    if report.notes:
+        page.title(phrase("fleet.title.notes"))
+        page.grid("lw", [("-", plain(note, 600)) for note in report.notes[:_MOST_NOTES]])
+        if len(report.notes) > _MOST_NOTES:
+            page.text(phrase("fleet.more.json", count=len(report.notes) - _MOST_NOTES), "dim", indent=4)
+    if steps := words.next_steps(report):
+        page.title(phrase("fleet.title.next"))
+        for purpose, line in steps:
+            page.text(phrase("fleet.next", purpose=purpose), indent=2)
+            page.paste(line, 4)
+    return page.finish()
+
+
+def _distribution(page: LightPage, bins: Sequence[Bin]) -> None:
+    if not bins:
+        return
+    page.title(phrase("fleet.title.peaks"))
+    most = max(len(each.ranks) for each in bins)
+    room = max(page.width - 2 - 17 - 2 - 6 - 2 - _BAR - 2, 12)
+    rows: list[Sequence[Cell]] = []
+    for each in bins:
+        number = len(each.ranks)
+        if number:
+            bar = "█" * -(-number * _BAR // most)
+            low = phrase("fleet.and_up", bytes=format_bytes(each.low_bytes))
+            rows.append((low, format_count(number), bar, (format_ranges(each.ranks, room), "dim")))
+        elif rows[-1][0] != "…":
+            rows.append(("…", "", "", ""))  # nobody is between
+    page.grid("rrll", rows)
+
+
+def _headroom(page: LightPage, report: FleetReport, top: int) -> None:
+    rows = words.tight(report, top)
+    page.title(phrase("fleet.title.headroom.least" if len(report.ranks) > len(rows) else "fleet.title.headroom"))
+    if not rows:
+        page.text(phrase("fleet.headroom.unknown"), indent=2)
+        return
+    wide = page.width >= _WIDE
+    heads = ("rank", "left", *(["of"] if wide else []), "reserved", "allocated", "where")
+    table: list[Sequence[Cell]] = [[phrase(f"fleet.head.{head}") for head in heads]]
+    for row in rows:
+        left = (words.left(row), "red" if row.ran_out else "")
+        sizes = [*([row.capacity_bytes] if wide else []), row.peak_reserved_bytes, row.peak_allocated_bytes]
+        table.append(
+            (
+                (str(row.rank), "bold"),
+                left,
+                *(phrase("fleet.value.unknown") if size is None else format_bytes(size) for size in sizes),
+                (words.where(row), "dim"),
+            )
+        )
+    page.grid("rrrrrw" if wide else "rrrrw", table)
+    page.text(phrase("fleet.headroom.outside"), "dim", indent=2)
+
+
+def _groups(page: LightPage, groups: Sequence[Group], top: int) -> None:
+    if len(groups) < 2 and not any(group.apart for group in groups):
+        return
+    page.title(phrase("fleet.title.groups"))
+    room = max(page.width - 54, 14)
+    rows: list[Sequence[Cell]] = [[phrase(f"fleet.head.{head}") for head in ("ranks", "number", "lowest", "middle", "highest")]]
+    rows += [
+        ((format_ranges(group.ranks, room), "bold"), format_count(len(group.ranks)),
+         *(format_bytes(size) for size in (group.low_bytes, group.middle_bytes, group.high_bytes)))
+        for group in groups[:top]
+    ]  # fmt: skip
+    page.grid("lrrrr", rows)
+    page.gap()
+    for group in groups[:top]:
+        is_usual = group.against is None and len(group.ranks) > max((len(other.ranks) for other in groups if other is not group), default=0)
+        usual = phrase("fleet.usual") if is_usual and len(groups) > 1 else ""
+        page.grid("lw", [((format_ranges(group.ranks, 20), "bold"), joined((plain(group.label, words.LONGEST), usual), "; "))])
+        if group.why:
+            middle = str(groups[group.against or 0].middle)
+            page.text(phrase("fleet.beside", rank=str(group.middle), other=middle, why=plain(group.why, 400)), "dim", indent=6)
+        if group.apart:
+            page.text(plain(group.apart, 400), "dim", indent=6)
+    if len(groups) > top:
+        page.text(phrase("fleet.more.groups", count=len(groups) - top), "dim", indent=2)
+
+
+def _odd(page: LightPage, odd: Sequence[Odd], top: int) -> None:
+    if not odd:
+        return
+    page.title(phrase("fleet.title.odd"))
+    for each in odd[:top]:
+        page.gap()
+        amount = f"{words.signed(each.delta_bytes)} {vocabulary.name('curve', each.curve)}"
+        who = words.odd_words(each)
+        page.grid("lw", [((amount, "yellow" if each.delta_bytes > 0 else "cyan"), (who, "bold"))])
+        page.text(plain(each.why, 400), indent=4)
+        rows: list[Sequence[Cell]] = [(("", "dim"), (phrase("fleet.head.difference"), "dim"), (phrase("fleet.head.tensors"), "dim"))]
+        rows += [_cells(words.difference(difference), page.width - 40) for difference in each.differences[:_MOST_DIFFERENCES]]
+        page.grid("rlr", rows, indent=4)
+        for place, more in each.places[:_MOST_PLACES]:
+            page.text(phrase("fleet.made_at", bytes=words.signed(more), place=plain(place, 100)), "dim", indent=6)
+    if len(odd) > top:
+        page.text(phrase("fleet.more", count=len(odd) - top), "dim", indent=2)
+
+
+def _cells(row: tuple[str, str, str], room: int) -> Sequence[Cell]:
+    return row[0], shorten(row[1], room), (row[2], "dim")
+
+
+def _heat(page: LightPage, report: FleetReport) -> None:
+    heat = report.heat
+    if heat is None or len(heat.ranks) < 2:
+        return
+    rows, low, high = words.heat_rows(report, heat, _HEAT_ROWS, page.width - 34)
+    if not rows:
+        return
+    page.title(words.heat_title(report))
+    stretch = max((page.width - 34) // max(len(rows[0].shades), 1), 1)
+    stretch = min(stretch, 6)
+    name = max(len(row.name) for row in rows)
+    for row in rows:
+        cells = "".join(shade * stretch for shade in row.shades)
+        room = page.width - 2 - name - 1 - len(cells) - 2
+        said = f"  {_cut(row.said, room)}" if row.said else ""
+        page.spans([(f"{row.name:>{name}} ", "bold"), (cells, "cyan"), (said, "yellow")], indent=2)
+    page.spans([(" " * (name + 1), ""), (f"{heat.columns[0]} … {heat.columns[-1]}", "dim")], indent=2)
+    scale = f"{format_bytes(low)} {words.SHADES} {format_bytes(high)}"
+    page.text(phrase("fleet.scale", scale=scale), "dim", indent=2)
+
+
+def _cut(text: str, columns: int) -> str:
+    """Returns as much of ``text`` as there are columns for."""
+    while width(text) > columns:
+        text = f"{text[:-2]}…"
+    return text
+
+
+def _findings(page: LightPage, report: FleetReport, top: int) -> None:
+    serious = [finding for finding in report.findings if finding.severity != "info"]
+    page.title(phrase("fleet.title.findings"))
+    if not serious:
+        page.text(phrase("fleet.no_problem"), indent=2)
+        return
+    told: set[str] = set()
+    for finding in serious[:top]:
+        _finding(page, finding, len(report.ranks), told)
+    rest = len(report.findings) - len(serious[:top])
+    if rest:
+        page.gap()
+        page.text(phrase("fleet.more.findings", count=rest), "dim", indent=2)
+
+
+def _finding(page: LightPage, finding: Merged, num_ranks: int, told: set[str]) -> None:
+    page.gap()
+    number = len(finding.ranks)
+    page.grid("llw", [(
+        (plain(finding.code), "cyan"), (severity_name(finding.severity), SEVERITY_STYLE.get(finding.severity, "")),
+        (plain(finding.title, words.LONGEST), "bold"),
+    )])  # fmt: skip
+    if number == 1:
+        who = phrase("fleet.rank", rank=str(finding.rank))
+    elif number == num_ranks:
+        who = phrase("fleet.ranks.all", count=number)
+    else:
+        who = phrase("fleet.ranks.share", ranks=format_ranges(finding.ranks, 40), share=percent(number / num_ranks))
+    high, amount = format_bytes(finding.high_bytes), ""
+    if finding.high_bytes:
+        is_one = finding.low_bytes == finding.high_bytes or number == 1
+        amount = high if is_one else phrase("fleet.to", first=format_bytes(finding.low_bytes), last=high)
+    of = phrase("fleet.title_of", rank=str(finding.rank)) if number > 1 else ""
+    page.text(joined((who, amount, of), "; "), indent=9)
+    if finding.place:
+        page.text(plain(finding.place, words.LONGEST), "dim", indent=9)
+    for fix in finding.fixes[:1]:
+        if fix.title not in told:
+            page.grid("lw", [((phrase("fleet.fix"), "green"), plain(fix.title, words.LONGEST))], indent=9)
+            if fix.change and "\n" not in fix.change:
+                page.paste(plain(fix.change), 14)
+        told.add(fix.title)
+
+
+def _tuned(page: LightPage, tuned: Tuned) -> None:
+    page.title(phrase("fleet.title.setting"))
+    best = tuned.report.recommended
+    searched = phrase("fleet.searched", ranks=format_ranges(tuned.ranks))
+    if best is None:
+        page.grid("lw", [((phrase("tune.keep"), "green"), (phrase("tune.keep.why", why=tuned.report.verdict), "bold"))])
+        page.text(searched, "dim", indent=2)
+        return
+    page.grid("lw", [((phrase("tune.set"), "green"), (tuned.report.verdict, "bold"))])
+    page.paste(plain(best.line), 4)
+    page.text(searched, "dim", indent=2)
+    for said in words.checked_words(tuned.checked) if tuned.checked is not None else ():
+        page.text(said, indent=2)
+    page.grid("lw", [("-", plain(caveat)) for caveat in best.caveats])
+
+
+def _broken(page: LightPage, report: FleetReport) -> None:
+    if not report.broken:
+        return
+    page.title(phrase("fleet.title.broken"))
+    for broken in report.broken[:_MOST_BROKEN]:
+        name = phrase("fleet.rank", rank=str(broken.rank)) if broken.rank is not None else "?"
+        message = plain(broken.message, 400)
+        shown = message if plain(broken.file) in message else f"{plain(broken.file)}: {message}"
+        page.grid("lw", [((name, "red"), shown)])
+        if broken.hint:
+            page.text(plain(broken.hint, 300), "dim", indent=4)
+    if len(report.broken) > _MOST_BROKEN:
+        page.text(phrase("fleet.more.json", count=len(report.broken) - _MOST_BROKEN), "dim", indent=2)

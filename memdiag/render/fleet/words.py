@@ -1,0 +1,206 @@
+"""The words of a report on many ranks, for the terminal and for markdown: rows of tables, and the heat map as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from memdiag import vocabulary
+from memdiag.quoting import file_argument
+from memdiag.render.support.text import plain
+from memdiag.text import Phrase, joined, phrase
+from memdiag.units import format_bytes, format_count, format_ranges
+
+if TYPE_CHECKING:
+    from memdiag.results.fleet import Checked, Difference, FleetReport, HeatMap, Odd, Rank
+
+SHADES = "·░▒▓█"
+LONGEST = 160
+NO_FLAT = 0.1  # of the highest value: differences below a tenth are not stretched over all shades
+
+
+class HeatRow(NamedTuple):
+    """Some ranks of the heat map: their name, a shade for each column, and what is to be said of them."""
+
+    name: str
+    shades: str
+    said: str
+
+
+class ValueRow(NamedTuple):
+    """The same with bytes for each column; None: none there."""
+
+    name: str
+    values: list[int | None]
+    said: str
+
+
+class Heat(NamedTuple):
+    """A heat map: names of its columns, its rows, and the ends of its scale in bytes."""
+
+    columns: list[str]
+    rows: list[ValueRow]
+    low: int
+    high: int
+
+
+def state(report: FleetReport) -> tuple[str, str]:
+    """Returns the label of the verdict and its colour."""
+    if not report.ranks:
+        return phrase("fleet.state.nothing"), "bold red"
+    if any(row.ran_out for row in report.ranks):
+        return phrase("fleet.state.oom"), "bold red"
+    if any(odd.delta_bytes > 0 for odd in report.odd) or report.broken:
+        return phrase("summary.severity.warning"), "yellow"
+    return phrase("summary.severity.ok"), "green"
+
+
+def facts(report: FleetReport) -> Iterator[tuple[str, str]]:
+    """Yields what was looked at: name and value."""
+    shown = format_ranges((row.rank for row in report.ranks), 60)
+    ranks = phrase("fleet.facts.ranks.of", ranks=shown, world=report.world) if report.world else shown
+    yield phrase("fleet.facts.ranks"), ranks if report.ranks else phrase("fleet.facts.none")
+    broken = phrase("fleet.facts.broken", count=len(report.broken)) if report.broken else ""
+    yield phrase("fleet.facts.files"), joined((phrase("fleet.facts.read", count=len(report.ranks)), broken), ", ")
+    if report.num_kept:
+        yield phrase("fleet.facts.kept"), phrase("fleet.facts.kept.by", count=report.num_kept)
+    if report.backends:
+        names = ", ".join(plain(name) for name in report.backends)
+        yield phrase("fleet.facts.backends"), phrase("fleet.facts.phantom", names=names) if report.phantom else names
+
+
+def signed(size: int) -> str:
+    """Returns ``+1.20 GiB``, ``-3.00 MiB``."""
+    return f"{'+' if size > 0 else '-' if size < 0 else ''}{format_bytes(abs(size))}"
+
+
+def difference(each: Difference) -> tuple[str, str, str]:
+    """Returns bytes, what, and how many tensors here against there."""
+    what: str = phrase("fleet.unused") if each.kind == "unused" else vocabulary.name("category", each.kind)
+    if each.part:
+        what = phrase("fleet.kind.part", kind=what, part=plain(each.part, LONGEST))
+    there = f"{format_count(each.num_here)} / {format_count(each.num_there)}" if each.num_here or each.num_there else ""
+    return signed(each.delta_bytes), what, there
+
+
+def odd_words(each: Odd) -> Phrase:
+    """Returns which ranks are outliers, and which rank they are compared with."""
+    here = {"rank": str(each.rank), "other": str(each.against)}
+    if len(each.ranks) == 1:
+        return phrase("fleet.odd.one", **here)
+    return phrase("fleet.odd.several", count=len(each.ranks), ranks=format_ranges(each.ranks, 40), **here)
+
+
+def tight(report: FleetReport, most: int) -> list[Rank]:
+    """Returns the ranks with the least headroom, those that ran out first."""
+    known = [row for row in report.ranks if row.headroom_bytes is not None or row.ran_out]
+    return sorted(known, key=lambda row: (not row.ran_out, row.headroom_bytes or 0, row.rank))[:most]
+
+
+def left(row: Rank) -> str:
+    """Returns the headroom of a rank in words."""
+    if not row.ran_out:
+        return format_bytes(row.headroom_bytes)
+    return phrase("fleet.short", bytes=format_bytes(-row.headroom_bytes)) if row.headroom_bytes else phrase("fleet.ran_out")
+
+
+def where(row: Rank) -> str:
+    """Returns step and phase of a peak, or of the request that failed."""
+    step, phase = (row.failed or {}).get("step", row.step), (row.failed or {}).get("phase", row.phase)
+    at = phrase("places.step", step=str(step)) if step is not None else ""
+    return joined((at, vocabulary.name("phase", plain(phase)) if phase else ""), ", ")
+
+
+def heat_values(report: FleetReport, heat: HeatMap, most_rows: int, most_columns: int) -> Heat:
+    """Returns the heat map in at most so many rows and columns, each the highest of what it stands for."""
+    values = [value for row in heat.rows for value in row if value is not None]
+    if not values:
+        return Heat([], [], 0, 0)
+    high = max(values)
+    low = min(*values, round(high * (1 - NO_FLAT)))
+    by_rank = {row.rank: row for row in report.ranks}
+    odd = {rank for each in report.odd if each.delta_bytes > 0 for rank in each.ranks}
+    columns = _parts(len(heat.columns), most_columns)
+    rows = []
+    for begin, end in _parts(len(heat.ranks), most_rows):
+        members = heat.ranks[begin:end]
+        highest = [_highest(row[column] for row in heat.rows[begin:end]) for column in range(len(heat.columns))]
+        cells = [_highest(highest[first:last]) for first, last in columns]
+        failed = [rank for rank in members if by_rank[rank].ran_out]
+        apart = [rank for rank in members if rank in odd and rank not in failed]
+        said = [_which(phrase("fleet.ran_out"), failed, members)] if failed else []
+        said += [_which(phrase("fleet.odd"), apart, members)] if apart else []
+        rows.append(ValueRow(format_ranges(members, 12), cells, joined(said, ", ")))
+    names = [
+        heat.columns[first] if last - first == 1 else phrase("fleet.to", first=heat.columns[first], last=heat.columns[last - 1])
+        for first, last in columns
+    ]
+    return Heat(names, rows, low, high)
+
+
+def _which(said: Phrase, ranks: list[int], members: Sequence[int]) -> Phrase:
+    """Returns what is said of some ranks of a row, with their numbers where the row has others."""
+    return phrase("fleet.which", ranks=format_ranges(ranks, 14), said=said) if len(members) > 1 else said
+
+
+def heat_title(report: FleetReport) -> Phrase:
+    """Returns the title of the heat map."""
+    heat = report.heat
+    what = vocabulary.name("curve", heat.what if heat is not None else "reserved")
+    return phrase("fleet.title.steps" if heat is not None and heat.along == "step" else "fleet.title.parts", what=what)
+
+
+def heat_rows(report: FleetReport, heat: HeatMap, most_rows: int, most_columns: int) -> tuple[list[HeatRow], int, int]:
+    """Returns the same with a character for each value, and the ends of the scale."""
+    drawn = heat_values(report, heat, most_rows, most_columns)
+    shades = ["".join(_shade(value, drawn.low, drawn.high) for value in row.values) for row in drawn.rows]
+    return [HeatRow(row.name, text, row.said) for row, text in zip(drawn.rows, shades, strict=True)], drawn.low, drawn.high
+
+
+def _parts(count: int, most: int) -> list[tuple[int, int]]:
+    """Divides 0 … count into at most ``most`` parts of almost equal size."""
+    number = min(count, max(most, 1))
+    return [(at * count // number, (at + 1) * count // number) for at in range(number)]
+
+
+def _highest(values: Iterable[int | None]) -> int | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def _shade(value: int | None, low: int, high: int) -> str:
+    if value is None:
+        return " "
+    return SHADES[min(int((value - low) / max(high - low, 1) * len(SHADES)), len(SHADES) - 1)]
+
+
+def checked_words(checked: Checked) -> list[str]:
+    """Returns what replaying the line on every rank has shown, in sentences."""
+    before, after = len(checked.failing_before), len(checked.failing_after)
+    peaks = {"before": format_bytes(checked.peak_before_bytes), "after": format_bytes(checked.peak_after_bytes)}
+    said: list[str] = [phrase("fleet.checked", count=checked.num_ranks, rank=str(checked.rank_after), **peaks)]
+    if before or after:
+        still = phrase("fleet.missing.ranks", ranks=format_ranges(checked.failing_after, 40)) if after else ""
+        said.append(phrase("fleet.checked.failing", before=before, after=after, ranks=still))
+    if before > after:
+        said.append(phrase("fleet.checked.unknown"))
+    if checked.worse:
+        said.append(phrase("fleet.checked.worse", ranks=format_ranges(checked.worse, 60)))
+    if checked.not_replayed:
+        said.append(phrase("fleet.checked.not_replayed", ranks=format_ranges(checked.not_replayed, 60)))
+    return said
+
+
+def next_steps(report: FleetReport) -> list[tuple[str, str]]:
+    """Returns what to look at next: purpose and command."""
+    if not report.ranks:
+        return []
+    names = {row.rank: plain(row.file) for row in report.ranks}
+    worst = tight(report, 1) or [max(report.ranks, key=lambda row: row.peak_bytes)]
+    found: list[tuple[str, str]] = [
+        (phrase("fleet.next.alone", rank=str(worst[0].rank)), f"memdiag analyze {file_argument(names[worst[0].rank])}")
+    ]
+    odd = next((each for each in report.odd if each.delta_bytes > 0), None)
+    if odd is not None:
+        both = f"{file_argument(names[odd.against])} {file_argument(names[odd.rank])}"
+        found.append((phrase("fleet.next.beside", rank=str(odd.rank), other=str(odd.against)), f"memdiag compare {both}"))
+    return found

@@ -1,0 +1,1 @@
+"""Forms of a plan of placements (``memdiag plan``)."""

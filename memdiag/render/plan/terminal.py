@@ -1,0 +1,74 @@
+"""A plan for people, in a terminal: does it fit and how good is it, then what it is compared with."""
+
+from __future__ import annotations
+
+from memdiag.render.support.lightpage import Cell, LightPage
+from memdiag.render.support.look import PLAIN, Look
+from memdiag.render.support.text import plain
+from memdiag.results.plan import PlanReport
+from memdiag.text import Phrase, joined, phrase
+from memdiag.units import format_bytes, format_count
+
+LONGEST = 200  # characters of a path
+
+
+def render(report: PlanReport, look: Look = PLAIN) -> str:
+    """Returns the report as text for a terminal of ``look.width`` columns."""
+    page = LightPage(look)
+    label, style, said = _verdict(report)
+    page.grid("lw", [((phrase(f"plan.{label}"), style), (said, "bold"))], indent=0)
+    page.text(phrase(f"plan.ended.{report.ended}"), indent=2)
+    page.gap()
+    rows = [_row(phrase("plan.row.load"), report, report.load_bytes), _row(phrase("plan.row.plan"), report, report.height_bytes)]
+    if report.load_bytes < report.bound_bytes < report.height_bytes:
+        rows.insert(1, _row(phrase("plan.row.bound"), report, report.bound_bytes))
+    rows += [_row(phrase(f"plan.rival.{rival.name}"), report, rival.height_bytes) for rival in report.rivals]
+    if report.recorded_bytes is not None:
+        rows.append(_row(phrase("plan.row.recorded"), report, report.recorded_bytes))
+    if report.capacity_bytes is not None:
+        rows.append(_row(phrase("plan.row.card"), report, report.capacity_bytes))
+        if report.outside_bytes:
+            rows.append(_row(phrase("plan.row.room"), report, report.room_bytes))
+    page.grid("lrrr", rows if page.has_room(rows) else [(*row[:2], *row[3:]) for row in rows], indent=2)
+    page.gap()
+    for line in _notes(report):
+        page.text(line, "dim")
+    return page.finish()
+
+
+def _verdict(report: PlanReport) -> tuple[str, str, Phrase]:
+    count, height, room = report.num_buffers, format_bytes(report.height_bytes), report.room_bytes or 0
+    if report.fits:
+        return "fits", "green", phrase("plan.fits.in", count=count, bytes=height, room=format_bytes(room))
+    if report.fits is None:
+        return "planned", "green", phrase("plan.planned.in", count=count, bytes=height, ratio=f"{report.ratio:.4f}")
+    if report.bound_bytes > room:
+        return "cannot", "red", phrase("plan.cannot.in", count=count, bytes=format_bytes(report.bound_bytes))
+    return "fails", "red", phrase("plan.fails.in", count=count, bytes=height, missing=format_bytes(report.height_bytes - room))
+
+
+def _row(name: str, report: PlanReport, value: int | None) -> tuple[Cell, ...]:
+    """A size in two units and as a multiple of the bytes that live at once."""
+    if value is None:
+        return name, phrase("plan.untried"), "", ""
+    share = f"{value / report.load_bytes:.4f} x" if report.load_bytes else ""
+    return name, format_bytes(value), f"({format_count(value)})", share
+
+
+def _notes(report: PlanReport) -> list[Phrase]:
+    source = plain(report.source, LONGEST)
+    if report.device is not None:
+        where = phrase("plan.source.device", source=source, device=str(report.device))
+    else:
+        where = phrase("plan.source.list", source=source, ends=report.ends)
+    method, seconds = report.method, f"{report.seconds:.1f}"
+    lines = [phrase("plan.found", where=where, align=format_bytes(report.align), method=method, seconds=seconds)]
+    if report.capacity_bytes is not None and report.device is not None and report.outside_bytes is None:
+        lines.append(phrase("plan.outside"))
+    if report.num_empty:
+        lines.append(phrase("plan.empty", count=report.num_empty))
+    before = phrase("plan.before", count=report.before) if report.before else ""
+    after = phrase("plan.after", count=report.after) if report.after else ""
+    if before or after:
+        lines.append(phrase("plan.apart", what=joined((before, after), phrase("plan.and"))))
+    return lines

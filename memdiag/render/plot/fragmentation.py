@@ -1,0 +1,59 @@
+"""What reserved memory consists of over a run: all of it above, and below only what is beyond what tensors asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memdiag.render.plot.marks import PEAK_ROOM, capacity_room, draw_capacity, draw_events, draw_moment, event_handles, top_of
+from memdiag.render.plot.page import Page
+from memdiag.render.plot.style import PlotLook, fills
+from memdiag.units import format_bytes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from memdiag.trace.table import Array
+    from memdiag.views.plot_fragmentation import FragmentationPlot
+
+SIZE = (10.0, 6.6)
+FILLS = {**fills("part"), "cache": fills("part")["cache"]._replace(is_line=True)}  # what is free and usable stays paper
+NAMES = {
+    "rounding": "rounding",
+    "pending": "pending (waiting for a stream)",
+    "stranded": "stranded (blocks too small)",
+    "foreign": "foreign (other pool or stream)",
+    "cache": "cache (usable)",
+}
+
+
+def draw(data: FragmentationPlot, look: PlotLook) -> Page:
+    """Draws both panels."""
+    page = Page(look, SIZE, "What reserved memory consists of", data.frame, right=capacity_room(data.frame, data.moment.highest))
+    there = [name for name, values in data.parts.items() if values.any()]
+    signs = [(page.patch(FILLS["requested"]), f"asked for by tensors: {format_bytes(data.at_moment['requested'])}")]
+    signs += [(page.patch(FILLS[name]), f"{NAMES[name]}: {format_bytes(data.at_moment[name])}") for name in there]
+    page.foot(signs, event_handles(data.frame), page.phase_handles())
+    whole, rest = page.panels([1.25, 1])
+    page.bytes_axis(whole, top_of(data.frame, data.moment.highest), room_above=PEAK_ROOM)
+    beyond = data.requested * 0
+    for name in there:
+        beyond = beyond + data.parts[name]
+    highest = max(int(beyond.max()), 1)
+    page.bytes_axis(rest, highest, room_above=0.26)
+    page.area(whole, data.at, data.requested, FILLS["requested"])
+    _stack(page, whole, data, there, data.requested)
+    _stack(page, rest, data, there, data.requested * 0)
+    page.line(whole, data.at, data.requested + beyond, page.theme.ink, width=1.1)
+    page.line(rest, data.at, beyond, page.theme.muted, width=0.5)
+    draw_capacity(page, whole)
+    draw_events(page, rest)
+    draw_moment(page, whole, data.moment)
+    page.name_panel(rest, "beyond what was asked for")
+    return page
+
+
+def _stack(page: Page, axes: Axes, data: FragmentationPlot, names: list[str], base: Array) -> None:
+    for name in names:
+        above = base + data.parts[name]
+        page.area(axes, data.at, above, FILLS[name], below=base)
+        base = above

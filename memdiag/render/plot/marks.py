@@ -1,0 +1,105 @@
+"""Single events on a panel: the moment of the report with its words, retries and failures, and the size of the device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from memdiag.render.plot.page import Page, Sign
+from memdiag.units import format_bytes, format_count
+from memdiag.vocabulary import FAILURE, RETRY
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from memdiag.views.plot_frame import Frame, Mark
+
+PEAK_ROOM = 0.3  # inches above everything: the words about the peak stand there
+_FAR = 1.6  # times the peak: a device larger than this would flatten the curves
+_MOST_LINES = 20  # of failures, across the panel
+
+
+class _Kind(NamedTuple):
+    """How one kind of event is drawn and called."""
+
+    marker: str
+    color: str
+    name: str
+
+
+_RETRY = _Kind("^", RETRY, "retry after giving back cached memory")
+_OOM = _Kind("X", FAILURE, "out of memory")
+
+
+def top_of(frame: Frame, highest: int) -> int:
+    """Returns the most that is shown: the device's size where that leaves room for the curves."""
+    return max(highest, 1, (frame.capacity_bytes or 0) if _shows_capacity(frame, highest) else 0)
+
+
+def capacity_room(frame: Frame, highest: int) -> float:
+    """Returns the inches right of a panel that the name of the device's line needs."""
+    return 0.85 if _shows_capacity(frame, highest) else 0.3
+
+
+def _shows_capacity(frame: Frame, highest: int) -> bool:
+    return frame.capacity_bytes is not None and frame.capacity_bytes <= _FAR * max(highest, 1)
+
+
+def draw_capacity(page: Page, axes: Axes) -> None:
+    """Draws the size of the device as a line with its name right of the panel; nothing where it lies above the panel."""
+    capacity = page.frame.capacity_bytes
+    if capacity is None or capacity > axes.get_ylim()[1]:
+        return
+    axes.axhline(capacity, color=page.theme.ink, linewidth=1.1, linestyle=(0, (7, 3)), zorder=4)
+    axes.annotate(
+        f"device\n{format_bytes(capacity)}", (1, capacity), xycoords=axes.get_yaxis_transform(), xytext=(3 if page.compact else 5, 0),
+        textcoords="offset points", ha="left", va="center", fontsize=page.points(7.5), color=page.theme.ink, annotation_clip=False,
+    )  # fmt: skip
+
+
+def draw_moment(page: Page, axes: Axes, moment: Mark) -> None:
+    """Draws the moment of the report as a point, with its words in the room above all curves."""
+    x = max(moment.at, 0)
+    share = x / max(page.frame.num_events, 1)
+    side = "left" if share < 0.4 else "right" if share > 0.6 else "center"
+    words = moment.words.partition(",")[0] if page.compact else moment.words
+    axes.annotate(
+        page.text(f"{moment.title}: {words}"), (x, moment.bytes), xycoords="data", xytext=(x, 0.99),
+        textcoords=axes.get_xaxis_transform(), ha=side, va="top", fontsize=page.points(8.5), color=page.theme.ink, zorder=8,
+        annotation_clip=False,
+        arrowprops={
+            "arrowstyle": "-", "color": page.theme.muted, "linewidth": 0.8, "shrinkA": 1, "shrinkB": 2,
+            "relpos": ({"left": 0.0, "right": 1.0}.get(side, 0.5), 0.0),
+        },
+        bbox={"boxstyle": "square,pad=0.15", "facecolor": page.theme.paper, "edgecolor": "none", "alpha": 0.85},
+    )  # fmt: skip
+    axes.plot(
+        [x], [moment.bytes], marker="o", markersize=5, color=page.theme.ink, markeredgecolor=page.theme.paper, zorder=7, clip_on=False,
+    )  # fmt: skip
+
+
+def event_handles(frame: Frame, lead: str = "") -> list[Sign]:
+    """Returns what the legend says of retries and failures, with ``lead`` before it."""
+    from matplotlib.lines import Line2D
+
+    found: list[Sign] = []
+    for sign, events in ((_RETRY, frame.retries), (_OOM, frame.ooms)):
+        if events:
+            name = f"{lead}{sign.name}" + (f" ({format_count(len(events))} times)" if len(events) > 1 else "")
+            if sign is _OOM and len(events) == 1 and frame.asked_bytes > 0:
+                name += f" for {format_bytes(frame.asked_bytes)}"
+            found.append((Line2D([], [], linestyle="none", marker=sign.marker, markersize=7, color=sign.color), name))
+    return found
+
+
+def draw_events(page: Page, axes: Axes) -> None:
+    """Draws retries and failures at the foot of a panel, and a line across it for each failure, if they are not very many."""
+    for sign, events in ((_RETRY, page.frame.retries), (_OOM, page.frame.ooms)):
+        if not events:
+            continue
+        axes.plot(
+            events, [0.035] * len(events), linestyle="none", marker=sign.marker, markersize=7.5, color=sign.color,
+            markeredgecolor=page.theme.paper, markeredgewidth=0.7, transform=axes.get_xaxis_transform(), zorder=6, clip_on=False,
+        )  # fmt: skip
+        if sign is _OOM and len(events) <= _MOST_LINES:
+            for at in events:
+                axes.axvline(at, color=sign.color, linewidth=1, zorder=3)

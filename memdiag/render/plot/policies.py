@@ -1,0 +1,61 @@
+"""Reserved memory of one run under several policies and settings, beside what was recorded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memdiag.render.plot.marks import capacity_room, draw_capacity, draw_events, event_handles, top_of
+from memdiag.render.plot.page import Page, Sign
+from memdiag.render.plot.style import Fill, PlotLook, lines
+from memdiag.units import format_bytes
+from memdiag.vocabulary import FAILURE
+
+if TYPE_CHECKING:
+    from memdiag.views.plot_policies import PoliciesPlot, Run
+
+SIZE = (10.0, 5.6)
+_LIVE = {"light": Fill("#dedede"), "dark": Fill("#3a3f46")}
+
+
+def draw(data: PoliciesPlot, look: PlotLook) -> Page:
+    """Draws one line a run, in front of what the recorded run had allocated."""
+    from matplotlib.lines import Line2D
+
+    highest = max(data.recorded_peak or 0, *(run.peak_bytes for run in data.runs))
+    page = Page(look, SIZE, "Reserved memory under other settings", data.frame, right=capacity_room(data.frame, highest))
+    styles = lines()
+    signs: list[Sign] = []
+    if data.recorded is not None:
+        signs.append((Line2D([], [], color=page.theme.ink, linewidth=2.4), f"recorded: {format_bytes(data.recorded_peak)} at the peak"))
+    signs += [
+        (Line2D([], [], color=color, linestyle=dashes, linewidth=1.8), _words(run))
+        for run, (color, dashes) in zip(data.runs, styles, strict=False)
+    ]
+    rest: list[Sign] = []
+    if data.allocated is not None:
+        rest.append((page.patch(_LIVE[look.style]), "allocated when recorded"))
+    if any(run.failed_at is not None for run in data.runs):
+        rest.append((Line2D([], [], linestyle="none", marker="D", markersize=5.5, color=FAILURE), "simulated: out of memory"))
+    page.foot(signs, [*rest, *event_handles(data.frame, "recorded: ")], page.phase_handles())
+    (axes,) = page.panels([1])
+    page.bytes_axis(axes, top_of(data.frame, highest), room_above=0.12)
+    if data.allocated is not None:
+        page.area(axes, data.allocated.at, data.allocated.bytes, _LIVE[look.style], 1.5)
+    if data.recorded is not None:
+        page.line(axes, data.recorded.at, data.recorded.bytes, page.theme.ink, width=2.4, zorder=4)
+    for number, (run, (color, dashes)) in enumerate(zip(data.runs, styles, strict=False)):
+        page.line(axes, run.reserved.at, run.reserved.bytes, color, dashes, 1.6, 5 + number / 100)
+        if run.failed_at is not None:
+            before = [value for at, value in zip(run.reserved.at, run.reserved.bytes, strict=True) if at <= run.failed_at]
+            height = before[-1] if before else 0
+            axes.plot([run.failed_at], [height], marker="D", markersize=6, color=FAILURE, markeredgecolor=page.theme.paper, zorder=6)
+    draw_capacity(page, axes)
+    draw_events(page, axes)
+    return page
+
+
+def _words(run: Run) -> str:
+    saved = ""
+    if run.saved_bytes:
+        saved = f" ({format_bytes(abs(run.saved_bytes))} {'less' if run.saved_bytes > 0 else 'more'})"
+    return f"{run.label}: {format_bytes(run.peak_bytes)}{saved}" + (", out of memory" if run.num_failed else "")

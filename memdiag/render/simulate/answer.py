@@ -1,0 +1,119 @@
+"""The answer of ``memdiag simulate`` in a few sentences: what becomes of the run, or which of several simulated runs is the best."""
+
+from __future__ import annotations
+
+from memdiag.render.support.text import plain
+from memdiag.results.outlook import PAST_FAILURE, RECORDED_PART
+from memdiag.results.prediction import CalibrationReport, Prediction, PredictionReport
+from memdiag.text import Phrase, joined, phrase
+from memdiag.units import format_bytes
+
+_BY_SETTINGS = frozenset({"caching", "expandable", "npu", "npu-expandable"})  # the settings alone choose between these
+_BOUNDS = frozenset({"bound", "lifetime-oracle"})  # no program can be run with them
+_LONGEST = 120  # characters of settings
+
+
+def answer(report: PredictionReport, names: list[str]) -> Phrase:
+    """Returns the answer.
+
+    Args:
+        report: The simulated runs.
+        names: The letters that the table gives them.
+    """
+    every = list(zip(names, report.results, strict=True))
+    runs = [(name, result) for name, result in every if result.policy not in _BOUNDS] or every
+    first = min((_rank(result) for _, result in runs), default=None)
+    best = [(name, result) for name, result in runs if _rank(result) == first]
+    if not best:
+        return joined([])
+    name, result = best[0]
+    parts = [_outcome(report, result), *_smallest(report, result), _calibration(report.calibration)]
+    if len(runs) > 1:
+        parts.insert(0, _chosen(name, [each for each, _ in best], len(runs), fits=result.fits is not False and not _breaks(result)))
+    if bounds := [each for each, other in every if (each, other) not in runs]:
+        parts.append(phrase("simulate.bound", names=", ".join(bounds)))
+    return joined(parts)
+
+
+def _breaks(result: Prediction) -> bool:
+    return bool(result.num_undefined) and not result.num_ooms and result.first_oom is None
+
+
+def _rank(result: Prediction) -> tuple[int, int]:
+    """Orders runs, the best first: that it fits counts more than how much it reserves."""
+    if _breaks(result):
+        return 3, result.peak_reserved_bytes
+    return {True: 0, None: 1, False: 2}[result.fits], result.peak_reserved_bytes
+
+
+def _chosen(name: str, alike: list[str], count: int, *, fits: bool) -> Phrase:
+    if not fits:
+        return phrase("simulate.best.none", count=count, name=name)
+    if len(alike) > 1:
+        return phrase("simulate.best.alike", count=count, names=", ".join(alike))
+    return phrase("simulate.best", count=count, name=name)
+
+
+def _outcome(report: PredictionReport, result: Prediction) -> Phrase:
+    where = {"settings": _settings(report, result), "card": _card(report, result)}
+    if _breaks(result):
+        return phrase("simulate.breaks", **where)
+    if result.fits is False:
+        first = result.first_oom
+        at = phrase("simulate.fails.at", event=first.at_event, bytes=format_bytes(first.requested_bytes)) if first is not None else ""
+        return phrase("simulate.fails", **where, where=at)
+    peak = {"peak": format_bytes(result.peak_reserved_bytes), "compared": _compared(result)}
+    basis = "" if result.outlook is None else result.outlook.basis
+    if result.fits is None and basis == PAST_FAILURE:
+        return phrase("simulate.past", **where, **peak)
+    return phrase("simulate.runs", **where, **peak, what=phrase("simulate.part" if basis == RECORDED_PART else "simulate.run"))
+
+
+def _settings(report: PredictionReport, result: Prediction) -> Phrase | str:
+    if result.is_recorded and report.recorded.conf is not None:
+        return phrase("simulate.recorded")
+    conf = plain(result.conf, _LONGEST)
+    if conf and result.policy in _BY_SETTINGS:
+        return conf
+    return phrase("simulate.policy.conf", policy=result.policy, conf=conf) if conf else phrase("simulate.policy", policy=result.policy)
+
+
+def _card(report: PredictionReport, result: Prediction) -> Phrase | str:
+    """Returns the simulated card; "" for the recorded one."""
+    if result.capacity_bytes is None or result.capacity_bytes == report.capacity_bytes:
+        return ""
+    return phrase("simulate.card", bytes=format_bytes(result.capacity_bytes))
+
+
+def _compared(result: Prediction) -> Phrase | str:
+    """Returns the peak beside that of the recorded settings; a difference within the error of calibration is none."""
+    if result.saved_bytes is None or result.is_recorded:
+        return ""
+    before = result.peak_reserved_bytes + result.saved_bytes
+    if abs(result.saved_bytes) <= (result.error_bytes or 0):
+        return phrase("simulate.same")
+    share = f"{abs(result.saved_bytes) / max(before, 1):.0%}"
+    return phrase("simulate.less" if result.saved_bytes > 0 else "simulate.more", before=format_bytes(before), share=share)
+
+
+def _smallest(report: PredictionReport, result: Prediction) -> list[Phrase]:
+    if not report.with_min_capacity or result.min_capacity_bytes is None:
+        return []
+    is_part = result.outlook is not None and result.outlook.failed_at >= 0
+    return [phrase("simulate.smallest.part" if is_part else "simulate.smallest", bytes=format_bytes(result.min_capacity_bytes))]
+
+
+def _calibration(found: CalibrationReport) -> Phrase:
+    if found.exact is None or not found.events:
+        return phrase("simulate.calibration.none")
+    if found.is_exact:
+        return phrase("simulate.calibration.exact")
+    share = share_of(found.exact_fraction or 0.0)
+    if found.what_if_error_bytes:
+        return phrase("simulate.calibration.error", share=share, bytes=format_bytes(found.what_if_error_bytes))
+    return phrase("simulate.calibration.partly", share=share)
+
+
+def share_of(share: float) -> str:
+    """Returns a share in words; one that is not the whole never reads as 100 %."""
+    return f"{min(share * 100, 99.99):.2f} %" if share > 0.99 else f"{share:.0%}"

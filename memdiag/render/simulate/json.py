@@ -1,0 +1,106 @@
+"""Simulated runs for programs: keys, order and units as in docs/simulate.md, ``schema_version`` 1."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from memdiag import __version__
+from memdiag.render.analyze.json import as_json, card_dict, moment_dict
+from memdiag.render.support.look import PLAIN, Look
+from memdiag.results.outlook import Outlook
+from memdiag.results.prediction import CalibrationReport, Prediction, PredictionReport
+from memdiag.results.report import ReportMoment
+
+
+def render(report: PredictionReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers are called alike
+    """Returns the report as one JSON object, indented, with a newline at its end. ``look`` is not used."""
+    return json.dumps(as_dict(report), indent=2, allow_nan=False) + "\n"
+
+
+def as_dict(report: PredictionReport) -> dict[str, Any]:
+    """Returns the report as ``memdiag simulate --json`` shows it."""
+    shown = {
+        "schema_version": report.schema_version,
+        "memdiag_version": __version__,
+        "path": report.path,
+        "device": report.device,
+        "calibration": _calibration(report.calibration),
+        "recorded": {**asdict(report.recorded), "moment": _moment(report.recorded.moment)},
+        "results": [_result(result, with_min_capacity=report.with_min_capacity) for result in report.results],
+        "card": card_dict(report.card),
+    }
+    if report.advice is not None:
+        shown["advice"] = asdict(report.advice)
+    result: dict[str, Any] = as_json(shown)
+    return result
+
+
+def _calibration(found: CalibrationReport) -> dict[str, Any]:
+    first = found.first_divergence
+    return {
+        "events": found.events,
+        "exact": found.exact,
+        "exact_fraction": found.exact_fraction,
+        "first_divergence": None if first is None else asdict(first),
+        "what_if_error_bytes": found.what_if_error_bytes,
+        "notes": list(found.notes),
+    }
+
+
+def _moment(moment: ReportMoment | None) -> dict[str, Any] | None:
+    return None if moment is None else moment_dict(moment)
+
+
+def outlook_json(outlook: Outlook) -> dict[str, Any]:
+    """Returns what is known of a run past the allocation that failed when it was recorded."""
+    return {
+        "failed_at_event": outlook.failed_at,
+        "failed_bytes": outlook.failed_bytes,
+        "failed_step": outlook.failed_step if outlook.failed_step >= 0 else None,
+        "rest": None if outlook.rest is None else {**asdict(outlook.rest), "step": outlook.rest.step if outlook.rest.step >= 0 else None},
+        "rerun": outlook.rerun,
+    }
+
+
+def _result(result: Prediction, *, with_min_capacity: bool) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "policy": result.policy,
+        "conf": result.conf,
+        "torch_version": result.torch_version,
+        "capacity_bytes": result.capacity_bytes,
+        "peak_reserved_bytes": result.peak_reserved_bytes,
+        "peak_allocated_bytes": result.peak_allocated_bytes,
+        "peak_requested_bytes": result.peak_requested_bytes,
+        "num_retries": result.num_retries,
+        "num_ooms": result.num_ooms,
+        "first_oom": None if result.first_oom is None else asdict(result.first_oom),
+        "fits": result.fits,
+        "device_allocs": result.device_allocs,
+        "device_frees": result.device_frees,
+        "fragmentation": asdict(result.fragmentation),
+        "saved_bytes": result.saved_bytes,
+        "num_release_cycles": result.num_cycles,
+        "device_allocs_per_step": result.mallocs_per_step,
+        "num_undefined": result.num_undefined,
+        "fits_basis": None if result.outlook is None else result.outlook.basis,
+        "room_bytes": result.room_bytes,
+        "moment": _moment(result.moment),
+    }
+    if result.outlook is not None and result.fits is None:
+        shown["outlook"] = outlook_json(result.outlook)
+    if result.lifetimes is not None:
+        shown["lifetimes"] = {**asdict(result.lifetimes), "bases": dict(result.lifetimes.bases)}
+    if result.offload is not None:
+        shown["offload"] = asdict(result.offload)
+    if result.planned is not None:
+        shown["planned"] = asdict(result.planned)
+    if result.stitching is not None:
+        shown["stitching"] = asdict(result.stitching)
+    if result.mempools is not None:
+        shown["mempools"] = {**asdict(result.mempools), "bases": dict(result.mempools.bases)}
+    if with_min_capacity:
+        shown["min_capacity_bytes"] = result.min_capacity_bytes
+        shown["min_room_bytes"] = result.min_room_bytes
+    return shown

@@ -1,0 +1,192 @@
+"""Pictures: the same bytes each time, text as text, nothing from a trace read as markup, and no two texts in one place."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+import zlib
+from dataclasses import replace
+from pathlib import Path
+
+import matplotlib as mpl
+import pytest
+
+import memdiag
+from memdiag.errors import MemdiagError
+from memdiag.registry import PLOT_DATA, PLOTS, resolve
+from memdiag.render.plot.page import changes, picture, sized
+from memdiag.render.plot.style import PlotLook, drawable, parse_size, parse_width, scale_for, settings
+from memdiag.units import GIB, MIB
+from memdiag.views.plot_frame import Ask
+
+ROOT = Path(__file__).parents[3]
+SMALL = PlotLook(dpi=40)
+
+
+@pytest.fixture(scope="module")
+def drawn_from():
+    known = {}
+
+    def data(kind, name="examples/gpt-train.pickle"):
+        if (kind, name) not in known:
+            trace = memdiag.load(ROOT / name)
+            known[kind, name] = resolve(PLOT_DATA[kind])(trace, trace.devices[0], Ask(200))
+        return known[kind, name]
+
+    return data
+
+
+@pytest.mark.parametrize("form", ["png", "svg", "pdf"])
+def test_the_same_trace_gives_the_same_bytes(drawn_from, form):
+    for kind in ("timeline", "map") if form == "png" else ("map",):
+        first, second = (picture(resolve(PLOTS[kind]), drawn_from(kind), SMALL, form) for _ in range(2))
+        assert first == second
+        assert first[:4] in (b"\x89PNG", b"<?xm", b"%PDF")
+
+
+def test_the_machine_has_no_say(drawn_from):
+    plain = picture(resolve(PLOTS["timeline"]), drawn_from("timeline"), SMALL, "png")
+    with mpl.rc_context({"lines.linewidth": 9, "axes.facecolor": "red", "font.size": 30, "axes.grid": True}):
+        assert picture(resolve(PLOTS["timeline"]), drawn_from("timeline"), SMALL, "png") == plain
+
+
+def test_text_stays_text(drawn_from):
+    data = drawn_from("timeline")
+    svg = ET.fromstring(picture(resolve(PLOTS["timeline"]), data, SMALL, "svg"))  # noqa: S314 - our own
+    texts = {element.text for element in svg.iter("{http://www.w3.org/2000/svg}text")}
+    assert {"Memory over the run", "step 0", "forward"} <= texts
+    pdf = picture(resolve(PLOTS["timeline"]), data, SMALL, "pdf")
+    assert b"/CIDFontType2" in pdf  # a TrueType font, embedded
+    assert b"/FontFile2" in pdf
+    assert b"/Type3" not in pdf
+    assert not re.search(rb"CreationDate|ModDate", pdf)
+
+
+def test_nothing_from_a_trace_is_markup(drawn_from):
+    data = drawn_from("timeline")
+    hostile = "$\\frac{<script>alert(1)</script>\x1b[31m\u202e\n]]>&amp;\ud800"
+    data = replace(data, frame=replace(data.frame, facts=(hostile, "device 0"), notes=(hostile,)))
+    svg = picture(resolve(PLOTS["timeline"]), data, replace(SMALL, title=hostile), "svg")
+    tree = ET.fromstring(svg)  # noqa: S314 - our own
+    assert not [element for element in tree.iter() if element.tag.endswith("script")]
+    assert b"\x1b" not in svg
+    assert "\u202e" not in svg.decode()
+    for form in ("png", "pdf"):
+        assert picture(resolve(PLOTS["timeline"]), data, replace(SMALL, title=hostile), form)
+
+
+def texts_of(page):
+    """Every text of a picture with the box it fills, in pixels."""
+    renderer = page.figure.canvas.get_renderer()
+    page.figure.draw_without_rendering()
+    for text in page.figure.findobj(mpl.text.Text):
+        if text.get_text().strip() and text.get_visible():
+            # of a text with a line to a point, only the text
+            yield text.get_text(), mpl.text.Text.get_window_extent(text, renderer)
+
+
+SIZES = [(6, 5.2), (7, 5), (16, 9), None]
+TRACES = {
+    "timeline": [
+        "examples/gpt-train.pickle",
+        "tests/goldens/cuda-2.13.0-retries/snapshot.pickle",
+        "tests/goldens/npu-2.13.0-oom/snapshot.pickle",
+    ],
+    "fragmentation": ["examples/gpt-train.pickle", "tests/goldens/cuda-2.13.0-oom/snapshot.pickle"],
+    "lifetimes": ["examples/gpt-train.pickle"],
+    "policies": ["tests/goldens/cuda-2.13.0-oom/snapshot.pickle"],
+    "map": ["examples/gpt-train.pickle", "tests/goldens/cuda-2.13.0-pools/snapshot.pickle"],
+}
+
+
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in TRACES.items() for name in names])
+def test_no_two_texts_in_one_place(drawn_from, kind, name):
+    data = drawn_from(kind, name)
+    for size in SIZES:
+        look = PlotLook(size, 80)
+        with mpl.rc_context():
+            mpl.rcdefaults()
+            mpl.rcParams.update(settings(look.theme, ["DejaVu Sans"]))
+            page = resolve(PLOTS[kind])(data, look)
+            boxes = list(texts_of(page))
+            wide, high = page.figure.bbox.size
+        for number, (text, box) in enumerate(boxes):
+            # a tick's number at the end of the axis may stand out by half of itself, not beyond the page
+            assert box.x0 >= -1, (size, text)
+            assert box.x1 <= wide + 1, (size, text)
+            assert box.y0 >= -1, (size, text)
+            assert box.y1 <= high + 1, (size, text)
+            for other, where in boxes[number + 1 :]:
+                overlap = min(box.x1, where.x1) - max(box.x0, where.x0), min(box.y1, where.y1) - max(box.y0, where.y0)
+                assert min(overlap) <= 2, (size, text, other, overlap)
+
+
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in TRACES.items() for name in names])
+def test_one_column_of_a_paper_is_readable(drawn_from, kind, name):
+    data = drawn_from(kind, name)
+    for width in (3.3, 3.5):
+        look = PlotLook(dpi=80, width=width)
+        with mpl.rc_context():
+            mpl.rcdefaults()
+            mpl.rcParams.update(settings(look.theme, ["DejaVu Sans"]))
+            page = resolve(PLOTS[kind])(data, sized(resolve(PLOTS[kind]), data, look))
+            boxes = list(texts_of(page))
+        assert page.width == width
+        assert page.room >= page.wanted - 0.1, "the panels are as high as they should be"
+        assert page.width - page.left - page.right > 0.65 * width, "and take most of the width"
+        for number, (text, box) in enumerate(boxes):
+            assert box.x0 >= -1, text
+            assert box.x1 <= page.figure.bbox.size[0] + 1, text
+            for other, where in boxes[number + 1 :]:
+                overlap = min(box.x1, where.x1) - max(box.x0, where.x0), min(box.y1, where.y1) - max(box.y0, where.y0)
+                assert min(overlap) <= 2, (width, text, other, overlap)
+        sizes = [text.get_fontsize() for text in page.figure.findobj(mpl.text.Text) if text.get_text().strip()]
+        assert 6.4 < min(sizes) <= max(sizes) <= 11, "printed as it is, nothing is too small to read"
+
+
+def test_widths():
+    assert parse_width("3.5") == parse_width("3.5in") == 3.5
+    assert parse_width("88.9mm") == pytest.approx(3.5)
+    for text in ("", "x", "1", "nan", "1000"):
+        with pytest.raises(MemdiagError):
+            parse_width(text)
+
+
+def test_a_page_that_is_too_small_is_refused(drawn_from):
+    with pytest.raises(MemdiagError, match="leaves no room") as raised:
+        picture(resolve(PLOTS["fragmentation"]), drawn_from("fragmentation"), replace(SMALL, size=(4.0, 3.0)), "png")
+    fits = parse_size(re.search(r"--size (\S+)", raised.value.hint)[1])
+    assert picture(resolve(PLOTS["fragmentation"]), drawn_from("fragmentation"), replace(SMALL, size=fits), "png")
+
+
+def test_curves_keep_what_changes():
+    assert changes([0, 1, 2, 3, 9], [5, 5, 6, 6]) == [[0, 2, 9], [5, 6, 6]]
+    assert changes([0, 1, 2, 9], [5, 5, 5], [0, 1, 1]) == [[0, 1, 9], [5, 5, 5], [0, 1, 1]]
+
+
+@pytest.mark.parametrize("highest", [1, 700, 3 * MIB, 999 * MIB, GIB, 3 * GIB, 61 * GIB, 5000 * GIB])
+def test_scales_have_a_few_round_ticks(highest):
+    scale = scale_for(highest)
+    ticks = highest / (scale.step * scale.unit_bytes)
+    assert ticks <= 6
+    assert ticks >= 2 or highest < 2
+    assert scale.label(scale.step * scale.unit_bytes) == f"{scale.step:.10g}"
+
+
+def test_sizes():
+    assert parse_size("10x5.4") == (10.0, 5.4)
+    assert parse_size("25.4 x 12.7 cm") == pytest.approx((10.0, 5.0))
+    for text in ("10", "axb", "0x5", "1000x5", "10x-5", "nanxnan", "infx5"):
+        with pytest.raises(MemdiagError):
+            parse_size(text)
+
+
+def test_characters_without_a_glyph_are_written_as_escapes():
+    assert drawable("a\u4e2db", ["DejaVu Sans"]) == "a\\u4e2db"
+    assert drawable("a\tb\u202e", ["DejaVu Sans"]) == "a\\tb\\u202e"
+
+
+def test_an_embedded_font_is_really_there(drawn_from):
+    pdf = picture(resolve(PLOTS["map"]), drawn_from("map"), SMALL, "pdf")
+    streams = [part for part in re.findall(rb"stream\r?\n(.*?)\r?\nendstream", pdf, re.DOTALL) if part[:1] == b"\x78"]
+    assert any(zlib.decompressobj().decompress(part)[:4] == b"\x00\x01\x00\x00" for part in streams)
