@@ -1,6 +1,6 @@
 """Re-verifies a replay the slow way, from its log alone: whatever made the replay, blocks must lie where blocks can lie.
 
-Nothing of the machine is used here. The log is gone through entry by entry with sets of intervals: what is held from the driver, what of
+Nothing of the engine is used here. The log is gone through entry by entry with sets of intervals: what is held from the driver, what of
 it is free. That shows blocks that overlap, neighbours that were not merged (a request that passed over a piece which merged neighbours
 offer), wrong sizes, curves that are no sums, counters that the log does not bear out, limits that were passed.
 """

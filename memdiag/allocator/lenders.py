@@ -6,9 +6,8 @@ slot that Fibonacci hashing gives it, or as close behind as may be: of two that 
 
 from __future__ import annotations
 
-from memdiag.allocator.engine import memory as mem
+from memdiag.allocator.engine.memory import Nodes
 from memdiag.allocator.workload import POOL_BEGIN, POOL_RELEASE, Workload
-from memdiag.trace.table import Array
 
 _GOLDEN = 11400714819323198485  # 2^64 / the golden ratio
 _FEWEST_SLOTS = 4
@@ -81,15 +80,15 @@ class Table:
 
 
 class Lenders:
-    """The pools that lend, as the machine goes on. ``rows`` are its pools, by index."""
+    """The pools that lend, as the replay goes on. ``rows`` are their nodes, by index."""
 
-    def __init__(self, pools: tuple[tuple[int, int], ...], rows: Array) -> None:
+    def __init__(self, pools: tuple[tuple[int, int], ...], rows: Nodes) -> None:
         self.table = Table([hash_of(pool) for pool in pools])
         self.put_in_order(rows)
 
-    def put_in_order(self, rows: Array) -> None:
+    def put_in_order(self, rows: Nodes) -> None:
         """Gives those that stand in now their turns."""
-        now = [index for index in range(len(rows)) if rows[index, mem.STANDS_IN]]
+        now = [index for index in range(len(rows)) if rows[index].use_on_oom]
         before = self.table.members()
         for index in before:
             if index not in now:
@@ -98,4 +97,4 @@ class Lenders:
             if index not in before:
                 self.table.add(index)
         for turn, index in enumerate(self.table.members()):
-            rows[index, mem.STANDS_IN] = turn + 1
+            rows[index].use_on_oom = turn + 1

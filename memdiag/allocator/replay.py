@@ -5,24 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from memdiag.allocator.conf import Conf
-from memdiag.allocator.engine import memory as mem
-from memdiag.allocator.lenders import Lenders, changes_of, turns_of
-
-from memdiag.allocator.engine.run import (  # isort: skip
-    NUM_OUT, OUT_ACTIVE, OUT_ALLOCATED, OUT_BLOCK, OUT_DEVICE_ALLOCS, OUT_DEVICE_FREES, OUT_OFF, OUT_OOMS, OUT_REQUESTED, OUT_RESERVED,
-    OUT_RETRIES, OUT_SEG, OUT_STATUS, run,
-)  # fmt: skip
-from memdiag.allocator.engine.start import load_start, with_start_allocated
-from memdiag.allocator.engine.state import enlarge, limits, new_state, segments
+from memdiag.allocator.engine.loop import run
+from memdiag.allocator.engine.memory import LOG_ALL, LOG_NOTHING, Nodes
+from memdiag.allocator.engine.model import Model
+from memdiag.allocator.engine.start import with_start_allocated
+from memdiag.allocator.lenders import Lenders, changes_of
 from memdiag.allocator.result import Replay
 from memdiag.allocator.rules import Rules, rules_for
-from memdiag.allocator.workload import ALLOC, POOL_BEGIN, POOL_END, SET_FRACTION, SET_TOTAL, Workload
+from memdiag.allocator.workload import ALLOC, POOL_BEGIN, POOL_END, Workload
 from memdiag.errors import MemdiagError
 from memdiag.registry import POLICIES, resolve
 from memdiag.trace.table import Array
-
-# How the machine learns that other streams are through, by ``Workload.done``.
-DONE = {"now": mem.BY_NEXT_CALL, "manual": mem.BY_HAND, "recorded": mem.AS_RECORDED}
 
 
 def replay(
@@ -66,63 +59,21 @@ def replay(
         num_calls = len(workload.op)
         workload = with_start_allocated(workload)
         before = len(workload.op) - num_calls
-    rounded, segment_size = how.columns(workload.size, numbers, rules)
-    size = workload.size.astype(np.int64)
-    total = capacity
-    for i in np.flatnonzero((workload.op == SET_FRACTION) | (workload.op == SET_TOTAL)).tolist():
-        if workload.op[i] == SET_FRACTION:
-            size[i], rounded[i] = limits(size[i] / 1e9, numbers, total, rules)
-        elif rules.capacity_is_asked and capacity is not None:
-            total = int(size[i])
-
-    num_calls = len(workload.op)
-    given = np.empty(0, np.int64) if bases is None else bases.astype(np.int64)
-    r, m = new_state(
-        numbers, rules, capacity, max(len(workload.streams), 1), len(workload.pools), DONE[workload.done], given, workload.no_split,
-        turns_of(workload), workload.captured,
+    model = Model.of(
+        workload, numbers, rules, how.columns(workload.size, numbers, rules), pools_of(workload, rules), capacity=capacity,
+        fraction=fraction, log_level=LOG_ALL if log else LOG_NOTHING, first=before, bases=bases,
     )  # fmt: skip
-    if fraction is not None:
-        r[mem.LIMIT], r[mem.BAR] = limits(fraction, numbers, capacity, rules)
-    where = np.zeros(max(workload.num_tensors, 1), np.int64)
-    if len(workload.start.base):
-        m = load_start(r, m, where, workload.start, rules.ties)
-    entries = np.empty((len(mem.LOG_COLUMNS), 4 * num_calls if log else 0), np.int64)
-    r[mem.IS_LOGGED], r[mem.LOG_CAPACITY] = log, entries.shape[1]
-    out = np.empty((NUM_OUT, num_calls), np.int64)
-    columns = [
-        column.astype(np.int64)
-        for column in (workload.op, workload.tensor, size, workload.stream, pools_of(workload, rules), rounded, segment_size)
-    ]
-    limit = int(r[mem.LIMIT])
-    m, entries = _run(workload, r, m, entries, out, where, columns)
-    entries = entries[:, : r[mem.NUM_LOGGED]]
-    if before:
-        out, entries = _from_call(before, out, entries)
-    return _result(policy, conf, torch_version, capacity, limit, out, segments(r, m), entries if log else None)
+    lenders = Lenders(workload.pools, _pools(model)) if len(workload.stand_in) > 1 else None
+    if lenders:
+        for end in changes_of(workload):
+            model.run(run, until=end)
+            lenders.put_in_order(_pools(model))
+    model.run(run)
+    return Replay(policy=policy, conf=conf, torch_version=torch_version, capacity_bytes=capacity, **model.columns())
 
 
-def _run(workload: Workload, r: Array, m: Array, entries: Array, out: Array, where: Array, columns: list[Array]) -> tuple[Array, Array]:
-    """Makes all calls; returns memory and log, which may have had to grow."""
-    lenders = Lenders(workload.pools, _pool_rows(r, m)) if len(workload.stand_in) > 1 else None
-    for end in [*(changes_of(workload) if lenders else ()), len(workload.op)]:
-        r[mem.UNTIL] = end
-        while run(r, m, entries, out, where, *columns) < end:
-            m, entries = enlarge(r, m, entries)
-        if lenders:
-            lenders.put_in_order(_pool_rows(r, m))
-    return m, entries
-
-
-def _pool_rows(r: Array, m: Array) -> Array:
-    return m[r[mem.POOLS] : r[mem.STREAMS]].reshape(-1, mem.ROW)
-
-
-def _from_call(before: int, out: Array, entries: Array) -> tuple[Array, Array]:
-    """Leaves out the calls that stand for the start. A request of theirs that failed still counts: the start did not fit."""
-    for row in (OUT_RETRIES, OUT_DEVICE_ALLOCS, OUT_DEVICE_FREES):
-        out[row] -= out[row, before - 1]
-    entries[mem.LOG_CALL] = np.maximum(entries[mem.LOG_CALL] - before, -1)
-    return out[:, before:], entries
+def _pools(model: Model) -> Nodes:
+    return model.nodes[model.state.pools : model.state.streams]
 
 
 def pools_of(workload: Workload, rules: Rules) -> Array:
@@ -143,29 +94,3 @@ def pools_of(workload: Workload, rules: Rules) -> Array:
             rows = unknown[at:end] & ((workload.stream[at:end] == stream) | (stream < 0))
             pool[at:end][rows] = which
     return np.where((workload.op == ALLOC) & (pool < 0), 0, pool)
-
-
-def _result(
-    policy: str, conf: str, version: str, capacity: int | None, limit: int, out: Array, bases: Array, entries: Array | None
-) -> Replay:
-    return Replay(
-        policy=policy,
-        conf=conf,
-        torch_version=version,
-        capacity_bytes=capacity,
-        limit_bytes=limit if limit >= 0 else None,
-        status=out[OUT_STATUS].astype(np.int8),
-        seg=out[OUT_SEG].astype(np.int32),
-        off=out[OUT_OFF],
-        block=out[OUT_BLOCK],
-        reserved=out[OUT_RESERVED],
-        allocated=out[OUT_ALLOCATED],
-        active=out[OUT_ACTIVE],
-        requested=out[OUT_REQUESTED],
-        retries=out[OUT_RETRIES].astype(np.int32),
-        ooms=out[OUT_OOMS].astype(np.int32),
-        device_allocs=out[OUT_DEVICE_ALLOCS].astype(np.int32),
-        device_frees=out[OUT_DEVICE_FREES].astype(np.int32),
-        bases=bases,
-        log=None if entries is None else dict(zip(mem.LOG_COLUMNS, entries, strict=True)),
-    )

@@ -1,7 +1,7 @@
 """A search for allocator settings by replay: single settings, pairs of the good ones, then what lies beside the best.
 
 Each choice is first replayed up to the peak of the recorded settings only. What it does there, it does at least: where that is already
-worse in everything than another choice over the whole trace, the rest is not replayed. Replays run in threads (the machine holds no lock).
+worse in everything than another choice over the whole trace, the rest is not replayed. Replays run in threads (they hold no lock).
 """
 
 from __future__ import annotations

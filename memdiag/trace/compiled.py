@@ -34,7 +34,7 @@ def njit(function: F) -> F:
 
 
 def njit_part(function: F) -> F:
-    """Compiles ``function`` as a part of others that ``njit`` keeps on disk: by itself it is not worth a file."""
+    """Compiles ``function`` as a part of others that ``njit`` keeps on disk. Only compiled code may call it."""
     return _compile(function, is_kept=False)
 
 
@@ -59,7 +59,8 @@ def _compile(function: F, *, is_kept: bool, **options: bool) -> F:
             _hasten(kept, counts=options.get("_nrt", True))
             KEPT.append(kept)
             return kept
-    compiled: F = numba.njit(**options)(function)
+    # Without entries for Python and C, a part takes less time to compile; Python crashes if it calls one.
+    compiled: F = numba.njit(no_cpython_wrapper=not is_kept, no_cfunc_wrapper=not is_kept, **options)(function)
     if is_kept:
         KEPT.append(compiled)
     return compiled

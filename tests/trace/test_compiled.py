@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import FunctionType
 
@@ -50,7 +52,7 @@ def test_functions_that_call_each_other_have_one() -> None:
 def test_what_has_run_is_not_cold() -> None:
     import numpy as np
 
-    from memdiag.allocator.engine.run import run
+    from memdiag.allocator.engine.loop import run
     from memdiag.allocator.replay import replay
     from memdiag.allocator.workload import Workload
 
@@ -58,6 +60,31 @@ def test_what_has_run_is_not_cold() -> None:
     work = Workload(nothing, nothing, nothing, nothing, nothing, nothing, 0, 0, np.zeros(1, np.uint64))
     assert len(replay(work, "caching").status) == 0
     assert not is_cold(run)
+
+
+def test_only_compiled_code_calls_parts() -> None:
+    """A part has no entry for Python: the interpreter crashes where it calls one."""
+    package = Path(compiled.__file__).parents[1]
+    trees = {
+        ".".join(path.relative_to(package.parent).with_suffix("").parts): ast.parse(path.read_text()) for path in package.rglob("*.py")
+    }
+    marks = {"njit", "njit_part", "lean", "lean_part"}
+
+    def functions(tree: ast.Module) -> Iterator[tuple[ast.FunctionDef, set[str]]]:
+        for node in tree.body:
+            if isinstance(node, ast.FunctionDef):
+                yield node, {name.id for name in node.decorator_list if isinstance(name, ast.Name)} & marks
+
+    parts = {(module, node.name) for module, tree in trees.items() for node, kind in functions(tree) if kind & {"njit_part", "lean_part"}}
+    assert len(parts) > 50
+    for module, tree in trees.items():
+        known = {name: module for of, name in parts if of == module}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom):
+                known |= {name.asname or name.name: node.module or "" for name in node.names if (node.module, name.name) in parts}
+        for node, kind in functions(tree):
+            called = {call.func.id for call in ast.walk(node) if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)}
+            assert kind or not called & set(known) or node.name == "_run", (module, node.name)  # loop_of compiles _run
 
 
 LOOP = """

@@ -120,6 +120,10 @@ def test_the_command_says_how_long_and_how_often(monkeypatch, capsys, folder, sa
     assert "about 90 s" in capsys.readouterr().err
 
 
+def _add_one(x):
+    return x + 1
+
+
 def test_numba_reports_what_it_compiles(monkeypatch):
     """The events that the estimate builds on exist in the numba that is installed."""
     if compiled.numba is None:
@@ -128,7 +132,7 @@ def test_numba_reports_what_it_compiles(monkeypatch):
     monkeypatch.setattr(compiling, "_PATIENCE", 0.0)
     stop = compiling.watch(reports.append)
     try:
-        assert compiled.njit_part(lambda x: x + 1)(1) == 2
+        assert compiled.njit(_add_one)(1) == 2
     finally:
         stop()
     assert [report.has_grown for report in reports] == [True, False]

@@ -1,126 +1,147 @@
-"""Blocks: cut in two, joined with idle neighbours, put where they can be found, and written down in the log."""
+"""Blocks: split, merged with idle neighbours, inserted into the sets of free blocks, and traced (CUDACachingAllocator.cpp)."""
 
 from __future__ import annotations
 
-from memdiag.allocator.engine.memory import (  # isort: skip
-    ADDRESS, BIRTHS, BORN, CALL, FREE, HOLE, HOLES, INDEX, IS_LOGGED, KEY, LANE, LOG_ACTION, LOG_CALL, LOG_OFF, LOG_POOL, LOG_SEG,
-    LOG_SIZE, LOG_STREAM, LOG_TENSOR, NEXT, NONE, NUMBER, NUM_LOGGED, OFF, PLACE, POOL, PREV, RANGE, SEARCHES, SIZE, STATE, STREAM, TIE,
-    TIES_BY_BIRTH, drop_row, new_row,
-)  # fmt: skip
+from memdiag.allocator.engine.memory import FREE, LOG_ALL, LOG_SEGMENTS, NONE, UNMAPPED, UNMAPPED_SET, Nodes, State, drop_node, new_node
 from memdiag.allocator.engine.ordered import insert, remove, stays
+from memdiag.trace import schema
 from memdiag.trace.compiled import lean_part
 from memdiag.trace.table import Array
 
 
 @lean_part
-def record_trace(r: Array, m: Array, log: Array, action: int, block: int, size: int, tensor: int) -> None:
-    """Writes an entry as the allocator would have traced it."""
-    if r[IS_LOGGED]:
-        at = r[NUM_LOGGED]
-        r[NUM_LOGGED] = at + 1
-        lane = m[block + LANE]
-        log[LOG_ACTION, at], log[LOG_CALL, at] = action, r[CALL]
-        log[LOG_SEG, at], log[LOG_OFF, at], log[LOG_SIZE, at] = m[m[block + RANGE] + NUMBER], m[block + OFF], size
-        log[LOG_STREAM, at], log[LOG_POOL, at], log[LOG_TENSOR, at] = m[lane + STREAM], m[m[lane + POOL] + INDEX], tensor
+def record_trace(state: State, nodes: Nodes, log: Array, action: int, block: int, size: int, tensor: int) -> None:
+    """Adds an entry for a block to the log (record_trace)."""
+    if state.log_level == LOG_ALL or (
+        state.log_level == LOG_SEGMENTS and action >= schema.SEGMENT_ALLOC and action <= schema.SEGMENT_UNMAP
+    ):
+        segment, lane = nodes[block].segment, nodes[block].lane
+        add_entry(state, log, action, nodes[segment].number, nodes[block].offset, size, nodes[lane].stream, pool_index(nodes, lane), tensor)
 
 
 @lean_part
-def new_block(r: Array, m: Array, segment: int, off: int, size: int, state: int) -> int:
-    """Returns a block in a range, linked to no neighbour and in no set."""
-    block = new_row(r, m)
-    m[block + PREV], m[block + NEXT] = NONE, NONE
-    m[block + SIZE], m[block + OFF] = size, off
-    m[block + RANGE], m[block + LANE], m[block + STATE] = segment, m[segment + LANE], state
-    if r[TIES_BY_BIRTH]:
-        r[BIRTHS] += 1
-        m[block + TIE] = r[BIRTHS]
+def record_oom(state: State, nodes: Nodes, log: Array, lane: int, size: int, tensor: int) -> None:
+    """Adds an entry for a failed request of ``size`` bytes to the log (record_trace); its offset is what the device has left."""
+    if state.log_level == LOG_ALL:
+        device_free = max(state.device_free, 0)
+        add_entry(state, log, schema.OOM, -1, device_free, size, nodes[lane].stream, pool_index(nodes, lane), tensor)
+
+
+@lean_part
+def add_entry(state: State, log: Array, action: int, seg: int, off: int, size: int, stream: int, pool: int, tensor: int) -> None:
+    """Adds an entry to the log; its rows are ``LOG_COLUMNS``."""
+    at = state.num_logged
+    state.num_logged = at + 1
+    log[0, at], log[1, at], log[2, at], log[3, at] = action, state.call, seg, off
+    log[4, at], log[5, at], log[6, at], log[7, at] = size, stream, pool, tensor
+
+
+@lean_part
+def pool_index(nodes: Nodes, lane: int) -> int:
+    """Returns the index of the pool that a lane belongs to."""
+    return nodes[nodes[lane].pool].index
+
+
+@lean_part
+def new_block(state: State, nodes: Nodes, segment: int, offset: int, size: int, kind: int) -> int:
+    """Returns a block of a segment, linked to no neighbour and in no set."""
+    block = new_node(state, nodes)
+    nodes[block].prev, nodes[block].next = NONE, NONE
+    nodes[block].size, nodes[block].offset = size, offset
+    nodes[block].segment, nodes[block].lane, nodes[block].kind = segment, nodes[segment].lane, kind
+    if state.ties_by_birth:
+        state.num_births += 1
+        nodes[block].tie = state.num_births
     return block
 
 
 @lean_part
-def split_tail(r: Array, m: Array, block: int, size: int) -> int:
-    """Shortens ``block`` to its first ``size`` bytes; returns the rest as a block of its own, in no set."""
-    rest = new_block(r, m, m[block + RANGE], m[block + OFF] + size, m[block + SIZE] - size, m[block + STATE])
-    following = m[block + NEXT]
-    m[rest + PREV], m[rest + NEXT] = block, following
-    m[following + PREV] = rest
-    m[block + NEXT] = rest
-    m[block + SIZE] = size
-    return rest
+def split_tail(state: State, nodes: Nodes, block: int, size: int) -> int:
+    """Shortens ``block`` to its first ``size`` bytes; returns the remainder as a block of its own, in no set."""
+    remainder = new_block(state, nodes, nodes[block].segment, nodes[block].offset + size, nodes[block].size - size, nodes[block].kind)
+    following = nodes[block].next
+    nodes[remainder].prev, nodes[remainder].next = block, following
+    nodes[following].prev = remainder
+    nodes[block].next = remainder
+    nodes[block].size = size
+    return remainder
 
 
 @lean_part
-def insert_into_blocks(r: Array, m: Array, block: int) -> None:
-    """Puts an idle block into its set. Returning to the free blocks makes it young again for the garbage collector."""
-    segment, lane = m[block + RANGE], m[block + LANE]
-    if m[block + STATE] == FREE:
-        m[block + KEY] = m[block + SIZE]
-        if not r[TIES_BY_BIRTH]:
-            m[block + TIE] = m[segment + PLACE] + m[block + OFF]
-        m[block + BORN] = r[SEARCHES]
-        insert(m, lane, block)
+def insert_into_blocks(state: State, nodes: Nodes, block: int) -> None:
+    """Inserts an idle block into the set of free or of unmapped blocks (BlockPool::insert_into_blocks), which resets its age."""
+    segment, lane = nodes[block].segment, nodes[block].lane
+    if nodes[block].kind == FREE:
+        nodes[block].key = nodes[block].size
+        if not state.ties_by_birth:
+            nodes[block].tie = nodes[segment].place + nodes[block].offset
+        nodes[block].gc_count_base = state.get_free_blocks_call_count
+        insert(nodes, lane, block)
     else:
-        m[block + KEY] = m[segment + ADDRESS] + m[block + OFF]
-        insert(m, lane + HOLES, block)
+        nodes[block].key = nodes[segment].address + nodes[block].offset
+        insert(nodes, lane + UNMAPPED_SET, block)
 
 
 @lean_part
-def resize(r: Array, m: Array, block: int, off: int, size: int, birth: int) -> None:
-    """Changes a free block within its set, as if it had been taken out and put back; it often stays at its place among the others."""
-    m[block + OFF], m[block + SIZE] = off, size
-    tie = birth if r[TIES_BY_BIRTH] else m[m[block + RANGE] + PLACE] + off
-    lane = m[block + LANE]
-    if stays(m, lane, block, size, tie):
-        m[block + KEY], m[block + TIE], m[block + BORN] = size, tie, r[SEARCHES]
+def resize(state: State, nodes: Nodes, block: int, offset: int, size: int, birth: int) -> None:
+    """Changes a free block as if it were removed from its set and inserted again; it often keeps its position there."""
+    nodes[block].offset, nodes[block].size = offset, size
+    tie = birth if state.ties_by_birth else nodes[nodes[block].segment].place + offset
+    lane = nodes[block].lane
+    if stays(nodes, lane, block, size, tie):
+        nodes[block].key, nodes[block].tie, nodes[block].gc_count_base = size, tie, state.get_free_blocks_call_count
     else:
-        remove(m, block)
-        m[block + TIE] = tie
-        insert_into_blocks(r, m, block)
+        remove(nodes, block)
+        nodes[block].tie = tie
+        insert_into_blocks(state, nodes, block)
 
 
 @lean_part
-def try_merge_blocks(r: Array, m: Array, block: int) -> int:
-    """Joins ``block``, which is free and in no set, with its free neighbours, and puts it into its set; returns the row that it is now."""
-    before, after = m[block + PREV], m[block + NEXT]
-    off, size = m[block + OFF], m[block + SIZE]
-    if m[after + STATE] == FREE:
-        size += m[after + SIZE]
-        if m[before + STATE] == FREE:
-            remove(m, after)
-            _unlink(r, m, after)
+def try_merge_blocks(state: State, nodes: Nodes, block: int) -> int:
+    """Merges ``block``, which is free and in no set, with its free neighbours, and inserts it; returns the node that it is now.
+
+    try_merge_blocks, called for both neighbours as in free_block.
+    """
+    before, after = nodes[block].prev, nodes[block].next
+    offset, size = nodes[block].offset, nodes[block].size
+    if nodes[after].kind == FREE:
+        size += nodes[after].size
+        if nodes[before].kind == FREE:
+            remove(nodes, after)
+            _unlink(state, nodes, after)
         else:
-            resize(r, m, after, off, size, m[block + TIE])
-            _unlink(r, m, block)
+            resize(state, nodes, after, offset, size, nodes[block].tie)
+            _unlink(state, nodes, block)
             return after
-    if m[before + STATE] == FREE:
-        resize(r, m, before, m[before + OFF], size + m[before + SIZE], m[block + TIE])
-        _unlink(r, m, block)
+    if nodes[before].kind == FREE:
+        resize(state, nodes, before, nodes[before].offset, size + nodes[before].size, nodes[block].tie)
+        _unlink(state, nodes, block)
         return before
-    insert_into_blocks(r, m, block)
+    insert_into_blocks(state, nodes, block)
     return block
 
 
 @lean_part
-def merge_unmapped(r: Array, m: Array, block: int) -> None:
-    """The same for a block that has lost its memory; its row stays."""
-    other = m[block + PREV]
-    if m[other + STATE] == HOLE:
-        remove(m, other)
-        m[block + OFF] = m[other + OFF]
-        m[block + SIZE] += m[other + SIZE]
-        _unlink(r, m, other)
-    other = m[block + NEXT]
-    if m[other + STATE] == HOLE:
-        remove(m, other)
-        m[block + SIZE] += m[other + SIZE]
-        _unlink(r, m, other)
-    insert_into_blocks(r, m, block)
+def merge_unmapped(state: State, nodes: Nodes, block: int) -> None:
+    """Merges an unmapped block with its unmapped neighbours, and inserts it; the node stays (try_merge_blocks in unmap_block)."""
+    other = nodes[block].prev
+    if nodes[other].kind == UNMAPPED:
+        remove(nodes, other)
+        nodes[block].offset = nodes[other].offset
+        nodes[block].size += nodes[other].size
+        _unlink(state, nodes, other)
+    other = nodes[block].next
+    if nodes[other].kind == UNMAPPED:
+        remove(nodes, other)
+        nodes[block].size += nodes[other].size
+        _unlink(state, nodes, other)
+    insert_into_blocks(state, nodes, block)
 
 
 @lean_part
-def _unlink(r: Array, m: Array, block: int) -> None:
-    """Takes a block, which is in no set, out of its row of neighbours."""
-    before, after = m[block + PREV], m[block + NEXT]
-    m[before + NEXT] = after
-    m[after + PREV] = before
-    drop_row(r, m, block)
+def _unlink(state: State, nodes: Nodes, block: int) -> None:
+    """Removes a block, which is in no set, from the list of neighbours."""
+    before, after = nodes[block].prev, nodes[block].next
+    nodes[before].next = after
+    nodes[after].prev = before
+    drop_node(state, nodes, block)

@@ -1,14 +1,10 @@
-"""Expandable segments: one long range of addresses for a lane, with memory behind it page by page."""
+"""Expandable segments: one long range of addresses for a lane, mapped page by page (CUDACachingAllocator.cpp, from 2.1 on)."""
 
 from __future__ import annotations
 
 from memdiag.allocator.engine.blocks import insert_into_blocks, merge_unmapped, new_block, record_trace, split_tail, try_merge_blocks
 from memdiag.allocator.engine.driver import count_device_alloc, count_device_free, device_bytes, new_segment, take_device_bytes
-
-from memdiag.allocator.engine.memory import (  # isort: skip
-    DEVICE_BYTES, FREE, HELD, HOLE, HOLES, IS_SMALL, LANE, LARGE_PAGE, MOST_RESERVED, NEXT, NONE, OFF, PAGE, POOL, PREV, RANGE, SIZE,
-    SMALL_PAGE, STATE, STREAM, SUCC, TIE, TIES_BY_BIRTH, UNLIMITED, drop_row, up,
-)  # fmt: skip
+from memdiag.allocator.engine.memory import FREE, NONE, UNLIMITED, UNMAPPED, UNMAPPED_SET, Nodes, State, drop_node, round_up
 from memdiag.allocator.engine.ordered import remove
 from memdiag.allocator.engine.streams import complete_stream
 from memdiag.trace.compiled import lean_part
@@ -17,88 +13,89 @@ from memdiag.trace.table import Array
 
 
 @lean_part
-def has_available_address_space(m: Array, block: int, size: int) -> bool:
-    """Whether idle bytes from ``block`` on, free or without memory, are enough."""
+def has_available_address_space(nodes: Nodes, block: int, size: int) -> bool:
+    """Whether the idle blocks from ``block`` on, free or unmapped, are enough (has_available_address_space)."""
     room = 0
-    while block != NONE and m[block + STATE] <= FREE and room < size:
-        room += m[block + SIZE]
-        block = m[block + NEXT]
+    while block != NONE and nodes[block].kind <= FREE and room < size:
+        room += nodes[block].size
+        block = nodes[block].next
     return room >= size
 
 
 @lean_part
-def try_allocate_expandable_block(r: Array, m: Array, log: Array, lane: int, size: int) -> int:
-    """Returns a free block of at least ``size`` bytes, in no set, with new memory at its end; NONE: the driver has not as much.
+def try_allocate_expandable_block(state: State, nodes: Nodes, log: Array, lane: int, size: int) -> int:
+    """Returns a free block of at least ``size`` bytes, in no set, with newly mapped memory at its end; NONE: the device has too little.
 
-    The lowest hole wins, or the free block right before it, from which on there is room enough.
+    try_allocate_expandable_block, with find_expandable_block: it grows the lowest unmapped block from which on there is enough address
+    space, or the free block right before that.
     """
     found = NONE
-    hole = m[lane + HOLES + SUCC]
-    while hole != lane + HOLES:
-        before = m[hole + PREV]
-        block = before if m[before + STATE] <= FREE else hole
-        if has_available_address_space(m, block, size):
+    unmapped = nodes[lane + UNMAPPED_SET].succ
+    while unmapped != lane + UNMAPPED_SET:
+        before = nodes[unmapped].prev
+        block = before if nodes[before].kind <= FREE else unmapped
+        if has_available_address_space(nodes, block, size):
             found = block
             break
-        hole = m[hole + SUCC]
+        unmapped = nodes[unmapped].succ
     if found == NONE:
-        page = r[SMALL_PAGE] if m[lane + IS_SMALL] else r[LARGE_PAGE]
-        length = up(min(r[DEVICE_BYTES] + r[DEVICE_BYTES] // 8, r[MOST_RESERVED]), page)
-        if length < size and r[MOST_RESERVED] < UNLIMITED:  # with the setting there is a look whether any range could hold it
+        page = state.small_page if nodes[lane].is_small else state.large_page
+        length = round_up(min(state.device_total + state.device_total // 8, state.most_reserved), page)
+        if length < size and state.most_reserved < UNLIMITED:  # expandable_segments_reserve: the allocator checks that it suffices
             return NONE
-        found = new_block(r, m, new_segment(r, m, lane, length, page), 0, length, HOLE)
-        insert_into_blocks(r, m, found)
-    if m[found + STATE] == HOLE:
-        found = map_block(r, m, log, found, min(m[found + SIZE], size))
-    while found != NONE and m[found + SIZE] < size:  # what was mapped stays mapped if a later step fails
-        following = m[found + NEXT]
+        found = new_block(state, nodes, new_segment(state, nodes, lane, length, page), 0, length, UNMAPPED)
+        insert_into_blocks(state, nodes, found)
+    if nodes[found].kind == UNMAPPED:
+        found = map_block(state, nodes, log, found, min(nodes[found].size, size))
+    while found != NONE and nodes[found].size < size:  # what was mapped stays mapped if a later step fails
+        following = nodes[found].next
         if following == NONE:
             return NONE
-        found = map_block(r, m, log, following, min(m[following + SIZE], size - m[found + SIZE]))
+        found = map_block(state, nodes, log, following, min(nodes[following].size, size - nodes[found].size))
     if found != NONE:
-        remove(m, found)
+        remove(nodes, found)
     return found
 
 
 @lean_part
-def map_block(r: Array, m: Array, log: Array, hole: int, need: int) -> int:
-    """Puts memory behind the first ``need`` bytes of a hole, in whole pages; returns the free block they are in, NONE: no memory."""
-    size = up(need, m[m[hole + RANGE] + PAGE])
-    if not take_device_bytes(r, device_bytes(size, m[m[hole + RANGE] + PAGE])):
+def map_block(state: State, nodes: Nodes, log: Array, unmapped: int, need: int) -> int:
+    """Maps the first ``need`` bytes of an unmapped block, in whole pages (map_block); returns the free block, NONE: no memory."""
+    size = round_up(need, nodes[nodes[unmapped].segment].page)
+    if not take_device_bytes(state, device_bytes(size, nodes[nodes[unmapped].segment].page)):
         return NONE
-    remove(m, hole)
-    if size < m[hole + SIZE]:
-        insert_into_blocks(r, m, split_tail(r, m, hole, size))
-    m[hole + STATE] = FREE
-    record_trace(r, m, log, SEGMENT_MAP, hole, size, -1)
-    count_device_alloc(r, size)
-    m[m[m[hole + LANE] + POOL] + HELD] += size
-    return try_merge_blocks(r, m, hole)
+    remove(nodes, unmapped)
+    if size < nodes[unmapped].size:
+        insert_into_blocks(state, nodes, split_tail(state, nodes, unmapped, size))
+    nodes[unmapped].kind = FREE
+    record_trace(state, nodes, log, SEGMENT_MAP, unmapped, size, -1)
+    count_device_alloc(state, size)
+    nodes[nodes[nodes[unmapped].lane].pool].held_bytes += size
+    return try_merge_blocks(state, nodes, unmapped)
 
 
 @lean_part
-def unmap_block(r: Array, m: Array, log: Array, block: int) -> None:
-    """Gives back the whole pages within a free block; a part of a page at either end stays, and stays free."""
-    segment = m[block + RANGE]
-    page, off, end_off = m[segment + PAGE], m[block + OFF], m[block + OFF] + m[block + SIZE]
-    start, end = up(off, page), end_off // page * page
+def unmap_block(state: State, nodes: Nodes, log: Array, block: int) -> None:
+    """Unmaps the whole pages within a free block (unmap_block); a part of a page at either end stays mapped and free."""
+    segment = nodes[block].segment
+    page, begin, block_end = nodes[segment].page, nodes[block].offset, nodes[block].offset + nodes[block].size
+    start, end = round_up(begin, page), block_end // page * page
     if start >= end:
         return
-    remove(m, block)
-    if start > off:
+    remove(nodes, block)
+    if start > begin:
         head = block
-        block = split_tail(r, m, head, start - off)
-        if r[TIES_BY_BIRTH]:  # here the block that is cut stays the upper part, too
-            m[head + TIE], m[block + TIE] = m[block + TIE], m[head + TIE]
-        insert_into_blocks(r, m, head)
-    if end < end_off:
-        insert_into_blocks(r, m, split_tail(r, m, block, end - start))
-    size, lane = m[block + SIZE], m[block + LANE]
-    m[block + STATE] = HOLE
-    record_trace(r, m, log, SEGMENT_UNMAP, block, size, -1)
-    complete_stream(r, m, m[lane + STREAM])  # unmapping waits for the stream first, so its events are seen as done later
-    merge_unmapped(r, m, block)
-    count_device_free(r, m, lane, size, page)
-    if m[block + PREV] == NONE and m[block + NEXT] == NONE:  # nothing is left of the range
-        remove(m, block)
-        drop_row(r, m, block)
+        block = split_tail(state, nodes, head, start - begin)
+        if state.ties_by_birth:  # here, too, the block that is split stays the upper part
+            nodes[head].tie, nodes[block].tie = nodes[block].tie, nodes[head].tie
+        insert_into_blocks(state, nodes, head)
+    if end < block_end:
+        insert_into_blocks(state, nodes, split_tail(state, nodes, block, end - start))
+    size, lane = nodes[block].size, nodes[block].lane
+    nodes[block].kind = UNMAPPED
+    record_trace(state, nodes, log, SEGMENT_UNMAP, block, size, -1)
+    complete_stream(state, nodes, nodes[lane].stream)  # unmap synchronizes the stream first, so process_events sees its events as done
+    merge_unmapped(state, nodes, block)
+    count_device_free(state, nodes, lane, size, page)
+    if nodes[block].prev == NONE and nodes[block].next == NONE:  # nothing is left of the range
+        remove(nodes, block)
+        drop_node(state, nodes, block)

@@ -1,18 +1,11 @@
-"""One request: search, and where nothing fits the long way to the driver and back."""
+"""One request: the search for a free block, then new memory, then whatever can be released (CUDACachingAllocator.cpp: malloc)."""
 
 from __future__ import annotations
 
-from memdiag.allocator.engine.blocks import insert_into_blocks, new_block, record_trace, resize, split_tail
+from memdiag.allocator.engine.blocks import insert_into_blocks, new_block, record_oom, record_trace, resize, split_tail
 from memdiag.allocator.engine.driver import count_device_alloc, device_bytes, new_segment, take_device_bytes
 from memdiag.allocator.engine.expandable import try_allocate_expandable_block
-
-from memdiag.allocator.engine.memory import (  # isort: skip
-    ADDRESS, ALIGNMENT, CALL, COUNT, EXPANDABLE, FREE, FREEABLE, FREE_BYTES, GC, HELD, HOLE, INDEX, IS_BROKEN, IS_CAPTURED, IS_LAZY,
-    IS_LOGGED, IS_OPEN, IS_PRIVATE, IS_SMALL, KNOWN, LANE, LANES, LENDS_EXPANDABLE, LENDS_LAST, LIMIT, LOG_ACTION, LOG_CALL, LOG_OFF,
-    LOG_POOL, LOG_SEG, LOG_SIZE, LOG_STREAM, LOG_TENSOR, MAX_SPLIT, NEXT, NONE, NO_SPLIT, NUM_LOGGED, NUM_POOLS, NUM_STAND_IN, NUM_STREAMS,
-    OFF, OOMS, OUTSTANDING, POOL, POOLS, PREV, PRIVATE_IS_EXPANDABLE, RANGE, REJECT_ABOVE, RESERVED, RETRIES, REUSE_NEEDS_CAPTURE, ROUNDING,
-    ROW, SEARCHES, SIZE, STANDS_IN, STATE, STREAM, SUCC, TIE, USERS, up,
-)  # fmt: skip
+from memdiag.allocator.engine.memory import FREE, NONE, UNMAPPED, Nodes, State, round_up
 from memdiag.allocator.engine.ordered import lower_bound, remove
 from memdiag.allocator.engine.release import (
     garbage_collect_cached_blocks,
@@ -23,179 +16,181 @@ from memdiag.allocator.engine.release import (
 )
 from memdiag.allocator.engine.streams import is_capturing, process_events
 from memdiag.trace.compiled import lean_part
-from memdiag.trace.schema import OOM, SEGMENT_ALLOC
+from memdiag.trace.schema import SEGMENT_ALLOC
 from memdiag.trace.table import Array
 
 REJECTED = -1
 _SMALL = 1 << 20
 _LARGE_ALIGNED = 2 << 20
-_MOST_EVENTS = 512  # so many may wait before lazy reclaiming looks at them
+_MOST_EVENTS = 512  # multi_stream_lazy_reclaim processes events at once where more are outstanding
 
 
 @lean_part
-def _size_with_unmapped(m: Array, block: int) -> int:
-    """Size that a block could grow to in place."""
-    following = m[block + NEXT]
-    size: int = m[block + SIZE]
-    return size + m[following + SIZE] if following != NONE and m[following + STATE] == HOLE else size
+def _size_with_unmapped(nodes: Nodes, block: int) -> int:
+    """Returns the size of a block together with the unmapped block behind it (get_free_block)."""
+    following = nodes[block].next
+    size: int = nodes[block].size
+    return size + nodes[following].size if following != NONE and nodes[following].kind == UNMAPPED else size
 
 
 @lean_part
-def get_free_block(r: Array, m: Array, lane: int, size: int) -> int:
-    """Returns the best free block, still in its set; NONE: no block, or the best one is refused."""
-    if r[GC] and r[LIMIT] >= 0 and lane < r[LANES] + r[NUM_STREAMS] * 2 * 16:
-        r[SEARCHES] += 1  # the collector's clock: it stands still while there is nothing to collect
-    block = lower_bound(m, lane, size)
+def get_free_block(state: State, nodes: Nodes, lane: int, size: int) -> int:
+    """Returns the best free block, still in its set (get_free_block); NONE: there is none, or the best one is refused."""
+    if state.gc and state.limit >= 0 and lane < state.lanes + 2 * state.num_streams:  # a lane of the large half of the default pool
+        state.get_free_blocks_call_count += 1  # the clock of garbage collection, which stands still without a limit
+    block = lower_bound(nodes, lane, size)
     if block == lane:
         return NONE
-    if r[EXPANDABLE]:
-        # Of the blocks that follow, one with less room to grow is preferred; the first that has not less ends the search.
-        following = m[block + SUCC]
-        while following != lane and is_expandable(m, block) and _size_with_unmapped(m, following) < _size_with_unmapped(m, block):
-            block, following = following, m[following + SUCC]
+    if state.expandable:
+        # A following block that could grow less is preferred; the first that could not ends the search.
+        following = nodes[block].succ
+        while (
+            following != lane and is_expandable(nodes, block) and _size_with_unmapped(nodes, following) < _size_with_unmapped(nodes, block)
+        ):
+            block, following = following, nodes[following].succ
     else:
-        while is_expandable(m, block):
-            block = m[block + SUCC]
+        while is_expandable(nodes, block):
+            block = nodes[block].succ
             if block == lane:
                 return NONE
-    found = m[block + SIZE]
-    if (size < r[MAX_SPLIT] <= found) or (size >= r[MAX_SPLIT] and found >= size + r[ROUNDING]):
+    found = nodes[block].size
+    if (size < state.max_split_size <= found) or (size >= state.max_split_size and found >= size + state.max_non_split_rounding):
         return NONE
     return block
 
 
 @lean_part
-def alloc_block(r: Array, m: Array, log: Array, lane: int, size: int, segment_size: int) -> int:
-    """Returns a new free block, in no set; NONE: over the limit or the device's memory; REJECTED: refused at once."""
-    total = r[RESERVED] + segment_size  # the size of a segment counts even where an expandable one would grow by less
-    if r[LIMIT] >= 0 and total > r[LIMIT]:
+def alloc_block(state: State, nodes: Nodes, log: Array, lane: int, size: int, segment_size: int) -> int:
+    """Returns a new free block, in no set (alloc_block); NONE: over the limit or the device's memory; REJECTED: refused at once.
+
+    REJECTED is throw_on_cudamalloc_oom, from 2.12 on.
+    """
+    total = state.reserved + segment_size  # the size of a segment counts even where an expandable one would grow by less
+    if state.limit >= 0 and total > state.limit:
         return NONE
-    if r[REJECT_ABOVE] >= 0 and total > r[REJECT_ABOVE]:
+    if state.reject_above >= 0 and total > state.reject_above:
         return REJECTED
-    if r[EXPANDABLE] and (r[PRIVATE_IS_EXPANDABLE] or not m[m[lane + POOL] + IS_PRIVATE]):
-        block = try_allocate_expandable_block(r, m, log, lane, size)
-    elif take_device_bytes(r, device_bytes(segment_size, 0)):
-        count_device_alloc(r, segment_size)
-        m[m[lane + POOL] + HELD] += segment_size
-        block = new_block(r, m, new_segment(r, m, lane, segment_size, 0), 0, segment_size, FREE)
-        record_trace(r, m, log, SEGMENT_ALLOC, block, segment_size, -1)
+    if state.expandable and (state.private_is_expandable or not nodes[nodes[lane].pool].is_private):
+        block = try_allocate_expandable_block(state, nodes, log, lane, size)
+    elif take_device_bytes(state, device_bytes(segment_size, 0)):
+        count_device_alloc(state, segment_size)
+        nodes[nodes[lane].pool].held_bytes += segment_size
+        block = new_block(state, nodes, new_segment(state, nodes, lane, segment_size, 0), 0, segment_size, FREE)
+        record_trace(state, nodes, log, SEGMENT_ALLOC, block, segment_size, -1)
     else:
         block = NONE
-    if block != NONE and m[m[lane + POOL] + IS_PRIVATE]:
-        m[m[lane + POOL] + COUNT] += 1
+    if block != NONE and nodes[nodes[lane].pool].is_private:
+        nodes[nodes[lane].pool].cuda_malloc_count += 1
     return block
 
 
 @lean_part
-def try_mempool_fallback(r: Array, m: Array, lane: int, size: int) -> int:
-    """Returns a free block, still in its set, of a private pool that lends what it has to the default pool; NONE: none has one.
+def try_mempool_fallback(state: State, nodes: Nodes, lane: int, size: int) -> int:
+    """Returns a free block, still in its set, of a private pool with use_on_oom for a request of the default pool; NONE: none has one.
 
-    The allocator opens a scope of each such pool for the search: one that is open already is an assertion. With expandable segments it
-    opens them all the same, and finds nothing (from 2.10 on).
+    try_mempool_fallback. The allocator opens a scope of each such pool for the search: one that is already open is an assertion. From
+    2.10 on it opens them with expandable segments too, but finds nothing.
     """
     turn = 0
-    while not m[m[lane + POOL] + IS_PRIVATE]:
+    while not nodes[nodes[lane].pool].is_private:
         pool = NONE
-        for index in range(1, r[NUM_POOLS]):
-            row = r[POOLS] + index * ROW
-            if m[row + STANDS_IN] > turn and (pool == NONE or m[row + STANDS_IN] < m[pool + STANDS_IN]):
-                pool = row
+        for index in range(1, state.num_pools):
+            other = state.pools + index
+            if nodes[other].use_on_oom > turn and (pool == NONE or nodes[other].use_on_oom < nodes[pool].use_on_oom):
+                pool = other
         if pool == NONE:
             return NONE
-        if not m[pool + KNOWN]:  # of versions that ask released pools as well: it is made anew, with nobody who uses it
-            m[pool + KNOWN], m[pool + USERS], m[pool + COUNT], m[pool + FREEABLE] = 1, 0, 0, 1
-        elif m[pool + IS_OPEN] or m[pool + USERS] == 0:
-            r[IS_BROKEN] = 1
+        if not nodes[pool].exists:  # versions that search released pools as well create it again, without a user
+            nodes[pool].exists, nodes[pool].use_count, nodes[pool].cuda_malloc_count, nodes[pool].is_freeable = 1, 0, 0, 1
+        elif nodes[pool].is_open or nodes[pool].use_count == 0:
+            state.is_broken = 1
             return NONE
-        if r[LENDS_EXPANDABLE] or not r[EXPANDABLE]:
-            block = get_free_block(r, m, lane_of(r, m[pool + INDEX], m[lane + IS_SMALL], m[lane + STREAM]), size)
+        if state.lends_expandable or not state.expandable:
+            block = get_free_block(state, nodes, lane_of(state, nodes[pool].index, nodes[lane].is_small, nodes[lane].stream), size)
             if block != NONE:
                 return block
-        turn = m[pool + STANDS_IN]
+        turn = nodes[pool].use_on_oom
     return NONE
 
 
 @lean_part
-def _alloc_after_miss(r: Array, m: Array, log: Array, lane: int, size: int, segment_size: int) -> int:
-    """What follows a search in vain. The free blocks are not searched again, even where a release or a wait has made one that fits."""
-    if r[GC] and r[LIMIT] >= 0:
-        garbage_collect_cached_blocks(r, m, log)
-    block = alloc_block(r, m, log, lane, size, segment_size)
-    if block == NONE and r[NUM_STAND_IN] and not r[LENDS_LAST]:
-        block = try_mempool_fallback(r, m, lane, size)
-        if r[IS_BROKEN]:
+def _alloc_after_miss(state: State, nodes: Nodes, log: Array, lane: int, size: int, segment_size: int) -> int:
+    """Returns a block where get_free_block found none (malloc); NONE: out of memory; REJECTED: refused at once.
+
+    As in the allocator, the free blocks are not searched again, even if a release or an event has made one that fits.
+    """
+    if state.gc and state.limit >= 0:
+        garbage_collect_cached_blocks(state, nodes, log)
+    block = alloc_block(state, nodes, log, lane, size, segment_size)
+    if block == NONE and state.num_use_on_oom_pools and not state.lends_last:
+        block = try_mempool_fallback(state, nodes, lane, size)
+        if state.is_broken:
             return NONE
-    captures = m[m[lane + POOL] + IS_CAPTURED] != 0
-    if block == NONE and release_available_cached_blocks(r, m, log, lane, size):
-        block = alloc_block(r, m, log, lane, size, segment_size)
-    if block == NONE and not (captures or is_capturing(r)):
-        release_cached_blocks(r, m, log)
-        if r[IS_BROKEN]:
+    is_captured = nodes[nodes[lane].pool].is_captured != 0
+    if block == NONE and release_available_cached_blocks(state, nodes, log, lane, size):
+        block = alloc_block(state, nodes, log, lane, size, segment_size)
+    if block == NONE and not (is_captured or is_capturing(state)):
+        release_cached_blocks(state, nodes, log)
+        if state.is_broken:
             return NONE
-        r[RETRIES] += 1
-        block = alloc_block(r, m, log, lane, size, segment_size)
-    if block == NONE and r[NUM_STAND_IN] and r[LENDS_LAST]:
-        block = try_mempool_fallback(r, m, lane, size)
+        state.num_alloc_retries += 1
+        block = alloc_block(state, nodes, log, lane, size, segment_size)
+    if block == NONE and state.num_use_on_oom_pools and state.lends_last:
+        block = try_mempool_fallback(state, nodes, lane, size)
     return block
 
 
 @lean_part
-def malloc(r: Array, m: Array, log: Array, lane: int, size: int, segment_size: int, tensor: int) -> int:
-    """Returns the block for a request of ``size`` bytes, rounded; NONE: out of memory."""
-    if (not r[IS_LAZY] or r[OUTSTANDING] > _MOST_EVENTS) and not m[m[lane + POOL] + IS_CAPTURED]:
-        process_events(r, m, log)
-    if r[REUSE_NEEDS_CAPTURE] and is_capturing(r):
-        r[IS_BROKEN] = 1
+def malloc(state: State, nodes: Nodes, log: Array, lane: int, size: int, segment_size: int, tensor: int) -> int:
+    """Returns the block for a request of ``size`` bytes, rounded (malloc and alloc_found_block); NONE: out of memory."""
+    if (not state.is_lazy or state.num_events > _MOST_EVENTS) and not nodes[nodes[lane].pool].is_captured:
+        process_events(state, nodes, log)
+    if state.reuse_needs_capture and is_capturing(state):
+        state.is_broken = 1
         return NONE
-    block = get_free_block(r, m, lane, size)
-    if block == NONE and r[IS_LAZY]:
-        process_events(r, m, log)
-        block = get_free_block(r, m, lane, size)
+    block = get_free_block(state, nodes, lane, size)
+    if block == NONE and state.is_lazy:
+        process_events(state, nodes, log)
+        block = get_free_block(state, nodes, lane, size)
     is_found = block != NONE
     if not is_found:
-        block = _alloc_after_miss(r, m, log, lane, size, segment_size)
-        is_found = block > NONE and m[block + LANE] != lane  # of a pool that stands in
+        block = _alloc_after_miss(state, nodes, log, lane, size, segment_size)
+        is_found = block > NONE and nodes[block].lane != lane  # of a pool with use_on_oom
     if block <= NONE:
         if block == NONE:
-            r[OOMS] += 1
-            if r[IS_LOGGED]:
-                at = r[NUM_LOGGED]
-                r[NUM_LOGGED] = at + 1
-                log[LOG_ACTION, at], log[LOG_CALL, at], log[LOG_SEG, at], log[LOG_OFF, at] = OOM, r[CALL], -1, max(r[FREE_BYTES], 0)
-                log[LOG_SIZE, at], log[LOG_STREAM, at] = size, m[lane + STREAM]
-                log[LOG_POOL, at], log[LOG_TENSOR, at] = m[m[lane + POOL] + INDEX], tensor
+            state.num_ooms += 1
+            record_oom(state, nodes, log, lane, size, tensor)
         return NONE
-    fine = m[lane + IS_SMALL] or r[EXPANDABLE]
-    if r[EXPANDABLE] and r[ALIGNMENT] > 1 and size >= _LARGE_ALIGNED:
-        off = m[block + OFF]
-        address = m[m[block + RANGE] + ADDRESS] + off
-        skipped = up(address, r[ALIGNMENT]) - address
-        if skipped > 0 and skipped + size <= m[block + SIZE]:
+    fine = nodes[lane].is_small or state.expandable
+    if state.expandable and state.alignment > 1 and size >= _LARGE_ALIGNED:
+        address = nodes[nodes[block].segment].address + nodes[block].offset
+        skipped = round_up(address, state.alignment) - address
+        if skipped > 0 and skipped + size <= nodes[block].size:
             if is_found:
-                remove(m, block)
+                remove(nodes, block)
                 is_found = False
             head = block
-            block = split_tail(r, m, head, skipped)
-            insert_into_blocks(r, m, head)
-    spare = 0 if m[m[m[block + LANE] + POOL] + NO_SPLIT] else m[block + SIZE] - size
-    if spare >= 512 if fine else (size < r[MAX_SPLIT] and spare > _SMALL):
-        return split_block(r, m, block, size, spare, is_found)
+            block = split_tail(state, nodes, head, skipped)
+            insert_into_blocks(state, nodes, head)
+    remaining = 0 if nodes[nodes[nodes[block].lane].pool].no_split else nodes[block].size - size
+    if remaining >= 512 if fine else (size < state.max_split_size and remaining > _SMALL):
+        return split_block(state, nodes, block, size, remaining, is_found)
     if is_found:
-        remove(m, block)
+        remove(nodes, block)
     return block
 
 
 @lean_part
-def split_block(r: Array, m: Array, block: int, size: int, spare: int, is_found: bool) -> int:
-    """Hands out the beginning of a block. In the allocator, and here, the block that is cut becomes the rest; what is handed out is new."""
-    off, before = m[block + OFF], m[block + PREV]
-    low = new_block(r, m, m[block + RANGE], off, size, FREE)
-    m[low + PREV], m[low + NEXT] = before, block
-    m[before + NEXT] = low
-    m[block + PREV] = low
+def split_block(state: State, nodes: Nodes, block: int, size: int, remaining: int, is_found: bool) -> int:
+    """Splits a block and returns its beginning, a new block; ``block`` becomes the remainder (alloc_found_block)."""
+    offset, before = nodes[block].offset, nodes[block].prev
+    low = new_block(state, nodes, nodes[block].segment, offset, size, FREE)
+    nodes[low].prev, nodes[low].next = before, block
+    nodes[before].next = low
+    nodes[block].prev = low
     if is_found:
-        resize(r, m, block, off + size, spare, m[block + TIE])
+        resize(state, nodes, block, offset + size, remaining, nodes[block].tie)
     else:
-        m[block + OFF], m[block + SIZE] = off + size, spare
-        insert_into_blocks(r, m, block)
+        nodes[block].offset, nodes[block].size = offset + size, remaining
+        insert_into_blocks(state, nodes, block)
     return low

@@ -1,88 +1,149 @@
-"""The machine's memory: one flat array of 64-bit integers, cut into rows, and the names of what stands where.
+"""The state of the model, with named fields: one record of settings and counters, and one array of nodes.
 
-Everything that the machine knows lies in two arrays, so that compiled functions pass little and the whole state can be kept, copied and
-made larger between two calls. ``r`` holds registers: settings and counters. ``m`` holds rows of ``ROW`` numbers: blocks, ranges from the
-driver, the ordered sets of free blocks, streams, pools. A row is known by the position of its first number, and ``m[row + SIZE]`` is one of
-them; 0 is no row: what stands there looks like a block in use, so that nothing merges with it.
+Compiled functions get ``state`` (one record) and ``nodes`` (an array of records). Both can be kept, copied and made larger between two
+calls. A node is a block, a segment from the driver, a pool, a set of free blocks, a stream or an event; links between them are indices
+into ``nodes``. Node 0 is none: it looks like a block in use, so that nothing merges with it. Fields that no node has at the same time
+share their place, as in a C union, so that a node has 128 bytes and what a search reads lies in its first cache line.
 """
 
 from __future__ import annotations
 
-from memdiag.trace.compiled import lean_part
-from memdiag.trace.table import Array
+from typing import Any
 
-ROW = 16
+import numpy as np
+
+from memdiag.trace.compiled import lean_part
+
+State = Any  # a record of STATE; numba knows the types of its fields, mypy does not
+Nodes = Any  # an array of NODE
 NONE = 0
 
-# Of a block. The first eight are what the ordered sets need, in one cache line.
-KEY, TIE, LEFT, RIGHT, PARENT, PRIORITY, SUCC, PRED, PREV, NEXT, SIZE, OFF, RANGE, LANE, STATE, BORN = range(16)
-# A block in use is in no set: the same numbers say whose it is.
-TENSOR, REQUESTED, USES, EVENTS = LEFT, RIGHT, PARENT, KEY
-# States. Idle ones (HOLE: address space without memory behind it) come first; neighbours of the same idle state are one block.
-HOLE, FREE, LIVE, PENDING, A_RANGE, GONE = range(6)
+# What a node is. Idle blocks come first (UNMAPPED: addresses without memory); neighbours that are idle in the same way are one block.
+UNMAPPED, FREE, LIVE, PENDING, A_SEGMENT, GONE, A_STITCHED_BLOCK, A_PART = range(8)
+UNMAPPED_SET = 1  # the node after a lane is the set of its unmapped blocks
 
-# Of a range from the driver. PAGE is 0 for what cudaMalloc gave. PLACE orders ties, ADDRESS is where it lies.
-NUMBER, PAGE, PLACE, ADDRESS, LENGTH = range(5)  # and LANE, STATE as of a block
-# Of a lane: the free blocks of one half (small or large) of a pool on one stream. The row after it is the set of its holes.
-# GIVEN_AT: as far as addresses that the driver gave are used up for it.
-POOL, STREAM, IS_SMALL, GIVEN_AT = KEY, TIE, PARENT, SIZE  # and LEFT, SUCC, PRED as the head of a set
-HOLES = ROW
-LANE_ROWS = 2
-# Of a pool. COUNT: how many ranges it is thought to have; HELD: bytes that it has. TURN: 0, or its place among the pools that stand in for
-# the default pool; STANDS_IN is the same while the pool is there. IS_CAPTURED: whoever asks for memory in it captures a graph.
-USERS, COUNT, KNOWN, FREEABLE, IS_PRIVATE, INDEX, NO_SPLIT, STANDS_IN, HELD, IS_OPEN, TURN, IS_CAPTURED = range(12)
-# Of a stream: events in order.
-ISSUED, FINISHED, HEAD, TAIL = range(4)
-# Of an event in a stream's queue, and of a stream that a block was used on.
-SEQUENCE, BLOCK, FOLLOWING, USED_STREAM, CAPTURED = range(5)
+_FIELDS_OF_NODES: dict[str, tuple[str, ...]] = {
+    # Sets of blocks are search trees by (key, tie) with links to the next and the previous member; see ``ordered``.
+    "a block": (
+        "key", "tie", "left", "right", "parent", "priority", "succ", "pred", "prev", "next", "size", "offset", "segment", "lane", "kind",
+        "gc_count_base",
+    ),
+    "a block in use, which is in no set": ("event_count", "", "tensor", "requested_size", "stream_uses"),
+    # page: bytes of a page of an expandable segment; 0: what cudaMalloc gave. place: what orders equal free blocks of different segments.
+    "a segment": ("number", "page", "place", "address", "length"),
+    # A lane has the free blocks of one half (small or large) of a pool on one stream; it is the head of their set. given_at: how many of
+    # the addresses that the driver gave are used up for it.
+    "a lane": ("pool", "stream", "", "", "is_small", "", "", "", "", "", "given_at"),
+    # use_count, cuda_malloc_count: of PrivatePool. use_on_oom_turn: its place among the pools that serve the default pool where memory runs
+    # out (0: it does not), use_on_oom: the same while the pool exists. is_captured: requests in it are made while a graph is captured.
+    "a pool": (
+        "use_count", "cuda_malloc_count", "exists", "is_freeable", "is_private", "index", "no_split", "use_on_oom", "held_bytes", "is_open",
+        "use_on_oom_turn", "is_captured",
+    ),
+    "a stream": ("num_issued", "num_finished", "first_event", "last_event"),
+    "an event, or a stream that a block was used on": ("sequence", "block", "next_event", "used_stream", "in_capture"),
+    # GMLake: its allocator keeps these with its segments, stitched blocks and primitive blocks (memdiag.allocator.stitch).
+    "a segment of GMLake": ("", "", "", "", "", "", "first_chunk", "first_block", "is_released"),
+    "a stitched block": ("", "", "", "", "", "", "", "", "first_part", "", "", "use", "older", "newer"),
+    "a primitive block": ("",) * 15 + ("next_primitive",),
+}  # fmt: skip
 
-# Registers: settings.
-(
-    EXPANDABLE, MAX_SPLIT, SPLIT_IS_LIMITED, ROUNDING, SMALL_PAGE, LARGE_PAGE, LIMIT, GC, BAR, REJECT_ABOVE, ALIGNMENT, OWN_STREAM_COUNTS,
-    IS_LAZY, MOST_RESERVED, TIES_BY_BIRTH, SCOPE_IS_CAPTURE, CAPTURE_USES_COUNT, PRIVATE_IS_EXPANDABLE, LENDS_LAST, LENDS_EXPANDABLE,
-    TAKES_EXPANDABLE, REUSE_NEEDS_CAPTURE, SCOPE_END_FREES,
-    DONE, NUM_STREAMS, NUM_POOLS, LANES, POOLS, STREAMS, WAITING, GIVEN, NUM_GIVEN, GIVEN_BY_LANE, NUM_BEFORE,
-    # Counters and the like.
-    FREE_BYTES, DEVICE_BYTES, OTHERS, NUM_RANGES, NEXT_PLACE, NEXT_ADDRESS, SPARE, FRESH, NUM_ROWS, CAPACITY, SEED, BIRTHS, SEARCHES,
-    RESERVED, ALLOCATED, ACTIVE, REQUESTED_BYTES, RETRIES, OOMS, DEVICE_ALLOCS, DEVICE_FREES, OUTSTANDING, NUM_SCOPES, DEFERRED, IS_BROKEN,
-    IS_LOGGED, NUM_LOGGED, LOG_CAPACITY, CALL, AT, UNTIL, NUM_STAND_IN, NUM_REGISTERS,
-) = range(67)  # fmt: skip
+_STATE = (
+    # Settings.
+    "expandable", "max_split_size", "split_is_limited", "max_non_split_rounding", "small_page", "large_page", "limit", "gc", "gc_begins_at",
+    "reject_above", "alignment", "is_lazy", "most_reserved",
+    # Rules of the version (memdiag.allocator.rules).
+    "own_stream_counts", "ties_by_birth", "scope_is_capture", "capture_uses_count", "private_is_expandable", "lends_last",
+    "lends_expandable", "collects_expandable", "reuse_needs_capture", "scope_end_frees",
+    # Where nodes of a kind begin, and how many there are.
+    "streams_finish", "num_streams", "num_pools", "lanes", "pools", "streams", "waiting", "given", "num_given", "given_by_lane",
+    "num_segments_before",
+    # The device.
+    "device_free", "device_total", "external", "num_segments", "next_place", "next_address",
+    # Nodes: the first of those given back, the first that was never used, how many are in use, how many there can be.
+    "spare", "fresh", "num_nodes", "capacity", "seed", "num_births",
+    # Counters of the allocator.
+    "get_free_blocks_call_count", "reserved", "allocated", "active", "requested", "num_alloc_retries", "num_ooms", "num_device_alloc",
+    "num_device_free", "num_events", "num_scopes", "first_deferred", "num_use_on_oom_pools", "is_broken",
+    # The log and the loop over the calls.
+    "log_level", "num_logged", "log_capacity", "call", "at", "until",
+)  # fmt: skip
 
-# When streams are through (register DONE).
+# When streams finish their work (``state.streams_finish``).
 BY_NEXT_CALL, BY_HAND, AS_RECORDED = range(3)
 
-# Columns of the log.
-(LOG_ACTION, LOG_CALL, LOG_SEG, LOG_OFF, LOG_SIZE, LOG_STREAM, LOG_POOL, LOG_TENSOR) = range(8)
+# What is logged (``state.log_level``).
+LOG_NOTHING, LOG_SEGMENTS, LOG_ALL = range(3)
 LOG_COLUMNS = ("action", "call", "seg", "off", "size", "stream", "pool", "tensor")
 
 UNLIMITED = 1 << 62
 
 
-@lean_part
-def new_row(r: Array, m: Array) -> int:
-    """Returns a row that nothing uses: one given back if there is any, so that the memory in use stays small and close together."""
-    r[NUM_ROWS] += 1
-    row = r[SPARE]
-    if row != NONE:
-        r[SPARE] = m[row + NEXT]
-        return row
-    row = r[FRESH]
-    r[FRESH] = row + ROW
-    r[SEED] = (r[SEED] * 1103515245 + 12345) & 0x7FFFFFFF
-    m[row + PRIORITY] = r[SEED]
-    return row
+class _Record(np.record):  # type: ignore[misc] # the stubs call it final, numpy does not
+    """A record whose fields come before numpy's own attributes (``size``), as they do for numba."""
+
+    def __getattribute__(self, name: str) -> Any:
+        try:
+            return np.void.__getitem__(self, name)
+        except (KeyError, ValueError, IndexError):
+            return super().__getattribute__(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self[name] = value
+
+
+def record_type(*names: str) -> Any:
+    """Returns the type of a record of 64-bit integers."""
+    return np.dtype((_Record, [(name, np.int64) for name in names]))
+
+
+def _node_type() -> Any:
+    offsets = {name: 8 * at for names in _FIELDS_OF_NODES.values() for at, name in enumerate(names) if name}
+    fields = {"names": list(offsets), "formats": [np.int64] * len(offsets), "offsets": list(offsets.values()), "itemsize": 128}
+    return np.dtype((_Record, fields))
+
+
+NODE = _node_type()
+STATE = record_type(*_STATE)
+
+
+def new_record(kind: Any) -> Any:
+    """Returns one record of zeros, whose fields compiled functions can change."""
+    return np.zeros(1, kind)[0]
+
+
+def more_nodes(nodes: Nodes, capacity: int) -> Nodes:
+    """Returns ``nodes`` with room for ``capacity``."""
+    more = np.zeros(capacity, NODE)
+    more.view(np.int64)[: nodes.size * 16] = nodes.view(np.int64)  # as numbers: numpy copies records field by field
+    return more
 
 
 @lean_part
-def drop_row(r: Array, m: Array, row: int) -> None:
-    """Gives a row back."""
-    r[NUM_ROWS] -= 1
-    m[row + STATE] = GONE
-    m[row + NEXT] = r[SPARE]
-    r[SPARE] = row
+def new_node(state: State, nodes: Nodes) -> int:
+    """Returns a node that nothing uses: one given back if there is any, so that the memory in use stays small and close together."""
+    state.num_nodes += 1
+    node = state.spare
+    if node != NONE:
+        state.spare = nodes[node].next
+        return node
+    node = state.fresh
+    state.fresh = node + 1
+    state.seed = (state.seed * 1103515245 + 12345) & 0x7FFFFFFF
+    nodes[node].priority = state.seed
+    return node
 
 
 @lean_part
-def up(size: int, unit: int) -> int:
+def drop_node(state: State, nodes: Nodes, node: int) -> None:
+    """Gives a node back."""
+    state.num_nodes -= 1
+    nodes[node].kind = GONE
+    nodes[node].next = state.spare
+    state.spare = node
+
+
+@lean_part
+def round_up(size: int, unit: int) -> int:
     """Rounds up to a multiple."""
     return (size + unit - 1) // unit * unit

@@ -1,92 +1,101 @@
-"""Ordered sets of rows: a tree for finding, threaded so that the next and the previous one are at hand.
+"""Ordered sets of blocks (std::set in the allocator): a search tree whose members also know the next and the previous one.
 
-The sets are treaps: search trees by (KEY, TIE), heaps by PRIORITY, a number that a row has by chance. That keeps them as shallow as trees
-that are balanced on purpose, with less to do at each change, for ten free blocks and for fifty thousand. The head of a set is a row too:
-LEFT is its root, SUCC its first and PRED its last member (the head itself where it is empty).
+The sets are treaps: search trees by (key, tie), heaps by a random priority. That keeps them about as shallow as balanced trees, with less
+work for each change, for ten free blocks and for fifty thousand. The head of a set is a node too: its ``left`` is the root, ``succ`` the
+first and ``pred`` the last member (the head itself where the set is empty).
 """
 
 from __future__ import annotations
 
-from memdiag.allocator.engine.memory import KEY, LEFT, NONE, PARENT, PRED, PRIORITY, RIGHT, SUCC, TIE
+from memdiag.allocator.engine.memory import NONE, Nodes
 from memdiag.trace.compiled import lean_part
-from memdiag.trace.table import Array
 
 
 @lean_part
-def insert(m: Array, head: int, row: int) -> None:
-    """Adds ``row``, whose KEY and TIE are set."""
-    key, tie, priority = m[row + KEY], m[row + TIE], m[row + PRIORITY]
-    above, side, x = head, LEFT, m[head + LEFT]
+def _set_child(nodes: Nodes, parent: int, is_right: bool, child: int) -> None:
+    if is_right:
+        nodes[parent].right = child
+    else:
+        nodes[parent].left = child
+
+
+@lean_part
+def insert(nodes: Nodes, head: int, node: int) -> None:
+    """Inserts ``node``, whose key and tie are set."""
+    key, tie, priority = nodes[node].key, nodes[node].tie, nodes[node].priority
+    parent, is_right, x = head, False, nodes[head].left
     before, after = head, head
-    # Which way to go is a matter of chance, which processors guess badly: it is worked out as a number, without a branch.
-    while x != NONE and m[x + PRIORITY] > priority:
-        smaller = (m[x + KEY] < key) | ((m[x + KEY] == key) & (m[x + TIE] < tie))
-        before = x if smaller else before
-        after = after if smaller else x
-        above, side = x, LEFT + smaller
-        x = m[x + side]
-    m[above + side] = row
-    m[row + PARENT] = above
-    # What stands below is split in two by the new member: smaller ones hang on its left, larger ones on its right.
-    low, low_side, high, high_side = row, LEFT, row, RIGHT
+    # Which way to go is random, and branches on it are mispredicted: both ways are computed, and one is selected without a branch.
+    while x != NONE and nodes[x].priority > priority:
+        is_smaller = (nodes[x].key < key) | ((nodes[x].key == key) & (nodes[x].tie < tie))
+        before = x if is_smaller else before
+        after = after if is_smaller else x
+        left, right = nodes[x].left, nodes[x].right
+        parent, is_right = x, is_smaller
+        x = right if is_smaller else left
+    _set_child(nodes, parent, is_right, node)
+    nodes[node].parent = parent
+    # The new member splits what is below it: smaller ones become its left subtree, larger ones its right one.
+    low, low_is_right, high, high_is_right = node, False, node, True
     while x != NONE:
-        if (m[x + KEY] < key) | ((m[x + KEY] == key) & (m[x + TIE] < tie)):
-            m[low + low_side] = x
-            m[x + PARENT] = low
-            before, low, low_side = x, x, RIGHT
-            x = m[x + RIGHT]
+        if (nodes[x].key < key) | ((nodes[x].key == key) & (nodes[x].tie < tie)):
+            _set_child(nodes, low, low_is_right, x)
+            nodes[x].parent = low
+            before, low, low_is_right = x, x, True
+            x = nodes[x].right
         else:
-            m[high + high_side] = x
-            m[x + PARENT] = high
-            after, high, high_side = x, x, LEFT
-            x = m[x + LEFT]
-    m[low + low_side] = NONE
-    m[high + high_side] = NONE
-    m[row + PRED], m[row + SUCC] = before, after
-    m[before + SUCC] = row
-    m[after + PRED] = row
+            _set_child(nodes, high, high_is_right, x)
+            nodes[x].parent = high
+            after, high, high_is_right = x, x, False
+            x = nodes[x].left
+    _set_child(nodes, low, low_is_right, NONE)
+    _set_child(nodes, high, high_is_right, NONE)
+    nodes[node].pred, nodes[node].succ = before, after
+    nodes[before].succ = node
+    nodes[after].pred = node
 
 
 @lean_part
-def remove(m: Array, row: int) -> None:
-    """Takes ``row`` out of the set that it is in."""
-    before, after = m[row + PRED], m[row + SUCC]
-    m[before + SUCC] = after
-    m[after + PRED] = before
-    low, high, above = m[row + LEFT], m[row + RIGHT], m[row + PARENT]
-    side = LEFT if m[above + LEFT] == row else RIGHT
+def remove(nodes: Nodes, node: int) -> None:
+    """Removes ``node`` from the set that it is in."""
+    before, after = nodes[node].pred, nodes[node].succ
+    nodes[before].succ = after
+    nodes[after].pred = before
+    low, high, parent = nodes[node].left, nodes[node].right, nodes[node].parent
+    is_right = nodes[parent].left != node
     while low != NONE and high != NONE:
-        if m[low + PRIORITY] > m[high + PRIORITY]:
-            m[above + side] = low
-            m[low + PARENT] = above
-            above, side = low, RIGHT
-            low = m[low + RIGHT]
+        if nodes[low].priority > nodes[high].priority:
+            _set_child(nodes, parent, is_right, low)
+            nodes[low].parent = parent
+            parent, is_right = low, True
+            low = nodes[low].right
         else:
-            m[above + side] = high
-            m[high + PARENT] = above
-            above, side = high, LEFT
-            high = m[high + LEFT]
-    rest = high if low == NONE else low
-    m[above + side] = rest
-    if rest != NONE:
-        m[rest + PARENT] = above
+            _set_child(nodes, parent, is_right, high)
+            nodes[high].parent = parent
+            parent, is_right = high, False
+            high = nodes[high].left
+    remaining = high if low == NONE else low
+    _set_child(nodes, parent, is_right, remaining)
+    if remaining != NONE:
+        nodes[remaining].parent = parent
 
 
 @lean_part
-def lower_bound(m: Array, head: int, key: int) -> int:
-    """Returns the first member whose KEY is at least ``key``; the head: there is none."""
-    found, x = head, m[head + LEFT]
+def lower_bound(nodes: Nodes, head: int, key: int) -> int:
+    """Returns the first member whose key is at least ``key``; the head: there is none."""
+    found, x = head, nodes[head].left
     while x != NONE:
-        smaller = m[x + KEY] < key
-        found = found if smaller else x
-        x = m[x + LEFT + smaller]
+        is_smaller = nodes[x].key < key
+        found = found if is_smaller else x
+        left, right = nodes[x].left, nodes[x].right
+        x = right if is_smaller else left
     return found
 
 
 @lean_part
-def stays(m: Array, head: int, row: int, key: int, tie: int) -> bool:
-    """Whether ``row`` could have this KEY and TIE and be where it is in its set."""
-    before, after = m[row + PRED], m[row + SUCC]
-    return (before == head or m[before + KEY] < key or (m[before + KEY] == key and m[before + TIE] < tie)) and (
-        after == head or m[after + KEY] > key or (m[after + KEY] == key and m[after + TIE] > tie)
+def stays(nodes: Nodes, head: int, node: int, key: int, tie: int) -> bool:
+    """Whether ``node`` could have this key and tie without changing its position in its set."""
+    before, after = nodes[node].pred, nodes[node].succ
+    return (before == head or nodes[before].key < key or (nodes[before].key == key and nodes[before].tie < tie)) and (
+        after == head or nodes[after].key > key or (nodes[after].key == key and nodes[after].tie > tie)
     )

@@ -1,15 +1,11 @@
-"""Giving memory back to the driver: all that is cached, what is oversize, or what was unused for longest."""
+"""Releasing memory to the driver: all cached blocks, oversize ones, or those unused for longest (CUDACachingAllocator.cpp)."""
 
 from __future__ import annotations
 
 from memdiag.allocator.engine.blocks import record_trace
 from memdiag.allocator.engine.driver import count_device_free
 from memdiag.allocator.engine.expandable import unmap_block
-
-from memdiag.allocator.engine.memory import (  # isort: skip
-    BAR, BORN, COUNT, FREEABLE, HELD, HOLES, IS_BROKEN, KNOWN, LANE, LANES, LANE_ROWS, MAX_SPLIT, NEXT, NONE, NUM_POOLS, NUM_STREAMS, PAGE,
-    POOLS, PRED, PREV, RANGE, RESERVED, ROW, SEARCHES, SIZE, SPLIT_IS_LIMITED, SUCC, TAKES_EXPANDABLE, drop_row,
-)  # fmt: skip
+from memdiag.allocator.engine.memory import NONE, UNMAPPED_SET, Nodes, State, drop_node
 from memdiag.allocator.engine.ordered import lower_bound, remove
 from memdiag.allocator.engine.streams import synchronize_and_free_events
 from memdiag.trace.compiled import lean_part
@@ -18,146 +14,148 @@ from memdiag.trace.table import Array
 
 
 @lean_part
-def lane_of(r: Array, pool: int, small: int, stream: int) -> int:
-    """Returns the lane of a pool (its number), half and stream."""
-    row: int = r[LANES] + ((pool * 2 + small) * r[NUM_STREAMS] + stream) * (LANE_ROWS * ROW)
-    return row
+def lane_of(state: State, pool: int, small: int, stream: int) -> int:
+    """Returns the lane of a pool (its index), half and stream."""
+    return state.lanes + 2 * ((pool * 2 + small) * state.num_streams + stream)  # the node after a lane is its UNMAPPED_SET
 
 
 @lean_part
-def is_unsplit(m: Array, block: int) -> bool:
-    """Whether a block is a range of its own, not cut."""
-    return m[block + PREV] == NONE and m[block + NEXT] == NONE
+def is_unsplit(nodes: Nodes, block: int) -> bool:
+    """Whether a block is a whole segment (!block->is_split())."""
+    return nodes[block].prev == NONE and nodes[block].next == NONE
 
 
 @lean_part
-def is_expandable(m: Array, block: int) -> bool:
+def is_expandable(nodes: Nodes, block: int) -> bool:
     """Whether a block lies in an expandable segment."""
-    return m[m[block + RANGE] + PAGE] != 0
+    return nodes[nodes[block].segment].page != 0
 
 
 @lean_part
-def release_block(r: Array, m: Array, log: Array, block: int) -> None:
-    """Frees the range that a free block is. One of an expandable segment is none: that is an assertion of the allocator's."""
-    if is_expandable(m, block):
-        r[IS_BROKEN] = 1
+def release_block(state: State, nodes: Nodes, log: Array, block: int) -> None:
+    """Returns the segment that a free block is to the driver (release_block). For an expandable segment that is an assertion."""
+    if is_expandable(nodes, block):
+        state.is_broken = 1
         return
-    if not is_unsplit(m, block):  # with pages of 1 GiB an oversize block can be the rest of a segment: the driver refuses it
-        r[IS_BROKEN] = 1
+    if not is_unsplit(nodes, block):  # with pages of 1 GiB an oversize block can be the remainder of a segment: the driver refuses it
+        state.is_broken = 1
         return
-    remove(m, block)
-    record_trace(r, m, log, SEGMENT_FREE, block, m[block + SIZE], -1)
-    count_device_free(r, m, m[block + LANE], m[block + SIZE], m[m[block + RANGE] + PAGE])
-    drop_row(r, m, block)
+    remove(nodes, block)
+    record_trace(state, nodes, log, SEGMENT_FREE, block, nodes[block].size, -1)
+    count_device_free(state, nodes, nodes[block].lane, nodes[block].size, nodes[nodes[block].segment].page)
+    drop_node(state, nodes, block)
 
 
 @lean_part
-def release_blocks(r: Array, m: Array, log: Array, pool: int, small: int) -> None:
-    """Gives back half a pool: whole segments first, then the pages of expandable ones, both in the order of the sets."""
+def release_blocks(state: State, nodes: Nodes, log: Array, pool: int, small: int) -> None:
+    """Releases one half of a pool (release_blocks): whole segments first, then the pages of expandable ones, in the order of the sets."""
     num_expandable = 0
-    for stream in range(r[NUM_STREAMS]):
-        lane = lane_of(r, pool, small, stream)
-        block = m[lane + SUCC]
-        while block != lane and not r[IS_BROKEN]:
-            following = m[block + SUCC]
-            if is_expandable(m, block):
+    for stream in range(state.num_streams):
+        lane = lane_of(state, pool, small, stream)
+        block = nodes[lane].succ
+        while block != lane and not state.is_broken:
+            following = nodes[block].succ
+            if is_expandable(nodes, block):
                 num_expandable += 1
-            elif is_unsplit(m, block):
-                release_block(r, m, log, block)
+            elif is_unsplit(nodes, block):
+                release_block(state, nodes, log, block)
             block = following
     if num_expandable == 0:
         return
-    for stream in range(r[NUM_STREAMS]):
-        lane = lane_of(r, pool, small, stream)
-        block = m[lane + SUCC]
-        while block != lane and not r[IS_BROKEN]:
-            following = m[block + SUCC]  # pieces that stay are smaller than the block: they are put before it
-            if is_expandable(m, block):
-                unmap_block(r, m, log, block)
+    for stream in range(state.num_streams):
+        lane = lane_of(state, pool, small, stream)
+        block = nodes[lane].succ
+        while block != lane and not state.is_broken:
+            following = nodes[block].succ  # parts that stay mapped are smaller than the block: they are inserted before it
+            if is_expandable(nodes, block):
+                unmap_block(state, nodes, log, block)
             block = following
 
 
 @lean_part
-def release_private_pool(r: Array, m: Array, log: Array, index: int) -> None:
-    """Gives back what a released private pool holds; without ranges it is gone."""
-    pool = r[POOLS] + index * ROW
-    release_blocks(r, m, log, index, 1)
-    release_blocks(r, m, log, index, 0)
-    if m[pool + COUNT] == 0 and not r[IS_BROKEN]:
-        m[pool + FREEABLE] = 0
-        m[pool + KNOWN] = 0
-        if m[pool + HELD]:  # the count was wrong: the pool is deleted under its own blocks
-            r[IS_BROKEN] = 1
+def release_private_pool(state: State, nodes: Nodes, log: Array, index: int) -> None:
+    """Releases the cached blocks of a released private pool; without segments it is deleted (release_cached_blocks, empty_cache)."""
+    pool = state.pools + index
+    release_blocks(state, nodes, log, index, 1)
+    release_blocks(state, nodes, log, index, 0)
+    if nodes[pool].cuda_malloc_count == 0 and not state.is_broken:
+        nodes[pool].is_freeable = 0
+        nodes[pool].exists = 0
+        if nodes[pool].held_bytes:  # the count was wrong: the pool is deleted under its own blocks
+            state.is_broken = 1
             return
-        for lane in range(lane_of(r, index, 0, 0), lane_of(r, index + 1, 0, 0), LANE_ROWS * ROW):
-            hole = m[lane + HOLES + SUCC]
-            while hole != lane + HOLES:  # ranges of which nothing is mapped are forgotten with the pool
-                following = m[hole + SUCC]
-                remove(m, hole)
-                drop_row(r, m, hole)
-                hole = following
+        for lane in range(lane_of(state, index, 0, 0), lane_of(state, index + 1, 0, 0), 2):
+            unmapped = nodes[lane + UNMAPPED_SET].succ
+            while unmapped != lane + UNMAPPED_SET:  # reserved ranges of which nothing is mapped go with the pool
+                following = nodes[unmapped].succ
+                remove(nodes, unmapped)
+                drop_node(state, nodes, unmapped)
+                unmapped = following
 
 
 @lean_part
-def release_cached_blocks(r: Array, m: Array, log: Array) -> None:
-    """Gives back all that can be: after waiting for all events, both halves of the default pool, then each released private pool."""
-    synchronize_and_free_events(r, m, log, NONE)
-    release_blocks(r, m, log, 0, 0)
-    release_blocks(r, m, log, 0, 1)
-    for index in range(1, r[NUM_POOLS]):
-        if m[r[POOLS] + index * ROW + FREEABLE]:
-            release_private_pool(r, m, log, index)
+def release_cached_blocks(state: State, nodes: Nodes, log: Array) -> None:
+    """Releases everything cached (release_cached_blocks): waits for all events, then the default pool, then each released private pool."""
+    synchronize_and_free_events(state, nodes, log, NONE)
+    release_blocks(state, nodes, log, 0, 0)
+    release_blocks(state, nodes, log, 0, 1)
+    for index in range(1, state.num_pools):
+        if nodes[state.pools + index].is_freeable:
+            release_private_pool(state, nodes, log, index)
 
 
 @lean_part
-def release_available_cached_blocks(r: Array, m: Array, log: Array, lane: int, size: int) -> bool:
-    """With a limit on splitting: gives back one segment that is large enough, else the largest ones until they are; whether it was."""
-    if not r[SPLIT_IS_LIMITED]:
-        return False
-    want, got = max(size, r[MAX_SPLIT]), 0
-    block = lower_bound(m, lane, want)
-    if block != lane and (r[TAKES_EXPANDABLE] or not is_expandable(m, block)):
-        release_block(r, m, log, block)
-        return True
-    block = m[lane + PRED]
-    while block != lane and got < want and m[block + SIZE] >= r[MAX_SPLIT] and not r[IS_BROKEN]:
-        following = m[block + PRED]
-        if r[TAKES_EXPANDABLE] or not is_expandable(m, block):
-            got += m[block + SIZE]
-            release_block(r, m, log, block)
-        block = following
-    return got >= want
+def release_available_cached_blocks(state: State, nodes: Nodes, log: Array, lane: int, size: int) -> bool:
+    """Releases oversize blocks, where max_split_size_mb is set (release_available_cached_blocks); returns whether enough was released.
 
-
-@lean_part
-def garbage_collect_cached_blocks(r: Array, m: Array, log: Array) -> None:
-    """Garbage collection: gives back whole segments of the large default pool that were passed over most often, until few enough are left.
-
-    Age is how many searches of the pool a block has been free for. Each pass takes all that are at least as old as the average, even
-    where fewer would do.
+    It releases one that is large enough, else the largest ones until they are enough together.
     """
-    target, got = r[RESERVED] - r[BAR], 0
+    if not state.split_is_limited:
+        return False
+    wanted, released = max(size, state.max_split_size), 0
+    block = lower_bound(nodes, lane, wanted)
+    if block != lane and (state.collects_expandable or not is_expandable(nodes, block)):
+        release_block(state, nodes, log, block)
+        return True
+    block = nodes[lane].pred
+    while block != lane and released < wanted and nodes[block].size >= state.max_split_size and not state.is_broken:
+        following = nodes[block].pred
+        if state.collects_expandable or not is_expandable(nodes, block):
+            released += nodes[block].size
+            release_block(state, nodes, log, block)
+        block = following
+    return released >= wanted
+
+
+@lean_part
+def garbage_collect_cached_blocks(state: State, nodes: Nodes, log: Array) -> None:
+    """Releases the segments of the large default pool that searches passed over most often (garbage_collect_cached_blocks).
+
+    The age of a block is how many searches of the pool it has been free for. Each pass takes all blocks that are at least as old as the
+    average, even where fewer would do.
+    """
+    target, reclaimed = state.reserved - state.gc_begins_at, 0
     if target <= 0:
         return
     ages, count = 0, 0
-    for stream in range(r[NUM_STREAMS]):
-        lane = lane_of(r, 0, 0, stream)
-        block = m[lane + SUCC]
+    for stream in range(state.num_streams):
+        lane = lane_of(state, 0, 0, stream)
+        block = nodes[lane].succ
         while block != lane:
-            if is_unsplit(m, block):
-                ages += r[SEARCHES] - m[block + BORN]
+            if is_unsplit(nodes, block):
+                ages += state.get_free_blocks_call_count - nodes[block].gc_count_base
                 count += 1
-            block = m[block + SUCC]
+            block = nodes[block].succ
     freed = True
-    while got < target and freed and count > 0:
+    while reclaimed < target and freed and count > 0:
         average, freed = ages / count, False
-        for stream in range(r[NUM_STREAMS]):
-            lane = lane_of(r, 0, 0, stream)
-            block = m[lane + SUCC]
+        for stream in range(state.num_streams):
+            lane = lane_of(state, 0, 0, stream)
+            block = nodes[lane].succ
             while block != lane:
-                following = m[block + SUCC]
-                age = r[SEARCHES] - m[block + BORN]
-                if is_unsplit(m, block) and (r[TAKES_EXPANDABLE] or not is_expandable(m, block)) and age >= average:
-                    freed, got, ages, count = True, got + m[block + SIZE], ages - age, count - 1
-                    release_block(r, m, log, block)
+                following = nodes[block].succ
+                age = state.get_free_blocks_call_count - nodes[block].gc_count_base
+                if is_unsplit(nodes, block) and (state.collects_expandable or not is_expandable(nodes, block)) and age >= average:
+                    freed, reclaimed, ages, count = True, reclaimed + nodes[block].size, ages - age, count - 1
+                    release_block(state, nodes, log, block)
                 block = following

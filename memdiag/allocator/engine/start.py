@@ -1,4 +1,4 @@
-"""Puts into the machine what an allocator held before the first call: ranges, blocks, and what is free between them.
+"""Loads into the model what an allocator held before the first call: segments, blocks, and what is free between them.
 
 A snapshot shows the mapped pieces of an expandable segment and not the range of addresses that was reserved for it. One that begins at the
 lowest piece stands for it: pages lie as the pieces do, and what may have been reserved below is not known. A piece of no bytes says where
@@ -7,19 +7,14 @@ the range begins.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
-from memdiag.allocator.engine import memory as mem
 from memdiag.allocator.engine.blocks import insert_into_blocks, new_block
 from memdiag.allocator.engine.driver import GRAIN, device_bytes
-
-from memdiag.allocator.engine.memory import (  # isort: skip
-    ACTIVE, ADDRESS, ALLOCATED, A_RANGE, COUNT, FREE, FREE_BYTES, HELD, HOLE, IS_PRIVATE, KNOWN, LANE, LENGTH, LIVE, NEXT, NONE, NUMBER,
-    NUM_BEFORE, NUM_RANGES, NUM_STAND_IN, PAGE, PLACE, POOL, PREV, REQUESTED, REQUESTED_BYTES, RESERVED, STANDS_IN, STATE, TENSOR, TURN,
-    USERS, USES, new_row,
-)  # fmt: skip
+from memdiag.allocator.engine.memory import A_SEGMENT, FREE, LIVE, NONE, UNMAPPED, Nodes, State, more_nodes, new_node
 from memdiag.allocator.engine.release import lane_of
 from memdiag.allocator.engine.streams import start_waiting
 from memdiag.allocator.rules import BY_ADDRESS
@@ -30,8 +25,7 @@ from memdiag.trace.table import Array
 _NEVER_EMPTY = 1 << 40  # ranges of a private pool with expandable segments, whose number no snapshot tells
 
 
-@dataclass(frozen=True)
-class Ranges:
+class Ranges(NamedTuple):
     """Ranges from the driver, by address, and the pieces of them that have memory, in the same order. All int64.
 
     Attributes:
@@ -54,6 +48,17 @@ class Ranges:
     piece_size: Array
     of_row: Array
     off_of_row: Array
+
+
+class Blocks(NamedTuple):
+    """Blocks of the start that are not free, by address. All int64; ``segment`` is a row of ``Ranges``."""
+
+    segment: Array
+    offset: Array
+    size: Array
+    tensor: Array
+    requested: Array
+    pending: Array
 
 
 def ranges_of(start: Start, ties: str, small_page: int, large_page: int, reserve: int) -> Ranges:
@@ -113,92 +118,85 @@ def ranges_of(start: Start, ties: str, small_page: int, large_page: int, reserve
     )
 
 
-def load_start(r: Array, m: Array, where: Array, start: Start, ties: str) -> Array:
-    """Fills a new machine with ``start``; returns its memory, made larger."""
-    device = int(r[mem.DEVICE_BYTES])
-    reserve = min(device + device // 8, int(r[mem.MOST_RESERVED]))
-    found = ranges_of(start, ties, int(r[mem.SMALL_PAGE]), int(r[mem.LARGE_PAGE]), reserve)
-    num_rows = len(found.base) + 2 * len(found.piece_off) + 2 * len(start.block_off) + 1
-    more = np.zeros(int(r[mem.FRESH]) + (3 * num_rows + 4096) * mem.ROW, np.int64)
-    more[: len(m)] = m
-    r[mem.CAPACITY] = len(more)
-    blocks = np.lexsort((start.block_off, start.base[start.block_range]))
-    segment, off = found.of_row[start.block_range], found.off_of_row[start.block_range] + start.block_off
-    _load(
-        r, more, where, found.base, found.length, found.page, found.place, found.pool, found.small, found.stream, found.first,
-        found.piece_off, found.piece_size, segment[blocks], off[blocks], start.block_size[blocks].astype(np.int64),
-        start.block_tensor[blocks].astype(np.int64), start.block_requested[blocks].astype(np.int64),
-        start.block_pending[blocks].astype(np.int64),
-    )  # fmt: skip
+def load_start(state: State, nodes: Nodes, where: Array, start: Start, ties: str) -> Nodes:
+    """Loads ``start`` into a new model; returns its nodes, made more."""
+    device = int(state.device_total)
+    reserve = min(device + device // 8, int(state.most_reserved))
+    found = ranges_of(start, ties, int(state.small_page), int(state.large_page), reserve)
+    num_nodes = len(found.base) + 2 * len(found.piece_off) + 2 * len(start.block_off) + 1
+    more = more_nodes(nodes, int(state.fresh) + 3 * num_nodes + 4096)
+    state.capacity = len(more)
+    order = np.lexsort((start.block_off, start.base[start.block_range]))
+    segment, offset = found.of_row[start.block_range], found.off_of_row[start.block_range] + start.block_off
+    columns = (segment, offset, start.block_size, start.block_tensor, start.block_requested, start.block_pending)
+    _load(state, more, where, found, Blocks(*(column[order].astype(np.int64) for column in columns)))
     ends = found.base + np.where(found.page > 0, found.length, -(-found.length // GRAIN) * GRAIN)
-    if r[mem.NEXT_PLACE] >= 0:
-        r[mem.NEXT_PLACE] = int((-(-found.length // GRAIN) * GRAIN).sum())
-    r[mem.NEXT_ADDRESS] = max(int(r[mem.NEXT_ADDRESS]), -(-int(ends.max(initial=0)) // GRAIN) * GRAIN)
+    if state.next_place >= 0:
+        state.next_place = int((-(-found.length // GRAIN) * GRAIN).sum())
+    state.next_address = max(int(state.next_address), -(-int(ends.max(initial=0)) // GRAIN) * GRAIN)
     return more
 
 
 @lean_part
-def _append(r: Array, m: Array, segment: int, last: int, off: int, size: int, state: int) -> int:
+def _append(state: State, nodes: Nodes, segment: int, last: int, offset: int, size: int, kind: int) -> int:
     """Adds a block behind ``last``; an idle one goes into its set."""
-    block = new_block(r, m, segment, off, size, state)
-    m[block + PREV] = last
+    block = new_block(state, nodes, segment, offset, size, kind)
+    nodes[block].prev = last
     if last != NONE:
-        m[last + NEXT] = block
-    if state <= FREE:
-        insert_into_blocks(r, m, block)
+        nodes[last].next = block
+    if kind <= FREE:
+        insert_into_blocks(state, nodes, block)
     return block
 
 
 @lean
-def _load(
-    r: Array, m: Array, where: Array, base: Array, length: Array, page: Array, place: Array, pool: Array, small: Array, stream: Array,
-    first: Array, piece_off: Array, piece_size: Array, block_segment: Array, block_off: Array, block_size: Array, block_tensor: Array,
-    block_requested: Array, block_pending: Array,
-) -> None:  # fmt: skip
+def _load(state: State, nodes: Nodes, where: Array, ranges: Ranges, blocks: Blocks) -> None:
+    """Makes nodes of segments and blocks, and counts what they hold; ``where`` gets the block of each tensor."""
     b = 0
-    for k in range(len(base)):
-        segment = new_row(r, m)
-        lane = lane_of(r, pool[k], small[k], stream[k])
-        m[segment + NUMBER], m[segment + PAGE], m[segment + PLACE], m[segment + ADDRESS] = k, page[k], place[k], base[k]
-        m[segment + LENGTH], m[segment + LANE], m[segment + STATE] = length[k], lane, A_RANGE
-        owner = m[lane + POOL]
-        if m[owner + IS_PRIVATE]:
-            if m[owner + TURN] and not m[owner + STANDS_IN]:
-                r[NUM_STAND_IN] += 1
-                m[owner + STANDS_IN] = m[owner + TURN]
-            m[owner + KNOWN] = 1
-            m[owner + USERS] = 1
-            m[owner + COUNT] += 1 if page[k] == 0 else _NEVER_EMPTY
+    for k in range(len(ranges.base)):
+        segment = new_node(state, nodes)
+        lane = lane_of(state, ranges.pool[k], ranges.small[k], ranges.stream[k])
+        nodes[segment].number, nodes[segment].address = k, ranges.base[k]
+        nodes[segment].page, nodes[segment].place = ranges.page[k], ranges.place[k]
+        nodes[segment].length, nodes[segment].lane, nodes[segment].kind = ranges.length[k], lane, A_SEGMENT
+        owner = nodes[lane].pool
+        if nodes[owner].is_private:
+            if nodes[owner].use_on_oom_turn and not nodes[owner].use_on_oom:
+                state.num_use_on_oom_pools += 1
+                nodes[owner].use_on_oom = nodes[owner].use_on_oom_turn
+            nodes[owner].exists = 1
+            nodes[owner].use_count = 1
+            nodes[owner].cuda_malloc_count += 1 if ranges.page[k] == 0 else _NEVER_EMPTY
         at, last = 0, NONE
-        for p in range(first[k], first[k + 1]):
-            if piece_off[p] > at:
-                last = _append(r, m, segment, last, at, piece_off[p] - at, HOLE)
-                at = piece_off[p]
-            end = piece_off[p] + piece_size[p]
-            r[RESERVED] += piece_size[p]
-            m[owner + HELD] += piece_size[p]
-            r[FREE_BYTES] -= device_bytes(piece_size[p], page[k])
-            while b < len(block_off) and block_segment[b] == k and block_off[b] < end:
-                if block_off[b] > at:
-                    last = _append(r, m, segment, last, at, block_off[b] - at, FREE)
-                last = _append(r, m, segment, last, block_off[b], block_size[b], LIVE)
-                m[last + TENSOR], m[last + REQUESTED], m[last + USES] = block_tensor[b], block_requested[b], NONE
-                where[block_tensor[b]] = last
-                r[ACTIVE] += block_size[b]
-                r[REQUESTED_BYTES] += block_requested[b]
-                if block_pending[b]:
-                    start_waiting(r, m, last)
+        for p in range(ranges.first[k], ranges.first[k + 1]):
+            if ranges.piece_off[p] > at:
+                last = _append(state, nodes, segment, last, at, ranges.piece_off[p] - at, UNMAPPED)
+                at = ranges.piece_off[p]
+            end = ranges.piece_off[p] + ranges.piece_size[p]
+            state.reserved += ranges.piece_size[p]
+            nodes[owner].held_bytes += ranges.piece_size[p]
+            state.device_free -= device_bytes(ranges.piece_size[p], ranges.page[k])
+            while b < len(blocks.offset) and blocks.segment[b] == k and blocks.offset[b] < end:
+                if blocks.offset[b] > at:
+                    last = _append(state, nodes, segment, last, at, blocks.offset[b] - at, FREE)
+                last = _append(state, nodes, segment, last, blocks.offset[b], blocks.size[b], LIVE)
+                nodes[last].tensor, nodes[last].requested_size, nodes[last].stream_uses = blocks.tensor[b], blocks.requested[b], NONE
+                where[blocks.tensor[b]] = last
+                state.active += blocks.size[b]
+                state.requested += blocks.requested[b]
+                if blocks.pending[b]:
+                    start_waiting(state, nodes, last)
                 else:
-                    r[ALLOCATED] += block_size[b]
-                at = block_off[b] + block_size[b]
+                    state.allocated += blocks.size[b]
+                at = blocks.offset[b] + blocks.size[b]
                 b += 1
             if at < end:
-                last = _append(r, m, segment, last, at, end - at, FREE)
+                last = _append(state, nodes, segment, last, at, end - at, FREE)
                 at = end
-        if at < length[k]:
-            _append(r, m, segment, last, at, length[k] - at, HOLE)
-    r[NUM_RANGES] = len(base)
-    r[NUM_BEFORE] = len(base)
+        if at < ranges.length[k]:
+            _append(state, nodes, segment, last, at, ranges.length[k] - at, UNMAPPED)
+    state.num_segments = len(ranges.base)
+    state.num_segments_before = len(ranges.base)
 
 
 def with_start_allocated(workload: Workload) -> Workload:

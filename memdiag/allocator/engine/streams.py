@@ -1,218 +1,211 @@
-"""Other streams: blocks freed while a stream still uses them wait for an event, one for each such stream."""
+"""Streams: a block freed while other streams use it waits for an event on each of them (CUDACachingAllocator.cpp)."""
 
 from __future__ import annotations
 
 from memdiag.allocator.engine.blocks import record_trace, try_merge_blocks
-
-from memdiag.allocator.engine.memory import (  # isort: skip
-    ACTIVE, AS_RECORDED, BLOCK, BY_NEXT_CALL, CAPTURED, CAPTURE_USES_COUNT, DEFERRED, DONE, EVENTS, FINISHED, FOLLOWING, FREE, HEAD,
-    ISSUED, IS_BROKEN, LANE, NONE, NUM_SCOPES, NUM_STREAMS, OUTSTANDING, OWN_STREAM_COUNTS, PENDING, POOL, PRED, REQUESTED,
-    REQUESTED_BYTES, ROW, SCOPE_IS_CAPTURE, SEQUENCE, SIZE, STATE, STREAM, STREAMS, SUCC, TAIL, TENSOR, USED_STREAM, USES, WAITING,
-    drop_row, new_row,
-)  # fmt: skip
+from memdiag.allocator.engine.memory import AS_RECORDED, BY_NEXT_CALL, FREE, NONE, PENDING, Nodes, State, drop_node, new_node
 from memdiag.trace.compiled import lean_part
 from memdiag.trace.schema import FREE_COMPLETED
 from memdiag.trace.table import Array
 
 
 @lean_part
-def free_block(r: Array, m: Array, log: Array, block: int) -> None:
-    """Ends a free: the block can be found again."""
-    record_trace(r, m, log, FREE_COMPLETED, block, m[block + REQUESTED], m[block + TENSOR])
-    r[ACTIVE] -= m[block + SIZE]
-    r[REQUESTED_BYTES] -= m[block + REQUESTED]
-    m[block + STATE] = FREE
-    try_merge_blocks(r, m, block)
+def free_block(state: State, nodes: Nodes, log: Array, block: int) -> None:
+    """Completes a free (free_block): the block merges with its neighbours and can be found again."""
+    record_trace(state, nodes, log, FREE_COMPLETED, block, nodes[block].requested_size, nodes[block].tensor)
+    state.active -= nodes[block].size
+    state.requested -= nodes[block].requested_size
+    nodes[block].kind = FREE
+    try_merge_blocks(state, nodes, block)
 
 
 @lean_part
-def record_stream(r: Array, m: Array, block: int, stream: int) -> None:
-    """Remembers that ``stream`` uses the block. CUDA leaves out the stream that it was allocated on; torch_npu does not."""
-    if r[DONE] == AS_RECORDED or (stream == m[m[block + LANE] + STREAM] and not r[OWN_STREAM_COUNTS]):
+def record_stream(state: State, nodes: Nodes, block: int, stream: int) -> None:
+    """Notes that ``stream`` uses the block (recordStream); on CUDA its own stream does not count, in torch_npu it does."""
+    if state.streams_finish == AS_RECORDED or (stream == nodes[nodes[block].lane].stream and not state.own_stream_counts):
         return
-    x = m[block + USES]
-    while x != NONE and m[x + USED_STREAM] != stream:
-        x = m[x + FOLLOWING]
+    x = nodes[block].stream_uses
+    while x != NONE and nodes[x].used_stream != stream:
+        x = nodes[x].next_event
     if x == NONE:
-        x = new_row(r, m)
-        m[x + USED_STREAM], m[x + FOLLOWING], m[x + CAPTURED] = stream, m[block + USES], 0
-        m[block + USES] = x
-    if is_capturing(r) and not r[CAPTURE_USES_COUNT]:
-        m[x + CAPTURED] = 1
+        x = new_node(state, nodes)
+        nodes[x].used_stream, nodes[x].next_event, nodes[x].in_capture = stream, nodes[block].stream_uses, 0
+        nodes[block].stream_uses = x
+    if is_capturing(state) and not state.capture_uses_count:
+        nodes[x].in_capture = 1
 
 
 @lean_part
-def insert_events(r: Array, m: Array, block: int) -> None:
-    """Queues one event on every stream that used the block, as of now."""
-    x = m[block + USES]
-    m[block + USES] = NONE
+def insert_events(state: State, nodes: Nodes, block: int) -> None:
+    """Records one event on every stream that used the block (insert_events)."""
+    x = nodes[block].stream_uses
+    nodes[block].stream_uses = NONE
     while x != NONE:
-        following = m[x + FOLLOWING]
-        stream = r[STREAMS] + m[x + USED_STREAM] * ROW
-        m[stream + ISSUED] += 1
-        m[x + SEQUENCE], m[x + BLOCK], m[x + FOLLOWING] = m[stream + ISSUED], block, NONE
-        if m[stream + HEAD] == NONE:
-            m[stream + HEAD] = x
+        following = nodes[x].next_event
+        stream = state.streams + nodes[x].used_stream
+        nodes[stream].num_issued += 1
+        nodes[x].sequence, nodes[x].block, nodes[x].next_event = nodes[stream].num_issued, block, NONE
+        if nodes[stream].first_event == NONE:
+            nodes[stream].first_event = x
         else:
-            m[m[stream + TAIL] + FOLLOWING] = x
-        m[stream + TAIL] = x
-        m[block + EVENTS] += 1
-        r[OUTSTANDING] += 1
+            nodes[nodes[stream].last_event].next_event = x
+        nodes[stream].last_event = x
+        nodes[block].event_count += 1
+        state.num_events += 1
         x = following
 
 
 @lean_part
-def _finish_event(r: Array, m: Array, log: Array, event: int) -> None:
-    """Counts an event as done."""
-    block = m[event + BLOCK]
-    drop_row(r, m, event)
-    r[OUTSTANDING] -= 1
-    m[block + EVENTS] -= 1
-    if m[block + EVENTS] == 0:
-        free_block(r, m, log, block)
+def _finish_event(state: State, nodes: Nodes, log: Array, event: int) -> None:
+    """Removes an event that is done; with its last event a block is free (process_events)."""
+    block = nodes[event].block
+    drop_node(state, nodes, event)
+    state.num_events -= 1
+    nodes[block].event_count -= 1
+    if nodes[block].event_count == 0:
+        free_block(state, nodes, log, block)
 
 
 @lean_part
-def is_capturing(r: Array) -> bool:
-    """Whether the allocator thinks that a graph is being captured: before 2.13 any open scope of a private pool counts as that."""
-    return r[SCOPE_IS_CAPTURE] != 0 and r[NUM_SCOPES] > 0
+def is_capturing(state: State) -> bool:
+    """Whether the allocator takes a CUDA graph to be captured: before 2.13, while any scope of a private pool is open."""
+    return state.scope_is_capture != 0 and state.num_scopes > 0
 
 
 @lean_part
-def insert_events_deferred_until_no_capture(r: Array, m: Array, log: Array) -> None:
-    """Goes on with what was freed in a capture: uses from within it are the graph's affair, the others get their events now."""
-    block, last = NONE, r[DEFERRED]
-    r[DEFERRED] = NONE
+def insert_events_deferred_until_no_capture(state: State, nodes: Nodes, log: Array) -> None:
+    """Continues frees deferred by a capture (insert_events_deferred_until_no_capture); streams used only within it get no events."""
+    block, last = NONE, state.first_deferred
+    state.first_deferred = NONE
     while last != NONE:  # the list has the last one first
-        before = m[last + SUCC]
-        m[last + SUCC] = block
+        before = nodes[last].succ
+        nodes[last].succ = block
         block, last = last, before
     while block != NONE:
-        following, x = m[block + SUCC], m[block + USES]
-        m[block + USES] = NONE
+        following, x = nodes[block].succ, nodes[block].stream_uses
+        nodes[block].stream_uses = NONE
         while x != NONE:
-            after = m[x + FOLLOWING]
-            if m[x + CAPTURED]:
-                drop_row(r, m, x)
+            after = nodes[x].next_event
+            if nodes[x].in_capture:
+                drop_node(state, nodes, x)
             else:
-                m[x + FOLLOWING] = m[block + USES]
-                m[block + USES] = x
+                nodes[x].next_event = nodes[block].stream_uses
+                nodes[block].stream_uses = x
             x = after
-        if m[block + USES] == NONE:
-            free_block(r, m, log, block)
+        if nodes[block].stream_uses == NONE:
+            free_block(state, nodes, log, block)
         else:
-            insert_events(r, m, block)
+            insert_events(state, nodes, block)
         block = following
 
 
 @lean_part
-def free_deferred_of_pool(r: Array, m: Array, log: Array, pool: int) -> None:
-    """Frees blocks of a private pool whose end was put off, without waiting for anything."""
+def free_deferred_of_pool(state: State, nodes: Nodes, log: Array, pool: int) -> None:
+    """Completes deferred frees of a private pool at the end of its scope (2.12, graph_capture_record_stream_reuse)."""
     block, others = NONE, NONE
-    x = r[DEFERRED]
+    x = state.first_deferred
     while x != NONE:  # the list has the last one first
-        following = m[x + SUCC]
-        if m[m[x + LANE] + POOL] == pool:
-            m[x + SUCC] = block
+        following = nodes[x].succ
+        if nodes[nodes[x].lane].pool == pool:
+            nodes[x].succ = block
             block = x
         else:
-            m[x + SUCC] = others
+            nodes[x].succ = others
             others = x
         x = following
-    r[DEFERRED] = NONE
+    state.first_deferred = NONE
     while others != NONE:
-        following = m[others + SUCC]
-        m[others + SUCC] = r[DEFERRED]
-        r[DEFERRED] = others
+        following = nodes[others].succ
+        nodes[others].succ = state.first_deferred
+        state.first_deferred = others
         others = following
     while block != NONE:
-        following, use_of = m[block + SUCC], m[block + USES]
+        following, use_of = nodes[block].succ, nodes[block].stream_uses
         while use_of != NONE:
-            after = m[use_of + FOLLOWING]
-            drop_row(r, m, use_of)
+            after = nodes[use_of].next_event
+            drop_node(state, nodes, use_of)
             use_of = after
-        m[block + USES] = NONE
-        free_block(r, m, log, block)
+        nodes[block].stream_uses = NONE
+        free_block(state, nodes, log, block)
         block = following
 
 
 @lean_part
-def process_events(r: Array, m: Array, log: Array) -> None:
-    """Looks which events are done: of each stream in order, up to the first that is not. Every request for memory begins with this."""
-    if is_capturing(r):
+def process_events(state: State, nodes: Nodes, log: Array) -> None:
+    """Completes the frees whose events are done (process_events): of each stream in order, up to the first that is not."""
+    if is_capturing(state):
         return
-    if r[DEFERRED] != NONE:
-        insert_events_deferred_until_no_capture(r, m, log)
-    if r[OUTSTANDING] == 0:
+    if state.first_deferred != NONE:
+        insert_events_deferred_until_no_capture(state, nodes, log)
+    if state.num_events == 0:
         return
-    for s in range(r[NUM_STREAMS]):
-        stream = r[STREAMS] + s * ROW
-        event = m[stream + HEAD]
-        while event != NONE and (r[DONE] == BY_NEXT_CALL or m[event + SEQUENCE] <= m[stream + FINISHED]):
-            m[stream + HEAD] = m[event + FOLLOWING]
-            _finish_event(r, m, log, event)
-            event = m[stream + HEAD]
+    for s in range(state.num_streams):
+        stream = state.streams + s
+        event = nodes[stream].first_event
+        while event != NONE and (state.streams_finish == BY_NEXT_CALL or nodes[event].sequence <= nodes[stream].num_finished):
+            nodes[stream].first_event = nodes[event].next_event
+            _finish_event(state, nodes, log, event)
+            event = nodes[stream].first_event
 
 
 @lean_part
-def synchronize_and_free_events(r: Array, m: Array, log: Array, pool: int) -> None:
-    """Waits for all events (``pool``: only for those of its blocks), and so for the work before them on their streams."""
-    if is_capturing(r):  # an assertion: in a capture nothing may be waited for
-        r[IS_BROKEN] = 1
+def synchronize_and_free_events(state: State, nodes: Nodes, log: Array, pool: int) -> None:
+    """Waits for all events (synchronize_and_free_events), or for those of the blocks of one ``pool``, and completes their frees."""
+    if is_capturing(state):  # an assertion: a capture may not wait for anything
+        state.is_broken = 1
         return
-    if r[DEFERRED] != NONE:
-        insert_events_deferred_until_no_capture(r, m, log)
-    if r[OUTSTANDING] > 0:
-        for s in range(r[NUM_STREAMS]):
-            stream = r[STREAMS] + s * ROW
-            event, last = m[stream + HEAD], NONE
+    if state.first_deferred != NONE:
+        insert_events_deferred_until_no_capture(state, nodes, log)
+    if state.num_events > 0:
+        for s in range(state.num_streams):
+            stream = state.streams + s
+            event, last = nodes[stream].first_event, NONE
             while event != NONE:
-                following = m[event + FOLLOWING]
-                if pool == NONE or m[m[m[event + BLOCK] + LANE] + POOL] == pool:
-                    m[stream + FINISHED] = max(m[stream + FINISHED], m[event + SEQUENCE])
+                following = nodes[event].next_event
+                if pool == NONE or nodes[nodes[nodes[event].block].lane].pool == pool:
+                    nodes[stream].num_finished = max(nodes[stream].num_finished, nodes[event].sequence)
                     if last == NONE:
-                        m[stream + HEAD] = following
+                        nodes[stream].first_event = following
                     else:
-                        m[last + FOLLOWING] = following
+                        nodes[last].next_event = following
                     if following == NONE:
-                        m[stream + TAIL] = last
-                    _finish_event(r, m, log, event)
+                        nodes[stream].last_event = last
+                    _finish_event(state, nodes, log, event)
                 else:
                     last = event
                 event = following
-    # Frees whose end only the recording knows: a wait ends them now.
-    block = m[r[WAITING] + SUCC]
-    while block != r[WAITING]:
-        following = m[block + SUCC]
-        if pool == NONE or m[m[block + LANE] + POOL] == pool:
-            stop_waiting(m, block)
-            free_block(r, m, log, block)
+    # Frees whose completion only the recording knows: a wait completes them now.
+    block = nodes[state.waiting].succ
+    while block != state.waiting:
+        following = nodes[block].succ
+        if pool == NONE or nodes[nodes[block].lane].pool == pool:
+            stop_waiting(nodes, block)
+            free_block(state, nodes, log, block)
         block = following
 
 
 @lean_part
-def start_waiting(r: Array, m: Array, block: int) -> None:
-    """Lets a freed block wait for the moment at which the recording has it free."""
-    head = r[WAITING]
-    last = m[head + PRED]
-    m[block + PRED], m[block + SUCC] = last, head
-    m[last + SUCC] = block
-    m[head + PRED] = block
-    m[block + STATE] = PENDING
+def start_waiting(state: State, nodes: Nodes, block: int) -> None:
+    """Makes a freed block wait for the moment at which the recording completes the free."""
+    head = state.waiting
+    last = nodes[head].pred
+    nodes[block].pred, nodes[block].succ = last, head
+    nodes[last].succ = block
+    nodes[head].pred = block
+    nodes[block].kind = PENDING
 
 
 @lean_part
-def stop_waiting(m: Array, block: int) -> None:
-    """Takes a block off that list."""
-    before, after = m[block + PRED], m[block + SUCC]
-    m[before + SUCC] = after
-    m[after + PRED] = before
+def stop_waiting(nodes: Nodes, block: int) -> None:
+    """Removes a block from the list of those that wait."""
+    before, after = nodes[block].pred, nodes[block].succ
+    nodes[before].succ = after
+    nodes[after].pred = before
 
 
 @lean_part
-def complete_stream(r: Array, m: Array, stream: int) -> None:
-    """Makes all work of a stream (-1: of all) done; the allocator sees that when it looks at its events."""
-    for s in range(r[NUM_STREAMS]):
+def complete_stream(state: State, nodes: Nodes, stream: int) -> None:
+    """Completes all work of a stream (-1: of all); the allocator sees that when it processes its events."""
+    for s in range(state.num_streams):
         if stream < 0 or s == stream:
-            row = r[STREAMS] + s * ROW
-            m[row + FINISHED] = m[row + ISSUED]
+            nodes[state.streams + s].num_finished = nodes[state.streams + s].num_issued

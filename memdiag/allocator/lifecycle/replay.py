@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from memdiag.allocator import workload as w
-from memdiag.allocator.engine import memory as mem
-from memdiag.allocator.engine.state import enlarge, segments
-from memdiag.allocator.lifecycle import machine, pools, tables
+from memdiag.allocator.engine.memory import LOG_ALL, LOG_SEGMENTS
+from memdiag.allocator.engine.model import Model
+from memdiag.allocator.lifecycle import loop, pools, tables
 from memdiag.allocator.lifecycle.conf import Settings
 from memdiag.allocator.lifecycle.marks import FORWARD_END, PRECISE_BEGIN, PRECISE_END, STEP_END, Marks, Windows
 from memdiag.allocator.lifecycle.report import Lifecycle
@@ -22,6 +22,10 @@ from memdiag.allocator.workload import Workload
 from memdiag.trace.table import Array
 
 _MOST_SIZE = 1 << 60
+# Its allocator knows no streams and no private pools: a block is free when its tensor is.
+_OPS = np.zeros(len(w.OPS), np.int8)
+_OPS[[w.ALLOC, w.EMPTY_CACHE, w.SET_FRACTION, w.EXTERNAL, w.SET_TOTAL]] = w.ALLOC, w.EMPTY_CACHE, w.SET_FRACTION, w.EXTERNAL, w.SET_TOTAL
+_OPS[[w.FREE, w.FREE_REQUESTED]] = w.FREE
 
 
 @dataclass(frozen=True)
@@ -64,54 +68,41 @@ def replay_lifecycle(
     settings = Settings.parse(conf, alr_max_bytes)
     calls = _with_start(workload, marks)
     deaths, windows = calls.deaths(), Windows.of(calls.marks, len(calls.op))
-    told = (deaths >= windows.ends).astype(np.int64) if is_oracle else np.empty(0, np.int64)
+    lifetime = (deaths >= windows.ends).astype(np.int64) if is_oracle else np.empty(0, np.int64)
     sizes, size_number = np.unique(np.where(calls.op == w.ALLOC, calls.size, 0), return_inverse=True)
     rounded_of, rounded_number = np.unique(-(-sizes // pools.GRAIN) * pools.GRAIN, return_inverse=True)
-    r, m, kept = pools.empty(settings, capacity, fraction, max(len(workload.streams), 1))
-    limit = int(r[mem.LIMIT])
-    entries = np.zeros((len(mem.LOG_COLUMNS), 4 * len(calls.op) if log else 4096), np.int64)
-    r[mem.IS_LOGGED], r[mem.LOG_CAPACITY] = 1, entries.shape[1]
-    out = np.empty((machine.NUM_OUT, len(calls.op)), np.int64)
-    life = np.zeros((max(calls.num_tensors, 1), machine.NUM_LIFE), np.int64)
-    op, tensor, size, stream = (column.astype(np.int64) for column in (calls.op, calls.tensor, calls.size, calls.stream))
     numbers = rounded_number[size_number].astype(np.int64)
+    rounded, num_calls = rounded_of[numbers], len(calls.op)
+    work = Workload(
+        op=_OPS[calls.op], tensor=calls.tensor, size=calls.size, stream=calls.stream, pool=np.zeros(num_calls, np.int32),
+        row=np.arange(num_calls), num_rows=num_calls, num_tensors=calls.num_tensors, streams=workload.streams, pools=pools.IDS, done="now",
+    )  # fmt: skip
+    model = Model.of(
+        work, pools.conf_of(settings), pools.RULES, (rounded, rounded), work.pool, capacity=capacity, fraction=fraction,
+        log_level=LOG_ALL if log else LOG_SEGMENTS, first=calls.num_made, num_own_results=loop.NUM_OWN_RESULTS,
+    )  # fmt: skip
+    model.out[loop.OUT_LONG], model.out[loop.OUT_LEVEL] = 0, -1
     made = np.append(0, np.cumsum(calls.op == w.ALLOC))
-    k = tables.fresh(kept, (sizes, rounded_of), (calls.most_in(made, FORWARD_END), calls.most_in(made, STEP_END)), int(made[-1]))
-    columns = (op, tensor, size, stream, rounded_of[numbers], size_number.astype(np.int64), numbers, told)
-    hooked = (calls.marks.at, calls.marks.kind.astype(np.int64))
-    while machine.run(r, m, entries, k, out, life, *columns, *hooked, log) < len(op):
-        m, entries = enlarge(r, m, entries)
-    bases = segments(r, m)
-    entries = entries[:, : r[mem.NUM_LOGGED]]
-    first = calls.num_made
-    before = out[:, first - 1] if first else np.zeros(machine.NUM_OUT, np.int64)
-
-    def counted(row: int) -> Array:
-        counts: Array = (out[row, first:] - before[row]).astype(np.int32)
-        return counts
-
+    own = tables.MindSpeed(
+        pools=pools.add_pools(model, settings),
+        **tables.fresh((sizes, rounded_of), (calls.most_in(made, FORWARD_END), calls.most_in(made, STEP_END)), int(made[-1])),
+        recorded=np.zeros(max(calls.num_tensors, 1), tables.ENTRY_OF),
+        size_number=size_number.astype(np.int64),
+        rounded_number=numbers,
+        lifetime=lifetime,
+        mark_at=calls.marks.at,
+        mark_kind=calls.marks.kind.astype(np.int64),
+    )
+    model.run(loop.run, own)
+    lifecycle = Lifecycle.of(model, deaths, windows, marks=marks)
     return LifecycleReplay(
         policy=policy or ("lifetime-oracle" if is_oracle else "lifecycle"),
         conf=conf,
         torch_version=torch_version,
         capacity_bytes=capacity,
-        limit_bytes=limit if limit >= 0 else None,
-        status=out[machine.OUT_STATUS, first:].astype(np.int8),
-        seg=out[machine.OUT_SEG, first:].astype(np.int32),
-        off=out[machine.OUT_OFF, first:],
-        block=out[machine.OUT_BLOCK, first:],
-        reserved=out[machine.OUT_RESERVED, first:],
-        allocated=out[machine.OUT_ALLOCATED, first:],
-        active=out[machine.OUT_ALLOCATED, first:],
-        requested=out[machine.OUT_REQUESTED, first:],
-        retries=counted(machine.OUT_RETRIES),
-        ooms=out[machine.OUT_OOMS, first:].astype(np.int32),  # the start may not fit
-        device_allocs=counted(machine.OUT_DEVICE_ALLOCS),
-        device_frees=counted(machine.OUT_DEVICE_FREES),
-        bases=bases,
-        log=_log(entries, first) if log else None,
+        **model.columns(),
         pools=pools.IDS,
-        lifecycle=Lifecycle.of(out, entries, pools.of_segments(r, m), deaths, windows, first=first, marks=marks),
+        lifecycle=lifecycle,
     )
 
 
@@ -167,10 +158,3 @@ def _with_start(workload: Workload, marks: Marks) -> _Calls:
         num_made=num,
         marks=Marks(at, kind, marks.bases, marks.hooks),
     )
-
-
-def _log(entries: Array, first: int) -> dict[str, Array]:
-    """Returns the entries as columns, those of what was there at the start as of call -1."""
-    columns = dict(zip(mem.LOG_COLUMNS, entries, strict=True))
-    columns["call"] = np.maximum(columns["call"] - first, -1)
-    return columns

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from memdiag.allocator.engine import memory as mem
-from memdiag.allocator.lifecycle import machine, pools
+from memdiag.allocator.engine.memory import LOG_COLUMNS
+from memdiag.allocator.engine.model import RESULTS, Model
+from memdiag.allocator.lifecycle import pools
 from memdiag.allocator.lifecycle.marks import Marks, Windows
+from memdiag.allocator.lifecycle.pools import of_segments
 from memdiag.allocator.result import OK
 from memdiag.results.lifetime_pools import LifetimePools, Misfiled, PoolState
 from memdiag.trace import schema
@@ -55,33 +57,35 @@ class Lifecycle:
     peak_call: int
 
     @classmethod
-    def of(cls, out: Array, log: Array, segment_pool: Array, deaths: Array, windows: Windows, *, first: int, marks: Marks) -> Lifecycle:
-        """Gathers it from what the machine gave. The first ``first`` calls made what was there at the start."""
-        made = np.flatnonzero((out[machine.OUT_STATUS] == OK) & (out[machine.OUT_SEG] >= 0))
-        seg = out[machine.OUT_SEG, made]
-        action = log[mem.LOG_ACTION]
-        changes = log[:, (action >= schema.SEGMENT_ALLOC) & (action <= schema.SEGMENT_UNMAP)]
-        gained = (changes[mem.LOG_ACTION] == schema.SEGMENT_ALLOC) | (changes[mem.LOG_ACTION] == schema.SEGMENT_MAP)
+    def of(cls, model: Model, deaths: Array, windows: Windows, *, marks: Marks) -> Lifecycle:
+        """Gathers it from a model that has made all calls, given their deaths and windows."""
+        first, out, segment_pool = model.first, dict(zip((*RESULTS, "is_long", "level"), model.out, strict=True)), of_segments(model)
+        made = np.flatnonzero((out["status"] == OK) & (out["seg"] >= 0))
+        seg = out["seg"][made]
+        log = model.log[:, : model.state.num_logged]
+        is_change = (log[0] >= schema.SEGMENT_ALLOC) & (log[0] <= schema.SEGMENT_UNMAP)
+        changes = dict(zip(LOG_COLUMNS, log[:, is_change], strict=True))
+        gained = (changes["action"] == schema.SEGMENT_ALLOC) | (changes["action"] == schema.SEGMENT_MAP)
         opened = np.full(len(segment_pool), -1, np.int64)
         first_change = np.flatnonzero(gained)[::-1]
-        opened[changes[mem.LOG_SEG, first_change]] = changes[mem.LOG_CALL, first_change]  # the first of several is written last
+        opened[changes["seg"][first_change]] = changes["call"][first_change]  # the first of several is written last
         by = np.searchsorted(made, opened)
         is_made = np.append(made, -2)[by] == opened
-        reserved = out[machine.OUT_RESERVED, max(first - 1, 0) :]
+        reserved = out["reserved"][max(first - 1, 0) :]
         return cls(
             marks=marks,
-            level=out[machine.OUT_LEVEL, first:].astype(np.int8),
-            is_long=out[machine.OUT_LONG, first:] == 1,
+            level=out["level"][first:].astype(np.int8),
+            is_long=out["is_long"][first:] == 1,
             call=np.maximum(made - first, -1),
             death=deaths[made] - first,
-            block=out[machine.OUT_BLOCK, made],
+            block=out["block"][made],
             seg=seg,
-            thought_long=out[machine.OUT_LONG, made] == 1,
+            thought_long=out["is_long"][made] == 1,
             survives=deaths[made] >= windows.ends[made],
             window=np.select([windows.precise, windows.forward, windows.step], [1, 2, 3], 0).astype(np.int8)[made],
-            change_call=np.maximum(changes[mem.LOG_CALL] - first, -1),
-            change_seg=changes[mem.LOG_SEG],
-            change_bytes=np.where(gained, changes[mem.LOG_SIZE], -changes[mem.LOG_SIZE]),
+            change_call=np.maximum(changes["call"] - first, -1),
+            change_seg=changes["seg"],
+            change_bytes=np.where(gained, changes["size"], -changes["size"]),
             segment_pool=segment_pool,
             opened_by=np.where(is_made, by, -1),
             peak_call=int(np.argmax(reserved)) - (1 if first else 0) if len(reserved) else -1,

@@ -1,237 +1,284 @@
-"""What the predictor knows, compiled: which sizes lived beyond their window, by the place in the window at which they were asked for.
+"""The predictor, compiled: which sizes lived beyond their window, by the place in the window at which they were requested.
 
-A look-up finds the nearest entry of just this size at this place or before it: in the last window first, then in the windows that met
-something new, the oldest first. The original walks its sets; here a window's entries are sorted once, when it ends. Of the remembered
+A look-up finds the nearest entry of exactly this size at this place or before it: in the last window first, then in the windows that met
+something new, the oldest first. The original walks its sets; here the entries of a window are sorted once, when it ends. Of the remembered
 windows, for each size only those are kept that begin earlier with it than every older one: an older one answers for all others.
 
-Sizes are numbers of distinct sizes here, so that size and place fit one integer: ``size << 32 | start``. All of it lies in one array ``k``,
-as the machine's memory does, so that compiled functions pass little: what the pools keep first, then the table of forward windows and
-that of steps. A table is known by the position of its first number, and ``k[t + TIK]`` is one of them; others say where its parts begin.
+Sizes are numbers of distinct sizes here, so that size and place fit one integer: ``size << 32 | start``. There are two tables, of forward
+windows and of steps. Both have their parts in common arrays (``MindSpeed``); a table says where its parts begin.
 """
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
-from memdiag.allocator.lifecycle.pools import LONG, NUM_KEPT, get_allocation_size
-from memdiag.trace.compiled import njit_part
+from memdiag.allocator.engine.memory import record_type
+from memdiag.allocator.lifecycle.pools import LONG, get_allocation_size
+from memdiag.trace.compiled import lean_part
 from memdiag.trace.table import Array
 
 NEVER = 1 << 62  # the end of an entry that was not freed within its window
-MISSING, FOUND, NOTHING_YET = range(3)  # what a look-up comes to
-# Of a table: the place that the next allocation has, windows ended, look-ups in this window, whether one met something new, entries
-# recorded in this window, rows in LAST, OLD and KNOWN, start and end of what the latest look-up found, and where the parts begin.
-(
-    TIK, WINDOW, LOOK_UPS, MET_NEW, NUM_ENTRIES, NUM_LAST, NUM_OLD, NUM_KNOWN, START, UNTIL, ENTRIES, LAST, OLD, KNOWN, HEAD, TAIL, SIZES,
-    SCRATCH, ROOM, NUM_STATE,
-) = range(20)  # fmt: skip
-FORWARD, STEP = NUM_KEPT, NUM_KEPT + NUM_STATE  # the two tables
-# ENTRIES, what this window has recorded: size, start, end, the latest thing that happened to it (number of the call).
-E_SIZE, E_START, E_END, E_LATEST, ENTRY = range(5)
-# LAST and OLD, windows that have ended, each in order of size, start and end: the first two as one key, and the end.
-KEY, END, ROW = range(3)
-# KNOWN, the stretches of OLD that can answer for a size: its rows [FIRST, LAST), and the next stretch for that size.
-K_FIRST, K_LAST, K_NEXT, STRETCH = range(4)
-# HEAD and TAIL: the first and the last stretch for each size. SIZES: the bytes of each. SCRATCH: keys and entries being sorted, twice
-# ROOM of each.
+MISSING, FOUND, NOTHING_YET = range(3)  # results of a look-up
+FORWARD, STEP = range(2)  # the tables
+TABLE = record_type(
+    "tik", "window",  # the place of the next allocation; windows ended
+    "look_ups", "met_new",  # in this window: look-ups, and whether one met something new
+    "num_entries", "num_last", "num_old", "num_known",  # entries of this window, rows of the last and of remembered ones, stretches
+    "start", "until",  # start and end of what the latest look-up found
+    "entries", "last", "old", "known", "sizes", "scratch", "room",  # where the parts begin; the most allocations of a window
+)  # fmt: skip
+# An allocation of this window: its size, start and end, and the latest call that changed it.
+ENTRY = record_type("size", "start", "end", "latest")
+# An entry of a window that has ended: size and start as one key, and the end; the rows of a window are in order of both.
+ROW = record_type("key", "end")
+# Rows of one remembered window that can answer for a size, [first, last), and the next such stretch for that size.
+STRETCH = record_type("first", "last", "next")
 _START = (1 << 32) - 1
 
 
-def fresh(kept: Array, sizes: tuple[Array, Array], most: tuple[int, int], total: int) -> Array:
-    """Returns ``k`` with tables that know nothing.
+class MindSpeed(NamedTuple):
+    """What MindSpeed's allocator keeps beside the nodes.
+
+    Attributes:
+        pools: Settings and counters (``pools.POOLS``).
+        tables: Records of TABLE: FORWARD, STEP.
+        entries, rows, stretches: Records of both tables.
+        heads, tails, sizes: For each distinct size of each table: its first and last stretch, its bytes.
+        scratch: Of each table keys and entries being sorted, twice ``room`` of each.
+        recorded: Of each tensor its entry in each table, and the window of that (``ENTRY_OF``).
+        size_number, rounded_number: Of each allocation: its requested and its rounded size as numbers of distinct sizes.
+        lifetime: Of each call, whether its tensor is long-lived (1, 0); empty: the tables predict it.
+        mark_at, mark_kind: Before which call a mark is, in order, and what it says.
+    """
+
+    pools: Any
+    tables: Any
+    entries: Any
+    rows: Any
+    stretches: Any
+    heads: Array
+    tails: Array
+    sizes: Array
+    scratch: Array
+    recorded: Any
+    size_number: Array
+    rounded_number: Array
+    lifetime: Array
+    mark_at: Array
+    mark_kind: Array
+
+
+ENTRY_OF = record_type("forward", "forward_window", "step", "step_window")
+NO_ENTRY = -1
+
+
+def fresh(sizes: tuple[Array, Array], most: tuple[int, int], total: int) -> dict[str, Any]:
+    """Returns tables that know nothing, and the arrays of their parts, as fields of ``MindSpeed``.
 
     Args:
-        kept: What the pools keep (``pools.empty``).
         sizes: Distinct sizes of each table.
         most: Allocations in one window of each at most.
         total: Allocations in all windows at most.
     """
-    states, position = [], NUM_KEPT + 2 * NUM_STATE
-    for number, room in zip((len(sizes[0]), len(sizes[1])), most, strict=True):
-        state = np.zeros(NUM_STATE, np.int64)
-        state[[TIK, ROOM]] = 1, room
-        parts = ((HEAD, number), (TAIL, number), (SIZES, number), (ENTRIES, ENTRY * room), (LAST, ROW * room), (SCRATCH, 4 * room),
-                 (OLD, ROW * total), (KNOWN, STRETCH * total))  # fmt: skip
-        for part, length in parts:
-            state[part] = position
-            position += length
-        states.append(state)
-    k = np.empty(position, np.int64)  # most of it is never touched
-    k[:NUM_KEPT] = kept
-    for table, state, of in zip((FORWARD, STEP), states, sizes, strict=True):
-        k[table : table + NUM_STATE] = state
-        k[state[HEAD] : state[SIZES]] = -1
-        k[state[SIZES] : state[ENTRIES]] = of
-    return k
+    tables = np.zeros(2, TABLE)
+    tables["tik"], tables["room"] = 1, most
+    tables["entries"] = 0, most[0]
+    tables["sizes"] = 0, len(sizes[0])
+    tables["scratch"] = 0, 4 * most[0]
+    tables["known"] = 0, total
+    tables["last"] = 0, most[0] + total
+    tables["old"] = tables["last"] + most
+    # Most of it is never touched.
+    return {
+        "tables": tables,
+        "entries": np.empty(sum(most), ENTRY),
+        "rows": np.empty(sum(most) + 2 * total, ROW),
+        "stretches": np.empty(2 * total, STRETCH),
+        "heads": np.full(len(sizes[0]) + len(sizes[1]), -1, np.int64),
+        "tails": np.full(len(sizes[0]) + len(sizes[1]), -1, np.int64),
+        "sizes": np.concatenate(sizes).astype(np.int64),
+        "scratch": np.empty(4 * sum(most), np.int64),
+    }
 
 
-@njit_part
-def record(k: Array, t: int, size: int, call: int) -> int:
+@lean_part
+def record(mindspeed: MindSpeed, t: int, size: int, call: int) -> int:
     """Records an allocation in this window; returns the number of the entry."""
-    number = k[t + NUM_ENTRIES]
-    k[t + NUM_ENTRIES] = number + 1
-    at = k[t + ENTRIES] + ENTRY * number
-    k[at + E_SIZE], k[at + E_START], k[at + E_END], k[at + E_LATEST] = size, k[t + TIK], NEVER, call
+    table = mindspeed.tables[t]
+    number = table.num_entries
+    table.num_entries = number + 1
+    entry = mindspeed.entries[table.entries + number]
+    entry.size, entry.start, entry.end, entry.latest = size, table.tik, NEVER, call
     return number
 
 
-@njit_part
-def freed(k: Array, t: int, entry: int, window: int, call: int) -> None:
-    """Records that what an entry stands for was freed, if its window is still the same."""
-    if window == k[t + WINDOW]:
-        at = k[t + ENTRIES] + ENTRY * entry
-        k[at + E_END], k[at + E_LATEST] = k[t + TIK], call
+@lean_part
+def freed(mindspeed: MindSpeed, t: int, number: int, window: int, call: int) -> None:
+    """Records that an entry was freed, if its window is still the same."""
+    table = mindspeed.tables[t]
+    if window == table.window:
+        entry = mindspeed.entries[table.entries + number]
+        entry.end, entry.latest = table.tik, call
 
 
-@njit_part
-def look_up(k: Array, t: int, size: int, needs_last: bool) -> int:
-    """Looks for the entry that predicts an allocation of a size here; its start and end are START and UNTIL then.
+@lean_part
+def look_up(mindspeed: MindSpeed, t: int, size: int, needs_last: bool) -> int:
+    """Looks for the entry that predicts an allocation of a size here, and writes ``start`` and ``until`` of the table.
 
     Returns:
         FOUND or MISSING; with ``needs_last`` NOTHING_YET where the last window recorded nothing, which does not count as a look-up.
     """
-    k[t + START], k[t + UNTIL] = 0, 0
-    num_last = k[t + NUM_LAST]
-    if needs_last and num_last == 0:
+    table = mindspeed.tables[t]
+    table.start, table.until = 0, 0
+    if needs_last and table.num_last == 0:
         return NOTHING_YET
-    number, tik = k[t + LOOK_UPS], k[t + TIK]
-    k[t + LOOK_UPS] = number + 1
-    row = _nearest(k, k[t + LAST], 0, num_last, size, tik)
-    stretch = k[k[t + HEAD] + size]
+    number, tik = table.look_ups, table.tik
+    table.look_ups = number + 1
+    row = _nearest(mindspeed, table.last, 0, table.num_last, size, tik)
+    stretch = mindspeed.heads[table.sizes + size]
     while row < 0 and stretch >= 0:
-        at = k[t + KNOWN] + STRETCH * stretch
-        if k[k[t + OLD] + ROW * k[at + K_FIRST] + KEY] & _START <= tik:
-            row = _nearest(k, k[t + OLD], k[at + K_FIRST], k[at + K_LAST], size, tik)
-        stretch = k[at + K_NEXT]
+        at = table.known + stretch
+        if mindspeed.rows[table.old + mindspeed.stretches[at].first].key & _START <= tik:
+            row = _nearest(mindspeed, table.old, mindspeed.stretches[at].first, mindspeed.stretches[at].last, size, tik)
+        stretch = mindspeed.stretches[at].next
     if row >= 0:
-        k[t + START], k[t + UNTIL] = k[row + KEY] & _START, k[row + END]
+        table.start, table.until = mindspeed.rows[row].key & _START, mindspeed.rows[row].end
         return FOUND
-    if num_last >= number:
-        k[t + MET_NEW] = 1
+    if table.num_last >= number:
+        table.met_new = 1
     return MISSING
 
 
-@njit_part
-def _nearest(k: Array, rows: int, first: int, end: int, size: int, tik: int) -> int:
-    """Returns the position of the latest entry of a size with a start of at most ``tik`` among rows ``[first, end)``; -1: none."""
+@lean_part
+def _nearest(mindspeed: MindSpeed, begin: int, first: int, end: int, size: int, tik: int) -> int:
+    """Returns the row of the latest entry of a size with a start of at most ``tik`` among [first, end) from ``begin`` on; -1: none."""
     wanted = size << 32 | tik
     a, b = first, end
     while a < b:
         middle = (a + b) >> 1
-        if k[rows + ROW * middle + KEY] <= wanted:
+        if mindspeed.rows[begin + middle].key <= wanted:
             a = middle + 1
         else:
             b = middle
-    found = rows + ROW * (a - 1)
-    if a > first and k[found + KEY] >> 32 == size:
+    found = begin + a - 1
+    if a > first and mindspeed.rows[found].key >> 32 == size:
         return found
     return -1
 
 
-@njit_part
-def expects(k: Array, t: int, segment: int) -> bool:
+@lean_part
+def expects(mindspeed: MindSpeed, t: int, segment: int) -> bool:
     """Whether, between start and end of what the latest look-up found, an entry begins that would have such a segment for itself."""
-    for rows, num in ((k[t + LAST], k[t + NUM_LAST]), (k[t + OLD], k[t + NUM_OLD])):
-        for at in range(rows, rows + ROW * num, ROW):
-            key = k[at + KEY]
-            if k[t + START] < key & _START < k[t + UNTIL] and get_allocation_size(k[k[t + SIZES] + (key >> 32)], LONG) == segment:
+    table = mindspeed.tables[t]
+    for begin, num in ((table.last, table.num_last), (table.old, table.num_old)):
+        for row in range(begin, begin + num):
+            key = mindspeed.rows[row].key
+            if (
+                table.start < key & _START < table.until
+                and get_allocation_size(mindspeed.sizes[table.sizes + (key >> 32)], LONG) == segment
+            ):  # fmt: skip
                 return True
     return False
 
 
-@njit_part
-def end(k: Array, t: int) -> None:
-    """A window ends: it is what the next one is predicted from, and is remembered if it met something new."""
-    _sort(k, t)
-    _settle(k, t)
-    k[t + NUM_ENTRIES], k[t + LOOK_UPS], k[t + TIK] = 0, 0, 1
-    k[t + WINDOW] += 1
-    if k[t + MET_NEW]:
-        k[t + MET_NEW] = 0
-        at, last = k[t + OLD] + ROW * k[t + NUM_OLD], k[t + LAST]
-        for i in range(ROW * k[t + NUM_LAST]):
-            k[at + i] = k[last + i]
-        _remember(k, t)
+@lean_part
+def end(mindspeed: MindSpeed, t: int) -> None:
+    """Ends a window: the next one is predicted from it, and it is remembered if it met something new."""
+    table, rows = mindspeed.tables[t], mindspeed.rows
+    _sort(mindspeed, t)
+    _settle(mindspeed, t)
+    table.num_entries, table.look_ups, table.tik = 0, 0, 1
+    table.window += 1
+    if table.met_new:
+        table.met_new = 0
+        at = table.old + table.num_old
+        for i in range(table.num_last):
+            rows[at + i].key, rows[at + i].end = rows[table.last + i].key, rows[table.last + i].end
+        _remember(mindspeed, t)
 
 
-@njit_part
-def _sort(k: Array, t: int) -> None:
-    """Sorts the entries of a window by size and start: runs are merged, pair by pair. Keys, then entries begin SCRATCH then."""
-    count, room, entries = k[t + NUM_ENTRIES], k[t + ROOM], k[t + ENTRIES]
-    source, target, width = k[t + SCRATCH], k[t + SCRATCH] + 2 * room, 1
+@lean_part
+def _sort(mindspeed: MindSpeed, t: int) -> None:
+    """Sorts the entries of a window by size and start (merge sort). Afterwards ``scratch`` begins with keys, then with entries."""
+    table, scratch = mindspeed.tables[t], mindspeed.scratch
+    count, room = table.num_entries, table.room
+    source, target, width = table.scratch, table.scratch + 2 * room, 1
     for i in range(count):
-        at = entries + ENTRY * i
-        k[source + i], k[source + room + i] = k[at + E_SIZE] << 32 | k[at + E_START], i
+        entry = mindspeed.entries[table.entries + i]
+        scratch[source + i], scratch[source + room + i] = entry.size << 32 | entry.start, i
     while width < count:
         for begin in range(0, count, 2 * width):
             a, middle, stop = begin, min(begin + width, count), min(begin + 2 * width, count)
             b = middle
             for at in range(begin, stop):
-                if a < middle and (b >= stop or k[source + a] <= k[source + b]):
-                    k[target + at], k[target + room + at] = k[source + a], k[source + room + a]
+                if a < middle and (b >= stop or scratch[source + a] <= scratch[source + b]):
+                    scratch[target + at], scratch[target + room + at] = scratch[source + a], scratch[source + room + a]
                     a += 1
                 else:
-                    k[target + at], k[target + room + at] = k[source + b], k[source + room + b]
+                    scratch[target + at], scratch[target + room + at] = scratch[source + b], scratch[source + room + b]
                     b += 1
         source, target, width = target, source, 2 * width
-    if source != k[t + SCRATCH]:
+    if source != table.scratch:
         for i in range(count):
-            k[target + i], k[target + room + i] = k[source + i], k[source + room + i]
+            scratch[target + i], scratch[target + room + i] = scratch[source + i], scratch[source + room + i]
 
 
-@njit_part
-def _settle(k: Array, t: int) -> None:
+@lean_part
+def _settle(mindspeed: MindSpeed, t: int) -> None:
     """Writes sorted entries as the last window, each once, those of one size and start in order of their ends.
 
     Windows within windows can record one size at one start twice. As in a set, they are one entry then while they have the same end:
     the first free takes the end away from both, and a later allocation puts the entry without an end back.
     """
-    count, keys, entries, rows = k[t + NUM_ENTRIES], k[t + SCRATCH], k[t + ENTRIES], k[t + LAST]
-    numbers = keys + k[t + ROOM]
+    table, entries, rows, scratch = mindspeed.tables[t], mindspeed.entries, mindspeed.rows, mindspeed.scratch
+    count, keys, last = table.num_entries, table.scratch, table.last
+    numbers = keys + table.room
     num, first = 0, 0
     while first < count:
-        key, stop, latest, begin = k[keys + first], first, entries + ENTRY * k[numbers + first], num
-        while stop < count and k[keys + stop] == key:
-            entry = entries + ENTRY * k[numbers + stop]
-            if k[entry + E_LATEST] > k[latest + E_LATEST]:
+        key, stop, latest, begin = scratch[keys + first], first, table.entries + scratch[numbers + first], num
+        while stop < count and scratch[keys + stop] == key:
+            entry = table.entries + scratch[numbers + stop]
+            if entries[entry].latest > entries[latest].latest:
                 latest = entry
-            until, place = k[entry + E_END], num
-            while place > begin and k[rows + ROW * (place - 1) + END] > until:
+            until, place = entries[entry].end, num
+            while place > begin and rows[last + place - 1].end > until:
                 place -= 1
-            if until != NEVER and not (place > begin and k[rows + ROW * (place - 1) + END] == until):
-                for i in range(ROW * num - 1, ROW * place - 1, -1):
-                    k[rows + ROW + i] = k[rows + i]
-                k[rows + ROW * place + KEY], k[rows + ROW * place + END] = key, until
+            if until != NEVER and not (place > begin and rows[last + place - 1].end == until):
+                for i in range(num - 1, place - 1, -1):
+                    rows[last + i + 1].key, rows[last + i + 1].end = rows[last + i].key, rows[last + i].end
+                rows[last + place].key, rows[last + place].end = key, until
                 num += 1
             stop += 1
-        if k[latest + E_END] == NEVER:
-            k[rows + ROW * num + KEY], k[rows + ROW * num + END] = key, NEVER
+        if entries[latest].end == NEVER:
+            rows[last + num].key, rows[last + num].end = key, NEVER
             num += 1
         first = stop
-    k[t + NUM_LAST] = num
+    table.num_last = num
 
 
-@njit_part
-def _remember(k: Array, t: int) -> None:
-    """Makes the last window, which stands at the end of OLD, answer for its sizes, where no older ones do."""
-    old, known = k[t + OLD], k[t + KNOWN]
-    row = k[t + NUM_OLD]
-    stop = row + k[t + NUM_LAST]
-    k[t + NUM_OLD] = stop
+@lean_part
+def _remember(mindspeed: MindSpeed, t: int) -> None:
+    """Makes the last window, which is at the end of the remembered ones, answer for its sizes where no older ones do."""
+    table, rows, stretches = mindspeed.tables[t], mindspeed.rows, mindspeed.stretches
+    row = table.num_old
+    stop = row + table.num_last
+    table.num_old = stop
     while row < stop:
-        key, following = k[old + ROW * row + KEY], row + 1
+        key, following = rows[table.old + row].key, row + 1
         size = key >> 32
-        while following < stop and k[old + ROW * following + KEY] >> 32 == size:
+        while following < stop and rows[table.old + following].key >> 32 == size:
             following += 1
-        before = k[k[t + TAIL] + size]
-        if before < 0 or key < k[old + ROW * k[known + STRETCH * before + K_FIRST] + KEY]:
-            stretch = k[t + NUM_KNOWN]
-            k[t + NUM_KNOWN] = stretch + 1
-            at = known + STRETCH * stretch
-            k[at + K_FIRST], k[at + K_LAST], k[at + K_NEXT] = row, following, -1
+        before = mindspeed.tails[table.sizes + size]
+        if before < 0 or key < rows[table.old + stretches[table.known + before].first].key:
+            number = table.num_known
+            table.num_known = number + 1
+            stretch = stretches[table.known + number]
+            stretch.first, stretch.last, stretch.next = row, following, -1
             if before < 0:
-                k[k[t + HEAD] + size] = stretch
+                mindspeed.heads[table.sizes + size] = number
             else:
-                k[known + STRETCH * before + K_NEXT] = stretch
-            k[k[t + TAIL] + size] = stretch
+                stretches[table.known + before].next = number
+            mindspeed.tails[table.sizes + size] = number
         row = following

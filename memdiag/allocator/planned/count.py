@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from memdiag.allocator.engine.run import OUT_RESERVED
-from memdiag.allocator.planned import arena, machine
+from memdiag.allocator.engine.model import RESULTS
+from memdiag.allocator.planned import arena, loop
 from memdiag.allocator.planned.profile import Requests
 from memdiag.results.planned import PlanTold, Served
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 def told_of(planned: Planned, out: Array) -> PlanTold:
-    """Returns what is told of a replay, given the raw results of the machine."""
+    """Returns what is told of a replay, given the results of the loop."""
     spans, which = planned.script.profile.spans, planned.script.profile.planned
     call, size, work = planned.requests.call, planned.requests.size, planned.workload
-    way = out[machine.OUT_WAY, call]
+    way = out[loop.OUT_WAY, call]
     following = None
     if len(spans) > 1:
         following = which + 1 if which + 1 < len(spans) else which - 1
@@ -29,7 +29,7 @@ def told_of(planned: Planned, out: Array) -> PlanTold:
         rows: Array = (call >= spans[index].begin) & (call < spans[index].end)
         return rows
 
-    arenas = out[machine.OUT_ARENAS]
+    arenas = out[loop.OUT_ARENAS]
     everything = Requests.of(work, np.zeros(len(work.op), np.int32), np.full(len(work.op), -1, np.int64))
     return PlanTold(
         basis=planned.basis,
@@ -42,7 +42,7 @@ def told_of(planned: Planned, out: Array) -> PlanTold:
         next=None if following is None else _served(way, size, within(following)),
         unseen=None if following is None else _served(way, size, (call >= spans[0].begin) & ~within(which)),
         arena_bytes=int(arenas.max(initial=0)),
-        fallback_bytes=int(np.max(out[OUT_RESERVED] - arenas, initial=0)),
+        fallback_bytes=int(np.max(out[RESULTS.index("reserved")] - arenas, initial=0)),
     )
 
 

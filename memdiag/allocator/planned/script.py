@@ -24,7 +24,7 @@ class Script:
 
     Attributes:
         profile: What was planned.
-        slots: Columns SLOT_… of ``slots`` x slots.
+        slots: Records of ``slots.SLOT``.
         begin: Where each script begins among them, and where the last one ends (NUM_SCRIPTS + 1 values).
         planned: Bytes that the places of each stream take.
         heights: Bytes of the arena of each stream: that, and room for what roves.
@@ -77,10 +77,10 @@ def _script(requests: Requests, profile: Profile, num_streams: int) -> Script:
         if len(own):
             three = np.tile(requests.size[roving.row[own]], 3)
             room[number] = online(roving.born[:, own].ravel(), roving.gone[:, own].ravel(), three, tightest=True)[1]
-    slots = np.empty((s.NUM_SLOT, len(row)), np.int64)
-    slots[s.SLOT_SIZE], slots[s.SLOT_SITE], slots[s.SLOT_ARENA] = size, requests.site[row], stream
-    slots[s.SLOT_OFF], slots[s.SLOT_SECOND], slots[s.SLOT_USED] = off[0], off[1], -1
-    slots[s.SLOT_CYCLE], slots[s.SLOT_ORDINAL] = _when(requests, profile, row)
+    slots = np.empty(len(row), s.SLOT)
+    slots["size"], slots["site"], slots["arena"] = size, requests.site[row], stream
+    slots["offset"], slots["second"], slots["used"] = off[0], off[1], -1
+    slots["cycle"], slots["ordinal"] = _when(requests, profile, row)
     return Script(profile, slots, begin, planned, planned + room, loads + room)
 
 

@@ -6,19 +6,20 @@ memory: where its first piece lies is told instead, and in the log each piece is
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from memdiag.allocator import workload as w
 from memdiag.allocator.conf import Conf
-from memdiag.allocator.engine import memory as mem
+from memdiag.allocator.engine.memory import LOG_ALL, LOG_NOTHING, new_record
+from memdiag.allocator.engine.model import Model
 from memdiag.allocator.engine.start import with_start_allocated
-from memdiag.allocator.engine.state import enlarge, new_state, segments
-from memdiag.allocator.replay import DONE
 from memdiag.allocator.result import OK, Replay
 from memdiag.allocator.rules import Rules
-from memdiag.allocator.stitch import driver, machine, pieces, waiting
+from memdiag.allocator.stitch import driver, loop
+from memdiag.allocator.stitch.blocks import CHUNK, STITCHING, TENSOR, GMLake
 from memdiag.allocator.stitch.settings import NO_LIMIT, Settings
 from memdiag.allocator.workload import Workload
 from memdiag.results.stitching import Stitching
@@ -26,7 +27,7 @@ from memdiag.trace.table import Array
 
 _MOST_SIZE = 1 << 60
 _MOST_MEMORY = 1 << 46  # every chunk is kept track of: what no device has is not granted, without a limit either
-_RULES = Rules(whole_fraction_is_limit=True)  # those of torch 2.0, which it was made from
+_RULES = Rules(whole_fraction_is_limit=True, capacity_is_asked=True)  # those of torch 2.0, which it was made from
 _GRAIN = 512
 
 
@@ -36,7 +37,7 @@ class StitchReplay(Replay):
 
     Attributes:
         stitching: Never None.
-        how: Of an allocation, how it got its memory (``machine.EXACT`` …); -1: no allocation (int8).
+        how: Of an allocation, how it got its memory (``loop.EXACT`` …); -1: no allocation (int8).
         num_pieces: Of an allocation (int32).
         maps: Calls that map a chunk, counted from the first call on (int64).
     """
@@ -73,104 +74,87 @@ def replay_stitch(
     if len(workload.start.base):
         workload = with_start_allocated(workload)
     first = len(workload.op) - num_calls
+    of_pools = np.isin(workload.op, (w.POOL_BEGIN, w.POOL_END, w.POOL_RELEASE, w.CAPTURE))
+    size = np.where(workload.op == w.ALLOC, np.clip(workload.size, 0, _MOST_SIZE), workload.size)
+    none: frozenset[int] = frozenset()
+    workload = replace(
+        workload, op=np.where(of_pools, w.NOTHING, workload.op), size=size, pools=((0, 0),), no_split=none, stand_in=none, captured=none,
+    )  # fmt: skip
     max_split = None if settings.max_split_bytes >= NO_LIMIT else settings.max_split_bytes
-    num_streams = max(len(workload.streams), 1)
-    own = Conf(max_split=max_split, fraction=fraction)
-    r, m = new_state(own, _RULES, capacity, num_streams, 1, DONE[workload.done], np.empty(0, np.int64), (), ())
-    limit = int(r[mem.LIMIT])
-    r[mem.FREE_BYTES] = min(int(r[mem.FREE_BYTES]), _MOST_MEMORY)
-    k = _kept(r, m, settings, capacity, num_streams)
-    op, tensor, stream = (column.astype(np.int64) for column in (workload.op, workload.tensor, workload.stream))
-    size = np.where(op == w.ALLOC, np.clip(workload.size, 0, _MOST_SIZE), workload.size).astype(np.int64)
-    rounded = rounded_sizes(size)
-    most = np.minimum(rounded * settings.reuse_limit, float(_MOST_SIZE)).astype(np.int64)
-    granted = rounded[(op == w.ALLOC) & (rounded <= _MOST_MEMORY)]  # only what may be granted needs chunks
-    largest = max(int(granted.max(initial=0)), driver.LARGE_SEGMENT) // pieces.CHUNK
-    used = np.zeros(4096 + largest, np.int8)
-    entries = np.zeros((len(mem.LOG_COLUMNS), 4 * len(op) if log else 0), np.int64)
-    r[mem.IS_LOGGED], r[mem.LOG_CAPACITY] = log, entries.shape[1]
-    out = np.empty((machine.NUM_OUT, len(op)), np.int64)
-    life = np.zeros((max(workload.num_tensors, 1), waiting.NUM_LIFE), np.int64)
-    while machine.run(r, m, entries, k, used, out, life, op, tensor, size, stream, rounded, most, largest) < len(op):
-        m, entries = enlarge(r, m, entries)
-        if k[pieces.NEXT_CHUNK] + largest > len(used):
-            used = np.append(used, np.zeros(len(used) + largest, np.int8))
-    before = out[:, first - 1] if first else np.zeros(machine.NUM_OUT, np.int64)
+    rounded = rounded_sizes(workload.size)
+    model = Model.of(
+        workload, Conf(max_split=max_split), _RULES, (rounded, rounded), np.zeros(len(workload.op), np.int64), capacity=capacity,
+        fraction=fraction, log_level=LOG_ALL if log else LOG_NOTHING, first=len(workload.op) - num_calls,
+        num_own_results=loop.NUM_OWN_RESULTS,
+    )  # fmt: skip
+    model.state.device_free = min(int(model.state.device_free), _MOST_MEMORY)
+    model.out[loop.OUT_HOW], model.out[loop.OUT_PRIMITIVES] = -1, 0
+    own = _own(model, workload, settings, rounded)
 
-    def counted(row: int, dtype: str = "int32") -> Array:
-        counts: Array = (out[row, first:] - before[row]).astype(dtype)
-        return counts
+    def grow() -> GMLake:
+        nonlocal own
+        stitching = own.stitching
+        if stitching.next_chunk + stitching.largest > len(own.used):
+            own = own._replace(used=np.append(own.used, np.zeros(len(own.used) + stitching.largest, np.int8)))
+        return own
 
+    model.run(loop.run, own, grow=grow)
+    first, maps = model.first, model.out[loop.OUT_MAPS]
     return StitchReplay(
         policy=policy,
         conf=conf,
         torch_version=torch_version,
         capacity_bytes=capacity,
-        limit_bytes=limit if limit >= 0 else None,
-        status=out[machine.OUT_STATUS, first:].astype(np.int8),
-        seg=out[machine.OUT_SEG, first:].astype(np.int32),
-        off=out[machine.OUT_OFF, first:],
-        block=out[machine.OUT_BLOCK, first:],
-        reserved=out[machine.OUT_RESERVED, first:],
-        allocated=out[machine.OUT_ALLOCATED, first:],
-        active=out[machine.OUT_ACTIVE, first:],
-        requested=out[machine.OUT_REQUESTED, first:],
-        retries=counted(machine.OUT_RETRIES),
-        ooms=out[machine.OUT_OOMS, first:].astype(np.int32),  # the start may not fit
-        device_allocs=counted(machine.OUT_DEVICE_ALLOCS),
-        device_frees=counted(machine.OUT_DEVICE_FREES),
-        bases=segments(r, m),
-        log=_log(entries[:, : r[mem.NUM_LOGGED]], first) if log else None,
-        stitching=_told(settings, k, out, rounded),
-        how=out[machine.OUT_HOW, first:].astype(np.int8),
-        num_pieces=out[machine.OUT_PIECES, first:].astype(np.int32),
-        maps=counted(machine.OUT_MAPS, "int64"),
+        **model.columns(),
+        stitching=_told(settings, own.stitching, model.out, rounded),
+        how=model.out[loop.OUT_HOW, first:].astype(np.int8),
+        num_pieces=model.out[loop.OUT_PRIMITIVES, first:].astype(np.int32),
+        maps=maps[first:] - (maps[first - 1] if first else 0),
     )
 
 
 def rounded_sizes(sizes: Array) -> Array:
     """Returns the bytes of the blocks for requests (int64): a small one in units of 512 bytes, a large one in whole chunks."""
     small = np.maximum(-(-sizes // _GRAIN), 1) * _GRAIN
-    return np.where(small <= driver.MOST_SMALL, small, -(-small // pieces.CHUNK) * pieces.CHUNK)
+    return np.where(small <= driver.MOST_SMALL, small, -(-small // CHUNK) * CHUNK)
 
 
-def _kept(r: Array, m: Array, settings: Settings, capacity: int | None, num_streams: int) -> Array:
-    """Returns what is kept beside the registers, with an empty set of stitched blocks for each stream."""
-    k = np.zeros(pieces.NUM_KEPT, np.int64)
-    k[pieces.FRAG_LIMIT], k[pieces.LEVEL], k[pieces.COLLECT_ABOVE] = settings.frag_limit_bytes, settings.level, settings.collect_bytes
-    k[pieces.ADDS_MISSING], k[pieces.CAPACITY] = settings.adds_missing, -1 if capacity is None else capacity
-    k[[pieces.LAST_WAITING, pieces.FIRST_WAITING]] = -1
-    heads = [int(mem.new_row(r, m)) for _ in range(num_streams)]
-    for head in heads:
-        m[[head + mem.SUCC, head + mem.PRED]] = head
-    k[pieces.HEADS] = heads[0]
-    return k
-
-
-def _told(settings: Settings, k: Array, out: Array, rounded: Array) -> Stitching:
-    how, done = out[machine.OUT_HOW], out[machine.OUT_STATUS] == OK
-    large = done & (rounded > driver.MOST_SMALL)
-    count = [int(np.count_nonzero(large & (how == which))) for which in range(machine.NOTHING)]
-    stitched = (how == machine.STITCHED) | (how == machine.ADDED)
-    return Stitching(
-        frag_limit_bytes=settings.frag_limit_bytes,
-        num_exact=count[machine.EXACT],
-        num_cut=count[machine.CUT],
-        num_reused=count[machine.REUSED],
-        num_stitched=count[machine.STITCHED] + count[machine.ADDED],
-        stitched_bytes=int(rounded[done & stitched].sum()),
-        num_new=count[machine.NEW] + count[machine.ADDED],
-        num_pieces=int(out[machine.OUT_PIECES].max(initial=0)),
-        num_maps=int(k[pieces.NUM_MAPPED]),
-        num_created=int(k[pieces.NUM_CREATED]),
-        num_unmaps=int(k[pieces.NUM_UNMAPPED]),
-        num_taken_apart=int(k[pieces.NUM_TAKEN_APART]),
-        peak_stitched_bytes=int(k[pieces.PEAK_STITCHED]),
+def _own(model: Model, workload: Workload, settings: Settings, rounded: Array) -> GMLake:
+    """Returns what GMLake keeps beside the nodes, with an empty set of stitched blocks for each stream."""
+    stitching, state = new_record(STITCHING), model.state
+    stitching.frag_limit, stitching.level, stitching.collect_above = settings.frag_limit_bytes, settings.level, settings.collect_bytes
+    stitching.adds_missing, stitching.last_waiting, stitching.first_waiting = settings.adds_missing, -1, -1
+    granted = rounded[(workload.op == w.ALLOC) & (rounded <= _MOST_MEMORY)]  # only what may be granted needs chunks
+    stitching.largest = max(int(granted.max(initial=0)), driver.LARGE_SEGMENT) // CHUNK
+    stitching.heads = state.fresh
+    state.fresh += state.num_streams
+    heads = np.arange(stitching.heads, state.fresh)
+    model.nodes["succ"][heads], model.nodes["pred"][heads] = heads, heads
+    return GMLake(
+        stitching=stitching,
+        used=np.zeros(4096 + stitching.largest, np.int8),
+        tensors=np.zeros(max(workload.num_tensors, 1), TENSOR),
+        most=np.minimum(rounded * settings.reuse_limit, float(_MOST_SIZE)).astype(np.int64),
     )
 
 
-def _log(entries: Array, first: int) -> dict[str, Array]:
-    """Returns the entries as columns, those of what was there at the start as of call -1."""
-    columns = dict(zip(mem.LOG_COLUMNS, entries, strict=True))
-    columns["call"] = np.maximum(columns["call"] - first, -1)
-    return columns
+def _told(settings: Settings, stitching: Any, out: Array, rounded: Array) -> Stitching:
+    how, done = out[loop.OUT_HOW], out[0] == OK
+    large = done & (rounded > driver.MOST_SMALL)
+    count = [int(np.count_nonzero(large & (how == which))) for which in range(loop.NOTHING)]
+    stitched = (how == loop.STITCHED) | (how == loop.ADDED)
+    return Stitching(
+        frag_limit_bytes=settings.frag_limit_bytes,
+        num_exact=count[loop.EXACT],
+        num_cut=count[loop.SPLIT],
+        num_reused=count[loop.REUSED],
+        num_stitched=count[loop.STITCHED] + count[loop.ADDED],
+        stitched_bytes=int(rounded[done & stitched].sum()),
+        num_new=count[loop.NEW] + count[loop.ADDED],
+        num_pieces=int(out[loop.OUT_PRIMITIVES].max(initial=0)),
+        num_maps=int(stitching.num_mapped),
+        num_created=int(stitching.num_created),
+        num_unmaps=int(stitching.num_unmapped),
+        num_taken_apart=int(stitching.num_unfused),
+        peak_stitched_bytes=int(stitching.peak_stitched),
+    )
