@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from memdiag.results.report import Report
     from memdiag.sources import load
     from memdiag.trace.model import Trace
+    from memdiag.version import __version__
 
-__version__ = "0.1.0"
 __all__ = ["Report", "Trace", "__version__", "analyze", "load", "mark", "recording"]
 
 _PUBLIC = {
@@ -26,6 +26,7 @@ _PUBLIC = {
     "load": "memdiag.sources:load",
     "Report": "memdiag.results.report:Report",
     "Trace": "memdiag.trace.model:Trace",
+    "__version__": "memdiag.version:__version__",
     "mark": "memdiag.recorder.in_program:mark",
     "recording": "memdiag.recorder.in_program:recording",
 }

@@ -46,7 +46,7 @@ def test_help_and_version_load_nothing_heavy(arguments):
     modules = loaded_by(f"from memdiag.cli.main import main; sys.exit(main({arguments!r}))")
     assert heavy(modules) == set()
     rooms = {name.split(".")[1] for name in modules if name.startswith("memdiag.")}
-    assert rooms <= {"cli", "errors", "units", "text", "results", "registry", "render"}
+    assert rooms <= {"cli", "errors", "units", "text", "results", "registry", "render", "version"}
 
 
 def test_version_does_not_load_rich():

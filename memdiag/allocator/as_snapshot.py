@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from memdiag import __version__
 from memdiag.allocator.as_trace import Simulated
 from memdiag.allocator.result import Replay
 from memdiag.output_file import whole_file
@@ -24,6 +23,7 @@ from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.recorded import LOOK, PHASE, STEP
 from memdiag.trace.stacks import Stacks
 from memdiag.trace.table import Array
+from memdiag.version import __version__
 
 _FORMAT = 1
 _MOST_NAMED = 400_000  # as a recording keeps

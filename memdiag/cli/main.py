@@ -55,7 +55,7 @@ def _called(arguments: list[str]) -> Iterable[str]:
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        from memdiag import __version__
+        from memdiag.version import __version__
 
         typer.echo(f"memdiag {__version__}")
         raise typer.Exit

@@ -138,8 +138,8 @@ def _manifest(order: Order, config: Config, own: Mapping[str, str]) -> dict[str,
     import time
     from dataclasses import asdict
 
-    from memdiag import __version__
     from memdiag.recorder import private
+    from memdiag.version import __version__
 
     phantom = None
     if order.phantom is not None:

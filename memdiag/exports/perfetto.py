@@ -16,13 +16,13 @@ from typing import BinaryIO
 
 import numpy as np
 
-from memdiag import __version__
 from memdiag.errors import MemdiagError
 from memdiag.exports.model import Wanted, nanoseconds, whole_file
 from memdiag.render.support.text import plain
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.table import Array
+from memdiag.version import __version__
 from memdiag.views.plot_frame import settled
 from memdiag.views.split import split_over_time
 from memdiag.views.timeline import phase_spans, retries, step_starts

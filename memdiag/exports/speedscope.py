@@ -10,7 +10,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from memdiag import __version__
 from memdiag.analyzers.support.context import Context
 from memdiag.analyzers.support.places import moment_name, when
 from memdiag.errors import MemdiagError
@@ -18,6 +17,7 @@ from memdiag.exports.model import Wanted, whole_file
 from memdiag.render.support.text import plain
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.stacks import Stacks
+from memdiag.version import __version__
 from memdiag.views.flame import by_stack
 
 SUFFIXES = (".speedscope.json",)

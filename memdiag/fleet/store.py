@@ -11,12 +11,12 @@ import json
 import re
 from pathlib import Path, PurePosixPath
 
-from memdiag import __version__
 from memdiag.errors import MemdiagError
 from memdiag.fleet.facts import VERSION
 from memdiag.fleet.files import File
 from memdiag.fleet.work import Result, Task
 from memdiag.output_file import write_whole
+from memdiag.version import __version__
 
 FOLDER = "ranks"
 _WORD = re.compile(r"[^A-Za-z0-9.]+")

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from memdiag import __version__
 from memdiag.errors import MemdiagError
 from memdiag.gates.metrics import METRICS, in_words
 from memdiag.output_file import write_whole
 from memdiag.results.check import Number
 from memdiag.results.compare import Amount, Held, Place
 from memdiag.text import phrase
+from memdiag.version import __version__
 
 SCHEMA_VERSION = 1
 MOST_SITES = 40

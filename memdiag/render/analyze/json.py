@@ -12,13 +12,13 @@ from dataclasses import asdict
 from numbers import Integral, Real
 from typing import Any
 
-from memdiag import __version__
 from memdiag.render.support.card import verdict_of
 from memdiag.render.support.look import PLAIN, Look
 from memdiag.render.support.text import text_of
 from memdiag.render.support.words import in_order
 from memdiag.results.finding import Finding
 from memdiag.results.report import CardReport, DeviceReport, Peak, Report, ReportMoment, Usage
+from memdiag.version import __version__
 
 COUNTS = ("num_segments_allocated", "num_segments_freed", "num_retries", "num_ooms")
 _LARGEST = 1 << 1000

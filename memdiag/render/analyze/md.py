@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from memdiag import __version__, vocabulary
+from memdiag import vocabulary
 from memdiag.render.analyze import what_if, would_fit
 from memdiag.render.analyze.steps import next_steps
 from memdiag.render.analyze.terminal import severity_name
@@ -22,6 +22,7 @@ from memdiag.results.finding import Finding
 from memdiag.results.report import DeviceReport, Report
 from memdiag.text import joined, phrase, sentence
 from memdiag.units import format_bytes
+from memdiag.version import __version__
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<#|~$&])")
 _PING = re.compile(r"@(?=\w)|(?<=\\#)(?=\d)")

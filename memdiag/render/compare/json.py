@@ -6,9 +6,9 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from memdiag import __version__
 from memdiag.render.analyze.json import as_json
 from memdiag.render.support.look import PLAIN, Look
+from memdiag.version import __version__
 
 if TYPE_CHECKING:
     from memdiag.results.compare import Amount, Comparison, Curves, FindingRow, Place, Side, SiteRow

@@ -72,7 +72,7 @@ def _builds(facts: dict[str, Any]) -> str:
 
 def as_json(pythons: list[Python], settings: list[ConfReport]) -> str:
     """Returns the report as one JSON object."""
-    from memdiag import __version__
+    from memdiag.version import __version__
 
     content = {
         "schema_version": 1,

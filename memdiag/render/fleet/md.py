@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memdiag import __version__, vocabulary
+from memdiag import vocabulary
 from memdiag.render.analyze.md import cell, code, escape, fence, table
 from memdiag.render.analyze.terminal import severity_name
 from memdiag.render.fleet import words
@@ -12,6 +12,7 @@ from memdiag.render.support.look import PLAIN, Look
 from memdiag.render.support.text import in_ascii, plain
 from memdiag.text import joined, phrase, sentence
 from memdiag.units import format_bytes, format_count, format_ranges
+from memdiag.version import __version__
 
 if TYPE_CHECKING:
     from memdiag.results.fleet import FleetReport, Merged, Odd, Tuned

@@ -6,12 +6,12 @@ import json
 from pathlib import PurePath
 from urllib.parse import quote
 
-from memdiag import __version__
 from memdiag.render.analyze.json import as_json
 from memdiag.render.lint.places import place_of
 from memdiag.render.support.look import PLAIN, Look
 from memdiag.results.finding import Finding
 from memdiag.results.lint import LintReport
+from memdiag.version import __version__
 
 _LEVELS = {"critical": "error", "warning": "warning", "info": "note"}
 

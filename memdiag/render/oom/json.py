@@ -9,10 +9,10 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from memdiag import __version__
 from memdiag.render.analyze.json import as_json, finding_dict
 from memdiag.render.support.look import PLAIN, Look
 from memdiag.results.oom import Message, OomReport
+from memdiag.version import __version__
 
 
 def render(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from memdiag import __version__
 from memdiag.render.analyze.md import WIDTH, escape, fence, table
 from memdiag.render.oom import account, actions, many, words
 from memdiag.render.support.bar import stacked_bar
@@ -13,6 +12,7 @@ from memdiag.results.finding import Fix
 from memdiag.results.oom import Message, OomReport
 from memdiag.text import joined, phrase
 from memdiag.units import format_bytes
+from memdiag.version import __version__
 
 MOST_LINES = 30  # of the message itself
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-from memdiag import __version__
 from memdiag.render.analyze.json import as_json
 from memdiag.render.support.look import PLAIN, Look
 from memdiag.results.plan import PlanReport
+from memdiag.version import __version__
 
 
 def render(report: PlanReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers are called alike

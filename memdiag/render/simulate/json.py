@@ -6,12 +6,12 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from memdiag import __version__
 from memdiag.render.analyze.json import as_json, card_dict, moment_dict
 from memdiag.render.support.look import PLAIN, Look
 from memdiag.results.outlook import Outlook
 from memdiag.results.prediction import CalibrationReport, Prediction, PredictionReport
 from memdiag.results.report import ReportMoment
+from memdiag.version import __version__
 
 
 def render(report: PredictionReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers are called alike

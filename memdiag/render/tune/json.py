@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from memdiag import __version__
 from memdiag.render.analyze.json import as_json, card_dict
 from memdiag.render.simulate.json import outlook_json
 from memdiag.render.support.look import PLAIN, Look
 from memdiag.results.outlook import PAST_FAILURE
 from memdiag.results.tune import Recommended, Score, Tried, TunedTrace, TuneReport
+from memdiag.version import __version__
 
 
 def render(report: TuneReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers are called alike

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from typing import NamedTuple
 
-from memdiag import __version__
 from memdiag.render.support.text import plain
+from memdiag.version import __version__
 
 _REPORT = files("memdiag.render.analyze.html") / "assets"
 _SHARED = ("00_base.css", "10_page.css", "90_print.css")  # of the HTML report, for the same look
