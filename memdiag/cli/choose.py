@@ -1,75 +1,16 @@
-"""Chooses the trace a command works on: the file given, a rank of a run directory, or the newest run in a directory."""
+"""Chooses the trace of a command, and prints on stderr which one was chosen."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from memdiag.cli.talk import say
-from memdiag.errors import MemdiagError
-from memdiag.units import plural
+from memdiag.runs import chosen
+from memdiag.runs.chosen import is_same, ranks_in
 
-_RANK = re.compile(r"rank(\d+)\.pkl")
+__all__ = ["choose_trace", "is_same", "ranks_in"]
 
 
 def choose_trace(given: Path | None, rank: int | None = None) -> Path:
-    """Returns the trace file to read; a file that was chosen rather than given is named on stderr.
-
-    Args:
-        given: A file, a run directory (``memdiag-…`` with ``rank0.pkl`` …), or a directory with runs in it; None: the current one. Of
-            several runs, the newest of ``trace.pkl`` and ``memdiag-*/rank*.pkl`` is read.
-        rank: The rank to read of a run that has it; of any other run the first.
-
-    Raises:
-        MemdiagError: Nothing was given and no run is here.
-    """
-    ranks = {} if given is None else ranks_in(given)
-    if ranks:
-        chosen = ranks.get(-1 if rank is None else rank, next(iter(ranks.values())))
-        if len(ranks) > 1:
-            which = f"rank {rank}" if rank in ranks else "the first"
-            say(f"reading {chosen}, {which} of {plural(len(ranks), 'rank')} in this run; name a file for another")
-        return chosen
-    newest = _newest(given or Path(), rank)
-    if newest is not None:
-        say(f"reading {newest}, the newest run {'here' if given is None else f'in {given}'}")
-        return newest
-    if given is None:
-        raise MemdiagError(
-            "no trace given, and no run here (./trace.pkl or ./memdiag-*/rank0.pkl)",
-            "give a file, or record one: memdiag record -- python train.py",
-        )
-    return given  # also what cannot be read: the source says why
-
-
-def is_same(one: Path, other: Path) -> bool:
-    """Whether both name the same existing file."""
-    try:
-        return one.samefile(other)
-    except OSError:
-        return False
-
-
-def ranks_in(folder: Path) -> dict[int, Path]:
-    """Returns the traces of a run directory by rank, in order; {} if it is not one."""
-    try:
-        found = {int(match.group(1)): path for path in folder.iterdir() if (match := _RANK.fullmatch(path.name))}
-    except OSError:
-        return {}
-    return dict(sorted(found.items()))
-
-
-def _newest(folder: Path, rank: int | None) -> Path | None:
-    """Returns the trace of the run in a folder that was written last; None if there is no run that can be read."""
-    try:
-        runs = [list(ranks.values()) for run in folder.glob("memdiag-*") if (ranks := ranks_in(run))]
-        single = folder / "trace.pkl"
-        if single.is_file():
-            runs.append([single])
-        dated = [(max(path.stat().st_mtime_ns for path in traces), traces) for traces in runs]
-    except OSError:
-        return None
-    if not dated:
-        return None
-    traces = max(dated)[1]
-    return next((path for path in traces if path.name == f"rank{rank}.pkl"), traces[0])
+    """Returns the trace file to read, as ``memdiag.runs.chosen.choose_trace``."""
+    return chosen.choose_trace(given, rank, say=say)

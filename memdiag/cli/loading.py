@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,3 +69,26 @@ def _how_often() -> str:
     if temporary is not None and folder.is_relative_to(temporary):
         return f"kept in {temporary}, since neither memdiag's folder nor the user's cache is writable"
     return "once per installation"
+
+
+@dataclass(frozen=True)
+class OnTerminal:
+    """Shows on stderr what the functions of ``memdiag.runs`` report; ``lead`` goes before what is shown while a trace is read."""
+
+    lead: str = ""
+
+    def say(self, text: str) -> None:
+        """Prints a line."""
+        say(text)
+
+    def busy(self, text: str) -> AbstractContextManager[None]:
+        """Shows a text while the work inside the context runs."""
+        return busy(text)
+
+    def read_trace(self, path: Path) -> Trace:
+        """Reads a trace.
+
+        Raises:
+            MemdiagError: It is no trace, or cannot be read.
+        """
+        return read_trace(path, self.lead)

@@ -11,7 +11,7 @@ from memdiag.cli.budgets import end_if_hit, over, read_budgets
 from memdiag.errors import COULD_NOT, MemdiagError
 
 if TYPE_CHECKING:
-    from memdiag.cli.choose_logs import Chosen
+    from memdiag.oom.inputs import OomInput
     from memdiag.results.oom import OomReport
 
 MOST_ROWS = 10
@@ -58,11 +58,12 @@ def oom(
     """
     budgets = _budgets(fail_on)
 
-    from memdiag.cli.choose_logs import USAGE, choose
     from memdiag.cli.emit import emit, form_of
+    from memdiag.cli.talk import say
+    from memdiag.oom.inputs import USAGE, choose
 
     form = form_of(as_json=as_json, as_md=as_md, output=output)
-    chosen = [] if from_trace and not given else choose(given or [], has_message=_has_message)
+    chosen = [] if from_trace and not given else choose(given or [], has_message=_has_message, say=say)
     if not chosen and from_trace is None:
         typer.echo(USAGE, err=True, nl=False)
         raise typer.Exit(COULD_NOT)
@@ -94,7 +95,7 @@ def _over(report: OomReport, budgets: list[str]) -> list[str]:
     return hits
 
 
-def _check_output(output: Path | None, chosen: list[Chosen], from_trace: Path | None) -> None:
+def _check_output(output: Path | None, chosen: list[OomInput], from_trace: Path | None) -> None:
     from memdiag.cli.choose import is_same
 
     read = [item.path for item in chosen if item.path] + ([from_trace] if from_trace else [])
@@ -108,10 +109,10 @@ def _has_message(text: str) -> bool:
     return bool(read_text(text).messages)
 
 
-def _report(chosen: list[Chosen]) -> OomReport:
+def _report(chosen: list[OomInput]) -> OomReport:
     """Returns the messages in all files and texts."""
-    from memdiag.cli.choose_logs import check_text
     from memdiag.cli.progress import Progress
+    from memdiag.oom.inputs import check_text
     from memdiag.oom.read import read_files, read_text
     from memdiag.results.oom import OomReport
 

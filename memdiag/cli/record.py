@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from memdiag.errors import MemdiagError
+from memdiag.errors import BUDGET_HIT, DONE, MemdiagError
+
+if TYPE_CHECKING:
+    from memdiag.runs.recording import Order
 
 _STEPS = re.compile(r"(\d*):(\d*)")
 
@@ -101,23 +104,39 @@ def record(
     """
     if not command:
         raise MemdiagError("there is no command to record", "memdiag record [options] -- python train.py")
-    from memdiag.cli.recorded_run import Order, perform
+    from memdiag.cli.loading import OnTerminal
     from memdiag.recorder.launch import end_as
+    from memdiag.runs.recording import Order, perform
 
     settings = _settings(backend or [], steps, every, max_events, names=not no_names)
     order = Order(tuple(command), settings, output, phantom, as_rank, world, _made_up(values, compute, phantom))
     if find_max is not None:
-        from memdiag.cli import find_max as finding
-
-        raise typer.Exit(finding.find_max(order, find_max, as_json=as_json, quiet=quiet))
+        raise typer.Exit(_find_max(order, find_max, as_json=as_json, quiet=quiet))
     if as_json:
         raise MemdiagError("--json needs --find-max", "what a run has recorded: memdiag analyze --json")
-    done = perform(order, quiet=quiet)
+    from memdiag.cli.run_summary import print_summary
+
+    done = perform(order, OnTerminal(), None if quiet else print_summary)
     raise typer.Exit(end_as(done.ended))
 
 
+def _find_max(order: Order, values: str, *, as_json: bool, quiet: bool) -> int:
+    """Prints the largest value that fits, and returns the exit status: 1 if not even the smallest fits."""
+    from memdiag.cli.loading import OnTerminal
+    from memdiag.cli.talk import say, write_out
+    from memdiag.render.find_max import json, terminal
+    from memdiag.runs.find_max import find_max
+    from memdiag.text import language
+
+    chosen = language() if as_json else "en"
+    on_trial = None if quiet else lambda searched, trial: say(terminal.progress(searched, trial))
+    found = find_max(order, values, listener=OnTerminal(), on_trial=on_trial, language_of_texts=chosen)
+    write_out(json.render(found, chosen) if as_json else terminal.render(found))
+    return DONE if found.fits is not None else BUDGET_HIT
+
+
 def _made_up(values: str | None, compute: str | None, phantom: str | None) -> dict[str, str]:
-    """Returns the variables that say what computed values read as on a phantom device."""
+    """Returns the variables that set the computed values on a simulated device."""
     if phantom is None and (values or compute) is not None:
         raise MemdiagError(
             f"--{'values' if values is not None else 'compute'} needs --phantom", "for example --phantom cuda:h100-80g --values finite"

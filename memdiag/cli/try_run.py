@@ -1,4 +1,4 @@
-"""``memdiag try``: runs a recorded command again with other allocator settings, and holds the prediction against what came of it."""
+"""``memdiag try``: reruns a recorded command with other allocator settings, and compares prediction and measurement."""
 
 from __future__ import annotations
 
@@ -36,17 +36,24 @@ def try_run(
         raise MemdiagError("--conf and --best exclude each other", "--best looks for settings, --conf gives them")
     import os
 
-    from memdiag.cli.recorded_run import perform
-    from memdiag.cli.rerun import again, find_run
-    from memdiag.cli.tried import compare, predict, say_comparison, say_prediction
+    from memdiag.cli.loading import OnTerminal
+    from memdiag.cli.talk import say
     from memdiag.recorder.launch import end_as
+    from memdiag.render.try_run import terminal
+    from memdiag.runs.recording import perform
+    from memdiag.runs.rerun import again, find_run
+    from memdiag.runs.trying import compare, predict
 
-    recorded = find_run(run)
-    prediction = predict(recorded, conf)
-    say_prediction(recorded, prediction)
-    order = again(recorded, {prediction.variable: prediction.conf}, None if output is None else str(Path(output).resolve()))
-    os.chdir(str(recorded.manifest["cwd"]))
-    done = perform(order, quiet=True)
+    listener = OnTerminal()
+    recorded = find_run(run, say)
+    plan = predict(recorded, conf, listener)
+    for line in terminal.forecast(plan.forecast):
+        say(line)
+    changes = {plan.forecast.variable: plan.forecast.conf}
+    order = again(recorded, changes, None if output is None else str(Path(output).resolve()))
+    os.chdir(plan.forecast.cwd)
+    done = perform(order, listener)
     if done.run is not None:
-        say_comparison(compare(prediction, done.run), prediction, done)
+        for line in terminal.result(compare(plan, done, listener)):
+            say(line)
     raise typer.Exit(end_as(done.ended))

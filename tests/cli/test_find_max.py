@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from memdiag.cli.find_max import Range, Trial, next_place, read_range
 from memdiag.errors import MemdiagError
+from memdiag.results.find_max import Trial, ValueRange
+from memdiag.runs.find_max import find_max, next_place, read_range
+from memdiag.runs.recording import Order
 
 ROOT = Path(__file__).parents[2]
 FAKE_TORCH = ROOT / "tests" / "recorder" / "fake_torch"
@@ -142,11 +144,25 @@ def search(most, needs, capacity, values):
 @pytest.mark.parametrize("most", [-1, 0, 1, 5, 100, 254, 255])
 @pytest.mark.parametrize("capacity", [None, 1_000_000])
 def test_every_answer_is_found_whatever_the_peaks_say(most, capacity):
-    values = Range("batch", 1, 256)
+    values = ValueRange("batch", 1, 256)
     for needs in (lambda _: None, lambda _: 7, lambda value: 1000 * value, lambda value: 40_000 - value**2, lambda value: value**3):
         assert search(most, needs, capacity, values) <= 16
 
 
 def test_memory_that_grows_evenly_takes_few_runs():
     # 99 fit: 10,000 and 9,999 for each
-    assert search(98, lambda value: 10_000 + 9_999 * value, 1_000_000, Range("batch", 1, 1024)) <= 6
+    assert search(98, lambda value: 10_000 + 9_999 * value, 1_000_000, ValueRange("batch", 1, 1024)) <= 6
+
+
+def test_it_is_called_from_python(tmp_path, monkeypatch, capfd):
+    monkeypatch.setenv("PYTHONPATH", str(FAKE_TORCH))
+    (tmp_path / "train.py").write_text(PROGRAM)
+    command = (sys.executable, str(tmp_path / "train.py"), "{batch}", "5")
+    tried = []
+    found = find_max(
+        Order(command, {"backends": ("cpu",)}, str(tmp_path / "runs")), "batch=1..16", on_trial=lambda _, trial: tried.append(trial.value)
+    )
+    assert (found.fits, found.fails) == (5, 6)
+    assert tried == [trial.value for trial in found.trials]
+    assert json.loads((tmp_path / "runs" / "find-max.json").read_text())["fits"] == 5
+    assert capfd.readouterr() == ("", "")

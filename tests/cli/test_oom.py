@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from memdiag.cli import choose_logs
 from memdiag.cli.main import main
+from memdiag.oom import inputs
 
 ROOT = Path(__file__).parents[2]
 MESSAGE = (
@@ -171,7 +171,7 @@ def test_an_unreadable_file(log, capsys):
 
 
 def test_nothing_given_on_a_terminal(monkeypatch, capsys):
-    monkeypatch.setattr(choose_logs, "_is_terminal", lambda: True)
+    monkeypatch.setattr(inputs, "_is_terminal", lambda: True)
     assert main(["oom"]) == 2
     shown = capsys.readouterr()
     assert shown.out == ""
@@ -365,3 +365,14 @@ def test_ascii_and_colour():
     assert "\x1b[1;31mFRAGMENTATION" in coloured
     plain, _ = run(MESSAGE, FORCE_COLOR="1", NO_COLOR="1").communicate(timeout=60)
     assert "\x1b" not in plain
+
+
+def test_inputs_are_chosen_from_python(tmp_path, capsys):
+    (tmp_path / "train.log").write_text(MESSAGE)
+    (tmp_path / "model.bin").write_bytes(b"\0")
+    heard = []
+    assert inputs.choose([str(tmp_path)], has_message=bool, say=heard.append) == [
+        inputs.OomInput(str(tmp_path / "train.log"), tmp_path / "train.log")
+    ]
+    assert "left out 1 file that is no text" in heard[0]
+    assert capsys.readouterr().err == ""

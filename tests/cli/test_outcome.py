@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from memdiag.cli.outcome import Failure, outcome_of, words
+from memdiag.render.try_run.terminal import words
+from memdiag.results.tried import LastFailure
+from memdiag.runs.outcome import outcome_of
 from memdiag.units import MIB
 
-BEFORE = Failure(64 * MIB, 0, "forward", 100, is_last=True)
+BEFORE = LastFailure(64 * MIB, 0, "forward", 100, is_last=True)
 
 
 def later(num_allocations, *, is_last=True):
-    return Failure(64 * MIB, 1, "backward", num_allocations, is_last=is_last)
+    return LastFailure(64 * MIB, 1, "backward", num_allocations, is_last=is_last)
 
 
 @pytest.mark.parametrize(
@@ -30,4 +32,4 @@ def later(num_allocations, *, is_last=True):
 )
 def test_what_became_of_a_run(before, now, status, outcome, said):
     assert outcome_of(before, now, status) == outcome
-    assert said in words(before, now, MIB, status)
+    assert said in words(outcome, before, now, MIB, status)

@@ -13,9 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from memdiag.cli import after_run
 from memdiag.cli.main import main
+from memdiag.cli.run_summary import print_summary
 from memdiag.recorder import private, reach, run_folder
+from memdiag.runs import summary
+from memdiag.runs.chosen import choose_trace
+from memdiag.runs.finishing import FinishedRun
+from memdiag.runs.recording import Order, perform
 
 ROOT = Path(__file__).parents[2]
 FAKE_TORCH = ROOT / "tests" / "recorder" / "fake_torch"
@@ -224,9 +228,9 @@ def test_large_traces_are_left_alone(record, tmp_path, monkeypatch, capsys):
     record(PYTHON, "-c", TRAIN)
     run = the_run(tmp_path)
     folder = run_folder.RunFolder(str(run), str(tmp_path / "trace.pkl"))
-    monkeypatch.setattr(after_run, "LARGEST", 10)
-    found = after_run.Run(folder, tuple(run_folder.statuses(str(run))), (), None, (), True)
-    after_run.tell(found, _ended(), "")
+    monkeypatch.setattr(summary, "LARGEST", 10)
+    found = FinishedRun(folder, tuple(run_folder.statuses(str(run))), (), None, (), True)
+    print_summary(found, _ended(), "")
     assert "not analyzed, since the trace has" in capsys.readouterr().err
 
 
@@ -239,13 +243,13 @@ def test_a_program_that_fails_on_a_phantom_device_is_told_which_values_nobody_co
     (run / "rank0.pkl").write_bytes(pickle.dumps(snapshot))
     folder = run_folder.RunFolder(str(run), str(tmp_path / "trace.pkl"))
     (status,) = run_folder.statuses(str(run))
-    found = after_run.Run(folder, ({**status, "exception": "RuntimeError: sizes do not match"},), (), None, (), True, phantom=True)
-    after_run.tell(found, _ended(1), "")
+    found = FinishedRun(folder, ({**status, "exception": "RuntimeError: sizes do not match"},), (), None, (), True, phantom=True)
+    print_summary(found, _ended(1), "")
     told = capsys.readouterr().err
     assert "The program failed on the simulated device: the program read 2 values" in told
     assert "router.py:7 (2 times); they read as zeros" in told
     assert "--compute small" in told
-    after_run.tell(found, _ended(), "")
+    print_summary(found, _ended(), "")
     assert "failed on the simulated device" not in capsys.readouterr().err
 
 
@@ -384,3 +388,28 @@ def test_a_failure_on_an_accelerator_is_explained(record, tmp_path):
     assert "The program needs more memory than is there" in done.stderr
     assert "written at: oom" in done.stderr
     assert "memdiag record --phantom DEVICE" in done.stderr
+
+
+def test_a_run_is_recorded_and_summarized_from_python(tmp_path, monkeypatch, capfd):
+    monkeypatch.setenv("PYTHONPATH", str(FAKE_TORCH))
+    done = perform(Order((PYTHON, "-c", TRAIN), {"backends": ("cpu",)}, str(tmp_path / "run"), has_short_name=False))
+    assert done.ended.status == 0
+    assert done.run is not None
+    found = summary.with_memory(summary.summarize(done.run, done.ended), done.ended)
+    assert found.chosen is not None
+    assert found.chosen["trace"] == str(tmp_path / "run" / "rank0.pkl")
+    assert found.memory is not None
+    assert found.memory.report is not None
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_trace_is_chosen_from_python(tmp_path, capsys):
+    run = tmp_path / "memdiag-1"
+    run.mkdir()
+    for rank in (0, 3):
+        (run / f"rank{rank}.pkl").write_bytes(b"")
+    heard = []
+    assert choose_trace(run, 3, heard.append) == run / "rank3.pkl"
+    assert "rank 3 of 2 ranks" in heard[0]
+    assert choose_trace(tmp_path) == run / "rank0.pkl"
+    assert capsys.readouterr().err == ""

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from memdiag.cli.rerun import again, find_run
 from memdiag.errors import MemdiagError
+from memdiag.runs.rerun import again, find_run
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from pythons import NO_NPU, npu_python

@@ -1,34 +1,35 @@
-"""Runs a command and records it: what ``memdiag record`` does, and every command that records a run again (``try``, ``--find-max``)."""
+"""Runs a command and records it: for ``memdiag record`` and for every command that records a run again (``try``, ``--find-max``)."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memdiag.errors import MemdiagError
+from memdiag.runs.listener import SILENT, Listener
 from memdiag.text import phrase
 
 if TYPE_CHECKING:
-    from memdiag.cli.after_run import Run
     from memdiag.recorder.config import Config
     from memdiag.recorder.launch import Ended
     from memdiag.recorder.run_folder import RunFolder
+    from memdiag.runs.finishing import FinishedRun
 
 
 @dataclass(frozen=True)
 class Order:
-    """What is to be run, and how.
+    """A command to run, and how to record it.
 
     Attributes:
         command: Words of the command.
         settings: Of ``memdiag.recorder.config.Config``, without the folder.
         output: Where the run goes, as for ``memdiag.recorder.run_folder.make``.
-        phantom: The phantom device ("npu:910b-64g,capacity=30GiB"); None: what is there.
-        as_rank, world: On a phantom device: to be this rank of so many, alone.
+        phantom: The simulated device ("npu:910b-64g,capacity=30GiB"); None: the devices of this machine.
+        as_rank, world: On a simulated device: run alone as this rank of so many.
         environment: Variables on top of this process's own.
         has_short_name: Whether the trace of one process is put at ./trace.pkl as well.
     """
@@ -45,38 +46,43 @@ class Order:
 
 @dataclass(frozen=True)
 class Done:
-    """What came of it.
+    """The end of a recorded command.
 
     Attributes:
         folder: The folder of the run.
         ended: How the command ended.
-        run: What was recorded; None: that could not be found out (it has been said why).
+        run: What was recorded; None: an error prevented memdiag from finding that out, and the listener was told.
     """
 
     folder: RunFolder
     ended: Ended
-    run: Run | None
+    run: FinishedRun | None
 
 
-def perform(order: Order, *, quiet: bool) -> Done:
-    """Runs a command to its end, and finishes the files of the run.
+def perform(order: Order, listener: Listener = SILENT, then: Callable[[FinishedRun, Ended, str], None] | None = None) -> Done:
+    """Runs a command to its end, records it, and finishes the files of the run.
 
     Args:
-        order: What is to be run.
-        quiet: No summary afterwards.
+        order: The command and how to record it.
+        listener: Receives progress.
+        then: Called with the finished run, the end of the command, and the reason why nothing could be recorded ("": none). An error in
+            it is reported to the listener and does not change the result.
+
+    Returns:
+        The folder of the run, the end of the command, and what was recorded.
 
     Raises:
-        MemdiagError: It cannot be started, or the run cannot be written.
+        MemdiagError: The command cannot be started, or the run cannot be written.
     """
     from memdiag.recorder import launch, run_folder
 
     own = {**os.environ, **order.environment}
-    environment = _environment(order, own)
+    environment = _environment(order, own, listener)
     folder = run_folder.make(order.output)
     if not order.has_short_name:
         folder = replace(folder, single="")
     config = _config(order, folder)
-    before = _before(list(order.command))
+    before = _before(list(order.command), listener)
     manifest = _manifest(order, config, own)
     run_folder.write_manifest(folder, manifest)
     _tell_outer(folder)
@@ -85,22 +91,21 @@ def perform(order: Order, *, quiet: bool) -> Done:
     except MemdiagError:
         run_folder.remove(folder)
         raise
-    return Done(folder, ended, _afterwards(folder, manifest, ended, before, quiet=quiet))
+    return Done(folder, ended, _afterwards(folder, manifest, ended, before, listener, then))
 
 
-def _environment(order: Order, own: Mapping[str, str]) -> Mapping[str, str]:
+def _environment(order: Order, own: Mapping[str, str], listener: Listener) -> Mapping[str, str]:
     """Returns the environment in which the command is started, before what recording adds."""
     if order.phantom is None:
         if order.as_rank is not None or order.world is not None:
             raise MemdiagError("--as-rank and --world need --phantom", "for example --phantom npu:910b-64g --as-rank 517 --world 1024")
         return own
-    from memdiag.cli.talk import busy, say
     from memdiag.phantom.launch import COMPUTE, environment_for, same_addresses_from_now_on
     from memdiag.phantom.profiles import choose
     from memdiag.units import format_bytes
 
     profile = choose(order.phantom)
-    with busy(phrase("record.busy.phantom")):
+    with listener.busy(phrase("record.busy.phantom")):
         environment = environment_for(profile, order.command, own, as_rank=order.as_rank, world=order.world)
     same_addresses_from_now_on()
     rank = "" if order.as_rank is None else phrase("record.phantom.rank", rank=str(order.as_rank), world=str(order.world))
@@ -111,7 +116,7 @@ def _environment(order: Order, own: Mapping[str, str]) -> Mapping[str, str]:
         said = phrase("record.phantom.small", **facts, values=values, small=format_bytes(int(small)))
     else:
         said = phrase("record.phantom", **facts, values=values)
-    say(f"memdiag: {said}")
+    listener.say(f"memdiag: {said}")
     return environment
 
 
@@ -121,14 +126,13 @@ def _config(order: Order, folder: RunFolder) -> Config:
     return Config(folder=folder.path, **order.settings)
 
 
-def _before(command: list[str]) -> str:
-    """Says why nothing will be recorded, if that can be told from the command; returns it."""
-    from memdiag.cli.talk import say
+def _before(command: list[str], listener: Listener) -> str:
+    """Reports why nothing will be recorded, if the command shows that, and returns the reason."""
     from memdiag.recorder.reach import out_of_reach
 
     why = out_of_reach(command)
     if why:
-        say(f"memdiag: {phrase('record.impossible', why=why)}")
+        listener.say(f"memdiag: {phrase('record.impossible', why=why)}")
     return why
 
 
@@ -162,21 +166,26 @@ def _tell_outer(folder: RunFolder) -> None:
         write_json(str(Path(outer.folder, presence.FOLDER, f"nested-{os.getpid()}.json")), {"nested": folder.path})
 
 
-def _afterwards(folder: RunFolder, manifest: dict[str, Any], ended: Ended, before: str, *, quiet: bool) -> Run | None:
-    """Finishes the files and says what there is. Whatever happens here, the exit status is the command's."""
+def _afterwards(
+    folder: RunFolder,
+    manifest: dict[str, Any],
+    ended: Ended,
+    before: str,
+    listener: Listener,
+    then: Callable[[FinishedRun, Ended, str], None] | None,
+) -> FinishedRun | None:
+    """Finishes the files of a run. Whatever happens here, the exit status is the command's."""
     try:
-        from memdiag.cli.after_run import finish, tell
+        from memdiag.runs.finishing import finish
 
         run = finish(folder, manifest, ended)
-        if not quiet:
-            tell(run, ended, before)
+        if then is not None:
+            then(run, ended, before)
     except KeyboardInterrupt:
         return None
     except Exception as error:  # noqa: BLE001 - as the docstring says
-        from memdiag.cli.talk import say
-
         why = f"{type(error).__name__}: {error}"
-        say(f"memdiag: {phrase('record.no_summary', why=why, folder=folder.shown)}")
+        listener.say(f"memdiag: {phrase('record.no_summary', why=why, folder=folder.shown)}")
         if os.environ.get("MEMDIAG_DEBUG", "") not in {"", "0"} and sys.stderr is not None:
             import traceback
 

@@ -1,15 +1,16 @@
-"""What a recorded run was, from its manifest, and the order to run it again with other allocator settings."""
+"""A recorded run, from its manifest, and the order to run it again with other allocator settings."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from memdiag.cli.recorded_run import Order
 from memdiag.errors import MemdiagError
+from memdiag.runs.listener import SILENT
+from memdiag.runs.recording import Order
 
 # What the run itself sets anew: the launcher gives ranks and ports, and the recorder its own.
 _SET_BY_LAUNCHERS = frozenset(
@@ -22,7 +23,7 @@ _HOW = "memdiag try works on a run of memdiag record: its folder memdiag-<run>, 
 
 
 @dataclass(frozen=True)
-class RecordedRun:
+class RepeatableRun:
     """A run that can be repeated.
 
     Attributes:
@@ -46,19 +47,23 @@ class RecordedRun:
         return shlex.join(self.command)
 
 
-def find_run(given: Path | None) -> RecordedRun:
-    """Returns the run in a folder, the run that a trace belongs to, or the newest run here.
+def find_run(given: Path | None = None, say: Callable[[str], None] = SILENT.say) -> RepeatableRun:
+    """Returns the run in a folder, the run that a trace belongs to, or the newest run in this directory.
+
+    Args:
+        given: The folder, or the trace; None: the newest run.
+        say: Receives the name of a run that was chosen rather than given.
 
     Raises:
         MemdiagError: There is none, its manifest cannot be read, or the command cannot be repeated.
     """
-    from memdiag.cli.choose import choose_trace
     from memdiag.recorder.run_folder import MANIFEST, read_json, traces
+    from memdiag.runs.chosen import choose_trace
 
     if given is not None and (given / MANIFEST).is_file():
         folder = given.resolve()
     else:
-        folder = _folder_of(choose_trace(given).resolve())
+        folder = _folder_of(choose_trace(given, say=say).resolve())
     manifest = read_json(str(folder / MANIFEST))
     if manifest is None:
         raise MemdiagError(f"{folder}: there is no run that could be repeated", _HOW)
@@ -66,13 +71,13 @@ def find_run(given: Path | None) -> RecordedRun:
     if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
         raise MemdiagError(f"{folder / MANIFEST}: it names no command", f"{_HOW}; with --redact it keeps no command")
     _check(folder, manifest, words)
-    return RecordedRun(folder, manifest, tuple(Path(path) for path in traces(str(folder))))
+    return RepeatableRun(folder, manifest, tuple(Path(path) for path in traces(str(folder))))
 
 
 def _folder_of(trace: Path) -> Path:
     """The run that a trace belongs to. Its short name (trace.pkl) is a second name of a file in a run's folder beside it."""
-    from memdiag.cli.choose import is_same
     from memdiag.recorder.run_folder import MANIFEST
+    from memdiag.runs.chosen import is_same
 
     if (trace.parent / MANIFEST).is_file():
         return trace.parent
@@ -91,7 +96,7 @@ def _check(folder: Path, manifest: Mapping[str, Any], words: list[str]) -> None:
         raise MemdiagError(f"{manifest.get('cwd')}: the directory that the command ran in is not there", f"see {folder / 'manifest.json'}")
 
 
-def again(run: RecordedRun, changes: Mapping[str, str], output: str | None) -> Order:
+def again(run: RepeatableRun, changes: Mapping[str, str], output: str | None) -> Order:
     """Returns the order to run it again.
 
     Args:

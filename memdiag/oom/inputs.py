@@ -1,4 +1,4 @@
-"""What ``memdiag oom`` was given: logs, folders of logs, a pipe, or a message as it stands.
+"""Inputs of ``memdiag oom``: logs, folders of logs, a pipe, or a message as it stands.
 
 An argument that exists is a file or a folder; any other is text. A name that was mistyped looks like text too, so that one that has
 no message in it and looks like a file is an error, not "nothing found".
@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from memdiag.cli.talk import say
 from memdiag.errors import MemdiagError
 from memdiag.units import plural
 
@@ -33,7 +32,7 @@ _HEAD = 4096
 _WITH_NULS = (b"\xff\xfe", b"\xfe\xff", b"\x1f\x8b", b"\xfd7zXZ\0", b"BZh", b"\x28\xb5\x2f\xfd")  # UTF-16, and packed files
 
 
-class Chosen(NamedTuple):
+class OomInput(NamedTuple):
     """One thing to read: ``path`` is None for standard input and for text, ``text`` for the others."""
 
     name: str
@@ -41,25 +40,26 @@ class Chosen(NamedTuple):
     text: str | None = None
 
 
-def choose(given: Sequence[str], *, has_message: Callable[[str], bool]) -> list[Chosen]:
+def choose(given: Sequence[str], *, has_message: Callable[[str], bool], say: Callable[[str], None] | None = None) -> list[OomInput]:
     """Returns what to read, in the order given; nothing if nothing was given and standard input is a terminal.
 
     Args:
         given: The arguments.
-        has_message: Tells whether there is an out-of-memory message in a text.
+        has_message: Returns whether a text has an out-of-memory message.
+        say: Receives one line about files of a folder that are left out; None: it is dropped.
 
     Raises:
         MemdiagError: A file does not exist, or a folder has no logs.
     """
     if not given:
-        return [] if _is_terminal() else [Chosen(STDIN)]
-    chosen: list[Chosen] = []
+        return [] if _is_terminal() else [OomInput(STDIN)]
+    chosen: list[OomInput] = []
     words: list[str] = []
     for argument in given:
         if argument == STDIN:
-            chosen.append(Chosen(STDIN))
+            chosen.append(OomInput(STDIN))
         elif _exists(argument):
-            chosen += _files(Path(argument))
+            chosen += _files(Path(argument), say)
         else:
             words.append(argument)
     if not words:
@@ -68,7 +68,7 @@ def choose(given: Sequence[str], *, has_message: Callable[[str], bool]) -> list[
     missing = next((word for word in words if looks_like_a_file(word)), None)
     if missing is not None and (chosen or len(words) < 3 or not has_message(text)) and not has_message(missing):
         raise MemdiagError(f"{missing}: no such file", f"check the name; a message goes in quotes: {EXAMPLE}")
-    return _once([*chosen, Chosen(TEXT, text=text)])
+    return _once([*chosen, OomInput(TEXT, text=text)])
 
 
 def looks_like_a_file(word: str) -> bool:
@@ -81,7 +81,7 @@ def is_binary(head: bytes) -> bool:
     return b"\0" in head[:_HEAD] and not head.startswith(_WITH_NULS)
 
 
-def check_text(chosen: Sequence[Chosen]) -> None:
+def check_text(chosen: Sequence[OomInput]) -> None:
     """Raises MemdiagError if one of the files, none of which has a message, is no text at all."""
     for item in chosen:
         if item.path is not None and item.path.is_file():
@@ -105,14 +105,14 @@ def _exists(argument: str) -> bool:
         return False
 
 
-def _once(chosen: list[Chosen]) -> list[Chosen]:
+def _once(chosen: list[OomInput]) -> list[OomInput]:
     return list(dict.fromkeys(chosen))
 
 
-def _files(path: Path) -> list[Chosen]:
+def _files(path: Path, say: Callable[[str], None] | None) -> list[OomInput]:
     """The file itself, or the logs in a folder."""
     if not path.is_dir():
-        return [Chosen(str(path), path)]
+        return [OomInput(str(path), path)]
     found, num_binary, unread = [], 0, 0
     for folder, folders, names in os.walk(path):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
@@ -129,7 +129,7 @@ def _files(path: Path) -> list[Chosen]:
             if is_binary(head):
                 num_binary += 1
             elif head:
-                found.append(Chosen(str(file), file))
+                found.append(OomInput(str(file), file))
     left = []
     if num_binary:
         left.append(f"{plural(num_binary, 'file')} that {'is' if num_binary == 1 else 'are'} no text")
@@ -137,6 +137,6 @@ def _files(path: Path) -> list[Chosen]:
         left.append(f"{plural(unread, 'file')} that cannot be read")
     if not found:
         raise MemdiagError(f"{path}: no logs in this folder" + (f" ({' and '.join(left)})" if left else ""), "name the log itself")
-    if left:
+    if left and say is not None:
         say(f"{path}: left out {' and '.join(left)}")
     return found

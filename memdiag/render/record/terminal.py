@@ -1,0 +1,140 @@
+"""The summary of a recorded run as lines for a terminal, in the order in which ``memdiag record`` prints them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from memdiag import vocabulary
+from memdiag.quoting import file_argument
+from memdiag.render.support import card
+from memdiag.render.support.lightpage import cells
+from memdiag.results.recording import RunMemory, RunSummary
+from memdiag.results.report import DeviceReport, Report
+from memdiag.text import joined, phrase
+from memdiag.units import format_bytes
+
+MOST_ROWS = 8
+_LABEL = 10  # columns of the labels
+_PARTS = ("rounding", "pending", "stranded", "foreign", "cache")
+
+
+def row(label: str, text: str) -> str:
+    """Returns one line of a summary: a label in a column of its own, and text beside it; "" continues the row above."""
+    return f"  {label}{' ' * max(_LABEL - cells(label), 0)} {text}"
+
+
+def recorded(summary: RunSummary) -> list[str]:
+    """Returns the first lines: what was recorded, or why nothing was."""
+    if not summary.recorded:
+        return list(_nothing(summary))
+    seconds = {"seconds": f"{summary.seconds:.1f}", "marks": f"{summary.marks_seconds:.2f}", "dumps": f"{summary.dumps_seconds:.2f}"}
+    return ["", f"memdiag: {phrase('record.recorded', processes=len(summary.recorded), steps=summary.steps, **seconds)}"]
+
+
+def _nothing(summary: RunSummary) -> Iterator[str]:
+    if summary.nested:
+        yield f"memdiag: {phrase('record.nested.only', folders=', '.join(summary.nested))}"
+        return
+    yield f"memdiag: {phrase('record.nothing', why=summary.reasons[0])}"
+    for reason in summary.reasons[1:]:
+        yield f"  {reason}"
+    yield f"  {phrase('record.doctor')}"
+
+
+def memory(summary: RunSummary) -> list[str]:
+    """Returns the lines on what the trace shows."""
+    return [] if summary.memory is None else list(_memory(summary, summary.memory))
+
+
+def _memory(summary: RunSummary, found: RunMemory) -> Iterator[str]:
+    if found.too_large_bytes is not None:
+        yield row(phrase("record.memory"), phrase("record.memory.large", bytes=format_bytes(found.too_large_bytes)))
+    if found.unreadable is not None:
+        yield row(phrase("record.memory"), joined(found.unreadable, "; "))
+    if found.report is None:
+        return
+    if len(summary.recorded) > 1 and summary.chosen is not None:
+        yield row(phrase("record.memory"), phrase("record.memory.of", file=Path(summary.chosen["trace"]).name))
+    yield from _verdict(found.report)
+    for device in found.report.devices:
+        yield from _device(found.report, device)
+
+
+def _verdict(report: Report) -> Iterator[str]:
+    verdict = card.verdict_of(report)
+    yield row(phrase("record.diagnosis"), verdict.happened)
+    for each in card.rows(verdict):
+        yield row(each.label, each.text)
+        if each.command:
+            yield row("", each.command)
+
+
+def _device(report: Report, device: DeviceReport) -> Iterator[str]:
+    peak = device.moment
+    if peak is None or not (peak.reserved_bytes or peak.allocated_bytes):
+        return
+    name = f"{report.source.backend or phrase('record.device')}:{device.device}"
+    step = phrase("places.step", step=str(peak.step)) if peak.step is not None and peak.step >= 0 else ""
+    place = joined((name, vocabulary.name("phase", peak.phase) if peak.phase else "", step), ", ")
+    reserved = phrase("record.reserved", bytes=format_bytes(peak.reserved_bytes)) if peak.reserved_bytes is not None else ""
+    allocated = phrase("record.allocated", bytes=format_bytes(peak.allocated_bytes))
+    title = phrase("record.at_failure") if peak.kind == "oom" else phrase("record.peak")
+    yield row(title, phrase("record.usage", usage=joined((reserved, allocated), ", "), place=place))
+    parts = {name: getattr(device.fragmentation, f"{name}_bytes") for name in _PARTS}
+    if None not in parts.values() and any(parts.values()):
+        listed = [f"{vocabulary.name('part', name)} {format_bytes(value)}" for name, value in parts.items() if value]
+        yield row(
+            phrase("record.unused"), phrase("record.unused.bytes", bytes=format_bytes(sum(parts.values())), parts=joined(listed, ", "))
+        )
+    if device.by_category:
+        most = sorted(device.by_category.items(), key=lambda item: -item[1])[:5]
+        held = [f"{vocabulary.name('category', name)} {format_bytes(value)}" for name, value in most if value]
+        yield row(phrase("record.live"), joined(held, ", "))
+
+
+def rest(summary: RunSummary) -> list[str]:
+    """Returns the last lines: notes, files, and the next command."""
+    if summary.chosen is None:
+        return []
+    return [*_steered(summary.memory), *_files(summary, summary.chosen)]
+
+
+def _steered(found: RunMemory | None) -> Iterator[str]:
+    """Yields what may have led a program to its error on a simulated device: values that were not computed, calls not imitated."""
+    if found is None:
+        return
+    for text in found.steered:
+        yield row(phrase("record.note"), phrase("record.steered", text=text))
+    if found.is_steered_by_values:
+        yield row("", phrase("record.steered.how"))
+
+
+def _files(summary: RunSummary, chosen: Mapping[str, Any]) -> Iterator[str]:
+    from memdiag.recorder.run_folder import TRACE, shown
+
+    for warning in summary.warnings:
+        yield row(phrase("record.note"), warning)
+    for status in summary.recorded[:MOST_ROWS]:
+        facts = [format_bytes(status.get("bytes"))]
+        events = sum(file.get("events") or 0 for file in (status.get("files") or {}).values())
+        facts += [phrase("record.events", count=events)] if events else []
+        facts += [phrase("record.written", reason=status["reason"])] if status.get("reason") not in {None, "exit"} else []
+        yield row(phrase("record.file"), phrase("record.file.facts", file=shown(status["trace"]), facts=joined(facts, ", ")))
+    if len(summary.recorded) > MOST_ROWS:
+        yield row("…", phrase("record.more", count=len(summary.recorded) - MOST_ROWS, folder=summary.folder))
+    if summary.single is not None:
+        why = phrase("record.copy.stays", file=shown(summary.wanted)) if summary.single != summary.wanted else ""
+        yield row(phrase("record.file"), joined((phrase("record.copy", file=shown(summary.single)), why), ", "))
+    elif len(summary.recorded) > 1 and Path(summary.wanted).name != TRACE:
+        yield row(phrase("record.note"), phrase("record.several", file=shown(summary.wanted)))
+    for problem in summary.problems:
+        yield row(phrase("record.note"), problem)
+    for folder in summary.nested:
+        yield row(phrase("record.note"), phrase("record.nested", folder=folder))
+    name = file_argument(shown(summary.single or chosen["trace"]) if summary.single or len(summary.recorded) > 1 else summary.folder)
+    yield row(phrase("record.next"), f"memdiag analyze {name}")
+    failed = {oom.get("backend") for oom in chosen.get("ooms") or ()}
+    if failed & {"cuda", "npu"} and not summary.is_phantom:
+        yield row("", phrase("record.next.phantom"))

@@ -1,0 +1,1 @@
+"""Prediction and result of ``memdiag try``."""

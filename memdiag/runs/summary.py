@@ -1,0 +1,159 @@
+"""Summary of a recorded run, from its files. It explains an empty recording as far as the processes left status files."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from memdiag.errors import MemdiagError
+from memdiag.results.recording import RunMemory, RunSummary
+from memdiag.runs.listener import SILENT, Listener
+from memdiag.text import phrase
+
+if TYPE_CHECKING:
+    from memdiag.recorder.launch import Ended
+    from memdiag.results.oom import OomReport
+    from memdiag.results.report import Report
+    from memdiag.runs.finishing import FinishedRun
+    from memdiag.trace.model import Trace
+
+LARGEST = 512 << 20  # bytes of a trace that is read without being asked for: about ten seconds
+MOST_ROWS = 8
+_SENT_AWAY = frozenset(getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGQUIT") if hasattr(signal, name))
+
+
+def summarize(run: FinishedRun, ended: Ended, before: str = "") -> RunSummary:
+    """Returns the facts of a run that its status files have, without reading its traces.
+
+    Args:
+        run: The run.
+        ended: How its command ended.
+        before: Why nothing could be recorded, if the command shows that; "": unknown.
+    """
+    from memdiag.recorder.run_folder import shown
+
+    recorded = run.recorded
+    slowest = max(recorded, key=lambda status: _seconds(status, "seconds_in_marks") + _seconds(status, "seconds_in_dumps"), default={})
+    reasons: Sequence[str] = ()
+    if not recorded and not run.nested:
+        found = why_not(run)
+        reasons = [before, *found[1:]] if before else found
+    return RunSummary(
+        folder=run.folder.shown,
+        wanted=run.folder.single,
+        single=run.single,
+        recorded=recorded,
+        chosen=_chosen(recorded) if recorded else None,
+        steps=max((status.get("steps") or 0 for status in recorded), default=0),
+        seconds=ended.seconds,
+        marks_seconds=_seconds(slowest, "seconds_in_marks"),
+        dumps_seconds=_seconds(slowest, "seconds_in_dumps"),
+        is_phantom=run.phantom,
+        was_sent_away=bool(_SENT_AWAY.intersection(ended.signals)),
+        warnings=tuple(dict.fromkeys(warning for status in recorded for warning in status.get("said") or ())),
+        problems=run.problems,
+        nested=tuple(map(shown, run.nested)),
+        reasons=tuple(reasons),
+    )
+
+
+def with_memory(summary: RunSummary, ended: Ended, listener: Listener = SILENT) -> RunSummary:
+    """Returns a summary with what the trace of its chosen process shows.
+
+    A command that was asked by a signal to end at once gets no diagnosis: its sender is waiting.
+
+    Args:
+        summary: The summary of the status files.
+        ended: How the command ended.
+        listener: Receives progress.
+    """
+    if summary.chosen is None or summary.was_sent_away:
+        return summary
+    return replace(summary, memory=_memory(summary, summary.chosen, ended, listener))
+
+
+def _memory(summary: RunSummary, chosen: Mapping[str, Any], ended: Ended, listener: Listener) -> RunMemory:
+    from memdiag.recorder.run_folder import shown
+
+    path, size = chosen["trace"], chosen.get("bytes") or 0
+    if size > LARGEST:
+        return RunMemory(too_large_bytes=size)
+    try:
+        trace = listener.read_trace(Path(path))
+        with listener.busy(f"memdiag: {phrase('record.busy', count=trace.num_events)}"):
+            report = _report(trace)
+    except MemdiagError as error:
+        return RunMemory(unreadable=(error.message, error.hint))
+    message = chosen.get("exception") or ""
+    oom = _oom(trace, message, shown(summary.single or path)) if ended.status and (chosen.get("ooms") or message) else None
+    if ended.status <= 0 or oom is not None:
+        return RunMemory(report, oom=oom)
+    found = [note for note in trace.notes if note.code in {"MD927", "MD928"}]
+    return RunMemory(report, steered=tuple(note.text for note in found), is_steered_by_values=any(note.code == "MD927" for note in found))
+
+
+def _report(trace: Trace) -> Report:
+    from memdiag.analyzers.report import build_report
+
+    return build_report(trace, top=MOST_ROWS)
+
+
+def _oom(trace: Trace, message: str, name: str) -> OomReport | None:
+    """Returns the report of ``memdiag oom`` on an error, with what the trace called ``name`` knows of it; None: it is another error."""
+    from memdiag.analyzers.support.joined import join
+    from memdiag.oom.read import read_text
+
+    found: OomReport | None = read_text(message) if message else None
+    if found is not None and found.messages:
+        found = replace(found, sources=(phrase("record.exception"),))
+    report = replace(join(found, trace), trace=name)
+    return report if report.messages else None
+
+
+def _seconds(status: Mapping[str, Any], name: str) -> float:
+    value = status.get(name)
+    return float(value) if isinstance(value, (int, float)) else 0.0
+
+
+def _chosen(recorded: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The process to speak of: the one that ran out of memory first, else rank 0; without ranks, the one with the most events."""
+    failed = [status for status in recorded if status.get("ooms")]
+    if failed:
+        return min(failed, key=lambda status: status["ooms"][0].get("time") or 0)
+    if any(status.get("rank") is not None for status in recorded):
+        return recorded[0]
+    return max(recorded, key=num_events)
+
+
+def num_events(status: Mapping[str, Any]) -> int:
+    """Returns the number of events that a process has recorded."""
+    return sum(file.get("events") or 0 for file in (status.get("files") or {}).values())
+
+
+def why_not(run: FinishedRun) -> list[str]:
+    """Returns the reasons for an empty recording, the most likely one first."""
+    from memdiag.recorder.run_folder import why_unwritable
+
+    has_warnings = any(process.get("said") for process in run.processes)
+    if not has_warnings and (full := why_unwritable(run.folder.path)):
+        return [phrase("record.why.disk", folder=run.folder.shown, why=full), phrase("record.why.disk.how")]
+    if not run.processes:
+        if run.any_python:
+            return [phrase("record.why.torch")]
+        return [phrase("record.why.recorder"), phrase("record.why.recorder.how")]
+    reasons: list[str] = []
+    for process in run.processes:
+        reasons += process.get("said") or ()
+        if process.get("ended") is None:
+            reasons.append(phrase("record.why.killed", pid=str(process.get("pid"))))
+        elif process.get("said"):
+            continue
+        elif process.get("initialised"):
+            devices = ", ".join(process["initialised"])
+            reasons.append(phrase("record.why.unused", pid=str(process.get("pid")), devices=devices))
+        else:
+            reasons.append(phrase("record.why.device", pid=str(process.get("pid"))))
+    return list(dict.fromkeys(reasons))[:MOST_ROWS]

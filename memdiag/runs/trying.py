@@ -1,0 +1,181 @@
+"""Try other allocator settings on a recorded run: predict the rerun, rerun it, and compare the two."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from memdiag.errors import MemdiagError
+from memdiag.results.tried import RankComparison, RankForecast, RunForecast, TryReport
+from memdiag.runs.listener import SILENT, Listener
+from memdiag.runs.outcome import failure_of, outcome_of
+from memdiag.text import Phrase, joined, phrase
+from memdiag.units import format_bytes
+
+if TYPE_CHECKING:
+    from memdiag.allocator.calibrate import Calibration
+    from memdiag.allocator.result import Replay
+    from memdiag.analyzers.support.simulation import Subject
+    from memdiag.runs.recording import Done
+    from memdiag.runs.rerun import RepeatableRun
+    from memdiag.trace.model import DeviceTrace, Trace
+
+RESULT = "try.json"
+_SEARCH_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class RankReplay:
+    """The replay of one rank under the settings to try.
+
+    Attributes:
+        path: Its trace.
+        subject: The recording, with the calibration of its replay.
+        replay: The replay.
+    """
+
+    path: Path
+    subject: Subject
+    replay: Replay
+
+
+@dataclass(frozen=True)
+class TryPlan:
+    """A rerun that is predicted: ``forecast`` for people, ``replays`` (by rank) for the comparison with the new run."""
+
+    forecast: RunForecast
+    replays: tuple[RankReplay, ...]
+
+
+def predict(run: RepeatableRun, conf: str | None = None, listener: Listener = SILENT) -> TryPlan:
+    """Replays every rank of a recorded run under other settings.
+
+    Args:
+        run: The recorded run.
+        conf: Settings to try; None: those that ``memdiag tune`` recommends.
+        listener: Receives progress.
+
+    Raises:
+        MemdiagError: There is nothing to replay, the settings are refused, or no better ones were found.
+    """
+    from memdiag.analyzers.support.allocator_settings import AllocatorSettings
+    from memdiag.analyzers.support.simulation import Subject
+
+    if not run.traces:
+        raise MemdiagError(f"{run.folder}: this run has no trace", "record it again: memdiag record -- …")
+    loaded = [(path, listener.read_trace(path)) for path in run.traces]
+    settings = AllocatorSettings.of(loaded[0][1])
+    if not settings.can_change:
+        raise MemdiagError(
+            f"{loaded[0][0].name} was recorded on {loaded[0][1].backend or 'an unknown device'}, whose allocator has no settings to try",
+            "try a run on a CUDA or NPU device, or record on a simulated device: memdiag record --phantom …",
+        )
+    with listener.busy(phrase("try.busy.predicting")):
+        subjects = [Subject.of(trace, max(trace.devices, key=lambda device: device.num_events)) for _, trace in loaded]
+    chosen = _best(subjects, listener) if conf is None else conf
+    pairs = [_predicted(path, subject, chosen) for path, subject in zip(run.traces, subjects, strict=True)]
+    phantom = (run.manifest.get("phantom") or {}).get("device")
+    ranks = tuple(forecast for _, forecast in pairs)
+    forecast = RunForecast(run.shown, str(run.manifest["cwd"]), phantom, settings.variable, chosen, ranks)
+    return TryPlan(forecast, tuple(replay for replay, _ in pairs))
+
+
+def _predicted(path: Path, subject: Subject, conf: str) -> tuple[RankReplay, RankForecast]:
+    from memdiag.analyzers.support.outlook import is_failing, outlook
+
+    scenario = replace(subject.recorded, conf=conf)
+    made = subject.replay(scenario, log=False)
+    forecast = RankForecast(
+        name=path.name,
+        peak_bytes=int(made.reserved.max(initial=0)),
+        recorded_bytes=int(subject.device.usage.reserved.max(initial=0)),
+        num_ooms=int(made.ooms.max(initial=0)),
+        outlook=outlook(subject, scenario, fails=is_failing(made)),
+        calibrated=calibrated(subject.calibration),
+    )
+    return RankReplay(path, subject, made), forecast
+
+
+def _best(subjects: list[Subject], listener: Listener) -> str:
+    """Returns the settings that ``memdiag tune`` recommends."""
+    from memdiag.analyzers.support.tuning import tune
+
+    with listener.busy(phrase("try.busy.tuning")):
+        found = tune(subjects, seconds=_SEARCH_SECONDS)
+    if found.recommended is None:
+        raise MemdiagError(f"no better settings to try: {found.verdict}", "memdiag try --conf 'k:v,…' tries those that you name")
+    listener.say(f"memdiag: {phrase('try.recommended', conf=found.recommended.conf, why=found.verdict)}")
+    return found.recommended.conf
+
+
+def calibrated(calibration: Calibration) -> Phrase:
+    """Returns how exactly a replay of the recorded settings reproduces the recording."""
+    if calibration.exact is None:
+        return phrase("try.uncalibrated")
+    if calibration.is_exact:
+        return phrase("try.calibrated.exact", exact=calibration.exact, events=calibration.events)
+    said = phrase("try.calibrated", exact=calibration.exact, events=calibration.events)
+    error = calibration.error_bytes
+    return said if error is None else joined((said, phrase("try.calibrated.error", bytes=format_bytes(error))), "; ")
+
+
+def compare(plan: TryPlan, done: Done, listener: Listener = SILENT) -> TryReport:
+    """Compares a prediction with the traces of the new run, and writes the numbers to try.json in its folder.
+
+    Args:
+        plan: The prediction.
+        done: The new run.
+        listener: Receives progress.
+
+    Returns:
+        The comparison; ranks of which the new run left no trace are not in it.
+
+    Raises:
+        MemdiagError: A trace of the new run cannot be read.
+    """
+    from memdiag.recorder.files import write_json
+
+    recorded = done.run.recorded if done.run is not None else ()
+    now = {Path(status["trace"]).name: Path(status["trace"]) for status in recorded}
+    ranks = tuple(_compare(rank, listener.read_trace(now[rank.path.name])) for rank in plan.replays if rank.path.name in now)
+    status = done.ended.exit_code
+    outcomes = tuple(outcome_of(each.failed_before, each.failed_now, status) for each in ranks)
+    report = TryReport(plan.forecast.variable, plan.forecast.conf, status, done.folder.shown, ranks, outcomes)
+    if ranks:
+        write_json(str(Path(done.folder.path, RESULT)), dict(report.as_dict()))
+    return report
+
+
+def _compare(rank: RankReplay, trace: Trace) -> RankComparison:
+    from memdiag.allocator.from_trace import described
+    from memdiag.allocator.shared_calls import shared_calls
+    from memdiag.allocator.workload import ALLOC
+    from memdiag.trace import schema
+
+    device = next((each for each in trace.devices if each.device == rank.subject.device.device), trace.devices[0])
+    workload, _ = described(trace, device)
+    end, end_now = shared_calls(rank.subject.workload, workload, len(rank.subject.device.tensors), rank.subject.trace.layout)
+    row = int(rank.subject.workload.row[end - 1]) + 1 if end else 0
+    row_now = int(workload.row[end_now - 1]) + 1 if end_now else 0
+
+    def ooms(device: DeviceTrace, until: int) -> int:
+        return int((device.events.action[:until] == schema.OOM).sum())
+
+    return RankComparison(
+        name=rank.path.name,
+        num_allocations=int((rank.subject.workload.op[:end] == ALLOC).sum()),
+        num_recorded=int((rank.subject.workload.op == ALLOC).sum()),
+        num_now=int((workload.op == ALLOC).sum()),
+        recorded=int(rank.subject.device.usage.reserved[:row].max(initial=0)),
+        predicted=int(rank.replay.reserved[:end].max(initial=0)),
+        now=int(device.usage.reserved[:row_now].max(initial=0)),
+        ooms_recorded=ooms(rank.subject.device, row),
+        ooms_predicted=int(rank.replay.ooms[:end].max(initial=0)),
+        ooms_now=ooms(device, row_now),
+        now_whole=int(device.usage.reserved.max(initial=0)),
+        ooms_whole=ooms(device, device.num_events),
+        calibrated=calibrated(rank.subject.calibration),
+        failed_before=failure_of(rank.subject.trace, rank.subject.device),
+        failed_now=failure_of(trace, device),
+    )

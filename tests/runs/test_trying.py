@@ -1,0 +1,34 @@
+"""``memdiag.runs`` predicts a rerun and compares it with the measured one, without a command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from memdiag.recorder.launch import Ended
+from memdiag.recorder.run_folder import RunFolder
+from memdiag.runs.finishing import FinishedRun
+from memdiag.runs.recording import Done
+from memdiag.runs.rerun import RepeatableRun
+from memdiag.runs.trying import compare, predict
+
+TRACE = Path(__file__).parents[2] / "examples" / "gpt-train.pickle"
+
+
+def test_a_rerun_that_is_the_recorded_run_has_no_error(tmp_path, capsys):
+    run = RepeatableRun(tmp_path, {"argv": ["python", "train.py"], "cwd": str(tmp_path), "phantom": None}, (TRACE,))
+    plan = predict(run, "")
+    (forecast,) = plan.forecast.ranks
+    assert forecast.name == TRACE.name
+    assert forecast.num_ooms == 0
+    assert plan.forecast.command == "python train.py"
+    folder = RunFolder(str(tmp_path), "")
+    done = Done(folder, Ended(0, 1.0), FinishedRun(folder, ({"trace": str(TRACE)},), (), None, (), any_python=True))
+    report = compare(plan, done)
+    (rank,) = report.ranks
+    assert report.outcomes == ("runs_to_its_end",)
+    assert rank.num_allocations == rank.num_recorded == rank.num_now > 0
+    assert rank.recorded == rank.now
+    assert rank.error == forecast.peak_bytes - rank.now
+    assert json.loads((tmp_path / "try.json").read_text())["ranks"][0]["outcome"] == "runs_to_its_end"
+    assert capsys.readouterr() == ("", "")
