@@ -73,7 +73,6 @@ study: .venv/.core ## the lifecycle study, from recordings: RECORDINGS=folder [S
 	@test -n "$(RECORDINGS)" || { echo "error: no recordings" >&2; \
 		echo "hint: bench/study/record.py --python VENV/bin/python --out FOLDER makes them, then make study RECORDINGS=FOLDER" >&2; exit 2; }
 	@$(BIN)/python bench/study/policies.py --recordings "$(RECORDINGS)" $(if $(SNAPSHOTS),--snapshots "$(SNAPSHOTS)") $(ARGS)
-	@$(BIN)/python bench/study/modules.py --recordings "$(RECORDINGS)"
 
 readme: .venv/.core ## regenerate the reports in README.md and in the pages of findings
 	@$(BIN)/python docs/readme_excerpt.py

@@ -7,7 +7,7 @@ and by nothing else than the place in the program. So three scopes are laid over
 * *optimizer*: around the first optimizer step, which makes the states; later steps have none;
 * *layers*: around each forward call of a part of a list of modules, recomputed ones included.
 
-All layers share one pool, unless there is to be one for each of them, or for each kind of part that they have.
+All layers share one pool: more pools, one for each layer or kind of part, need more memory (reports/mempool-modules.md).
 
 Gradients and all else that backward makes are made by a thread of autograd's, which no scope of the program's reaches: they stay in the
 default pool, with the rest. The pools live as long as the program, so that what is cached in them is never given back, not even when
@@ -24,7 +24,6 @@ import numpy as np
 from memdiag.allocator import workload as w
 from memdiag.allocator.lifecycle.hooks import marks_of
 from memdiag.allocator.lifecycle.marks import FORWARD_BEGIN, FORWARD_END, PRECISE_BEGIN, PRECISE_END, RELEASE, Marks
-from memdiag.allocator.mempool_modules import layer_numbers, split_by_part
 from memdiag.allocator.replay import replay
 from memdiag.allocator.result import OK, Replay
 from memdiag.allocator.workload import Workload
@@ -35,7 +34,6 @@ from memdiag.trace.table import Array
 
 NAMES: tuple[str, ...] = ("weights", "optimizer", "layers")
 WEIGHTS, OPTIMIZER, LAYERS = range(3)
-MODULES: tuple[str, ...] = ("all", "each", "parts")  # that share a pool: all layers, each its own, all parts of one kind
 _NONE = "none"
 
 
@@ -47,49 +45,18 @@ class Scopes:
         begin, end: Per scope (int64).
         pool: Index into ``NAMES`` (int64).
         bases: On what they rest, for each of ``NAMES``: "marks", "stacks" … or "none".
-        member: Which of the pools of that name (int64): layers may have several; None: each name has one.
-        source: What they were told from, if by-module pools can be.
     """
 
     begin: Array
     end: Array
     pool: Array
     bases: dict[str, str]
-    member: Array | None = None
-    source: tuple[Trace, DeviceTrace, Workload] | None = None
-
-    @property
-    def index(self) -> Array:
-        """Which pool each opens (int64): weights, optimizer, then those of layers."""
-        return self.pool if self.member is None else self.pool + self.member
-
-    @property
-    def num_pools(self) -> int:
-        """How many pools there are, used or not."""
-        return max(len(NAMES), int(self.index.max(initial=0)) + 1)
 
     def only(self, names: Collection[str]) -> Scopes:
         """Returns those of some of ``NAMES``; where others were, requests go to the default pool."""
         stays = np.isin(self.pool, [number for number, name in enumerate(NAMES) if name in names])
         bases = {name: basis if name in names else _NONE for name, basis in self.bases.items()}
-        member = None if self.member is None else self.member[stays]
-        return Scopes(self.begin[stays], self.end[stays], self.pool[stays], bases, member, self.source)
-
-    def by_module(self, modules: str) -> Scopes:
-        """Returns them with pools of layers as one of ``MODULES`` says."""
-        if modules == MODULES[0] or self.source is None:
-            return self
-        layers = self.pool == LAYERS
-        begin, end = self.begin[layers], self.end[layers]
-        if modules == "each":
-            member = layer_numbers(*self.source, begin)
-        else:
-            begin, end, member = split_by_part(*self.source, begin, end)
-        found = [np.concatenate((getattr(self, name)[~layers], mine)) for name, mine in (("begin", begin), ("end", end))]
-        pool = np.concatenate((self.pool[~layers], np.full(len(begin), LAYERS)))
-        member = np.concatenate((np.zeros(np.count_nonzero(~layers), np.int64), member))
-        order = np.argsort(found[0], kind="stable")
-        return Scopes(found[0][order], found[1][order], pool[order], self.bases, member[order], self.source)
+        return Scopes(self.begin[stays], self.end[stays], self.pool[stays], bases)
 
 
 @dataclass(frozen=True)
@@ -107,7 +74,7 @@ def scopes_of(trace: Trace, device: DeviceTrace, workload: Workload) -> Scopes:
     used = {NAMES[pool] for _, _, pool in found}
     table = np.array(found, np.int64).reshape(-1, 3)
     bases = {name: bases[name] if name in used else _NONE for name in NAMES}
-    return Scopes(table[:, 0], table[:, 1], table[:, 2], bases, source=(trace, device, workload))
+    return Scopes(table[:, 0], table[:, 1], table[:, 2], bases)
 
 
 def _spans(marks: Marks) -> list[tuple[int, int, int]]:
@@ -141,9 +108,9 @@ def with_pools(workload: Workload, scopes: Scopes, *, lends: bool = False) -> tu
     """
     count, first = len(workload.op), len(workload.pools)
     taken = max((minor for major, minor in workload.pools if major == 0), default=0)
-    pools = (*workload.pools, *((0, taken + 1 + number) for number in range(scopes.num_pools)))
+    pools = (*workload.pools, *((0, taken + 1 + number) for number in range(len(NAMES))))
     inside = np.full(count + 1, -1, np.int64)
-    for begin, end, pool in zip(scopes.begin.tolist(), scopes.end.tolist(), scopes.index.tolist(), strict=True):
+    for begin, end, pool in zip(scopes.begin.tolist(), scopes.end.tolist(), scopes.pool.tolist(), strict=True):
         inside[begin:end] = pool
     inside = inside[:count]
     mine = (workload.op == w.ALLOC) & (workload.pool <= 0) & (inside >= 0)
@@ -163,9 +130,9 @@ def with_pools(workload: Workload, scopes: Scopes, *, lends: bool = False) -> tu
         workload, op=op, tensor=np.concatenate((edge, workload.tensor))[order].astype(np.int32),
         size=np.concatenate((np.zeros(2 * num), workload.size))[order].astype(np.int64),
         stream=np.concatenate((edge, workload.stream))[order].astype(np.int32),
-        pool=np.concatenate((first + scopes.index, first + scopes.index, own))[order].astype(np.int32),
+        pool=np.concatenate((first + scopes.pool, first + scopes.pool, own))[order].astype(np.int32),
         row=np.concatenate((row, workload.row))[order].astype(np.int64), pools=pools, start=start,
-        stand_in=workload.stand_in | (frozenset(range(first, first + scopes.num_pools)) if lends else frozenset()),
+        stand_in=workload.stand_in | (frozenset(range(first, first + len(NAMES))) if lends else frozenset()),
     )  # fmt: skip
     return changed, np.concatenate((edge, np.arange(count)))[order]
 
@@ -227,7 +194,7 @@ def _told(result: MempoolReplay, workload: Workload, scopes: Scopes) -> Mempools
     asks = (workload.op == w.ALLOC) & (result.status == OK)
     states = [PoolAtPeak("default", int(held[:first].sum()), int(used[:first].sum()), 0, first)]
     for number, name in enumerate(NAMES):
-        mine = slice(first + number, None if number == LAYERS else first + number + 1)  # those of layers are the last
+        mine = first + number
         num_scopes = int(np.count_nonzero(scopes.pool == number))
-        states.append(PoolAtPeak(name, int(held[mine].sum()), int(used[mine].sum()), num_scopes, len(held[mine])))
+        states.append(PoolAtPeak(name, int(held[mine]), int(used[mine]), num_scopes))
     return Mempools(dict(scopes.bases), int(asks.sum()), tuple(states))

@@ -16,7 +16,6 @@ import numpy as np
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace
 from memdiag.trace.stacks import Stacks
-from memdiag.trace.table import Array
 
 Edge = tuple[int, bool]
 Chain = tuple[tuple[str, int], ...]  # file and line of each forward, the outermost first
@@ -74,24 +73,6 @@ def edges_of(stacks: Stacks, device: DeviceTrace, *, layers: bool) -> list[Edge]
             entered = loop
         is_open = inside
     return [edge for begin, end in calls for edge in ((begin, True), (end, False))]
-
-
-def parts_of(stacks: Stacks, device: DeviceTrace) -> Array:
-    """Returns, per stack and once more for "no stack", the part of a layer that it is in (int64); 0: the layer itself, or no layer.
-
-    A part is what a line of the layer's ``forward`` calls: the same in all layers.
-    """
-    moments, again = _walk(stacks, device)
-    found = _loop_of(again)
-    number = np.zeros(len(stacks) + 1, np.int64)
-    lines = _lines_of(moments, found) if found is not None else set()
-    names: dict[tuple[int, str], int] = {}
-    for stack in range(len(stacks)):
-        chain = _chain(stacks, stack)
-        depth = next((depth for depth, place in enumerate(chain[:-1]) if place in lines), -1)
-        if depth >= 0:
-            number[stack] = 1 + names.setdefault((chain[depth][1], chain[depth + 1][0]), len(names))
-    return number
 
 
 def _lines_of(moments: list[_Moment], loop: _Loop) -> set[tuple[str, int]]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from memdiag.allocator import variables
-from memdiag.allocator.mempool import MODULES, NAMES, MempoolReplay, Scopes, replay_mempool, scopes_of
+from memdiag.allocator.mempool import NAMES, MempoolReplay, Scopes, replay_mempool, scopes_of
 from memdiag.allocator.policies import caching
 from memdiag.allocator.workload import Workload
 from memdiag.errors import MemdiagError
 from memdiag.trace.model import DeviceTrace, Trace
 
 BACKEND = caching.BACKEND
-VARIABLES = ("scopes", "modules", "use_on_oom")
+VARIABLES = ("scopes", "use_on_oom")
 columns = caching.columns
 
 
@@ -30,10 +30,9 @@ def options(text: str, scopes: Scopes) -> dict[str, Any]:
     """Returns what the variables in the settings say of the pools.
 
     ``use_on_oom=1``: they are made with ``MemPool(use_on_oom=True)``. ``scopes=weights+layers``: only these scopes.
-    ``modules=each``: a pool for each layer; ``modules=parts``: for each kind of part of layers.
 
     Raises:
-        MemdiagError: There is no such variable, scope, or way to deal modules out.
+        MemdiagError: There is no such variable or scope.
     """
     given, _ = variables.split(text)
     variables.known(given, VARIABLES, "the policy of pools of the program's own")
@@ -41,10 +40,7 @@ def options(text: str, scopes: Scopes) -> dict[str, Any]:
     unknown = [name for name in wanted if name not in NAMES]
     if unknown:
         raise MemdiagError(f"scopes={given['scopes']}: there is no scope {unknown[0]!r}", f"choose from {', '.join(NAMES)}, joined by +")
-    modules = given.get("modules", MODULES[0])
-    if modules not in MODULES:
-        raise MemdiagError(f"modules={modules}: layers cannot be dealt out like that", f"choose from {', '.join(MODULES)}")
-    return {"scopes": scopes.only(wanted).by_module(modules), "lends": variables.number("use_on_oom", given.get("use_on_oom", "0")) > 0}
+    return {"scopes": scopes.only(wanted), "lends": variables.number("use_on_oom", given.get("use_on_oom", "0")) > 0}
 
 
 def replay(workload: Workload, scopes: Scopes, *, conf: str = "", **how: Any) -> MempoolReplay:

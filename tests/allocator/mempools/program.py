@@ -2,8 +2,6 @@
 
     python program.py plain FOLDER          # -> FOLDER/plain.pickle, a snapshot of the run as it is
     python program.py pools FOLDER          # -> FOLDER/truth.json, what the allocator counted with three pools of the program's own
-    python program.py each FOLDER           # -> FOLDER/each.json, the same with a pool for each layer
-    python program.py parts FOLDER          # -> FOLDER/parts.json, the same with a pool for each kind of part of layers
 
 The pools are opened as docs/mempool.md says. Any device will do: sizes and their order are all that counts.
 """
@@ -21,15 +19,15 @@ from torch.cuda import memory
 
 kind, folder = sys.argv[1], Path(sys.argv[2])
 NAMES = ("weights", "optimizer", "layers")
-pools = {}  # by name, and which of that name
+pools = {}  # by name
 
 
-def scope(name, which=0):
+def scope(name):
     if kind == "plain":
         return contextlib.nullcontext()
-    if (name, which) not in pools:
-        pools[name, which] = torch.cuda.MemPool()
-    return torch.cuda.use_mem_pool(pools[name, which])
+    if name not in pools:
+        pools[name] = torch.cuda.MemPool()
+    return torch.cuda.use_mem_pool(pools[name])
 
 
 class Layer(nn.Module):
@@ -55,20 +53,15 @@ class Model(nn.Module):
         return self.head(x)
 
 
-def hooked(module, which=0):
-    """Sends what the module asks for to a pool; a scope that is open, that of a module around it, is closed meanwhile."""
+def hooked(module):
+    """Opens the pool of layers while the module's forward call runs."""
 
     def enter(_module, _args):
-        if opened:
-            opened[-1][0].close()
-        opened.append([contextlib.ExitStack(), which])
-        opened[-1][0].enter_context(scope("layers", which))
+        opened.append(contextlib.ExitStack())
+        opened[-1].enter_context(scope("layers"))
 
     def leave(_module, _args, _output):
-        opened.pop()[0].close()
-        if opened:
-            opened[-1][0] = contextlib.ExitStack()
-            opened[-1][0].enter_context(scope("layers", opened[-1][1]))
+        opened.pop().close()
 
     module.register_forward_pre_hook(enter)
     module.register_forward_hook(leave, always_call=True)
@@ -89,11 +82,8 @@ memory._record_memory_history(context="all" if kind == "plain" else None, stacks
 with scope("weights"):
     model = Model().cuda()
 opened = []
-for number, layer in enumerate(model.layers):
-    hooked(layer, number if kind == "each" else 0)
-    if kind == "parts":
-        hooked(layer.a, 1)
-        hooked(layer.b, 2)
+for layer in model.layers:
+    hooked(layer)
 optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
 for step in range(2):
     data = torch.empty(512 * (step + 2), 1024, device="cuda")
@@ -110,7 +100,7 @@ if kind == "plain":
 else:
     stats = torch.cuda.memory_stats()
     held = dict.fromkeys(("default", *NAMES), 0)
-    of = {tuple(pool.id): name for (name, _), pool in pools.items()}
+    of = {tuple(pool.id): name for name, pool in pools.items()}
     for segment in torch.cuda.memory_snapshot():
         held[of.get(tuple(segment["segment_pool_id"]), "default")] += segment["total_size"]
     truth = {
@@ -120,4 +110,4 @@ else:
         "device_allocs": stats["num_device_alloc"],
         "reserved_bytes": held,
     }
-    (folder / f"{'truth' if kind == 'pools' else kind}.json").write_text(json.dumps(truth, indent=1) + "\n")
+    (folder / "truth.json").write_text(json.dumps(truth, indent=1) + "\n")
