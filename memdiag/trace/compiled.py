@@ -137,12 +137,15 @@ def is_cold(compiled: Any) -> bool:
 
 
 def stamp(function: Any) -> str:
-    """Returns a short name for what ``function`` is made of: its code, the constants it uses, and the same of what it calls."""
+    """Returns a short name for what ``function`` is made of: its code, the constants it uses, and the same of what it calls.
+
+    Modules count too: compiled code imports those of all functions in it, so it cannot be loaded once one of them has moved.
+    """
     words: list[str] = []
     for each in called_by(function):
         for code in _codes(each.__code__):
             constants = [value for value in code.co_consts if not isinstance(value, CodeType)]
-            words.append(repr((code.co_code, constants, code.co_names, code.co_varnames)))
+            words.append(repr((each.__module__, code.co_code, constants, code.co_names, code.co_varnames)))
             words += [f"{name}={value!r}" for name, value in _used(each, code).items() if isinstance(value, int | float | tuple)]
     return f"{zlib.crc32(' '.join(words).encode()):08x}"
 

@@ -43,6 +43,13 @@ def test_a_stamp_tells_the_code_of_callees_and_constants() -> None:
     assert len(stamps) == 4
 
 
+def test_a_stamp_tells_the_module_of_callees() -> None:
+    """A function that has moved cannot be loaded as a part of compiled code: numba imports its module by name."""
+    here, moved = function("def f(x): return x + 1"), function("def f(x): return x + 1")
+    moved.__module__ = "memdiag.moved"
+    assert stamp(function(CALLER, g=here, LIMIT=3)) != stamp(function(CALLER, g=moved, LIMIT=3))
+
+
 def test_functions_that_call_each_other_have_one() -> None:
     first, second = function("def f(x): return g(x)"), function("def f(x): return g(x - 1) if x else 0")
     first.__globals__["g"], second.__globals__["g"] = second, first
