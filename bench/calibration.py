@@ -20,7 +20,7 @@ from pathlib import Path
 
 from real_allocator import record
 
-from memdiag.allocator.calibrate import Calibration, calibrate
+from memdiag.allocator.calibration.calibrate import Calibration, calibrate
 from memdiag.errors import MemdiagError
 from memdiag.sources import load
 from memdiag.sources.torch_snapshot import read_snapshot

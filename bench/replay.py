@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 from measuring import Contender, Machine, markdown_table, measure, write_report
 
-from memdiag.allocator.from_trace import workload_of
+from memdiag.allocator.calibration.from_trace import workload_of
 from memdiag.allocator.replay import replay
 from memdiag.allocator.workload import ALLOC, EMPTY_CACHE, FREE, FREE_REQUESTED, Workload
 from memdiag.cli.loading import read_trace

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from memdiag.allocator.conf import Conf
 from memdiag.allocator.final_state import final_state
 from memdiag.allocator.result import Replay
-from memdiag.allocator.rules import rules_for
+from memdiag.allocator.versions.conf import Conf
+from memdiag.allocator.versions.rules import rules_for
 from memdiag.allocator.workload import Start, Workload
 from memdiag.registry import POLICIES, resolve
 from memdiag.results.finding import Note

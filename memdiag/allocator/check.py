@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from memdiag.allocator.conf import Conf
 from memdiag.allocator.result import OK, OUT_OF_MEMORY, UNDEFINED, Replay
-from memdiag.allocator.rules import Rules, rules_for
+from memdiag.allocator.versions.conf import Conf
+from memdiag.allocator.versions.rules import Rules, rules_for
 from memdiag.allocator.workload import ALLOC, EXTERNAL, SET_FRACTION, SET_TOTAL, Workload
 from memdiag.registry import POLICIES, resolve
 from memdiag.trace import schema

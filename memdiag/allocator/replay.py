@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from memdiag.allocator.conf import Conf
 from memdiag.allocator.engine.loop import run
 from memdiag.allocator.engine.memory import LOG_ALL, LOG_NOTHING, Nodes
 from memdiag.allocator.engine.model import Model
 from memdiag.allocator.engine.start import with_start_allocated
 from memdiag.allocator.lenders import Lenders, changes_of
 from memdiag.allocator.result import Replay
-from memdiag.allocator.rules import Rules, rules_for
+from memdiag.allocator.versions.conf import Conf
+from memdiag.allocator.versions.rules import Rules, rules_for
 from memdiag.allocator.workload import ALLOC, POOL_BEGIN, POOL_END, Workload
 from memdiag.errors import MemdiagError
 from memdiag.registry import POLICIES, resolve

@@ -21,7 +21,7 @@ from memdiag.allocator.offload.schedule import CPU, Moves, schedule
 from memdiag.allocator.offload.settings import OffloadSettings
 from memdiag.allocator.offload.windows import Windows, find_windows
 from memdiag.allocator.result import OUT_OF_MEMORY, Replay
-from memdiag.allocator.smallest import smallest_capacity
+from memdiag.allocator.tuning.smallest import smallest_capacity
 from memdiag.analyzers.offload_howto import modules_of, smallest_of
 from memdiag.analyzers.offload_words import told
 from memdiag.analyzers.support.simulation import Scenario, Subject, predict

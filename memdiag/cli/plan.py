@@ -11,7 +11,7 @@ import typer
 from memdiag.errors import BUDGET_HIT, MemdiagError
 
 if TYPE_CHECKING:
-    from memdiag.allocator.plan.model import Plan
+    from memdiag.allocator.placement.model import Plan
     from memdiag.results.plan import PlanReport
     from memdiag.trace.model import DeviceTrace
     from memdiag.trace.table import Array
@@ -200,10 +200,10 @@ def _plan(
     from memdiag.cli.talk import busy
 
     with busy("loading the planner …"):
-        from memdiag.allocator.plan.api import plan as make_plan
-        from memdiag.allocator.plan.improve import warm
-        from memdiag.allocator.plan.rivals import rivals
-        from memdiag.allocator.plan.sections import load_of
+        from memdiag.allocator.placement.api import plan as make_plan
+        from memdiag.allocator.placement.improve import warm
+        from memdiag.allocator.placement.rivals import rivals
+        from memdiag.allocator.placement.sections import load_of
         from memdiag.results.plan import PlanReport
 
         warm()

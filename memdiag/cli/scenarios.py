@@ -82,7 +82,7 @@ class Wanted:
         Raises:
             MemdiagError: It refuses them.
         """
-        from memdiag.allocator.recorded_settings import recorded_settings
+        from memdiag.allocator.calibration.recorded_settings import recorded_settings
 
         if self.fraction is not None and self.capacity is None and device.capacity_bytes is None:
             raise MemdiagError("--fraction is a share of the card, and the trace does not say how large that is", "add --capacity 64GiB")
@@ -114,7 +114,7 @@ class Wanted:
 
     def _own(self, text: str, policy: str) -> str:
         """Returns settings without the variables that only others of the policies read."""
-        from memdiag.allocator.variables import split, written
+        from memdiag.allocator.versions.variables import split, written
 
         names, settings = split(text)
         mine, others = (
@@ -134,7 +134,7 @@ def _check_version(text: str) -> None:
     Raises:
         MemdiagError: It is no version, or none that the model of the allocator covers.
     """
-    from memdiag.allocator.rules import LAST_VERIFIED, RULES
+    from memdiag.allocator.versions.rules import LAST_VERIFIED, RULES
     from memdiag.settings.model import parse_version, version_text
 
     version = parse_version(text)

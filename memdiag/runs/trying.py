@@ -14,7 +14,7 @@ from memdiag.text import Phrase, joined, phrase
 from memdiag.units import format_bytes
 
 if TYPE_CHECKING:
-    from memdiag.allocator.calibrate import Calibration
+    from memdiag.allocator.calibration.calibrate import Calibration
     from memdiag.allocator.result import Replay
     from memdiag.analyzers.support.simulation import Subject
     from memdiag.runs.recording import Done
@@ -148,8 +148,8 @@ def compare(plan: TryPlan, done: Done, listener: Listener = SILENT) -> TryReport
 
 
 def _compare(rank: RankReplay, trace: Trace) -> RankComparison:
-    from memdiag.allocator.from_trace import described
-    from memdiag.allocator.shared_calls import shared_calls
+    from memdiag.allocator.calibration.from_trace import described
+    from memdiag.allocator.calibration.shared_calls import shared_calls
     from memdiag.allocator.workload import ALLOC
     from memdiag.trace import schema
 

@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from programs import MIB, cuda_conf
 from real_captures import Worker
 
-from memdiag.allocator.calibrate import Calibration, described_best
+from memdiag.allocator.calibration.calibrate import Calibration, described_best
 from memdiag.allocator.replay import replay
 from memdiag.allocator.result import OK
 from memdiag.allocator.workload import ALLOC, Workload

@@ -28,10 +28,10 @@ from real_cuda import RAISED, Crashed, Rows, real
 from reference import Reference
 from rows import COUNTERS, run
 
-from memdiag.allocator.conf import Conf
 from memdiag.allocator.replay import replay
 from memdiag.allocator.result import OUT_OF_MEMORY, SKIPPED, UNDEFINED, Replay
-from memdiag.allocator.rules import DEFAULT_VERSION
+from memdiag.allocator.versions.conf import Conf
+from memdiag.allocator.versions.rules import DEFAULT_VERSION
 from memdiag.errors import MemdiagError
 from memdiag.settings.model import parse_version
 from memdiag.trace.schema import ACTION_CODES

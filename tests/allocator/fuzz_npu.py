@@ -27,9 +27,9 @@ from programs import Program, npu_program
 from real_npu import RAISED, Done, Worker
 from rows import COUNTERS
 
-from memdiag.allocator.conf import Conf
 from memdiag.allocator.replay import replay
 from memdiag.allocator.result import OK, UNDEFINED, Replay
+from memdiag.allocator.versions.conf import Conf
 from memdiag.errors import MemdiagError
 from memdiag.trace.schema import ACTION_CODES
 

@@ -23,8 +23,8 @@ from fuzz_cuda import log_differs, rows_differ
 from programs import MIB, Calls, Program
 from real_cuda import Crashed, real
 
-from memdiag.allocator.conf import Conf
 from memdiag.allocator.replay import replay
+from memdiag.allocator.versions.conf import Conf
 from memdiag.errors import MemdiagError
 from memdiag.settings.model import Key, parse_version
 from memdiag.settings.tables import known

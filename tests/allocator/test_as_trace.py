@@ -10,9 +10,9 @@ import pytest
 
 from memdiag.allocator.as_snapshot import write_snapshot
 from memdiag.allocator.as_trace import FORMAT, as_trace
-from memdiag.allocator.calibrate import calibrate
-from memdiag.allocator.from_trace import described
-from memdiag.allocator.recorded_settings import recorded_settings
+from memdiag.allocator.calibration.calibrate import calibrate
+from memdiag.allocator.calibration.from_trace import described
+from memdiag.allocator.calibration.recorded_settings import recorded_settings
 from memdiag.allocator.replay import replay
 from memdiag.analyzers.report import build_report
 from memdiag.sources import load

@@ -25,10 +25,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "allocator"))
 
 from recorded_rows import workload_of
 
-from memdiag.allocator.conf import Conf
 from memdiag.allocator.replay import replay
 from memdiag.allocator.result import UNDEFINED
-from memdiag.allocator.rules import rules_for
+from memdiag.allocator.versions.conf import Conf
+from memdiag.allocator.versions.rules import rules_for
 from memdiag.errors import MemdiagError
 from memdiag.phantom import launch
 from memdiag.phantom.installed import installed_for

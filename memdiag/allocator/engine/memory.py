@@ -52,7 +52,7 @@ _STATE = (
     # Settings.
     "expandable", "max_split_size", "split_is_limited", "max_non_split_rounding", "small_page", "large_page", "limit", "gc", "gc_begins_at",
     "reject_above", "alignment", "is_lazy", "most_reserved",
-    # Rules of the version (memdiag.allocator.rules).
+    # Rules of the version (memdiag.allocator.versions.rules).
     "own_stream_counts", "ties_by_birth", "scope_is_capture", "capture_uses_count", "private_is_expandable", "lends_last",
     "lends_expandable", "collects_expandable", "reuse_needs_capture", "scope_end_frees",
     # Where nodes of a kind begin, and how many there are.

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from memdiag.allocator.conf import Conf
 from memdiag.allocator.engine.driver import GRAIN
 from memdiag.allocator.engine.loop import Calls, Own
 from memdiag.allocator.engine.memory import (
@@ -33,7 +32,8 @@ from memdiag.allocator.engine.memory import (
 )
 from memdiag.allocator.engine.start import load_start
 from memdiag.allocator.lenders import turns_of
-from memdiag.allocator.rules import BY_ADDRESS, BY_BIRTH, Rules
+from memdiag.allocator.versions.conf import Conf
+from memdiag.allocator.versions.rules import BY_ADDRESS, BY_BIRTH, Rules
 from memdiag.allocator.workload import SET_FRACTION, SET_TOTAL, Workload
 from memdiag.trace.table import Array
 

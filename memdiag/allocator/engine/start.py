@@ -17,7 +17,7 @@ from memdiag.allocator.engine.driver import GRAIN, device_bytes
 from memdiag.allocator.engine.memory import A_SEGMENT, FREE, LIVE, NONE, UNMAPPED, Nodes, State, more_nodes, new_node
 from memdiag.allocator.engine.release import lane_of
 from memdiag.allocator.engine.streams import start_waiting
-from memdiag.allocator.rules import BY_ADDRESS
+from memdiag.allocator.versions.rules import BY_ADDRESS
 from memdiag.allocator.workload import ALLOC, FREE_REQUESTED, Start, Workload
 from memdiag.trace.compiled import lean, lean_part
 from memdiag.trace.table import Array

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from memdiag.allocator.conf import Conf
 from memdiag.allocator.engine.memory import new_record, record_type
 from memdiag.allocator.engine.model import Model, segments
 from memdiag.allocator.lifecycle.conf import NO_LIMIT, Settings
-from memdiag.allocator.rules import Rules
+from memdiag.allocator.versions.conf import Conf
+from memdiag.allocator.versions.rules import Rules
 from memdiag.trace.compiled import lean_part
 from memdiag.trace.table import Array
 from memdiag.units import MIB

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from memdiag.allocator import workload as w
-from memdiag.allocator.conf import Conf
 from memdiag.allocator.engine.memory import LOG_ALL, LOG_NOTHING, new_record
 from memdiag.allocator.engine.model import Model
 from memdiag.allocator.engine.start import with_start_allocated
@@ -18,7 +17,8 @@ from memdiag.allocator.planned.profile import Requests, spans_of
 from memdiag.allocator.planned.script import Script, script_of
 from memdiag.allocator.replay import pools_of
 from memdiag.allocator.result import Replay
-from memdiag.allocator.rules import rules_for
+from memdiag.allocator.versions.conf import Conf
+from memdiag.allocator.versions.rules import rules_for
 from memdiag.allocator.workload import Workload
 from memdiag.registry import POLICIES, resolve
 from memdiag.results.planned import PlanTold

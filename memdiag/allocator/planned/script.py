@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from memdiag.allocator.plan.api import plan
-from memdiag.allocator.plan.around import place_around
-from memdiag.allocator.plan.firstfit import online
-from memdiag.allocator.plan.sections import load_of
+from memdiag.allocator.placement.api import plan
+from memdiag.allocator.placement.around import place_around
+from memdiag.allocator.placement.firstfit import online
+from memdiag.allocator.placement.sections import load_of
 from memdiag.allocator.planned import slots as s
 from memdiag.allocator.planned.profile import GRAIN, Profile, Requests, Span, profile_of
 from memdiag.trace.table import Array

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from memdiag.allocator.conf import Conf
 from memdiag.allocator.planned.replay import PlannedReplay, replay_bound
 from memdiag.allocator.policies.caching import BACKEND, with_own
-from memdiag.allocator.rules import Rules
+from memdiag.allocator.versions.conf import Conf
+from memdiag.allocator.versions.rules import Rules
 from memdiag.allocator.workload import Workload
 from memdiag.trace.layout import MIN_BLOCK
 from memdiag.trace.model import DeviceTrace, Trace

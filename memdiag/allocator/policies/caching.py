@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from memdiag.allocator.conf import Conf
-from memdiag.allocator.rules import Rules
+from memdiag.allocator.versions.conf import Conf
+from memdiag.allocator.versions.rules import Rules
 from memdiag.trace.layout import MIN_BLOCK, SMALL_LIMIT, SMALL_SEGMENT, Layout
 from memdiag.trace.table import Array
 from memdiag.units import MIB

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from memdiag.allocator import variables
-from memdiag.allocator.conf import Conf
 from memdiag.allocator.lifecycle.hooks import marks_of
 from memdiag.allocator.lifecycle.marks import Marks
 from memdiag.allocator.lifecycle.pools import GRAIN, LARGE_FROM, LARGE_SEGMENT, MOST_SMALL, PAGE, SMALL_SEGMENT
 from memdiag.allocator.lifecycle.replay import LifecycleReplay, replay_lifecycle
-from memdiag.allocator.rules import Rules
+from memdiag.allocator.versions import variables
+from memdiag.allocator.versions.conf import Conf
+from memdiag.allocator.versions.rules import Rules
 from memdiag.allocator.workload import Workload
 from memdiag.settings.parsers import smallest_split
 from memdiag.trace.model import DeviceTrace, Trace

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from memdiag.allocator import variables
 from memdiag.allocator.mempool import NAMES, MempoolReplay, Scopes, replay_mempool, scopes_of
 from memdiag.allocator.policies import caching
+from memdiag.allocator.versions import variables
 from memdiag.allocator.workload import Workload
 from memdiag.errors import MemdiagError
 from memdiag.trace.model import DeviceTrace, Trace

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from memdiag.allocator.conf import Conf
 from memdiag.allocator.policies import caching
-from memdiag.allocator.rules import Rules
+from memdiag.allocator.versions.conf import Conf
+from memdiag.allocator.versions.rules import Rules
 from memdiag.trace.layout import SMALL_LIMIT
 from memdiag.trace.table import Array
 from memdiag.units import GIB

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from memdiag.allocator.conf import Conf
-from memdiag.allocator.rules import Rules
 from memdiag.allocator.stitch.blocks import CHUNK
 from memdiag.allocator.stitch.driver import LARGE_FROM, LARGE_SEGMENT, MOST_SMALL, SMALL_SEGMENT
 from memdiag.allocator.stitch.replay import StitchReplay, replay_stitch, rounded_sizes
 from memdiag.allocator.stitch.settings import NAMES, ON_NPU, Settings
-from memdiag.allocator.variables import settings_of
+from memdiag.allocator.versions.conf import Conf
+from memdiag.allocator.versions.rules import Rules
+from memdiag.allocator.versions.variables import settings_of
 from memdiag.allocator.workload import Workload
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.table import Array

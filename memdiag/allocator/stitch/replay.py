@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 
 from memdiag.allocator import workload as w
-from memdiag.allocator.conf import Conf
 from memdiag.allocator.engine.memory import LOG_ALL, LOG_NOTHING, new_record
 from memdiag.allocator.engine.model import Model
 from memdiag.allocator.engine.start import with_start_allocated
 from memdiag.allocator.result import OK, Replay
-from memdiag.allocator.rules import Rules
 from memdiag.allocator.stitch import driver, loop
 from memdiag.allocator.stitch.blocks import CHUNK, STITCHING, TENSOR, GMLake
 from memdiag.allocator.stitch.settings import NO_LIMIT, Settings
+from memdiag.allocator.versions.conf import Conf
+from memdiag.allocator.versions.rules import Rules
 from memdiag.allocator.workload import Workload
 from memdiag.results.stitching import Stitching
 from memdiag.trace.table import Array

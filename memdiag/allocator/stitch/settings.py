@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from memdiag.allocator import variables
-from memdiag.allocator.conf import Conf
+from memdiag.allocator.versions import variables
+from memdiag.allocator.versions.conf import Conf
 from memdiag.errors import MemdiagError
 from memdiag.settings.conf import parse_conf
 from memdiag.units import GIB, MIB

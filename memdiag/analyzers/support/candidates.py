@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from memdiag.allocator.recorded_settings import possible_versions
-from memdiag.allocator.space import GRID
+from memdiag.allocator.calibration.recorded_settings import possible_versions
+from memdiag.allocator.tuning.space import GRID
 from memdiag.analyzers.support import remedies
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.results.finding import Fix

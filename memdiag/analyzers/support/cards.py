@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from memdiag.allocator.from_trace import PLAIN_EVENTS
+from memdiag.allocator.calibration.from_trace import PLAIN_EVENTS
 from memdiag.results.report import CardReport
 from memdiag.settings.conf import parse_conf
 from memdiag.text import phrase

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from memdiag.allocator.as_trace import Simulated, as_trace
-from memdiag.allocator.calibrate import Calibration, described_best
-from memdiag.allocator.conf import Conf
-from memdiag.allocator.from_trace import PLAIN_EVENTS
-from memdiag.allocator.limits import Limits
-from memdiag.allocator.recorded_settings import DEFAULT_VERSION, recorded_settings
+from memdiag.allocator.calibration.calibrate import Calibration, described_best
+from memdiag.allocator.calibration.from_trace import PLAIN_EVENTS
+from memdiag.allocator.calibration.recorded_settings import DEFAULT_VERSION, recorded_settings
 from memdiag.allocator.result import OUT_OF_MEMORY, UNDEFINED, Replay
-from memdiag.allocator.rules import rules_for
-from memdiag.allocator.smallest import smallest_capacity
+from memdiag.allocator.tuning.smallest import smallest_capacity
+from memdiag.allocator.versions.conf import Conf
+from memdiag.allocator.versions.limits import Limits
+from memdiag.allocator.versions.rules import rules_for
 from memdiag.allocator.workload import ALLOC, EXTERNAL, Workload
 from memdiag.analyzers.churn import count_retries
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from memdiag.allocator.from_trace import PLAIN_EVENTS
-from memdiag.allocator.recorded_settings import possible_versions
+from memdiag.allocator.calibration.from_trace import PLAIN_EVENTS
+from memdiag.allocator.calibration.recorded_settings import possible_versions
 from memdiag.allocator.result import OUT_OF_MEMORY, UNDEFINED, Replay
-from memdiag.allocator.space import GC, GRID, Choice, Space
-from memdiag.allocator.tune import Found, Progress, merit, recommendable, search
+from memdiag.allocator.tuning.space import GC, GRID, Choice, Space
+from memdiag.allocator.tuning.tune import Found, Progress, merit, recommendable, search
 from memdiag.allocator.workload import ALLOC, Workload
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.cards import card_of, room_on

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from memdiag.allocator.from_trace import workload_of
+from memdiag.allocator.calibration.from_trace import workload_of
 from memdiag.allocator.lifecycle.hooks import marks_of
 from memdiag.allocator.lifecycle.marks import KINDS, Marks, Windows
 from memdiag.allocator.lifecycle.module_calls import edges_of_layers, edges_of_stacks, with_those_too_deep

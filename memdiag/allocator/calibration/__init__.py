@@ -1,0 +1,1 @@
+"""From a recording back to requests, and the comparison of their replay with the recording."""

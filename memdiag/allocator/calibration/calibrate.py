@@ -1,0 +1,249 @@
+"""Replays a recording under its own settings and says how far that gives what was recorded: every address, every segment event.
+
+A prediction is worth as much as this. After a difference the replay begins anew from the recorded state behind it, so that one difference
+counts once, and not again for all that lies elsewhere because of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from memdiag.allocator.calibration.causes import Divergence, divergence
+from memdiag.allocator.calibration.comparing import Comparison, Recorded, compare
+from memdiag.allocator.calibration.fitting import fit_limit
+from memdiag.allocator.calibration.from_trace import resumed
+from memdiag.allocator.calibration.readings import Reading
+from memdiag.allocator.calibration.recorded_settings import RecordedSettings, Shares, recorded_settings
+from memdiag.allocator.result import Replay
+from memdiag.allocator.versions.limits import Limits
+from memdiag.allocator.workload import Workload
+from memdiag.trace.model import DeviceTrace, Trace
+from memdiag.trace.table import Array
+
+# Steps that are replayed at once after a difference; twice as many after each stretch without one.
+_FIRST_STRETCH = 256
+_MOST_READINGS = 64  # a step each: what a recording leaves open is settled difference by difference
+# With so many differences the model is not that of the recording: what is left is counted from single replays of longer stretches.
+_MOST_DIFFERENCES = 2000
+
+Replayer = Callable[..., Replay]
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """How far the replay of the recorded settings is what was recorded.
+
+    Attributes:
+        policy, conf, torch_version: What was replayed.
+        is_version_known: The file says which version it was; else the one that fits best was taken.
+        is_conf_known: The file says which settings there were.
+        num_requests, exact_requests: Requests (failed ones included), and those with the recorded address. None: no addresses.
+        num_segment_events, exact_segment_events: Segments obtained and given back; what a replay did in addition counts as not exact.
+        first: The first difference; None: there is none.
+        num_differences: How many there are.
+        error_bytes: Largest difference of reserved bytes over the whole trace between recording and a replay of it all. None: unknown.
+        peak_error_bytes: Replayed reserved peak - recorded one.
+        bases: Addresses of the ranges that the driver gave while it was recorded, in order, and what they were for (two rows).
+        limits: The room that the allocator had.
+    """
+
+    policy: str
+    conf: str
+    torch_version: str
+    is_version_known: bool
+    is_conf_known: bool
+    limits: Limits
+    num_requests: int | None = None
+    exact_requests: int | None = None
+    num_segment_events: int = 0
+    exact_segment_events: int = 0
+    first: Divergence | None = None
+    num_differences: int = 0
+    error_bytes: int | None = None
+    peak_error_bytes: int | None = None
+    bases: Array | None = None
+
+    @property
+    def events(self) -> int:
+        """Requests and segment events that were compared."""
+        return (self.num_requests or 0) + self.num_segment_events
+
+    @property
+    def exact(self) -> int | None:
+        """Those of them that are as recorded; None: the file has no addresses."""
+        return None if self.exact_requests is None else self.exact_requests + self.exact_segment_events
+
+    @property
+    def exact_fraction(self) -> float | None:
+        """Share of those; None: the file has no addresses."""
+        return None if self.exact is None else self.exact / self.events if self.events else 1.0
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether everything is as recorded."""
+        return self.exact is not None and self.exact == self.events and self.first is None
+
+
+def calibrate(trace: Trace, device: DeviceTrace, replayer: Replayer | None = None) -> Calibration:
+    """Replays what was recorded on ``device`` and compares.
+
+    Args:
+        trace, device: The recording.
+        replayer: In place of ``memdiag.allocator.replay.replay``.
+    """
+    return described_best(trace, device, replayer)[1]
+
+
+def described_best(trace: Trace, device: DeviceTrace, replayer: Replayer | None = None) -> tuple[Workload, Calibration]:
+    """Returns what was asked for on ``device``, and the calibration.
+
+    Why memory was given back is not always told: by a request that was refused, by garbage collection, by the program. Where a replay
+    differs on that, it is tried the other way; what fits better is taken. So it is with the kinds of private pools.
+    """
+    reading = Reading()
+    best = _read(trace, device, reading, replayer)
+    if best[1].is_exact or not device.has_addresses:
+        return best
+    ways: tuple[bool | None, ...] = (None, False, True) if Shares.of(trace, device).threshold else (None,)
+    for collects in ways:
+        reading = Reading(collects)
+        workload, found = best if collects is None else _read(trace, device, reading, replayer)
+        for _ in range(_MOST_READINGS):
+            if found.first is None:
+                break
+            others = [(other, *_read(trace, device, other, replayer)) for other in reading.others(device, workload, found.first)]
+            other = max(others, key=lambda each: _rank(each[2]), default=None)
+            if other is None or _rank(other[2]) <= _rank(found):
+                break
+            reading, workload, found = other
+        if _rank(found) > _rank(best[1]):
+            best = workload, found
+        if best[1].is_exact:
+            break
+    return best
+
+
+def _read(trace: Trace, device: DeviceTrace, reading: Reading, replayer: Replayer | None) -> tuple[Workload, Calibration]:
+    workload, limits = reading.described(trace, device)
+    return workload, calibrate_workload(trace, device, workload, limits, replayer)
+
+
+def _rank(found: Calibration) -> tuple[float, int]:
+    """How well a reading fits: by how much is as recorded, then by how late the first difference is."""
+    return found.exact_fraction or 0.0, found.first.event if found.first else 1 << 62
+
+
+def calibrate_workload(
+    trace: Trace, device: DeviceTrace, workload: Workload, limits: Limits, replayer: Replayer | None = None
+) -> Calibration:
+    """The same, of a workload that was already made of the recording."""
+    if replayer is None:
+        from memdiag.allocator.replay import replay
+
+        replayer = replay
+    settings = recorded_settings(trace, device)
+    found = Calibration(
+        settings.policy, settings.conf, settings.versions[0], settings.is_version_known, settings.is_conf_known, limits
+    )  # fmt: skip
+    if not device.has_addresses:
+        return found
+    recorded = Recorded.of(workload, device)
+    best: Calibration | None = None
+    for version in _distinct(settings):
+        tried = _one_version(replace(found, torch_version=version), workload, recorded, replayer)
+        if best is None or (tried.exact or 0) > (best.exact or 0):
+            best = tried
+        if best.is_exact:
+            break
+    assert best is not None  # noqa: S101 - there is always one version
+    return best
+
+
+def _distinct(settings: RecordedSettings) -> Iterator[str]:
+    """Versions to try, each set of rules once."""
+    from memdiag.allocator.versions.rules import rules_for
+
+    seen = []
+    for version in settings.versions:
+        rules = rules_for(settings.backend, version)
+        if rules not in seen:
+            seen.append(rules)
+            yield version
+
+
+def _one_version(found: Calibration, workload: Workload, recorded: Recorded, replayer: Replayer) -> Calibration:
+    device = recorded.device
+
+    end = device.num_events - 1
+
+    def run(part: Workload, since: int, limits: Limits | None = None) -> Replay:
+        room = limits or found.limits
+        bases = recorded.bases_given[:, recorded.bases_at > since]
+        return replayer(
+            part, found.policy, conf=found.conf, torch_version=found.torch_version, capacity=room.capacity_bytes, fraction=room.fraction,
+            log=True, bases=bases,
+        )  # fmt: skip
+
+    if found.limits.limit_bytes is not None:
+        fitted = fit_limit(found.limits, lambda limits: compare(recorded, workload, run(workload, -1, limits), -1, end))
+        found = replace(found, limits=fitted)
+    whole = run(workload, -1)
+    seen = compare(recorded, workload, whole, -1, end)
+    error, peak_error = _errors(recorded, workload, whole)
+    totals = np.array([seen.num_requests, seen.exact_requests, seen.num_segment_events + seen.num_extra, seen.exact_segment_events])
+    first = divergence(device, workload, whole, seen) if seen.bad is not None else None
+    differences = int(seen.bad is not None)
+    for later in _resumptions(recorded, workload, seen, run, end):
+        totals += (later.num_requests, later.exact_requests, later.num_segment_events + later.num_extra, later.exact_segment_events)
+        differences += int(later.bad is not None)
+    return replace(
+        found, num_requests=int(totals[0]), exact_requests=int(totals[1]), num_segment_events=int(totals[2]),
+        exact_segment_events=int(totals[3]), first=first, num_differences=differences, error_bytes=error, peak_error_bytes=peak_error,
+        bases=recorded.bases_given,
+    )  # fmt: skip
+
+
+def _resumptions(
+    recorded: Recorded, workload: Workload, seen: Comparison, run: Callable[[Workload, int], Replay], end: int
+) -> Iterator[Comparison]:
+    """Yields what comes of replays that begin behind each difference, until the trace is through."""
+    stretch = _FIRST_STRETCH
+    since = seen.bad
+    while since is not None:
+        number = int(np.searchsorted(recorded.steps, since, side="right"))
+        if number >= len(recorded.steps):
+            return
+        last = number + stretch >= len(recorded.steps)
+        until = end if last else int(recorded.steps[number + stretch])
+        part = _until(resumed(workload, recorded.device, since), until)
+        seen = compare(recorded, part, run(part, since), since, until)
+        yield seen
+        if seen.bad is not None:
+            since, stretch = seen.bad, max(stretch // 2, _FIRST_STRETCH)
+        elif last:
+            return
+        else:
+            since, stretch = until, stretch * 2
+
+
+def _until(workload: Workload, row: int) -> Workload:
+    """Returns the calls up to event ``row``."""
+    count = int(np.searchsorted(workload.row, row, side="right"))
+    columns = {name: getattr(workload, name)[:count] for name in ("op", "tensor", "size", "stream", "pool", "row")}
+    return replace(workload, **columns)
+
+
+def _errors(recorded: Recorded, workload: Workload, replay: Replay) -> tuple[int, int]:
+    """Returns the largest difference of reserved bytes after any step, and that of the peaks."""
+    device, steps = recorded.device, recorded.steps
+    steps = steps[steps >= 0]
+    if not len(steps):
+        return 0, 0
+    last = np.searchsorted(workload.row, steps, side="right") - 1
+    difference = replay.reserved[last] - device.usage.reserved[steps]
+    start = device.start["reserved"]
+    peaks = max(int(replay.reserved.max()), start) - max(int(device.usage.reserved[steps].max()), start)
+    return int(np.abs(difference).max()), peaks

@@ -1,0 +1,352 @@
+"""From an allocator's own entries to the calls that made them.
+
+One call leaves several entries: a request may release cached segments, wait for other streams and obtain a new segment before its block is
+handed out. Its alloc (or oom) comes last, so that everything of that kind right before it belongs to it. Releases that no request follows
+were asked for: an ``empty_cache``. Where a request follows, only what it did next tells the two apart (``_is_retry``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from memdiag.allocator import workload as w
+from memdiag.allocator.calibration.calls import EARLIER, LAST, Calls
+from memdiag.allocator.calibration.recorded_settings import Shares
+from memdiag.trace import schema
+from memdiag.trace.layout import SMALL_LIMIT, SMALL_SEGMENT, Layout
+from memdiag.trace.model import DeviceTrace, Trace
+from memdiag.trace.table import Array
+from memdiag.units import MIB
+
+_RELEASES = (schema.SEGMENT_FREE, schema.SEGMENT_UNMAP)
+_OPENS = (schema.SEGMENT_ALLOC, schema.SEGMENT_MAP)
+_OWN_SEGMENT = 10 * MIB  # requests from here on get a segment of their own size
+
+
+@dataclass(frozen=True)
+class Failures:
+    """Requests that the driver (or a limit) refused at first, and those that failed for good; one entry each.
+
+    Attributes:
+        at: Event of the request (int64), in order.
+        begins: First event of it.
+        before: Bytes reserved before it.
+        hidden: Bytes of the device behind what was held then, beyond what is reserved: it gives whole pages of 2 MiB.
+        need: Bytes that it wanted in addition, as a limit of the process counts them.
+        mapped: Bytes that it wanted of the device at most: an expandable segment grows by whole pages.
+        failed: It failed for good.
+        device_free: Bytes that the driver had left, as an oom entry says; -1: unknown.
+        oom_at: Events of those that failed for good.
+        granted: The most that the process would have held, in whole segments, after any request that was served.
+        shares: Settings that are shares of the device.
+    """
+
+    at: Array
+    begins: Array
+    before: Array
+    hidden: Array
+    need: Array
+    mapped: Array
+    failed: Array
+    device_free: Array
+    oom_at: Array
+    granted: int
+    shares: Shares
+    hidden_after: Array  # the same before the first event, then after each
+
+
+def calls_of_entries(
+    trace: Trace,
+    device: DeviceTrace,
+    handles: Array,
+    pools: tuple[tuple[int, int], ...],
+    *,
+    collects: bool | None = None,
+    asked_for: Collection[int] = (),
+    refused: Collection[int] = (),
+) -> tuple[Calls, Failures]:
+    """Returns the calls that left the entries of a recording, and the requests among them that were refused.
+
+    ``collects`` says whether there is garbage collection, which needs more than its setting: a limit of the process. None: as it looks.
+    ``asked_for`` are requests that are known not to have given memory back themselves: an ``empty_cache`` stood right before them;
+    ``refused`` those of which the opposite is known.
+    """
+    events, tensors = device.events, device.tensors
+    parts = _Parts.of(device)
+    settings = Shares.of(trace, device)
+    if not (_collects(trace, device, parts, settings) if collects is None else collects):
+        settings = replace(settings, threshold=0.0)
+    retried = _retried(trace, device, parts, settings.threshold)
+    retried[list(asked_for)] = False
+    retried[list(refused)] = True
+    if trace.layout.max_split is None:  # else single large blocks may be, even while a graph is captured
+        retried &= ~_is_captured(device)
+    calls = Calls(handles)
+
+    made = np.flatnonzero((events.action == schema.ALLOC) & (events.tensor >= 0))
+    number = {pool: index for index, pool in enumerate(pools)}
+    pool_of = np.array(
+        [number[int(a), int(b)] for a, b in zip(device.groups.pool_major, device.groups.pool_minor, strict=True)] or [0], np.int64
+    )
+    group = events.group[made]
+    pool = np.where(group >= 0, pool_of[np.maximum(group, 0)], 0)
+    calls.add(
+        w.ALLOC, row=made, tensor=events.tensor[made], size=events.size[made], stream=events.stream[made],
+        pool=pool,
+    )  # fmt: skip
+
+    # A request that failed says its rounded size. Where the program went on without it, it is given up at once should it succeed.
+    ooms = np.flatnonzero(events.action == schema.OOM)
+    pool_of_oom = np.empty(0, np.int64)
+    if len(ooms):
+        asked = np.maximum(events.size[ooms] - trace.layout.pad, 1)
+        row_of = np.searchsorted(device.references.at_event, ooms)
+        of = device.references.group[np.minimum(row_of, len(device.references) - 1)]
+        numbers = len(tensors) + np.arange(len(ooms))
+        pool_of_oom = pool_of[of]
+        calls.add(w.ALLOC, row=ooms, tensor=numbers, size=asked, stream=events.stream[ooms], pool=pool_of_oom)
+        goes_on = ooms < (made[-1] if len(made) else -1)
+        calls.add(w.FREE, row=ooms[goes_on], tensor=numbers[goes_on], rank=LAST)
+
+    late = np.full(device.num_events, -1, np.int64)
+    waits = np.flatnonzero(parts.is_late & (parts.request >= 0))
+    in_retry = retried[parts.request[waits]] | (events.action[parts.request[waits]] == schema.OOM)
+    late[waits[in_retry]] = parts.request[waits[in_retry]]
+    calls.add_frees(device, np.flatnonzero(tensors.free_completed_at >= 0), late)
+    lives = _lives(device, parts, pool_of, (np.concatenate((made, ooms)), np.concatenate((pool, pool_of_oom))), trace.layout.max_split)
+    _add_pools(calls, lives)
+    _add_releases(calls, device, parts, retried, lives, pool_of)
+    return calls, _failures(device, parts, retried, trace.layout, settings)
+
+
+def _is_captured(device: DeviceTrace) -> Array:
+    """Whether each event is of a pool whose memory is asked for only while a graph is captured: it has an id that torch gave it."""
+    if not len(device.groups):
+        return np.zeros(device.num_events, bool)
+    group = device.events.group
+    found: Array = (group >= 0) & (device.groups.pool_major[np.maximum(group, 0)] > 0)
+    return found
+
+
+def _collects(trace: Trace, device: DeviceTrace, parts: _Parts, shares: Shares) -> bool:
+    """Whether garbage was collected, as far as it looks: memory was given back for a request, and not all that could have been."""
+    if not shares.threshold or shares.fraction is not None:
+        return bool(shares.threshold)
+    if trace.layout.max_split is not None:  # blocks of that size are given back one by one, too
+        return False
+    own = np.flatnonzero(_retried(trace, device, parts, shares.threshold) & (device.events.action == schema.ALLOC))
+    releases = np.flatnonzero(np.isin(device.events.action, _RELEASES))
+    return bool(len(own)) and bool((device.usage.cache[releases[np.searchsorted(releases, own) - 1]] > 0).any())
+
+
+@dataclass(frozen=True)
+class _Lives:
+    """When private pools (index, one entry each) begin to be used, and when they are found given up: the first of their memory goes."""
+
+    begun: Array
+    begun_at: Array
+    ended: Array
+    ended_at: Array
+
+
+def _lives(device: DeviceTrace, parts: _Parts, pool_of: Array, uses: tuple[Array, Array], max_split: int | None) -> _Lives:
+    """Tells the lives of private pools. Their memory goes only when nobody uses them any more; used again, they are new ones.
+
+    ``uses`` are the requests: events, pools. With a limit on splitting, the memory of a pool can also go for a request in it.
+    """
+    regions = device.regions
+    closed = np.flatnonzero((regions.closed_at >= 0) & (regions.closed_at < device.num_events))
+    pool, gone = pool_of[regions.group[closed]], regions.closed_at[closed]
+    if max_split is not None and len(closed):
+        request = parts.request[gone]
+        pool_at = np.zeros(device.num_events + 1, np.int64)
+        pool_at[uses[0]] = uses[1]
+        own = (request >= 0) & (pool_at[request] == pool) & (regions.size[closed] >= max_split)
+        pool, gone = pool[~own], gone[~own]
+    there = pool_of[regions.group[regions.opened_at < 0]]
+    begun: list[tuple[int, int]] = []
+    ended: list[tuple[int, int]] = []
+    for index in np.setdiff1d(np.concatenate((uses[1], pool)), [0]).tolist():
+        used = np.sort(uses[0][uses[1] == index])
+        events = np.sort(gone[pool == index])
+        uses_before = np.searchsorted(used, events)
+        lives, first = np.unique(uses_before, return_index=True)
+        ended += [(index, int(events[k])) for k in first.tolist()]
+        new = lives[lives < len(used)].tolist() if index in there else [0, *lives[(lives > 0) & (lives < len(used))].tolist()]
+        begun += [(index, int(used[k])) for k in new if k < len(used)]
+    columns = [np.array([each[k] for each in kind], np.int64) for kind in (begun, ended) for k in (0, 1)]
+    return _Lives(*columns)
+
+
+def _add_pools(calls: Calls, lives: _Lives) -> None:
+    """Adds a user to each private pool where it is first used: without any it would count as given up."""
+    for op, rank in ((w.POOL_BEGIN, EARLIER - 1), (w.POOL_END, EARLIER)):
+        calls.add(op, row=lives.begun_at - 1, pool=lives.begun, place=lives.begun_at, rank=rank)
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """Which entries belong to which request.
+
+    Attributes:
+        is_late: Per event: a free that waited for a stream completes.
+        following: Per event: the next one that is neither a segment's nor such a free (itself included); num_events: none.
+        request: Per event: the same where that is a request; -1 elsewhere.
+        begins: Per event: of a request, the first entry that may be a part of it.
+        opens, releases: Per event: of a request, how many ranges it obtained, and how many were given back right before it.
+    """
+
+    is_late: Array
+    following: Array
+    request: Array
+    begins: Array
+    opens: Array
+    releases: Array
+
+    @classmethod
+    def of(cls, device: DeviceTrace) -> _Parts:
+        events, n = device.events, device.num_events
+        tensor = np.maximum(events.tensor, 0)
+        completed = (events.action == schema.FREE_COMPLETED) & (events.tensor >= 0)
+        asked = device.tensors.free_requested_at[tensor] if len(device.tensors) else np.zeros(n, np.int64)
+        is_late = completed & (asked < np.arange(n) - 1)
+        is_segment = np.isin(events.action, _RELEASES + _OPENS)
+        other = np.flatnonzero(~(is_late | is_segment))
+        at = np.searchsorted(other, np.arange(n))
+        following = np.append(other, n)[at]
+        is_request = np.append(np.isin(events.action, (schema.ALLOC, schema.OOM)), False)
+        request = np.where(is_request[following], following, -1)
+        begins = np.append(-1, other)[at] + 1
+        counted = [np.concatenate(([0], np.cumsum(np.isin(events.action, kinds)))) for kinds in (_OPENS, _RELEASES)]
+        here = np.arange(n)
+        opens, releases = (sums[here] - sums[np.minimum(begins, here)] for sums in counted)
+        return cls(is_late, following, request, begins, opens, releases)
+
+
+def _segment_bytes(layout: Layout, rounded: Array) -> Array:
+    """What the driver is asked for, for a request of ``rounded`` bytes."""
+    own = -(-rounded // SMALL_SEGMENT) * SMALL_SEGMENT
+    large = np.where(rounded < _OWN_SEGMENT, layout.large_segment, own)
+    return np.where(rounded <= SMALL_LIMIT, SMALL_SEGMENT, large)
+
+
+def _mapped_bytes(device: DeviceTrace, layout: Layout, rounded: Array) -> Array:
+    """What the device must have for that, at most."""
+    if not (device.regions.expandable.any() or device.segments.expandable.any()):
+        return _segment_bytes(layout, rounded)
+    page = np.where(rounded <= SMALL_LIMIT, SMALL_SEGMENT, layout.large_segment)
+    mapped: Array = -(-rounded // page) * page
+    return mapped
+
+
+def _reserved_before(device: DeviceTrace, begins: Array) -> Array:
+    before: Array = np.where(begins > 0, device.usage.reserved[np.maximum(begins - 1, 0)], device.start["reserved"])
+    return before
+
+
+def _retried(trace: Trace, device: DeviceTrace, parts: _Parts, threshold: float) -> Array:
+    """Returns, per event: whether it is a request for which cached segments were given back, by itself: since the driver had no more.
+
+    With garbage collection there is another reason to. Releases before a request that then got new memory may also be an ``empty_cache``
+    that happens to stand there. They are, if their stack says so, if the request would have found a block before (a retry does not look
+    again), or if as much was held at another time.
+    """
+    events, layout, n = device.events, trace.layout, device.num_events
+    retried = np.zeros(n, bool)
+    doubtful = np.flatnonzero((parts.releases > 0) & ((parts.opens > 0) | (events.action == schema.OOM)))
+    doubtful = doubtful[np.isin(events.action[doubtful], (schema.ALLOC, schema.OOM))]
+    if not len(doubtful):
+        return retried
+    references = device.references
+    row = np.minimum(np.searchsorted(references.at_event, doubtful), max(len(references) - 1, 0))
+    known = len(references) > 0
+    fitted = (references.at_event[row] == doubtful) & (references.largest_free[row] >= references.size[row]) if known else False
+    if layout.max_split is not None and known:  # larger blocks may have been of no use to it
+        fitted &= references.largest_free[row] < layout.max_split
+    failed = events.action[doubtful] == schema.OOM
+    rounded = np.where(failed, events.size[doubtful], layout.round(events.size[doubtful]))
+    hidden = _hidden_bytes(device, layout)
+    need = _reserved_before(device, parts.begins[doubtful]) + hidden[parts.begins[doubtful]] + _segment_bytes(layout, rounded)
+    most = max(int((device.usage.reserved + hidden[1:-1]).max(initial=0)), device.start["reserved"] + int(hidden[0]))
+    releases = np.flatnonzero(np.isin(events.action, _RELEASES))
+    stack = events.stack[releases[np.searchsorted(releases, doubtful) - 1]]
+    stacks = trace.stacks
+    asked_for = np.append(stacks.with_frame(np.array([frame.name == "empty_cache" for frame in stacks.frames], bool)), False)[stack]
+    of_request = (stack >= 0) & (stack == events.stack[doubtful])
+    limit = _reserved_before(device, parts.begins[doubtful]) / threshold if threshold else need
+    retried[doubtful] = failed | (~asked_for & ~fitted & (of_request | (np.maximum(need, limit) > most)))
+    return retried
+
+
+def _add_releases(calls: Calls, device: DeviceTrace, parts: _Parts, retried: Array, lives: _Lives, pool_of: Array) -> None:
+    """Adds an EMPTY_CACHE for each burst of releases that is no request's own, and the end of private pools whose memory went."""
+    events = device.events
+    releases = np.flatnonzero(np.isin(events.action, _RELEASES))
+    if not len(releases):
+        return
+    request = parts.request[releases]
+    of_request = (request >= 0) & retried[np.maximum(request, 0)]
+    burst = parts.following[releases]
+    last = np.append(burst[1:] != burst[:-1], True)
+    alone = releases[last & ~of_request]
+    pool = _pools_of(device, releases, pool_of)
+    if len(lives.ended):
+        number = np.searchsorted(releases, lives.ended_at)
+        home = burst[number]
+        # The end of a pool is seen when its memory goes: it belongs before that burst, or before the request whose burst it is.
+        place = np.where(of_request[number], home, releases[last][np.searchsorted(burst[last], home)])
+        calls.add(w.POOL_RELEASE, row=place, pool=lives.ended, size=of_request[number], rank=EARLIER)
+        # All else that goes with it, of the default pool or of pools that ended before, was given back by a call.
+        num = len(pool_of) + 1
+        with_more = np.unique(burst[~np.isin(burst * num + pool, home * num + lives.ended)])
+        alone = alone[np.isin(parts.following[alone], with_more) | ~np.isin(parts.following[alone], home)]
+    calls.add(w.EMPTY_CACHE, row=alone)
+
+
+def _pools_of(device: DeviceTrace, releases: Array, pool_of: Array) -> Array:
+    """Returns the pool (index) whose memory each release is of; 0 where that is not known."""
+    regions = device.regions
+    order = np.argsort(regions.closed_at, kind="stable")
+    if not len(order):
+        return np.zeros(len(releases), np.int64)
+    row = order[np.minimum(np.searchsorted(regions.closed_at[order], releases), len(order) - 1)]
+    found: Array = np.where(regions.closed_at[row] == releases, pool_of[regions.group[row]], 0)
+    return found
+
+
+def _failures(device: DeviceTrace, parts: _Parts, retried: Array, layout: Layout, shares: Shares) -> Failures:
+    events, reserved, n = device.events, device.usage.reserved, device.num_events
+    at = np.flatnonzero(retried | (events.action == schema.OOM))
+    failed = events.action[at] == schema.OOM
+    rounded = np.where(failed, events.size[at], layout.round(events.size[at]))
+    begins = parts.begins[at]
+    # What an oom entry says was left when it failed, after everything was given back.
+    before = np.where(failed, reserved[at] if len(at) else 0, _reserved_before(device, begins))
+    # The limit is held against whole segments, also where an expandable one grows by more or less than that.
+    opened = np.where(np.isin(events.action, _OPENS), events.size, 0)
+    grown = np.flatnonzero((parts.request == np.arange(n)) & (parts.opens > 0) & (events.action == schema.ALLOC))
+    sums = np.concatenate(([0], np.cumsum(opened)))
+    held = reserved[grown] - (sums[grown] - sums[np.minimum(parts.begins[grown], grown)])
+    granted = int((held + _segment_bytes(layout, layout.round(events.size[grown]))).max(initial=0))
+    hidden = _hidden_bytes(device, layout)
+    return Failures(
+        at=at, begins=begins, before=before, hidden=hidden[np.where(failed, at, begins - 1) + 1], hidden_after=hidden,
+        need=_segment_bytes(layout, rounded), mapped=_mapped_bytes(device, layout, rounded), failed=failed,
+        device_free=np.where(failed, events.addr[at], -1), oom_at=at[failed], granted=granted, shares=shares,
+    )  # fmt: skip
+
+
+def _hidden_bytes(device: DeviceTrace, layout: Layout) -> Array:
+    """Returns what the device gives beyond what is reserved, in whole pages of its own: before the first event, then after each."""
+    regions, n = device.regions, device.num_events
+    page = np.where(regions.expandable, np.where(device.groups.small[regions.group], SMALL_SEGMENT, layout.large_segment), regions.size)
+    page = np.maximum(page, 1)
+    beyond = regions.size // page * (-(-page // SMALL_SEGMENT) * SMALL_SEGMENT - page)
+    change = np.zeros(n + 2, np.int64)
+    np.add.at(change, np.clip(regions.opened_at, -1, n) + 1, beyond)
+    np.add.at(change, np.clip(regions.closed_at, -1, n) + 1, -beyond)
+    total: Array = np.cumsum(change)
+    return total

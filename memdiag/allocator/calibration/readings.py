@@ -1,0 +1,124 @@
+"""What a recording leaves open, as it may be read: why memory was given back, which private pools are cut, what was captured.
+
+None of that is in a recording, but what follows from it is. In a CUDA graph capture nothing is waited for, so that no cached memory is
+given back where the driver has no more; in a pool that is not cut a block is a whole segment. The pool of a graph's own is used in
+captures only. A pool that was made by itself can be used in captures and outside of them; a capture is a run of requests with none of
+another pool between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from memdiag.allocator.calibration.causes import Divergence
+from memdiag.allocator.calibration.from_trace import described
+from memdiag.allocator.versions.limits import Limits
+from memdiag.allocator.workload import ALLOC, CAPTURE, Workload
+from memdiag.trace import schema
+from memdiag.trace.model import DeviceTrace, Trace
+from memdiag.trace.table import Array
+
+_RELEASES = (schema.SEGMENT_FREE, schema.SEGMENT_UNMAP)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One way to read a recording.
+
+    Attributes:
+        collects: Whether there is garbage collection; None: as it looks.
+        asked_for: Requests (events) right before which the program itself gave memory back, though it looks as if they had.
+        refused: Requests (events) that the driver refused at first, though it looks as if the program had given memory back.
+        no_split: Pools (index) that are not cut.
+        other_kind: Pools that are used in captures though their ids do not say so, or the other way round.
+        turned: Runs of requests of one pool (first and last event) that were captured though those of their pool are not, or the other
+            way round; later ones turn earlier ones back.
+    """
+
+    collects: bool | None = None
+    asked_for: tuple[int, ...] = ()
+    refused: tuple[int, ...] = ()
+    no_split: frozenset[int] = frozenset()
+    other_kind: frozenset[int] = frozenset()
+    turned: tuple[tuple[int, int], ...] = ()
+
+    def described(self, trace: Trace, device: DeviceTrace) -> tuple[Workload, Limits]:
+        """Returns what was asked for, read in this way, and the room that there was."""
+        workload, limits = described(trace, device, collects=self.collects, asked_for=self.asked_for, refused=self.refused)
+        workload = replace(workload, no_split=workload.no_split | self.no_split, captured=workload.captured ^ self.other_kind)
+        for first, last in self.turned:
+            workload = _with_turned(workload, _call_of(workload, first), _call_of(workload, last))
+        return workload, limits
+
+    def others(self, device: DeviceTrace, workload: Workload, first: Divergence) -> Iterator[Reading]:
+        """Yields other ways, of which one may explain the first difference. ``workload`` is that of this one."""
+        call = _call_of(workload, first.event)
+        if call < 0:
+            following = np.flatnonzero((workload.op == ALLOC) & (workload.row > first.event))
+            request = int(workload.row[following[0]]) if len(following) else -1
+            if request >= 0 and device.events.action[first.event] in _RELEASES and request not in self.refused:
+                yield replace(self, refused=(*self.refused, request))
+            return
+        if first.lacks_release and first.event not in self.asked_for and device.events.action[first.event] == schema.ALLOC:
+            yield replace(self, asked_for=(*self.asked_for, first.event))
+        pool = int(workload.pool[call])
+        if pool <= 0:
+            return
+        if pool not in self.no_split:
+            yield replace(self, no_split=self.no_split | {pool})
+        if pool not in self.other_kind:
+            yield replace(self, other_kind=self.other_kind | {pool})
+        begin, end = _run_of_requests(workload, call)
+        for run in dict.fromkeys(((begin, end), (call, end), (begin, call))):
+            events = int(workload.row[run[0]]), int(workload.row[run[1]])
+            if events not in self.turned:
+                yield replace(self, turned=(*self.turned, events))
+
+
+def _call_of(workload: Workload, event: int) -> int:
+    """The request that is an event; -1: it is none."""
+    here = np.flatnonzero((workload.op == ALLOC) & (workload.row == event))
+    return int(here[0]) if len(here) else -1
+
+
+def _is_captured(workload: Workload, call: int) -> bool:
+    """Whether a graph is thought to be captured in the pool of the request ``call``."""
+    pool = workload.pool[call]
+    said = np.flatnonzero((workload.op[:call] == CAPTURE) & (workload.pool[:call] == pool))
+    return bool(workload.size[said[-1]]) if len(said) else int(pool) in workload.captured
+
+
+def _run_of_requests(workload: Workload, call: int) -> tuple[int, int]:
+    """Returns the first and the last of the requests (calls) around ``call`` between which there is none of another pool."""
+    requests = np.flatnonzero(workload.op == ALLOC)
+    at = int(np.searchsorted(requests, call))
+    others = np.flatnonzero(workload.pool[requests] != workload.pool[call])
+    k = int(np.searchsorted(others, at))
+    first = int(others[k - 1]) + 1 if k else 0
+    last = int(others[k]) - 1 if k < len(others) else len(requests) - 1
+    return int(requests[first]), int(requests[last])
+
+
+def _with_turned(workload: Workload, first: int, last: int) -> Workload:
+    """Says of the requests from ``first`` to ``last`` the opposite of what is thought of the first one."""
+    kind, pool = _is_captured(workload, first), workload.pool[first]
+    call = np.arange(len(workload.op))
+    kept = ~((workload.op == CAPTURE) & (workload.pool == pool) & (call >= first) & (call <= last))
+
+    def put(column: Array, at_first: int, behind_last: int) -> Array:
+        parts = (column[:first], [at_first], column[first : last + 1][kept[first : last + 1]], [behind_last], column[last + 1 :])
+        return np.concatenate([np.asarray(part, column.dtype) for part in parts])
+
+    rows = int(workload.row[first - 1]) if first else -1, int(workload.row[last])
+    return replace(
+        workload,
+        op=put(workload.op, CAPTURE, CAPTURE),
+        tensor=put(workload.tensor, -1, -1),
+        size=put(workload.size, int(not kind), int(_is_captured(workload, last))),
+        stream=put(workload.stream, -1, -1),
+        pool=put(workload.pool, pool, pool),
+        row=put(workload.row, *rows),
+    )

@@ -1,0 +1,113 @@
+"""The door to the planner: columns in, a checked ``Plan`` out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from memdiag.allocator.placement import verify
+from memdiag.allocator.placement.effort import Effort
+from memdiag.allocator.placement.improve import solve, warm
+from memdiag.allocator.placement.model import Answer, Part, Plan
+from memdiag.allocator.placement.sections import split
+from memdiag.errors import MemdiagError
+from memdiag.trace.table import Array
+from memdiag.units import format_bytes
+
+MOST_UNITS = 1 << 61  # sums of two heights still are numbers of 64 bits
+
+
+def plan(
+    sizes: Array,
+    lower: Array,
+    upper: Array,
+    align: int = 1,
+    capacity: int | None = None,
+    seconds: float | None = 10.0,
+    *,
+    seed: int = 0,
+    rounds: int | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> Plan:
+    """Places buffers whose lifetimes are known: one offset each, as low as can be found. The result has been verified.
+
+    Args:
+        sizes: Bytes; a buffer of 0 bytes gets offset 0.
+        lower, upper: Lifetimes [lower, upper) in any unit of time (whole numbers); an empty one gets offset 0.
+        align: Bytes; every offset is a multiple of it.
+        capacity: Bytes: a placement that fits is enough. None: the lowest that can be found.
+        seconds: To spend at most, except that something is always found; None: until nothing is left to be tried.
+        seed: Of what is left to chance.
+        rounds: Of search, at most, for each part: with ``seconds`` None the plan is the same on any machine. None: as the time allows.
+        say: Called now and then with a line about how far it is.
+
+    Raises:
+        MemdiagError: A negative size, an alignment below 1, or more bytes than 64 bits hold.
+    """
+    sizes, lower, upper = (np.ascontiguousarray(column, np.int64) for column in (sizes, lower, upper))
+    if not len(sizes) == len(lower) == len(upper):
+        raise ValueError(f"{len(sizes)} sizes, {len(lower)} lower, {len(upper)} upper")
+    if align < 1:
+        raise MemdiagError(f"alignment {align}: it cannot be below 1", "1 means any byte; PyTorch's allocators use 512")
+    if (sizes < 0).any():
+        raise MemdiagError(f"buffer {int(np.argmax(sizes < 0))} has a negative size", "sizes are bytes")
+    rows = np.flatnonzero((sizes > 0) & (lower < upper))
+    if sum((sizes[rows] // align + 1).tolist()) >= MOST_UNITS // align:
+        raise MemdiagError("the sizes add up to more than 64 bits hold", "are they bytes?")
+    padded = -(-sizes[rows] // align) * align
+    unit = int(np.gcd.reduce(padded)) if len(rows) else align
+    parts = split(padded // unit, lower[rows], upper[rows])
+    warm()
+    with Effort(seconds, say) as effort:
+        answers, ended = _solve(parts, None if capacity is None else capacity // unit, effort, seed, rounds, unit)
+        offsets = np.zeros(len(sizes), np.int64)
+        for part, answer in zip(parts, answers, strict=True):
+            offsets[rows[part.members]] = (answer.offsets + part.base) * unit
+        worst = _worst(parts, answers)
+        height = (parts[worst].base + answers[worst].height) * unit if parts else 0
+        made = Plan(
+            offsets=offsets,
+            height_bytes=height,
+            load_bytes=max((part.base + part.bound for part in parts), default=0) * unit,
+            bound_bytes=max((part.base + answer.bound for part, answer in zip(parts, answers, strict=True)), default=0) * unit,
+            align=align,
+            seconds=effort.seconds,
+            method=answers[worst].method if parts else "trivial",
+            ended=ended,
+        )
+    wrong = verify.problems(made.offsets, sizes, lower, upper, align=align, height=made.height_bytes)
+    if wrong:
+        raise AssertionError(f"the plan is wrong: {wrong[0]}")
+    return made
+
+
+def _worst(parts: list[Part], answers: list[Answer]) -> int:
+    """The part that ends highest."""
+    return max(range(len(parts)), key=lambda k: parts[k].base + answers[k].height, default=0)
+
+
+def _solve(
+    parts: list[Part], capacity: int | None, effort: Effort, seed: int, rounds: int | None, unit: int
+) -> tuple[list[Answer], str]:  # fmt: skip
+    """Returns an answer for each part, and why it ended: only the part that ends highest is worth more effort."""
+    if not parts:
+        return [], "load"
+    load = max(part.base + part.bound for part in parts)
+    target = max(load, capacity or 0)
+    making = [solve(part, target - part.base, effort, seed, only_target=capacity is not None, rounds=rounds) for part in parts]
+    answers = [next(made) for made in making]
+    while True:
+        k = _worst(parts, answers)
+        height, bound = parts[k].base + answers[k].height, parts[k].base + answers[k].bound
+        effort.say(f"{format_bytes(height * unit)}, {height / load:.4f} x load, after {effort.seconds:.0f} s")
+        if height <= target:
+            return answers, "load" if height <= load else "capacity"
+        if height <= bound:
+            return answers, "proved"
+        if effort.is_over:
+            return answers, "time"
+        better = next(making[k], None)
+        if better is None:
+            return answers, "effort"
+        answers[k] = better

@@ -1,0 +1,66 @@
+"""Places buffers around others that have their places already: first fit by several orders, and by what went wrong in the last one.
+
+For plans of a circle of time: what lives across its cut is pinned, and takes two pieces of time at one place, which the search for tight
+placements (``canonical``) knows nothing of.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from memdiag.allocator.placement import verify
+from memdiag.allocator.placement.firstfit import ONE_PASS, first_fit
+from memdiag.allocator.placement.model import Part
+from memdiag.allocator.placement.orders import all_orders
+from memdiag.allocator.placement.sections import compress, load_of
+from memdiag.trace.table import Array
+
+MANY = 20_000  # buffers from which on not every order is tried
+FEW_ORDERS = ("crowd, span", "area, span", "size", "span, area")
+PASSES = 12  # that go on from the best order
+ENOUGH = 1.002  # times the load
+
+
+def place_around(size: Array, lower: Array, upper: Array, pins: Array, align: int = 1) -> tuple[Array, int]:
+    """Returns offsets and height, pins included; the placement has been verified.
+
+    Args:
+        size, lower, upper: Bytes, multiples of ``align``, above 0; lifetimes [lower, upper), none of them empty (int64).
+        pins: What has its place: rows offset, size, lower, upper (int64).
+        align: Of all offsets.
+    """
+    count = len(size)
+    all_size, all_lower, all_upper = (np.concatenate(pair) for pair in ((size, pins[1]), (lower, pins[2]), (upper, pins[3])))
+    load = load_of(all_size, all_lower, all_upper)
+    first, last, num_sections = compress(all_lower, all_upper)
+    change = np.zeros(num_sections + 1, np.int64)
+    np.add.at(change, first, all_size)
+    np.add.at(change, last, -all_size)
+    part = Part(np.arange(count), 0, first[:count], last[:count], size, np.cumsum(change)[:-1])
+    by_place = np.argsort(pins[0], kind="stable")
+    pinned = np.stack((pins[0], pins[0] + pins[1], first[count:], last[count:]))[:, by_place].astype(np.int64)
+    orders = all_orders(part)
+    names = list(orders) if count <= MANY else list(FEW_ORDERS[: 1 if count > ONE_PASS else len(FEW_ORDERS)])
+    best, height, order = np.zeros(count, np.int64), 1 << 62, orders[names[0]]
+    for name in names:
+        found = first_fit(orders[name], part.first, part.last, size, pinned=pinned)
+        if found[1] < height:
+            best, height, order = *found, orders[name]
+        if height <= load * ENOUGH:
+            break
+    chance = np.random.default_rng(0)
+    for _ in range(PASSES if count <= MANY else 0):
+        if height <= load * ENOUGH:
+            break
+        place = np.empty(count)
+        place[order] = np.arange(1, count + 1)
+        high = found[0] + size > load
+        place[high] *= chance.random(int(high.sum()))
+        order = np.argsort(place, kind="stable")
+        found = first_fit(order, part.first, part.last, size, pinned=pinned)
+        if found[1] < height:
+            best, height = found
+    wrong = verify.problems(np.concatenate((best, pins[0])), all_size, all_lower, all_upper, align=align, height=height)
+    if wrong:
+        raise AssertionError(f"the plan is wrong: {wrong[0]}")
+    return best, height

@@ -1,0 +1,204 @@
+"""A search for allocator settings by replay: single settings, pairs of the good ones, then what lies beside the best.
+
+Each choice is first replayed up to the peak of the recorded settings only. What it does there, it does at least: where that is already
+worse in everything than another choice over the whole trace, the rest is not replayed. Replays run in threads (they hold no lock).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import islice
+from math import log2
+
+from memdiag.allocator.tuning.space import EXPANDABLE, GRID, Choice, Space
+from memdiag.allocator.versions.conf import Conf
+from memdiag.results.tune import Score
+
+# What the peak must fall by for the price of twice as many driver calls, or retries, to be worth it.
+CALLS_PRICE, RETRIES_PRICE = 0.01, 0.02
+# The same for one more setting in the line, or one that is no round value: they may fit this run only.
+SETTING_PRICE = 0.002
+_NUM_BEST = 4  # choices whose neighbours are tried in each round
+_MOST_ROUNDS = 6
+_BATCH = 16
+_TRIAL, _LEAST_CUT = 48, 0.35  # after so many choices, the share that must have been cut short
+
+Evaluate = Callable[[Choice, bool], Score]  # a choice, up to the peak only
+Progress = Callable[[int, int], None]  # choices tried, of so many
+
+
+@dataclass
+class Found:
+    """What a search knows.
+
+    Attributes:
+        scores: By choice (its numbers per trace), those replayed as a whole.
+        choices: The choices behind them.
+        num_cut_short: Choices given up after the first part.
+        is_complete: The search ended by itself.
+    """
+
+    scores: dict[tuple[Conf, ...], Score] = field(default_factory=dict)
+    choices: dict[tuple[Conf, ...], Choice] = field(default_factory=dict)
+    num_cut_short: int = 0
+    is_complete: bool = True
+
+    def ranked(self, baseline: Score) -> list[tuple[Choice, Score]]:
+        """Returns all choices, the best first."""
+
+        def rank(key: tuple[Conf, ...]) -> tuple[object, ...]:
+            score, choice = self.scores[key], self.choices[key]
+            return *merit(score, baseline, choice), score.num_driver_calls, str(choice)
+
+        keys = sorted(self.scores, key=rank)
+        return [(self.choices[key], self.scores[key]) for key in keys]
+
+    def front(self) -> list[tuple[Choice, Score]]:
+        """Returns the choices that no other beats in everything, the smallest peak first; of equal ones the shortest.
+
+        Where some let every request through, those that do not are left out: that they hold less is no merit.
+        """
+        least = min(((score.num_failing, score.num_ooms) for score in self.scores.values()), default=(0, 0))
+        shortest: dict[tuple[int, ...], tuple[Choice, Score]] = {}
+        for key, score in self.scores.items():
+            if (score.num_failing, score.num_ooms) != least:
+                continue
+            mine = self.choices[key], score
+            other = shortest.get(score.axes)
+            if other is None or (len(mine[0]), str(mine[0])) < (len(other[0]), str(other[0])):
+                shortest[score.axes] = mine
+        scores = [score for _, score in shortest.values()]
+        best = [(choice, score) for choice, score in shortest.values() if not any(other.dominates(score) for other in scores)]
+        return sorted(best, key=lambda each: each[1].axes)
+
+
+def merit(score: Score, baseline: Score, choice: Choice) -> tuple[float, ...]:
+    """Returns what is to be small: first what fails, then the peak with a price for driver calls, retries and settings."""
+    settings = len(choice) + sum(value not in GRID[key] for key, value in choice.items())
+    calls = max(log2((score.num_driver_calls + 1) / (baseline.num_driver_calls + 1)), 0.0)
+    price = 1 + CALLS_PRICE * calls + RETRIES_PRICE * log2(1 + score.num_retries) + SETTING_PRICE * settings
+    return score.num_failing, score.num_ooms, score.peak * price
+
+
+class _Search:
+    def __init__(self, space: Space, evaluate: Evaluate, most: int, seconds: float, progress: Progress | None, threads: int) -> None:
+        self.space, self.evaluate, self.most, self.progress = space, evaluate, most, progress
+        self.until = time.monotonic() + seconds
+        self.found = Found()
+        self.seen: set[tuple[Conf, ...]] = set()
+        self.pool = ThreadPoolExecutor(threads)
+
+    def fresh(self, choices: Iterable[Choice]) -> Iterator[tuple[tuple[Conf, ...], Choice]]:
+        for choice in choices:
+            if len(self.seen) >= self.most:
+                return
+            key = self.space.numbers(choice)
+            if key is not None and key not in self.seen:
+                self.seen.add(key)
+                yield key, choice
+
+    def try_all(self, choices: Iterable[Choice]) -> None:
+        waiting = self.fresh(choices)
+        while batch := list(islice(waiting, _BATCH)):
+            if self.found.scores and time.monotonic() > self.until:
+                self.found.is_complete = False
+                return
+            for (key, choice), score in zip(batch, self.pool.map(self.score, [choice for _, choice in batch]), strict=True):
+                if score is None:
+                    self.found.num_cut_short += 1
+                else:
+                    self.found.scores[key], self.found.choices[key] = score, choice
+            if self.progress is not None:
+                self.progress(len(self.seen), self.most)
+
+    def score(self, choice: Choice) -> Score | None:
+        known = list(self.found.scores.values())
+        if known and self.is_part_worth:
+            part = self.evaluate(choice, True)
+            if any(score.dominates(part) for score in known):
+                return None
+        return self.evaluate(choice, False)
+
+    @property
+    def is_part_worth(self) -> bool:
+        """Whether looking at the first part alone spares more than it takes, as far as it was tried."""
+        return len(self.seen) < _TRIAL or self.found.num_cut_short > _LEAST_CUT * len(self.seen)
+
+    @property
+    def is_over(self) -> bool:
+        return not self.found.is_complete or len(self.seen) >= self.most
+
+
+def search(
+    space: Space,
+    recorded: Choice,
+    baseline: Score,
+    evaluate: Evaluate,
+    *,
+    most: int = 400,
+    seconds: float = 60.0,
+    progress: Progress | None = None,
+    threads: int = 2,
+) -> Found:
+    """Returns what was found.
+
+    Args:
+        space: What can be chosen.
+        recorded: The settings of the recording, as far as they are a choice.
+        baseline: What the recorded settings do.
+        evaluate: Replays a choice, as a whole or (True) its first part. Called from several threads.
+        most: How many choices to look at.
+        seconds: After so long, no new ones are begun.
+        progress: Called now and then.
+    """
+    work = _Search(space, evaluate, most, seconds, progress, threads)
+    with work.pool:
+        work.try_all([recorded, {}, {EXPANDABLE: "True"}])
+        bases: list[Choice] = [{}, {EXPANDABLE: "True"}, recorded]
+        for base in bases:
+            work.try_all(space.singles(base))
+        work.try_all(space.pairs(_good_values(work.found, baseline)))
+        for _ in range(_MOST_ROUNDS):
+            if work.is_over:
+                break
+            before = [choice for choice, _ in work.found.ranked(baseline)[:_NUM_BEST]]
+            front = [choice for choice, _ in work.found.front()[:_NUM_BEST]]
+            for choice in [*before, *front]:
+                work.try_all(space.neighbours(choice))
+            if before == [choice for choice, _ in work.found.ranked(baseline)[:_NUM_BEST]]:
+                break
+    return work.found
+
+
+def _good_values(found: Found, baseline: Score) -> list[tuple[str, str]]:
+    """Returns the two best values of every key, in the order of what they give."""
+    values: dict[tuple[str, str], None] = {}
+    counts: dict[str, int] = {}
+    for choice, _ in found.ranked(baseline):
+        for key, value in choice.items():
+            if (key, value) not in values and counts.get(key, 0) < 2:
+                values[key, value] = None
+                counts[key] = counts.get(key, 0) + 1
+    return list(values)
+
+
+def recommendable(space: Space, found: Found, baseline: Score, evaluate: Evaluate) -> list[tuple[Choice, Score]]:
+    """Returns the choices that no other dominates, the best first. The best one has no key that does no good."""
+    front = _ranked_front(found, baseline)
+    while True:
+        for key in front[0][0]:
+            shorter = {other: value for other, value in front[0][0].items() if other != key}
+            numbers = space.numbers(shorter)
+            if numbers is not None and numbers not in found.scores:
+                found.scores[numbers] = evaluate(shorter, False)
+                found.choices[numbers] = shorter
+        before, front = front, _ranked_front(found, baseline)
+        if before[0] == front[0]:
+            return front
+
+
+def _ranked_front(found: Found, baseline: Score) -> list[tuple[Choice, Score]]:
+    return sorted(found.front(), key=lambda each: (*merit(each[1], baseline, each[0]), each[1].num_driver_calls, str(each[0])))

@@ -1,0 +1,1 @@
+"""What differs between versions: rules, settings as parameters, limits, and variables of policies."""

@@ -1,0 +1,148 @@
+"""The numbers that a settings text stands for: those of PYTORCH_CUDA_ALLOC_CONF and PYTORCH_NPU_ALLOC_CONF that decide places.
+
+Texts are read as the allocator of that version reads them (``memdiag.settings.parsers``): what it would refuse is refused here.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from memdiag.allocator.versions.rules import DEFAULT_VERSION, rules_for
+from memdiag.errors import MemdiagError
+from memdiag.settings.model import parse_version
+from memdiag.settings.parsers import Value, in_bytes, parse
+from memdiag.settings.tables import VARIABLE
+from memdiag.trace.layout import LARGE_SEGMENT, SMALL_SEGMENT
+from memdiag.units import GIB, MIB
+
+_FALLBACK_ALIGNMENT = 16 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """expandable_segments_reserve: how much address space an expandable segment reserves at most.
+
+    Attributes:
+        value: A share of the device, or GiB.
+        is_share: Which of the two.
+    """
+
+    value: float
+    is_share: bool
+
+    @classmethod
+    def parse(cls, text: str) -> Reserve | None:
+        """Reads ``0.5`` or ``40G``; None: nothing that the allocator takes, which then goes on as without it."""
+        number = text[:-1] if text[-1:] in ("G", "g") else text
+        if not re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", number, re.ASCII):
+            return None
+        value = float(number)
+        return cls(value, number == text) if 0 < value < math.inf else None
+
+    def of(self, device_bytes: int) -> int:
+        """Returns bytes, on a device of so many; no more than the device and an eighth of it are ever reserved."""
+        return int(min(self.value * (device_bytes if self.is_share else GIB), float(device_bytes + device_bytes // 8)))
+
+
+@dataclass(frozen=True, slots=True)
+class Conf:
+    """One settings text for one backend and version. Sizes are bytes.
+
+    Attributes:
+        expandable: expandable_segments.
+        large_segment: What the driver is asked for where a request of 1 to 10 MiB finds nothing; huge pages: the unit of all large ones.
+        large_page, small_page: The units in which expandable segments grow.
+        max_split: Blocks of this size and more are not cut; None: all are.
+        non_split_rounding: How much larger than the request such a block may be.
+        divisions: roundup_power2_divisions, 16 entries.
+        gc_threshold: garbage_collection_threshold; 0: off.
+        fraction: per_process_memory_fraction; None: not set.
+        rejects: throw_on_cudamalloc_oom, throw_on_npumalloc_oom.
+        huge_pages: page_size:1g.
+        alignment: Large blocks of expandable segments begin at multiples of this; 0: anywhere.
+        is_lazy: multi_stream_lazy_reclaim.
+        reserve: expandable_segments_reserve; None: not set.
+        is_reused_in_capture: graph_capture_record_stream_reuse.
+    """
+
+    expandable: bool = False
+    large_segment: int = LARGE_SEGMENT
+    large_page: int = LARGE_SEGMENT
+    small_page: int = SMALL_SEGMENT
+    max_split: int | None = None
+    non_split_rounding: int = LARGE_SEGMENT
+    divisions: tuple[int, ...] = (0,) * 16
+    gc_threshold: float = 0.0
+    fraction: float | None = None
+    rejects: bool = False
+    huge_pages: bool = False
+    alignment: int = 0
+    is_lazy: bool = False
+    reserve: Reserve | None = None
+    is_reused_in_capture: bool = False
+
+    @classmethod
+    def parse(cls, text: str, backend: str, version: str) -> Conf:
+        """Reads ``text`` as ``backend`` ("cuda", "npu") does in ``version`` ("2.13").
+
+        Raises:
+            MemdiagError: The allocator refuses the text, or another allocator than PyTorch's own is asked for.
+        """
+        number = parse_version(version) or DEFAULT_VERSION
+        outcome = parse(text, backend, number)
+        if outcome.refused:
+            raise MemdiagError(
+                f"the allocator refuses {VARIABLE[backend]}={text}: {outcome.refused.key}: {outcome.refused.reason}",
+                f"see what is allowed with: memdiag conf '{text}'",
+            )
+        values = in_bytes(outcome.values)
+        if values.get("backend", "native") != "native":
+            raise MemdiagError(
+                f"backend:{values['backend']} is another allocator, of which nothing can be said here",
+                "leave the key out, or set it to native",
+            )
+        return cls._from(values, backend, version)
+
+    @classmethod
+    def _from(cls, values: dict[str, Value], backend: str, version: str) -> Conf:
+        rules = rules_for(backend, version)
+        large = _whole(values, "large_segment_size_mb", LARGE_SEGMENT)
+        huge = values.get("page_size") == "1g"
+        page = GIB if huge else _whole(values, "large_segment_size_mb", _whole(values, "segment_size_mb", LARGE_SEGMENT))
+        max_split = _whole(values, "max_split_size_mb", -1)
+        divisions = values.get("roundup_power2_divisions", (0,) * 16)
+        fraction = values.get("per_process_memory_fraction")
+        expandable = values.get("expandable_segments") is True
+        if expandable and backend == "cuda" and page % SMALL_SEGMENT:
+            raise MemdiagError(
+                f"large_segment_size_mb:{page // MIB} does not go with expandable_segments: the driver maps whole pages of 2 MiB, so every "
+                "large request would fail",
+                "use an even number",
+            )
+        return cls(
+            expandable=expandable,
+            large_segment=large,
+            large_page=page,
+            max_split=None if max_split < 0 or max_split >= 1 << 62 else max_split,
+            non_split_rounding=_whole(values, "max_non_split_rounding_mb", large if rules.rounding_follows_segment else LARGE_SEGMENT),
+            divisions=divisions if isinstance(divisions, tuple) else (0,) * 16,
+            gc_threshold=_real(values.get("garbage_collection_threshold", 0.0)),
+            fraction=None if fraction is None else _real(fraction),
+            rejects=values.get("throw_on_cudamalloc_oom") is True or values.get("throw_on_npumalloc_oom") is True,
+            huge_pages=huge,
+            alignment=_whole(values, "base_addr_aligned_kb", _FALLBACK_ALIGNMENT) if backend == "npu" else 0,
+            is_lazy=values.get("multi_stream_lazy_reclaim") is True,
+            is_reused_in_capture=values.get("graph_capture_record_stream_reuse") is True,
+            reserve=Reserve.parse(str(values.get("expandable_segments_reserve", ""))),
+        )
+
+
+def _whole(values: dict[str, Value], key: str, default: int) -> int:
+    value = values.get(key, default)
+    return value if isinstance(value, int) else default
+
+
+def _real(value: Value) -> float:
+    return float(value) if isinstance(value, int | float) else 0.0

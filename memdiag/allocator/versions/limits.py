@@ -1,0 +1,204 @@
+"""How much memory the allocator could have: what the file says, else what its failures prove.
+
+Two sizes must not be confused. The card is all memory of the device, as its driver says. The room is what the allocator could hold of it:
+the rest lay outside, for the context, buffers of NCCL or HCCL, and other processes.
+
+memdiag's own recordings say what lay outside (``trace.card``). Others do not, nor which fraction the process may use. But a request that
+the driver refused says that there was less than it wanted, each range that was obtained says that there was that much, and an
+out-of-memory entry says how much was left. Where nothing was refused, there is no limit that anybody met.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from memdiag.trace import schema
+from memdiag.trace.layout import SMALL_SEGMENT
+from memdiag.trace.model import DeviceTrace
+from memdiag.trace.table import Array
+
+if TYPE_CHECKING:
+    from memdiag.allocator.calibration.entries import Failures
+
+_NO_STEPS = np.empty((0, 2), np.int64)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The room that the allocator had.
+
+    Attributes:
+        capacity_bytes: Bytes of the card; where ``is_known`` is False the room, inferred from what was refused; None: nothing tells.
+        is_known: The file says how large the card is.
+        steps: What others held of it, from which event on (rows: event, bytes; int64).
+        num_refused: Requests that the driver refused at first.
+        limit_bytes: What the process itself may hold, as far as what it was refused, or collected, shows; None: nothing does.
+        limit_range: Bytes between which that lies, the second excluded.
+        outside_basis: What says how much lay outside the allocator: "recorded" (the driver was asked), "refused" (requests that the
+            driver refused show it), "given" (by the user); "": nothing does, and none is assumed.
+        share: The fraction of the card that the process may use, as recorded; None: unknown, or not set.
+    """
+
+    capacity_bytes: int | None
+    is_known: bool
+    steps: Array = field(default_factory=lambda: _NO_STEPS)
+    num_refused: int = 0
+    limit_bytes: int | None = None
+    limit_range: tuple[int, int] = (0, 0)
+    outside_basis: str = ""
+    share: float | None = None
+
+    @property
+    def outside_bytes(self) -> int | None:
+        """The most bytes of the card outside the allocator; None: unknown."""
+        if not self.outside_basis:
+            return None
+        return int(self.steps[:, 1].max()) if len(self.steps) else 0
+
+    @property
+    def fraction(self) -> float | None:
+        """That as a share of the device; None: not known."""
+        if self.limit_bytes is None or not self.capacity_bytes:
+            return None
+        return (self.limit_bytes + 0.5) / self.capacity_bytes  # the product is cut to whole bytes
+
+    @property
+    def others_bytes(self) -> int:
+        """Bytes that others held at the end."""
+        return int(self.steps[-1, 1]) if len(self.steps) else 0
+
+
+def limits_of(device: DeviceTrace, failures: Failures) -> Limits:
+    """Returns what the recording proves. Between two failures that contradict each other, others took or gave back memory."""
+    return _with_card(_proved(device, failures), device)
+
+
+def _with_card(limits: Limits, device: DeviceTrace) -> Limits:
+    """Returns limits with what the recorder asked of the driver, where failures do not show it."""
+    card, capacity = device.card, device.capacity_bytes
+    if capacity is None:
+        return limits
+    held = max(int(device.usage.reserved.max(initial=0)), device.start["reserved"])
+    limit = int((card.fraction or 1) * capacity)
+    if held <= limit < capacity:
+        limits = replace(limits, limit_bytes=limit, limit_range=(limit, limit + 1), share=card.fraction)
+    outside = card.outside_bytes
+    if len(limits.steps):
+        return replace(limits, outside_basis="refused" if outside is None else "recorded")
+    if outside is None:
+        return limits
+    outside = max(min(outside, capacity - held), 0)  # not all of it at the moment of the reserved peak, or that would not have been
+    steps = np.array([(0, outside)], np.int64) if outside else _NO_STEPS
+    return replace(limits, steps=steps, outside_basis="recorded")
+
+
+def _proved(device: DeviceTrace, failures: Failures) -> Limits:
+    """Returns what failures prove."""
+    known = device.capacity_bytes
+    found = _own_limit(device, failures)
+    if found is not None and (known is None or found[0] < known):
+        # the device has more than that, or it would not be a limit
+        limit, bounds = found
+        return Limits(known or _seen(failures, limit), known is not None, _NO_STEPS, len(failures.at), limit, bounds)
+    if not len(failures.at):
+        return Limits(known, known is not None)
+    pieces = _pieces(device, failures)
+    if all(room < 0 for _, room in pieces):
+        return Limits(known, known is not None)
+    most = max(room for _, room in pieces)
+    capacity = max(known, most) if known is not None else most
+    steps = np.array([(begin, capacity - room) for begin, room in pieces], np.int64)
+    steps = steps[np.append(True, steps[1:, 1] != steps[:-1, 1])]
+    if len(steps) == 1 and not steps[0, 1]:
+        steps = _NO_STEPS
+    return Limits(capacity, known is not None, steps, len(failures.at))
+
+
+def _seen(failures: Failures, limit: int) -> int:
+    """Bytes that a device must have had of which the process could hold ``limit`` only."""
+    held = failures.before + failures.hidden + failures.device_free
+    told = held[failures.device_free >= 0]
+    return max(int(told.max(initial=0)), round(limit / failures.shares.fraction) if failures.shares.fraction else 2 * limit)
+
+
+def _own_limit(device: DeviceTrace, failures: Failures) -> tuple[int, tuple[int, int]] | None:
+    """Returns the limit of the process (its memory fraction) under which it did what was recorded, and between which bytes it lies.
+
+    None: nothing points to one. What points to one: the setting; garbage collection, which begins when more than a share of the limit is
+    reserved; failures while the driver had enough. It lies between what was granted and what was refused.
+    """
+    shares, failed = failures.shares, failures.failed
+    refused_with_room = failed & (failures.device_free >= failures.mapped)
+    collects = bool(shares.threshold) and not bool(failed.all())
+    if not len(failures.at) or not (shares.fraction is not None or collects or refused_with_room.any()):
+        return None
+    if shares.fraction is not None and device.capacity_bytes is not None:
+        return None  # then the setting says it
+    below = failures.before + failures.need
+    if shares.threshold:  # memory may have been given back for the one reason or the other
+        below = np.where(failed, below, np.maximum(below, (failures.before / shares.threshold).astype(np.int64) + 1))
+    low, high = failures.granted, int(below.min())
+    if low >= high:
+        return None
+    told = failures.before[failed] + failures.hidden[failed] + failures.device_free[failed]
+    told = told[failures.device_free[failed] >= 0]
+    likely = [int((shares.fraction or 0) * capacity) for capacity in sorted(set(told.tolist()), reverse=True)]
+    return next((limit for limit in likely if low <= limit < high), low), (low, high)
+
+
+def _pieces(device: DeviceTrace, failures: Failures) -> list[tuple[int, int]]:
+    """Returns from which event on there was room for how many bytes: the fewest changes that explain every success and failure."""
+    events, reserved = device.events, device.usage.reserved
+    outside = device.card.outside_bytes
+    asked = -1 if outside is None or device.capacity_bytes is None else device.capacity_bytes - outside  # what the driver says there was
+    opened = np.flatnonzero(np.isin(events.action, (schema.SEGMENT_ALLOC, schema.SEGMENT_MAP)))
+    hidden = failures.hidden_after
+    needs = (-(-failures.mapped // SMALL_SEGMENT) * SMALL_SEGMENT).tolist()  # as the device would have given it
+    befores = (failures.before + failures.hidden).tolist()
+    marks: list[tuple[int, int, int, int]] = [(int(at), int(reserved[at] + hidden[at + 1]), 1 << 62, -1) for at in opened.tolist()]
+    for at, begins, before, need, failed, free in zip(
+        failures.at.tolist(), failures.begins.tolist(), befores, needs, failures.failed.tolist(), failures.device_free.tolist(),
+        strict=True,
+    ):  # fmt: skip
+        if failures.shares.threshold and not failed:
+            continue  # given back by garbage collection, for all that is known
+        # What was left is what there was, unless it would have been enough: then a limit of the process stood in the way.
+        exact = before + free if failed and 0 <= free < need else -1
+        marks.append((at if failed else begins - 1, max(exact, 0), before + need, exact))
+    marks.sort(key=lambda mark: mark[0])
+    pieces: list[tuple[int, int]] = []
+    begin, low, high, said = -1, device.start["reserved"], 1 << 62, -1
+    for at, at_least, below, exact in marks:
+        if (
+            max(low, at_least) < min(high, below)
+            and (exact < 0 or said < 0 or exact == said)
+            and (said < 0 or at_least <= said < below)
+            and (exact < 0 or low <= exact < high)
+        ):
+            low, high, said = max(low, at_least), min(high, below), max(said, exact)
+            continue
+        pieces.append((begin + 1, _room(said, low, high, asked)))
+        begin, low, high, said = at - 1, max(at_least, 0), below, exact
+    pieces.append((begin + 1, _room(said, low, high, asked)))
+    # A stretch in which nothing was refused: as in its neighbour, but at least what it held.
+    rooms = [room for _, room in pieces]
+    bound = [room if room >= 0 else max(rooms) for room in rooms]  # below 0 throughout: nothing was refused at all
+    return [(start, room) for (start, _), room in zip(pieces, bound, strict=True)]
+
+
+def _room(said: int, at_least: int, below: int, asked: int) -> int:
+    """Returns the room in a stretch of a recording; -1: nothing was refused in it.
+
+    Args:
+        said: As a failed allocation says; -1: none does.
+        at_least, below: Between what was granted and what was refused.
+        asked: As the driver said when it was asked; -1: it was not.
+    """
+    if said >= 0:
+        return said
+    if below == 1 << 62:
+        return -1
+    return asked if at_least <= asked < below else at_least
