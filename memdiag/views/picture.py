@@ -7,7 +7,6 @@ and dies between two instants is only in the curves and in the sums by call stac
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.analyzers.support.moments import fragmentation_at, look, reference_at
 from memdiag.analyzers.support.pinning import pinned
+from memdiag.results.picture import Picture
 from memdiag.results.report import Report
 from memdiag.trace import schema
 from memdiag.trace.layout import SMALL_SEGMENT
@@ -36,38 +36,6 @@ _SPLIT = ("cache", "stranded", "foreign")
 _USAGE = ("reserved", "allocated", "active", "requested")
 
 
-@dataclass(frozen=True)
-class Picture:
-    """What a page draws, ready for JSON.
-
-    Attributes:
-        report: The diagnosis.
-        devices: One dict for each device.
-        frames, stacks, strings, modules: What the devices refer to by number.
-        labels, kinds, sites: Of each frame its short name and whose code it is, of each stack the frame that it is named after.
-        simulated: Curves under other policies and settings.
-    """
-
-    report: Report
-    devices: tuple[dict[str, Any], ...]
-    frames: tuple[str, ...]
-    stacks: tuple[tuple[int, ...], ...]
-    strings: tuple[str, ...]
-    modules: tuple[str, ...]
-    labels: tuple[str, ...]
-    kinds: tuple[int, ...]
-    sites: tuple[int, ...]
-    simulated: tuple[dict[str, Any], ...] = ()
-
-    @property
-    def fixed(self) -> dict[str, list[str]]:
-        """The lists that codes stand for."""
-        return {
-            "categories": list(schema.CATEGORIES), "lifetimes": list(schema.LIFETIMES), "phases": list(schema.PHASES),
-            "causes": list(heap.CAUSES), "actions": list(schema.ACTIONS),
-        }  # fmt: skip
-
-
 def build_picture(trace: Trace, report: Report, *, at: str | int = DEFAULT, simulated: tuple[dict[str, Any], ...] = ()) -> Picture:
     """Returns the picture of a trace and its report; ``at`` is the moment that the report looks at, as for ``build_report``."""
     symbols = Symbols(trace)
@@ -77,8 +45,16 @@ def build_picture(trace: Trace, report: Report, *, at: str | int = DEFAULT, simu
     stacks = tuple(tuple(stack) for stack in symbols.stacks)
     return Picture(
         report, devices, tuple(symbols.frames), stacks, tuple(symbols.strings), tuple(symbols.modules),
-        tuple(symbols.labels), tuple(symbols.kinds), tuple(symbols.sites), simulated,
+        tuple(symbols.labels), tuple(symbols.kinds), tuple(symbols.sites), _codes(), simulated,
     )  # fmt: skip
+
+
+def _codes() -> dict[str, list[str]]:
+    """Returns the lists that codes stand for."""
+    return {
+        "categories": list(schema.CATEGORIES), "lifetimes": list(schema.LIFETIMES), "phases": list(schema.PHASES),
+        "causes": list(heap.CAUSES), "actions": list(schema.ACTIONS),
+    }  # fmt: skip
 
 
 def _device(view: DeviceView, symbols: Symbols) -> dict[str, Any]:

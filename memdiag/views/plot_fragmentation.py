@@ -2,35 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from memdiag.errors import MemdiagError
+from memdiag.results.plots import FragmentationPlot
 from memdiag.trace.model import DeviceTrace, Trace
-from memdiag.trace.table import Array
-from memdiag.views.plot_frame import Ask, Frame, Mark, frame_of, mark_of, need_addresses, need_events, settled, thin
+from memdiag.views.plot_frame import Ask, frame_of, mark_of, need_addresses, need_events, numbers, settled, thin
 from memdiag.views.split import PARTS, split_over_time
-
-
-@dataclass(frozen=True)
-class FragmentationPlot:
-    """The split of reserved memory.
-
-    Attributes:
-        at: Events.
-        requested: Bytes that live tensors asked for, at each of them.
-        parts: Bytes of each of PARTS, bottom to top; with ``requested`` they add up to what is reserved.
-        moment: The moment of the report, and what is reserved then.
-        at_moment: Bytes of ``requested`` and of each of PARTS there.
-    """
-
-    frame: Frame
-    at: Array
-    requested: Array
-    parts: dict[str, Array]
-    moment: Mark
-    at_moment: dict[str, int]
 
 
 def fragmentation_of(trace: Trace, device: DeviceTrace, ask: Ask) -> FragmentationPlot:
@@ -59,9 +37,9 @@ def fragmentation_of(trace: Trace, device: DeviceTrace, ask: Ask) -> Fragmentati
     )
     return FragmentationPlot(
         frame=frame_of(trace, device, ask.columns, notes),
-        at=at,
-        requested=usage.requested[at],
-        parts={name: whole[name][at] for name in PARTS},
+        at=numbers(at),
+        requested=numbers(usage.requested[at]),
+        parts={name: numbers(whole[name][at]) for name in PARTS},
         moment=moment,
         at_moment={"requested": int(usage.requested[row]), **{name: int(whole[name][row]) for name in PARTS}},
     )

@@ -17,6 +17,7 @@ from memdiag import vocabulary
 from memdiag.analyzers.support.places import moment_name
 from memdiag.errors import MemdiagError
 from memdiag.render.support.text import plain
+from memdiag.results.plots import PhaseBand, PlotCurve, PlotFrame, PlotMark
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.moments import DEFAULT, choose_moment, failed_allocations, require_moment
@@ -43,68 +44,7 @@ class Ask:
     scenarios: Callable[[Any], list[Any]] | None = None
 
 
-@dataclass(frozen=True)
-class Curve:
-    """Bytes after some of the events; they hold until the next of them."""
-
-    name: str
-    at: Array
-    bytes: Array
-
-
-@dataclass(frozen=True)
-class Band:
-    """A stretch of events of one phase, ``end`` not included."""
-
-    start: int
-    end: int
-    name: str
-
-
-@dataclass(frozen=True)
-class Mark:
-    """The moment of a picture: the event, and the bytes of a curve there.
-
-    Attributes:
-        title: What it is: "peak", "out of memory", "chosen event", …
-        words: The bytes and the event.
-        highest: The most bytes that the curve has anywhere.
-    """
-
-    at: int
-    bytes: int
-    title: str
-    words: str
-    highest: int
-
-
-@dataclass(frozen=True)
-class Frame:
-    """What is known of a run beside its curves.
-
-    Attributes:
-        facts: The file, its device and its size; the first ones matter most.
-        num_events: Events of the trace.
-        bands: Phases, in order; nothing where none is known.
-        steps: First event and number of each training step.
-        retries, ooms: Events at which cached memory was given back for a request, and at which memory ran out.
-        asked_bytes: What was asked for when memory ran out last.
-        capacity_bytes: Bytes of the device; None: unknown.
-        notes: What must be known to read the picture right.
-    """
-
-    facts: tuple[str, ...]
-    num_events: int
-    bands: tuple[Band, ...]
-    steps: tuple[tuple[int, int], ...]
-    retries: tuple[int, ...]
-    ooms: tuple[int, ...]
-    asked_bytes: int
-    capacity_bytes: int | None
-    notes: tuple[str, ...]
-
-
-def frame_of(trace: Trace, device: DeviceTrace, columns: int, notes: Sequence[str] = ()) -> Frame:
+def frame_of(trace: Trace, device: DeviceTrace, columns: int, notes: Sequence[str] = ()) -> PlotFrame:
     """Returns the frame of a device's run."""
     starts, ooms = step_starts(device), failed_allocations(device)
     said = [*notes]
@@ -112,7 +52,7 @@ def frame_of(trace: Trace, device: DeviceTrace, columns: int, notes: Sequence[st
         said.append(f"each column of pixels keeps its highest and lowest of {format_count(device.num_events)} events")
     if trace.phantom:
         said.append("recorded on a simulated device: sizes are real")
-    return Frame(
+    return PlotFrame(
         facts=facts_of(trace, device),
         num_events=device.num_events,
         bands=bands_of(device, columns) if trace.bases.get("phase", "none") != "none" else (),
@@ -135,7 +75,7 @@ def facts_of(trace: Trace, device: DeviceTrace) -> tuple[str, ...]:
     return (*facts, plural(device.num_events, "event"), plural(len(device.tensors), "tensor"))
 
 
-def bands_of(device: DeviceTrace, columns: int) -> tuple[Band, ...]:
+def bands_of(device: DeviceTrace, columns: int) -> tuple[PhaseBand, ...]:
     """Returns the phases of a run; where they change more often than can be shown, of each column that of most of its events."""
     spans = phase_spans(device)
     if len(spans["start"]) > columns // 2:
@@ -146,7 +86,7 @@ def bands_of(device: DeviceTrace, columns: int) -> tuple[Band, ...]:
         edges = -(-np.arange(columns + 1) * n // columns)
         spans = {"start": edges[first], "end": np.append(edges[first[1:]], n), "phase": most[first]}
     rows = zip(spans["start"].tolist(), spans["end"].tolist(), spans["phase"].tolist(), strict=True)
-    return tuple(Band(start, end, schema.PHASES[phase]) for start, end, phase in rows if phase)
+    return tuple(PhaseBand(start, end, schema.PHASES[phase]) for start, end, phase in rows if phase)
 
 
 def thin(values: Sequence[Array], columns: int) -> Array:
@@ -165,6 +105,11 @@ def thin(values: Sequence[Array], columns: int) -> Array:
     return np.unique(np.concatenate(chosen))
 
 
+def numbers(values: Array) -> tuple[int, ...]:
+    """Returns the values of a column as plain integers, which renderers take."""
+    return tuple(values.tolist())
+
+
 def settled(device: DeviceTrace) -> Array:
     """Returns, for every event, the one at which the call it belongs to is done: a free is two events, with no state between them.
 
@@ -177,16 +122,16 @@ def settled(device: DeviceTrace) -> Array:
     return then
 
 
-def curve_of(device: DeviceTrace, name: str, columns: int) -> Curve | None:
+def curve_of(device: DeviceTrace, name: str, columns: int) -> PlotCurve | None:
     """Returns one of the curves of ``usage``; None where it is not known."""
     values = device.usage[name][settled(device)]
     if not (values >= 0).any():
         return None
     at = thin([values], columns)
-    return Curve(name, at, values[at])
+    return PlotCurve(name, numbers(at), numbers(values[at]))
 
 
-def mark_of(device: DeviceTrace, at: str | int, name: str) -> Mark:
+def mark_of(device: DeviceTrace, at: str | int, name: str) -> PlotMark:
     """Returns the moment of a picture on one of the curves of ``usage``.
 
     Raises:
@@ -196,7 +141,7 @@ def mark_of(device: DeviceTrace, at: str | int, name: str) -> Mark:
     event, kind = choose_moment(device, at)
     bytes_ = device.usage_at(event)[name]
     highest = max(int(device.usage[name].max(initial=-1)), device.start[name])
-    return Mark(event, bytes_, vocabulary.title(kind), f"{format_bytes(bytes_)} {name}, {moment_name(device, event)}", highest)
+    return PlotMark(event, bytes_, vocabulary.title(kind), f"{format_bytes(bytes_)} {name}, {moment_name(device, event)}", highest)
 
 
 def need_events(trace: Trace, device: DeviceTrace, kind: str) -> None:

@@ -2,40 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from memdiag import vocabulary
 from memdiag.errors import MemdiagError
+from memdiag.results.plots import LifetimeLayer, LifetimesPlot
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.schema import LIFETIMES
 from memdiag.trace.table import Array
-from memdiag.views.plot_frame import Ask, Frame, Mark, frame_of, mark_of, need_events, thin
+from memdiag.views.plot_frame import Ask, frame_of, mark_of, need_events, numbers, thin
 from memdiag.views.timeline import by_class
 
 ORDER: tuple[str, ...] = tuple(vocabulary.STYLES["lifetime"])
-
-
-@dataclass(frozen=True)
-class Layer:
-    """One lifetime class: its key, its name, what it means, bytes at each event, bytes at the moment of the report."""
-
-    key: str
-    name: str
-    meaning: str
-    bytes: Array
-    at_moment: int
-
-
-@dataclass(frozen=True)
-class LifetimesPlot:
-    """Bytes of blocks, pending ones included, by lifetime; layers from the bottom up, only those that ever hold anything."""
-
-    frame: Frame
-    at: Array
-    layers: tuple[Layer, ...]
-    moment: Mark
 
 
 def lifetimes_of(trace: Trace, device: DeviceTrace, ask: Ask) -> LifetimesPlot:
@@ -57,14 +35,14 @@ def lifetimes_of(trace: Trace, device: DeviceTrace, ask: Ask) -> LifetimesPlot:
     amounts = by_class(device, at, "lifetime", len(LIFETIMES))
     there = by_class(device, np.array([moment.at]), "lifetime", len(LIFETIMES))[:, 0]
     layers = tuple(
-        Layer(key, vocabulary.name("lifetime", key), vocabulary.meaning("lifetime", key), amounts[code], int(there[code]))
+        LifetimeLayer(key, vocabulary.name("lifetime", key), vocabulary.meaning("lifetime", key), numbers(amounts[code]), int(there[code]))
         for code, key in ((code, LIFETIMES[code]) for code in codes)
         if amounts[code].any()
     )  # fmt: skip
     notes = ["blocks that tensors sit in, freed ones that wait for a stream included"]
     if trace.bases.get("lifetime", "none") == "none":
         notes.insert(0, "no phases or steps are known: few lifetimes can be told")
-    return LifetimesPlot(frame_of(trace, device, ask.columns, notes), at, layers, moment)
+    return LifetimesPlot(frame_of(trace, device, ask.columns, notes), numbers(at), layers, moment)
 
 
 def _moments(device: DeviceTrace, codes: list[int], columns: int) -> Array:

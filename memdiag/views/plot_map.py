@@ -7,20 +7,21 @@ for all of it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from memdiag.analyzers.support.context import Context
 from memdiag.analyzers.support.places import group_name, lifetime_name, moment_name
 from memdiag.errors import MemdiagError
+from memdiag.results.plots import MapPlot, MapRow
 from memdiag.trace.layout import SMALL_SEGMENT
 from memdiag.trace.model import DeviceTrace, Topology, Trace
 from memdiag.trace.schema import LIFETIMES
 from memdiag.trace.table import Array
 from memdiag.units import MIB, format_bytes, plural
 from memdiag.views.heap import CAUSES, FreeRanges, free_ranges
-from memdiag.views.plot_frame import Ask, Frame, frame_of, need_addresses
+from memdiag.views.plot_frame import Ask, frame_of, need_addresses
 from memdiag.views.plot_lifetimes import ORDER
 
 PENDING = "pending"
@@ -31,33 +32,6 @@ _MOST_DOUBLINGS = 40
 _GAP = 0.004  # of a row, between two segments
 _MOST_GROUPS = 12  # named ones; the others share the last rows
 _MOST_PIECES = 20_000
-
-
-@dataclass(frozen=True)
-class Row:
-    """One row: the name of its pool (what tells most first; nothing where it goes on), and its segments as [start, end) in bytes."""
-
-    name: tuple[str, ...]
-    segments: tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True)
-class MapPlot:
-    """A map of memory.
-
-    Attributes:
-        frame: Of the whole run; its facts tell the moment.
-        row_bytes: Bytes from the left to the right of a row.
-        rows: From the top down.
-        pieces: By kind (a lifetime, "pending", or the cause of free memory): int64, (n, 3): row, start and length in bytes.
-        amounts: Bytes of each kind, in the order of the legend: (kind, name, bytes).
-    """
-
-    frame: Frame
-    row_bytes: int
-    rows: tuple[Row, ...]
-    pieces: dict[str, Array]
-    amounts: tuple[tuple[str, str, int], ...]
 
 
 def map_of(trace: Trace, device: DeviceTrace, ask: Ask) -> MapPlot:
@@ -88,8 +62,10 @@ def map_of(trace: Trace, device: DeviceTrace, ask: Ask) -> MapPlot:
     return MapPlot(
         frame=replace(frame, facts=facts),
         row_bytes=row_bytes,
-        rows=tuple(Row(names.get(row, ()), tuple((low, low + long) for _, low, long in rows.tolist())) for row, rows in enumerate(by_row)),
-        pieces={name: pieces[pieces[:, 3] == code][:, :3] for code, name in enumerate(kinds)},
+        rows=tuple(
+            MapRow(names.get(row, ()), tuple((low, low + long) for _, low, long in rows.tolist())) for row, rows in enumerate(by_row)
+        ),
+        pieces={name: _rows(pieces[pieces[:, 3] == code]) for code, name in enumerate(kinds)},
         amounts=tuple((name, _name(name, is_told=is_told), int(amounts[code])) for code, name in enumerate(kinds) if amounts[code]),
     )
 
@@ -193,6 +169,11 @@ def _cut(offset: Array, size: Array, row_bytes: int, *more: Array) -> Array:
     low = np.maximum(offset[piece], row * row_bytes)
     high = np.minimum(offset[piece] + size[piece], (row + 1) * row_bytes)
     return np.stack((row, low - row * row_bytes, high - low, *(column[piece] for column in more)), axis=1)
+
+
+def _rows(pieces: Array) -> tuple[tuple[int, int, int], ...]:
+    """Returns row, start and length of each piece as plain integers."""
+    return tuple((row, start, size) for row, start, size, _ in pieces.tolist())
 
 
 def _pieces(kind: Array, offset: Array, size: Array, row_bytes: int, columns: int) -> Array:

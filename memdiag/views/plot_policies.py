@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -10,45 +10,14 @@ from memdiag.allocator.result import OUT_OF_MEMORY, UNDEFINED, Replay
 from memdiag.analyzers.support.simulation import Scenario, Subject, calibration_report, recorded_peak, simulated_peak
 from memdiag.errors import MemdiagError
 from memdiag.render.support.text import plain
+from memdiag.results.plots import PlotCurve, PoliciesPlot, SimulatedCurve
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.units import format_bytes, format_count
-from memdiag.views.plot_frame import Ask, Curve, Frame, curve_of, frame_of, need_events, thin
+from memdiag.views.plot_frame import Ask, curve_of, frame_of, need_events, numbers, thin
 
 _MOST_LABEL = 60
 MOST_RUNS = 8  # more curves than that nobody tells apart
-
-
-@dataclass(frozen=True)
-class Run:
-    """One simulated run.
-
-    Attributes:
-        label: Policy and settings.
-        reserved: Its curve, over the events of the recording.
-        peak_bytes: The most that it reserved.
-        saved_bytes: What that is less than the recorded peak; None: the recorded peak is not known.
-        failed_at: The first event at which it ran out of memory; None: it did not.
-        num_failed: How often it did.
-    """
-
-    label: str
-    reserved: Curve
-    peak_bytes: int
-    saved_bytes: int | None
-    failed_at: int | None
-    num_failed: int
-
-
-@dataclass(frozen=True)
-class PoliciesPlot:
-    """``recorded`` is None where the file does not know it; ``allocated`` is what the recorded run handed out."""
-
-    frame: Frame
-    recorded: Curve | None
-    allocated: Curve | None
-    recorded_peak: int | None
-    runs: tuple[Run, ...]
 
 
 def policies_of(trace: Trace, device: DeviceTrace, ask: Ask) -> PoliciesPlot:
@@ -81,14 +50,14 @@ def policies_of(trace: Trace, device: DeviceTrace, ask: Ask) -> PoliciesPlot:
     )
 
 
-def _run(subject: Subject, scenario: Scenario, columns: int) -> Run:
+def _run(subject: Subject, scenario: Scenario, columns: int) -> SimulatedCurve:
     replay = subject.replay(scenario, log=False)
     is_recorded = subject.is_recorded(scenario)
     peak = simulated_peak(subject, replay, "reserved", kept=is_recorded)
     own = recorded_peak(subject.device, "reserved") if subject.device.has_addresses else None
     base = own if is_recorded else subject.comparable_peak
     failed = np.flatnonzero((replay.status == OUT_OF_MEMORY) | (replay.status == UNDEFINED))
-    return Run(
+    return SimulatedCurve(
         label=_label(scenario), reserved=_curve(subject, replay, columns), peak_bytes=peak,
         saved_bytes=None if base is None else base - peak,
         failed_at=int(subject.workload.row[failed[0]]) if len(failed) else None, num_failed=len(failed),
@@ -100,11 +69,11 @@ def _label(scenario: Scenario) -> str:
     return f"{scenario.policy}, {conf}" if conf else scenario.policy
 
 
-def _curve(subject: Subject, replay: Replay, columns: int) -> Curve:
+def _curve(subject: Subject, replay: Replay, columns: int) -> PlotCurve:
     """Returns what was reserved, over the events of the recording: several calls may belong to one of them."""
     row = np.maximum(subject.workload.row, 0)
     at = thin([replay.reserved], columns)
-    return Curve("reserved", row[at], replay.reserved[at])
+    return PlotCurve("reserved", numbers(row[at]), numbers(replay.reserved[at]))
 
 
 def _notes(subject: Subject) -> tuple[str, ...]:

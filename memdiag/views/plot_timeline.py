@@ -2,21 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from memdiag.results.plots import TimelinePlot
 from memdiag.trace.model import DeviceTrace, Trace
-from memdiag.views.plot_frame import Ask, Curve, Frame, Mark, curve_of, frame_of, mark_of, need_events, settled
-
-
-@dataclass(frozen=True)
-class TimelinePlot:
-    """Curves are None where the file does not know them; ``active`` also where no freed block ever waited for a stream."""
-
-    frame: Frame
-    reserved: Curve | None
-    active: Curve | None
-    allocated: Curve | None
-    moment: Mark
+from memdiag.views.plot_frame import Ask, curve_of, frame_of, mark_of, need_events, settled
 
 
 def timeline_of(trace: Trace, device: DeviceTrace, ask: Ask) -> TimelinePlot:

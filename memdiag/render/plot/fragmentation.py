@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memdiag.render.plot.marks import PEAK_ROOM, capacity_room, draw_capacity, draw_events, draw_moment, event_handles, top_of
-from memdiag.render.plot.page import Page
+from memdiag.render.plot.page import Page, stacked
 from memdiag.render.plot.style import PlotLook, fills
 from memdiag.units import format_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from memdiag.trace.table import Array
-    from memdiag.views.plot_fragmentation import FragmentationPlot
+    from memdiag.results.plots import FragmentationPlot, Numbers
+
 
 SIZE = (10.0, 6.6)
 FILLS = {**fills("part"), "cache": fills("part")["cache"]._replace(is_line=True)}  # what is free and usable stays paper
@@ -29,21 +29,22 @@ NAMES = {
 def draw(data: FragmentationPlot, look: PlotLook) -> Page:
     """Draws both panels."""
     page = Page(look, SIZE, "What reserved memory consists of", data.frame, right=capacity_room(data.frame, data.moment.highest))
-    there = [name for name, values in data.parts.items() if values.any()]
+    there = [name for name, values in data.parts.items() if any(values)]
     signs = [(page.patch(FILLS["requested"]), f"asked for by tensors: {format_bytes(data.at_moment['requested'])}")]
     signs += [(page.patch(FILLS[name]), f"{NAMES[name]}: {format_bytes(data.at_moment[name])}") for name in there]
     page.foot(signs, event_handles(data.frame), page.phase_handles())
     whole, rest = page.panels([1.25, 1])
     page.bytes_axis(whole, top_of(data.frame, data.moment.highest), room_above=PEAK_ROOM)
-    beyond = data.requested * 0
+    nothing = (0,) * len(data.at)
+    beyond = nothing
     for name in there:
-        beyond = beyond + data.parts[name]
-    highest = max(int(beyond.max()), 1)
+        beyond = stacked(beyond, data.parts[name])
+    highest = max(*beyond, 1)
     page.bytes_axis(rest, highest, room_above=0.26)
     page.area(whole, data.at, data.requested, FILLS["requested"])
     _stack(page, whole, data, there, data.requested)
-    _stack(page, rest, data, there, data.requested * 0)
-    page.line(whole, data.at, data.requested + beyond, page.theme.ink, width=1.1)
+    _stack(page, rest, data, there, nothing)
+    page.line(whole, data.at, stacked(data.requested, beyond), page.theme.ink, width=1.1)
     page.line(rest, data.at, beyond, page.theme.muted, width=0.5)
     draw_capacity(page, whole)
     draw_events(page, rest)
@@ -52,8 +53,8 @@ def draw(data: FragmentationPlot, look: PlotLook) -> Page:
     return page
 
 
-def _stack(page: Page, axes: Axes, data: FragmentationPlot, names: list[str], base: Array) -> None:
+def _stack(page: Page, axes: Axes, data: FragmentationPlot, names: list[str], base: Numbers) -> None:
     for name in names:
-        above = base + data.parts[name]
+        above = stacked(base, data.parts[name])
         page.area(axes, data.at, above, FILLS[name], below=base)
         base = above

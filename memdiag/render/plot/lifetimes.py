@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memdiag.render.plot.marks import draw_events, event_handles
-from memdiag.render.plot.page import Page
+from memdiag.render.plot.page import Page, stacked
 from memdiag.render.plot.style import PlotLook, fills
 from memdiag.units import format_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from memdiag.views.plot_lifetimes import LifetimesPlot
+    from memdiag.results.plots import LifetimesPlot
+
 
 SIZE = (10.0, 5.4)
 FILLS = fills("lifetime")
@@ -34,14 +35,15 @@ def draw(data: LifetimesPlot, look: PlotLook) -> Page:
         signs = []
     page.foot(signs, event_handles(data.frame), page.phase_handles())
     (axes,) = page.panels([1])
-    total = data.layers[0].bytes * 0
+    nothing = (0,) * len(data.at)
+    total = nothing
     for layer in data.layers:
-        total = total + layer.bytes
-    highest = max(int(total.max()), 1)
+        total = stacked(total, layer.bytes)
+    highest = max(*total, 1)
     page.bytes_axis(axes, highest, room_above=0.12)
-    base = data.layers[0].bytes * 0
+    base = nothing
     for layer in data.layers:
-        above = base + layer.bytes
+        above = stacked(base, layer.bytes)
         page.area(axes, data.at, above, FILLS[layer.key], below=base)
         base = above
     draw_events(page, axes)

@@ -12,7 +12,8 @@ from memdiag.units import format_bytes
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from memdiag.views.plot_map import MapPlot
+    from memdiag.results.plots import MapPlot
+
 
 SIZE = (10.0, 6.6)
 KINDS = {
@@ -43,7 +44,7 @@ def draw(data: MapPlot, look: PlotLook) -> Page:
     axes.set_xlim(0, data.row_bytes)
     axes.set_ylim(len(data.rows), 0)
     for kind, pieces in data.pieces.items():
-        boxes = [_box(row, start, size) for row, start, size in pieces.tolist()]
+        boxes = [_box(row, start, size) for row, start, size in pieces]
         if boxes:
             axes.add_collection(PolyCollection(boxes, **page.paint(KINDS[kind]), zorder=2), autolim=False)
     outlines = [_box(number, low, high - low) for number, row in enumerate(data.rows) for low, high in row.segments]

@@ -11,7 +11,8 @@ from memdiag.vocabulary import FAILURE, RETRY
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from memdiag.views.plot_frame import Frame, Mark
+    from memdiag.results.plots import PlotFrame, PlotMark
+
 
 PEAK_ROOM = 0.3  # inches above everything: the words about the peak stand there
 _FAR = 1.6  # times the peak: a device larger than this would flatten the curves
@@ -30,17 +31,17 @@ _RETRY = _Kind("^", RETRY, "retry after giving back cached memory")
 _OOM = _Kind("X", FAILURE, "out of memory")
 
 
-def top_of(frame: Frame, highest: int) -> int:
+def top_of(frame: PlotFrame, highest: int) -> int:
     """Returns the most that is shown: the device's size where that leaves room for the curves."""
     return max(highest, 1, (frame.capacity_bytes or 0) if _shows_capacity(frame, highest) else 0)
 
 
-def capacity_room(frame: Frame, highest: int) -> float:
+def capacity_room(frame: PlotFrame, highest: int) -> float:
     """Returns the inches right of a panel that the name of the device's line needs."""
     return 0.85 if _shows_capacity(frame, highest) else 0.3
 
 
-def _shows_capacity(frame: Frame, highest: int) -> bool:
+def _shows_capacity(frame: PlotFrame, highest: int) -> bool:
     return frame.capacity_bytes is not None and frame.capacity_bytes <= _FAR * max(highest, 1)
 
 
@@ -56,7 +57,7 @@ def draw_capacity(page: Page, axes: Axes) -> None:
     )  # fmt: skip
 
 
-def draw_moment(page: Page, axes: Axes, moment: Mark) -> None:
+def draw_moment(page: Page, axes: Axes, moment: PlotMark) -> None:
     """Draws the moment of the report as a point, with its words in the room above all curves."""
     x = max(moment.at, 0)
     share = x / max(page.frame.num_events, 1)
@@ -77,7 +78,7 @@ def draw_moment(page: Page, axes: Axes, moment: Mark) -> None:
     )  # fmt: skip
 
 
-def event_handles(frame: Frame, lead: str = "") -> list[Sign]:
+def event_handles(frame: PlotFrame, lead: str = "") -> list[Sign]:
     """Returns what the legend says of retries and failures, with ``lead`` before it."""
     from matplotlib.lines import Line2D
 

@@ -9,6 +9,7 @@ import io
 import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import add
 from typing import TYPE_CHECKING, Any
 
 from memdiag.errors import MemdiagError
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from matplotlib.legend import Legend
     from matplotlib.text import Text
 
-    from memdiag.trace.table import Array
-    from memdiag.views.plot_frame import Frame
+    from memdiag.results.plots import Numbers, PlotFrame
+
 
 FORMS = ("png", "svg", "pdf")
 _LEFT, _RIGHT, _EDGE = 0.8, 0.3, 0.22  # inches
@@ -62,7 +63,7 @@ class Page:
         look: PlotLook,
         size: tuple[float, float],
         title: str,
-        frame: Frame,
+        frame: PlotFrame,
         *,
         right: float = _RIGHT,
         left: float = _LEFT,
@@ -283,15 +284,15 @@ class Page:
             bbox={"boxstyle": "square,pad=0.2", "facecolor": self.theme.paper, "edgecolor": "none", "alpha": 0.85},
         )  # fmt: skip
 
-    def line(self, axes: Axes, at: Array, amounts: Array, color: str, dashes: Any = "-", width: float = 1.4, zorder: float = 5) -> None:
+    def line(self, axes: Axes, at: Numbers, amounts: Numbers, color: str, dashes: Any = "-", width: float = 1.4, zorder: float = 5) -> None:
         """Draws a curve (bytes after events); its last value holds to the end of the run."""
-        x, high = changes([*at.tolist(), self._end(at)], amounts.tolist())
+        x, high = changes([*at, self._end(at)], amounts)
         axes.plot(x, high, drawstyle="steps-post", color=color, linestyle=dashes, linewidth=width, zorder=zorder)
 
-    def area(self, axes: Axes, at: Array, amounts: Array, fill: Fill, zorder: float = 2, below: Array | None = None) -> None:
+    def area(self, axes: Axes, at: Numbers, amounts: Numbers, fill: Fill, zorder: float = 2, below: Numbers | None = None) -> None:
         """Fills what is below a curve, down to 0 or to ``below`` (bytes at the same events)."""
-        floor = [0] * len(amounts) if below is None else below.tolist()
-        x, high, low = changes([*at.tolist(), self._end(at)], amounts.tolist(), floor)
+        floor = (0,) * len(amounts) if below is None else below
+        x, high, low = changes([*at, self._end(at)], amounts, floor)
         axes.fill_between(x, high, low, step="post", zorder=zorder, **self.paint(fill))
 
     def paint(self, fill: Fill) -> dict[str, Any]:
@@ -307,14 +308,19 @@ class Page:
 
         return Patch(**self.paint(fill))
 
-    def _end(self, at: Array) -> int:
-        return max(self.frame.num_events, int(at[-1]) + 1)
+    def _end(self, at: Numbers) -> int:
+        return max(self.frame.num_events, at[-1] + 1)
 
     def as_bytes(self, form: str) -> bytes:
         """Returns the picture in one of FORMS."""
         stream = io.BytesIO()
         self.figure.savefig(stream, format=form, metadata=_METADATA[form])
         return stream.getvalue()
+
+
+def stacked(one: Numbers, other: Numbers) -> Numbers:
+    """Returns the sum of two curves over the same events."""
+    return tuple(map(add, one, other))
 
 
 def changes(at: Sequence[int], *curves: Sequence[int]) -> list[list[int]]:
@@ -324,7 +330,7 @@ def changes(at: Sequence[int], *curves: Sequence[int]) -> list[list[int]]:
     return [[*(at[number] for number in kept), at[-1]], *([*(curve[number] for number in kept), curve[-1]] for curve in curves)]
 
 
-def words_of(look: PlotLook, frame: Frame) -> str:
+def words_of(look: PlotLook, frame: PlotFrame) -> str:
     """Returns all that is not memdiag's own words on a page."""
     return "".join((look.title or "", *frame.facts, *frame.notes, "·…"))
 

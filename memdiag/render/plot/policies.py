@@ -11,7 +11,7 @@ from memdiag.units import format_bytes
 from memdiag.vocabulary import FAILURE
 
 if TYPE_CHECKING:
-    from memdiag.views.plot_policies import PoliciesPlot, Run
+    from memdiag.results.plots import PoliciesPlot, SimulatedCurve
 
 SIZE = (10.0, 5.6)
 _LIVE = {"light": Fill("#dedede"), "dark": Fill("#3a3f46")}
@@ -54,7 +54,7 @@ def draw(data: PoliciesPlot, look: PlotLook) -> Page:
     return page
 
 
-def _words(run: Run) -> str:
+def _words(run: SimulatedCurve) -> str:
     saved = ""
     if run.saved_bytes:
         saved = f" ({format_bytes(abs(run.saved_bytes))} {'less' if run.saved_bytes > 0 else 'more'})"

@@ -10,7 +10,7 @@ from memdiag.render.plot.style import Fill, PlotLook, fills
 from memdiag.vocabulary import GREY
 
 if TYPE_CHECKING:
-    from memdiag.views.plot_timeline import TimelinePlot
+    from memdiag.results.plots import TimelinePlot
 
 SIZE = (10.0, 5.2)
 FREE, PENDING, LIVE = Fill(GREY, "////", is_line=True), fills("curve")["active"], fills("curve")["allocated"]

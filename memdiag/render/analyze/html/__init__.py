@@ -23,8 +23,8 @@ from memdiag.units import format_bytes
 
 if TYPE_CHECKING:
     from memdiag.results.finding import Finding
+    from memdiag.results.picture import Picture
     from memdiag.results.report import Report
-    from memdiag.views.picture import Picture
 
 FORMAT = 1
 # What the page's keys begin with, for each kind of class.
@@ -108,7 +108,7 @@ def data_of(picture: Picture, lang: str) -> dict[str, Any]:
         "strings": picture.strings,
         "modules": picture.modules,
         "pages": _pages(report),
-        **picture.fixed,
+        **picture.codes,
     }
     # The numbers were made for JSON already, and are many: they are not looked at again.
     return {**as_json(shown), "stacks": picture.stacks, "devices": picture.devices, "simulated": picture.simulated}
