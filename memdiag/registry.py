@@ -60,40 +60,6 @@ POLICIES: dict[str, str] = {
     "bound": "memdiag.allocator.policies.bound",
 }
 
-RENDERERS: dict[str, str] = {
-    "terminal": "memdiag.render.analyze.terminal:render",
-    "full": "memdiag.render.analyze.full:render",
-    "json": "memdiag.render.analyze.json:render",
-    "md": "memdiag.render.analyze.md:render",
-}
-
-# The same forms, of what ``memdiag oom`` found.
-OOM_RENDERERS: dict[str, str] = {
-    "terminal": "memdiag.render.oom.terminal:render",
-    "json": "memdiag.render.oom.json:render",
-    "md": "memdiag.render.oom.md:render",
-}
-
-# What ``memdiag simulate`` predicts.
-SIMULATE_RENDERERS: dict[str, str] = {
-    "terminal": "memdiag.render.simulate.terminal:render",
-    "json": "memdiag.render.simulate.json:render",
-}
-
-# What ``memdiag tune`` found.
-TUNE_RENDERERS: dict[str, str] = {
-    "terminal": "memdiag.render.tune.terminal:render",
-    "json": "memdiag.render.tune.json:render",
-}
-
-# What ``memdiag conf`` found, and the table of all settings.
-CONF_RENDERERS: dict[str, str] = {
-    "terminal": "memdiag.render.conf.terminal:render",
-    "json": "memdiag.render.conf.json:render",
-    "list-terminal": "memdiag.render.conf.terminal:render_list",
-    "list-json": "memdiag.render.conf.json:render_list",
-}
-
 # Habits that ``memdiag lint`` looks for in source code, by the code of their finding.
 LINT_RULES: dict[str, str] = {
     "MD801": "memdiag.lint.rules.gather_list",
@@ -110,28 +76,13 @@ LINT_RULES: dict[str, str] = {
     "MD812": "memdiag.lint.rules.kept_graph",
 }
 
-# What ``memdiag lint`` found.
-LINT_RENDERERS: dict[str, str] = {
-    "terminal": "memdiag.render.lint.terminal:render",
-    "json": "memdiag.render.lint.json:render",
-    "github": "memdiag.render.lint.github:render",
-    "sarif": "memdiag.render.lint.sarif:render",
-}
-
-# What ``memdiag plot --kind`` draws: what gathers its data, and what draws it.
+# What gathers the data that ``memdiag plot --kind`` draws (``memdiag.render.plot`` draws it).
 PLOT_DATA: dict[str, str] = {
     "timeline": "memdiag.views.plot_timeline:timeline_of",
     "fragmentation": "memdiag.views.plot_fragmentation:fragmentation_of",
     "lifetimes": "memdiag.views.plot_lifetimes:lifetimes_of",
     "policies": "memdiag.views.plot_policies:policies_of",
     "map": "memdiag.views.plot_map:map_of",
-}
-PLOTS: dict[str, str] = {
-    "timeline": "memdiag.render.plot.timeline:draw",
-    "fragmentation": "memdiag.render.plot.fragmentation:draw",
-    "lifetimes": "memdiag.render.plot.lifetimes:draw",
-    "policies": "memdiag.render.plot.policies:draw",
-    "map": "memdiag.render.plot.map:draw",
 }
 
 # What ``memdiag export --format`` writes.
@@ -143,34 +94,10 @@ EXPORTS: dict[str, str] = {
     "snapshot": "memdiag.exports.snapshot",
 }
 
-# Traces beside each other: ``memdiag compare``.
-COMPARE_RENDERERS: dict[str, str] = {
-    "terminal": "memdiag.render.compare.terminal:render",
-    "json": "memdiag.render.compare.json:render",
-    "md": "memdiag.render.compare.md:render",
-    "html": "memdiag.render.compare.html:render",
-}
-
-# What ``memdiag check`` judged.
-CHECK_RENDERERS: dict[str, str] = {
-    "terminal": "memdiag.render.check.terminal:render",
-    "json": "memdiag.render.check.json:render",
-    "junit": "memdiag.render.check.junit:render",
-    "github": "memdiag.render.check.github:render",
-}
-
 # Where ``memdiag fleet`` reads its files.
 FLEET_ENGINES: dict[str, str] = {
     "local": "memdiag.fleet.local:Local",
     "ray": "memdiag.fleet.on_ray:OnRay",
-}
-
-# What ``memdiag fleet`` found.
-FLEET_RENDERERS: dict[str, str] = {
-    "terminal": "memdiag.render.fleet.terminal:render",
-    "json": "memdiag.render.fleet.json:render",
-    "md": "memdiag.render.fleet.md:render",
-    "html": "memdiag.render.fleet.html:render",
 }
 
 

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from memdiag.registry import ANALYZERS, RENDERERS, SOURCES, resolve
+from memdiag.registry import ANALYZERS, SOURCES, resolve
+from memdiag.render import FORMS, PICTURES, renderer
+from memdiag.render.support.look import Look
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "memdiag"
@@ -69,10 +71,41 @@ def test_a_code_belongs_to_one_analyzer():
     assert [code for code, count in owners.items() if count > 1] == []
 
 
-@pytest.mark.parametrize("name", RENDERERS)
-def test_a_renderer_takes_a_report(name):
-    render = resolve(RENDERERS[name])
-    assert next(iter(inspect.signature(render).parameters)) == "report"
+RENDERERS = [(command, form) for command, forms in FORMS.items() for form in forms]
+
+
+@pytest.mark.parametrize(("command", "form"), RENDERERS)
+def test_every_form_of_every_command_has_its_renderer(command, form):
+    render = renderer(command, form)
+    assert render.__module__ == f"memdiag.render.{command}.{form}"
+    if (command, form) not in PICTURES:
+        assert inspect.signature(render).parameters["look"].default == Look()
+
+
+def test_a_form_that_no_command_has_is_refused():
+    with pytest.raises(KeyError, match="memdiag tune has no form sarif"):
+        renderer("tune", "sarif")
+
+
+def test_every_folder_of_renderers_belongs_to_a_command():
+    folders = {path.name for path in (PACKAGE / "render").iterdir() if (path / "__init__.py").exists()}
+    assert folders == {*FORMS, "support"}
+
+
+def test_every_file_of_the_renderers_is_reached():
+    """A file is a form of its command, or another module imports it."""
+    names = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in MODULES}
+    imported = {
+        target
+        for name, path in names.items()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and node.module
+        for target in (node.module, *(f"{node.module}.{alias.name}" for alias in node.names))
+        if target != name
+    }
+    forms = {f"memdiag.render.{command}.{form}" for command, form in RENDERERS}
+    files = {name for name in names if name.startswith("memdiag.render.") and not name.endswith("__init__")}
+    assert sorted(files - imported - forms) == []
 
 
 def test_every_code_has_a_page_and_every_page_a_code():

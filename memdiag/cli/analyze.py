@@ -94,9 +94,9 @@ def analyze(
             end_if_hit(_over(report, budgets))
             return
 
-    from memdiag.registry import RENDERERS, resolve
+    from memdiag.render import renderer
 
-    emit(partial(resolve(RENDERERS["full" if full and form == "terminal" else form]), report), output)
+    emit(partial(renderer("analyze", "full" if full and form == "terminal" else form), report), output)
     end_if_hit(_over(report, budgets))
 
 

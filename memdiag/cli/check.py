@@ -150,19 +150,19 @@ def _show(report: CheckReport, *, as_json: bool, junit: Path | None, github: boo
     import sys
 
     from memdiag.cli.emit import emit, form_of
-    from memdiag.registry import CHECK_RENDERERS, resolve
+    from memdiag.render import renderer
 
     form = form_of(as_json=as_json, as_md=False, output=output)
-    render = resolve(CHECK_RENDERERS["json" if form == "json" else "terminal"])
+    render = renderer("check", "json" if form == "json" else "terminal")
     emit(lambda look: render(report, look), output)
     if junit is not None:
-        as_xml = resolve(CHECK_RENDERERS["junit"])
+        as_xml = renderer("check", "junit")
         emit(lambda look: as_xml(report, look), junit)
     if (github or os.environ.get("GITHUB_ACTIONS") == "true") and sys.stderr is not None:
         from memdiag.redaction import is_on, redact_text
         from memdiag.render.support.text import FALLBACK
 
-        lines = resolve(CHECK_RENDERERS["github"])(report)
+        lines = renderer("check", "github")(report)
         lines = redact_text(lines) if is_on() else lines
         sys.stderr.write(lines.encode(sys.stderr.encoding or "ascii", FALLBACK).decode(sys.stderr.encoding or "ascii"))
         sys.stderr.flush()

@@ -81,12 +81,12 @@ def compare(
 
         comparison = held_against(chosen, at=moment, top=top)
 
-    from memdiag.registry import COMPARE_RENDERERS, resolve
+    from memdiag.render import renderer
 
-    render = resolve(COMPARE_RENDERERS[form])
+    render = renderer("compare", form)
     emit(lambda look: render(comparison, look), output)
     if as_html is not None:
-        page = resolve(COMPARE_RENDERERS["html"])
+        page = renderer("compare", "html")
         emit(lambda look: page(comparison, look), as_html)
 
 

@@ -95,7 +95,7 @@ def conf(
     features = _features(using or [])
 
     from memdiag.cli.emit import emit, form_of
-    from memdiag.registry import CONF_RENDERERS, resolve
+    from memdiag.render import renderer
 
     if env:
         from memdiag.settings.environment import check_environment, guess_backend
@@ -107,7 +107,7 @@ def conf(
     else:
         report = _text(" ".join(text or []), backend, torch, torch_npu, platform, features)
     form = form_of(as_json=as_json, as_md=False, output=output)
-    render = resolve(CONF_RENDERERS["json" if form == "json" else "terminal"])
+    render = renderer("conf", "json" if form == "json" else "terminal")
     emit(lambda look: render(report, look), output)
     end_if_hit(over(report.findings, budgets))
     if over(report.findings, ["critical"]):
@@ -169,12 +169,12 @@ def _features(given: list[str]) -> tuple[str, ...]:
 
 def _list(backend: str | None, torch: str | None, torch_npu: str | None, *, as_json: bool, output: Path | None) -> None:
     from memdiag.cli.emit import emit, form_of
-    from memdiag.registry import CONF_RENDERERS, resolve
+    from memdiag.render import renderer
     from memdiag.settings.listing import listing
 
     scene = _scene(backend, torch, torch_npu, "", "cuda")
     chosen = (scene.backend,) if backend or torch_npu else ("cuda", "npu")
     table = listing(chosen, scene.version if scene.is_given else None)
     form = form_of(as_json=as_json, as_md=False, output=output)
-    render = resolve(CONF_RENDERERS["list-json" if form == "json" else "list-terminal"])
+    render = renderer("conf", "list_json" if form == "json" else "list_terminal")
     emit(lambda look: render(table, look), output)

@@ -29,8 +29,7 @@ def doctor(
 
     from memdiag.cli.talk import busy, look_of, write_out
     from memdiag.recorder.machine import found, given, is_same, look
-    from memdiag.render.doctor.terminal import as_json as in_json
-    from memdiag.render.doctor.terminal import as_text
+    from memdiag.render import renderer
 
     looked_at: list[Python] = []
     for path in given(pythons) if pythons else found():
@@ -39,7 +38,7 @@ def doctor(
         if not any(is_same(python, other) for other in looked_at):
             looked_at.append(python)
     settings = _settings(looked_at)
-    write_out(in_json(looked_at, settings) if as_json else as_text(looked_at, settings, look_of(sys.stdout)))
+    write_out(renderer("doctor", "json" if as_json else "terminal")(looked_at, settings, look_of(sys.stdout)))
 
 
 def _settings(pythons: list[Python]) -> list[ConfReport]:

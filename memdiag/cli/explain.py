@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -27,10 +28,8 @@ def explain(
     """
     from memdiag import manual
     from memdiag.cli.emit import emit, form_of
-    from memdiag.render.explain import terminal as pages
+    from memdiag.render import renderer
 
     found = [manual.page(name) for name in names or manual.names()]
-    if form_of(as_json=as_json, as_md=False, output=output) == "json":
-        emit(lambda _look: pages.as_json(found), output)
-    else:
-        emit(lambda look: (pages.render if names else pages.render_list)(found, look), output)
+    form = "json" if form_of(as_json=as_json, as_md=False, output=output) == "json" else "terminal" if names else "list_terminal"
+    emit(partial(renderer("explain", form), found), output)

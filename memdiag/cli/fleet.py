@@ -100,7 +100,8 @@ def fleet(
 
     from memdiag.cli.emit import emit, form_of
     from memdiag.fleet.files import find
-    from memdiag.registry import FLEET_ENGINES, FLEET_RENDERERS, resolve
+    from memdiag.registry import FLEET_ENGINES, resolve
+    from memdiag.render import renderer
     from memdiag.units import parse_bytes
 
     form = form_of(as_json=as_json, as_md=as_md, output=None)
@@ -117,7 +118,7 @@ def fleet(
     options = {} if at is None else {"at": read_moment(at)}
     report = _report(files, resolve(FLEET_ENGINES[engine]), workers, address, output, size, budget if tune else None, said, options)
 
-    render = resolve(FLEET_RENDERERS[form])
+    render = renderer("fleet", form)
     emit(lambda look: render(report, look, top), None)
     if output is not None:
         _write(report, {form: output / f"fleet.{form}" for form in ("json", "md", "html")}, top)
@@ -223,23 +224,22 @@ def _with_setting(
 def _write(report: FleetReport, files: Mapping[str, Path], top: int) -> None:
     """Writes the report into files, one for each form."""
     from memdiag.cli.emit import emit
-    from memdiag.registry import FLEET_RENDERERS, resolve
+    from memdiag.render import renderer
 
     for form, file in files.items():
-        render = resolve(FLEET_RENDERERS[form])
+        render = renderer("fleet", form)
         emit(lambda look, render=render: render(report, look, top), file)  # type: ignore[misc]
 
 
 def _draw(report: FleetReport, file: Path) -> None:
     from memdiag.cli.talk import busy, say
+    from memdiag.render import renderer
 
     if report.heat is None:
         raise MemdiagError(f"--heatmap {file}: there is nothing to draw", "the files hold states of memory, not its history")
     with busy("drawing …"):
-        from memdiag.render.fleet.picture import draw
-
         try:
-            draw(report, file)
+            renderer("fleet", "picture")(report, file)
         except OSError as error:
             raise MemdiagError(f"{file}: cannot be written: {error.strerror or error}", "check the directory and its mode") from None
     say(f"wrote {file}")

@@ -74,10 +74,10 @@ def lint(
 
     from memdiag.cli.emit import emit
     from memdiag.lint.files import lint as look_through
-    from memdiag.registry import LINT_RENDERERS, resolve
+    from memdiag.render import renderer
 
     report = look_through(paths, codes, tuple(exclude or ()), os.cpu_count() or 1)
-    render = resolve(LINT_RENDERERS[form])
+    render = renderer("lint", form)
     emit(lambda look: render(report, look), output)
     named = {str(path) for path in paths}
     if report.unchecked and (named.intersection(report.unchecked) or len(report.unchecked) == report.num_files):

@@ -70,9 +70,9 @@ def oom(
     _check_output(output, chosen, from_trace)
     report = _joined(_report(chosen) if chosen else None, from_trace)
 
-    from memdiag.registry import OOM_RENDERERS, resolve
+    from memdiag.render import renderer
 
-    render = resolve(OOM_RENDERERS[form])
+    render = renderer("oom", form)
     emit(lambda look: render(report, look, every=every, top=top or MOST_ROWS, verbose=verbose), output)
     end_if_hit(_over(report, budgets))
 

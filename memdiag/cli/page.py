@@ -57,12 +57,12 @@ class Page:
         from memdiag.cli.talk import busy, say
 
         with busy(f"drawing {trace.num_events:,} events …"):
-            from memdiag.render.analyze.html import render
+            from memdiag.render import renderer
             from memdiag.text import language
             from memdiag.views.picture import build_picture
             from memdiag.views.policies import simulated_curves
 
             curves = simulated if simulated is not None else simulated_curves(trace, report) if replay else ()
-            text = render(build_picture(trace, report, at=at, simulated=curves), language())
+            text = renderer("analyze", "html")(build_picture(trace, report, at=at, simulated=curves), language())
         write_whole(self.path, text)
         say(f"wrote {self.path}: open it in a browser")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -96,10 +97,9 @@ def plan(
     report = _plan(given, path, capacity_bytes, align_bytes or given.align, seconds, seed, output)
 
     from memdiag.cli.emit import emit
-    from memdiag.render.plan import json as plan_json
-    from memdiag.render.plan import terminal as as_text
+    from memdiag.render import renderer
 
-    emit(lambda look: (plan_json if as_json else as_text).render(report, look), None)
+    emit(partial(renderer("plan", "json" if as_json else "terminal"), report), None)
     if report.fits is False:
         raise typer.Exit(BUDGET_HIT)
 

@@ -10,7 +10,7 @@ import typer
 
 from memdiag.cli.at_option import At, read_moment
 from memdiag.errors import COULD_NOT, MemdiagError
-from memdiag.registry import PLOT_DATA, PLOTS, resolve
+from memdiag.registry import PLOT_DATA, resolve
 
 if TYPE_CHECKING:
     from memdiag.cli.scenarios import Wanted
@@ -38,7 +38,7 @@ def plot(
             "--kind",
             "-k",
             metavar="KIND,…",
-            help=f"Kinds of picture: {', '.join(PLOTS)}; separate several by commas, or repeat the option. Default: timeline.",
+            help=f"Kinds of picture: {', '.join(PLOT_DATA)}; separate several by commas, or repeat the option. Default: timeline.",
             show_default=False,
         ),
     ] = None,
@@ -152,11 +152,11 @@ def _kinds(given: list[str]) -> list[str]:
 
     names = [name.strip() for item in given for name in item.split(",") if name.strip()] or ["timeline"]
     for name in names:
-        if name not in PLOTS:
-            close = get_close_matches(name.lower(), PLOTS, 1, 0.6)
+        if name not in PLOT_DATA:
+            close = get_close_matches(name.lower(), PLOT_DATA, 1, 0.6)
             raise MemdiagError(
                 f"--kind {name}: there is no such picture",
-                (f"did you mean {close[0]}? " if close else "") + f"kinds are {', '.join(PLOTS)}",
+                (f"did you mean {close[0]}? " if close else "") + f"kinds are {', '.join(PLOT_DATA)}",
             )
     return list(dict.fromkeys(names))
 
@@ -240,9 +240,10 @@ def _draw(
     wide = max((look.size[0] if look.size else look.width or 10.0) - _MARGIN, 1.0)
     ask = Ask(round(wide * (look.dpi if form == "png" else _VECTOR)), at, _Scenarios(wanted, trace, device))
     data = resolve(PLOT_DATA[kind])(trace, device, ask)
+    from memdiag.render import renderer
     from memdiag.render.plot.page import picture
 
-    return picture(resolve(PLOTS[kind]), data, look, form)
+    return picture(renderer("plot", kind), data, look, form)
 
 
 def _write(file: Path, picture: bytes, folder: Path | None) -> None:

@@ -38,12 +38,12 @@ def print_summary(run: FinishedRun, ended: Ended, before: str) -> None:
 
 def _print_oom(summary: RunSummary) -> None:
     from memdiag.cli.talk import look_of, say
-    from memdiag.registry import OOM_RENDERERS, resolve
+    from memdiag.render import renderer
 
     if summary.memory is None or summary.memory.oom is None or sys.stderr is None:
         return
     say("")
     with contextlib.suppress(OSError, ValueError):
-        sys.stderr.write(resolve(OOM_RENDERERS["terminal"])(summary.memory.oom, look_of(sys.stderr), every=False, top=3))
+        sys.stderr.write(renderer("oom", "terminal")(summary.memory.oom, look_of(sys.stderr), every=False, top=3))
         sys.stderr.flush()
     say("")

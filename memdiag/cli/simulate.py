@@ -176,9 +176,9 @@ def simulate(
     if page is not None:
         _write_page(page, subject, [(scenario, each) for scenario, (_, each, _) in zip(scenarios, predicted, strict=True)])
 
-    from memdiag.registry import SIMULATE_RENDERERS, resolve
+    from memdiag.render import renderer
 
-    render = resolve(SIMULATE_RENDERERS["json" if form == "json" else "terminal"])
+    render = renderer("simulate", "json" if form == "json" else "terminal")
     emit(lambda look: render(report, look), output)
 
 

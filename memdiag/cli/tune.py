@@ -69,9 +69,9 @@ def tune(
         told = lambda done, most: line(f"{bar(done / most)} {done} settings of at most {most}")  # noqa: E731 - as short as what it says
         report = search(subjects, capacity=size, seconds=budget, least_share=min_saving / 100, progress=told)
 
-    from memdiag.registry import TUNE_RENDERERS, resolve
+    from memdiag.render import renderer
 
-    render = resolve(TUNE_RENDERERS["json" if form == "json" else "terminal"])
+    render = renderer("tune", "json" if form == "json" else "terminal")
     emit(lambda look: render(report, look), output)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from memdiag.errors import MemdiagError
 from memdiag.fleet.fetch import local_copy
 from memdiag.redaction import is_on, turn_on
-from memdiag.render.analyze.json import as_json
+from memdiag.render.support.json import as_json
 from memdiag.text import checked, speaking
 
 Task = dict[str, Any]

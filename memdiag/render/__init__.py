@@ -1,8 +1,46 @@
-"""What a command found, as text: a folder for each command, and in it a file for each form (``render/oom/md.py``).
+"""What a command found, as text: a folder for each command, and in it a file for each form.
 
-Each form has ``render(report, look: Look) -> str``. Pieces that several commands share are in ``support``.
+``renderer("oom", "md")`` returns ``memdiag.render.oom.md:render``. Pieces that several commands share are in ``support``.
 
-A renderer lays out what is in the Report and works nothing out about memory. Everything that comes from a file (paths, frames,
+A renderer lays out what is in the report and works nothing out about memory. Everything that comes from a file (paths, frames,
 names) goes through ``memdiag.render.support.text.plain`` first: a name in a trace must not be able to move the cursor, colour the
 terminal or forge a line of the report.
 """
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+# The forms of each command. Most are ``render(report, look: Look = PLAIN) -> str``; those in PICTURES differ.
+FORMS: dict[str, tuple[str, ...]] = {
+    "analyze": ("terminal", "full", "json", "md", "html"),
+    "check": ("terminal", "json", "junit", "github"),
+    "compare": ("terminal", "json", "md", "html"),
+    "conf": ("terminal", "json", "list_terminal", "list_json"),
+    "doctor": ("terminal", "json"),
+    "explain": ("terminal", "json", "list_terminal"),
+    "fleet": ("terminal", "json", "md", "html", "picture"),
+    "lint": ("terminal", "json", "github", "sarif"),
+    "oom": ("terminal", "json", "md"),
+    "plan": ("terminal", "json"),
+    "plot": ("timeline", "fragmentation", "lifetimes", "policies", "map"),  # the kinds of pictures
+    "simulate": ("terminal", "json"),
+    "tune": ("terminal", "json"),
+}
+
+# Forms that are drawn from the trace as well as the report, or that are no text; each documents its own arguments.
+PICTURES = {("analyze", "html"), ("fleet", "picture"), *(("plot", kind) for kind in FORMS["plot"])}
+
+
+def renderer(command: str, form: str) -> Callable[..., Any]:
+    """Returns what renders the result of a command in a form; it is imported here, not before.
+
+    Raises:
+        KeyError: The command has no such form.
+    """
+    if form not in FORMS[command]:
+        raise KeyError(f"memdiag {command} has no form {form}")
+    render: Callable[..., Any] = import_module(f"memdiag.render.{command}.{form}").render
+    return render

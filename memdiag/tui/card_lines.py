@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from memdiag.render.analyze.terminal import severity_name
 from memdiag.render.support import card, words
 from memdiag.results.report import Report
 from memdiag.tui.lines import DIM, STRONG, short
@@ -24,7 +23,9 @@ def card_lines(report: Report) -> list[Text]:
     """Returns the card, one line for each row."""
     verdict = card.verdict_of(report)
     lines = [
-        Text(f"{severity_name(verdict.severity)}  ", words.SEVERITY_STYLE[verdict.severity]).append(short(verdict.happened, 400), STRONG)
+        Text(f"{words.severity_name(verdict.severity)}  ", words.SEVERITY_STYLE[verdict.severity]).append(
+            short(verdict.happened, 400), STRONG
+        )
     ]
     for row in card.rows(verdict):
         line = Text(f"{row.label}  ", DIM).append(short(row.text, 400), "not dim")

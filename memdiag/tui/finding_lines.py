@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from rich.cells import cell_len
 from rich.text import Text
 
-from memdiag.render.analyze.terminal import severity_name
 from memdiag.render.support import words
 from memdiag.results.finding import Finding
 from memdiag.results.report import Report
@@ -43,7 +42,7 @@ class FindingLines(Lines):
     def line(self, number: int, width: int) -> Text:
         """Returns a finding."""
         finding = self.findings[number]
-        line = Text(no_wrap=True, end="").append_text(cell(severity_name(finding.severity), 9, _STYLES[finding.severity]))
+        line = Text(no_wrap=True, end="").append_text(cell(words.severity_name(finding.severity), 9, _STYLES[finding.severity]))
         line.append_text(cell(short(finding.code, 10), 6, STRONG))
         several = len(self.report.devices) > 1 if self.report else False
         title = finding.title
@@ -62,7 +61,7 @@ class FindingLines(Lines):
         """Returns a finding in full; lines to copy have the key that copies them."""
         finding = self.findings[number]
         text = Text()
-        text.append(f"{severity_name(finding.severity)} ", _STYLES[finding.severity]).append(short(finding.code, 10) + "\n", STRONG)
+        text.append(f"{words.severity_name(finding.severity)} ", _STYLES[finding.severity]).append(short(finding.code, 10) + "\n", STRONG)
         text.append(short(finding.title) + "\n\n", STRONG)
         self._evidence(text, finding)
         changes = self.changes(number)

@@ -32,6 +32,7 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 
 _MOST_MEMORY = 4 << 30  # who needs more for inputs of this size raises MemoryError, which is a find
 _SMALL = 1 << 16  # what the plain Python loops can take
+FORMS = ("terminal", "full", "json", "md")  # of a report that are text
 
 
 class ControlCharacter(Exception):
@@ -98,7 +99,7 @@ class Session:
     def _diagnose(self, trace: object) -> None:
         from memdiag.analyzers.report import build_report
         from memdiag.errors import MemdiagError
-        from memdiag.registry import RENDERERS, resolve
+        from memdiag.render import renderer
         from memdiag.render.support.look import Look
 
         try:
@@ -106,8 +107,8 @@ class Session:
         except MemdiagError:
             return
         self._replay(trace)
-        for name, target in RENDERERS.items():
-            text = resolve(target)(report, Look(width=80))
+        for name in FORMS:
+            text = renderer("analyze", name)(report, Look(width=80))
             if name == "json":
                 json.loads(text)
             if any(ord(character) < 32 and character != "\n" for character in text):
@@ -171,12 +172,15 @@ def _fuzz_atheris(session: Session, seconds: int, corpus: Path) -> None:
     import atheris
 
     with atheris.instrument_imports(include=["memdiag"]):
-        from memdiag.registry import ANALYZERS, RENDERERS, SOURCES, resolve
+        from memdiag.registry import ANALYZERS, SOURCES, resolve
+        from memdiag.render import renderer
         from memdiag.sources import load  # noqa: F401 - instrumented as it is imported
         from memdiag.trace import annotate  # noqa: F401
 
-        for target in [SOURCES[session.source], *(list(ANALYZERS.values()) + list(RENDERERS.values()) if session.report else [])]:
+        for target in [SOURCES[session.source], *(ANALYZERS.values() if session.report else ())]:
             resolve(target)
+        for form in FORMS if session.report else ():
+            renderer("analyze", form)
     from mutate import mutated
 
     def mutator(data: bytes, largest: int, seed: int) -> bytes:

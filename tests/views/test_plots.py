@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 import memdiag
 from memdiag.analyzers.support.moments import fragmentation_at
 from memdiag.errors import MemdiagError
-from memdiag.registry import PLOT_DATA, PLOTS, resolve
+from memdiag.registry import PLOT_DATA, resolve
+from memdiag.render import FORMS
 from memdiag.trace.moments import choose_moment
 from memdiag.views.plot_fragmentation import fragmentation_of
 from memdiag.views.plot_frame import Ask, bands_of, settled, thin
@@ -37,8 +38,8 @@ def example():
 
 
 def test_every_kind_has_data_and_a_drawing():
-    assert PLOT_DATA.keys() == PLOTS.keys()
-    assert all(callable(resolve(target)) for target in (*PLOT_DATA.values(), *PLOTS.values()))
+    assert tuple(PLOT_DATA) == FORMS["plot"]
+    assert all(callable(resolve(target)) for target in PLOT_DATA.values())
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=400), st.integers(1, 40))

@@ -17,7 +17,7 @@ from rich.text import Text
 from memdiag import vocabulary
 from memdiag.render.analyze import what_if, would_fit
 from memdiag.render.analyze.steps import next_steps
-from memdiag.render.analyze.terminal import draw_card, severity_name
+from memdiag.render.analyze.terminal import draw_card
 from memdiag.render.support import words
 from memdiag.render.support.bar import bar, stacked_bar
 from memdiag.render.support.chart import chart
@@ -238,7 +238,7 @@ def _where(where: str) -> str:
 def _finding_head(page: Page, finding: Finding, title: str) -> None:
     page.gap()
     head = new_grid("l", "w")
-    label = f"{plain(finding.code)}  {severity_name(finding.severity)}"
+    label = f"{plain(finding.code)}  {words.severity_name(finding.severity)}"
     head.add_row(Text(label, style=words.SEVERITY_STYLE[finding.severity]), Text(title, style="bold", overflow="fold"))
     page.add(indented(head))
 

@@ -5,17 +5,14 @@ Text from a file stands in code spans, or is escaped: it must not end a table, p
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
-
 from memdiag import vocabulary
 from memdiag.render.analyze import what_if, would_fit
 from memdiag.render.analyze.steps import next_steps
-from memdiag.render.analyze.terminal import severity_name
 from memdiag.render.support import card, words
 from memdiag.render.support.bar import stacked_bar
 from memdiag.render.support.chart import chart
 from memdiag.render.support.look import PLAIN, Look
+from memdiag.render.support.markdown import WIDTH, cell, code, escape, fence, table
 from memdiag.render.support.split import fit, no_split, split, split_title
 from memdiag.render.support.text import in_ascii, plain
 from memdiag.results.finding import Finding
@@ -23,31 +20,6 @@ from memdiag.results.report import DeviceReport, Report
 from memdiag.text import joined, phrase, sentence
 from memdiag.units import format_bytes
 from memdiag.version import __version__
-
-_SPECIAL = re.compile(r"([\\`*_\[\]<#|~$&])")
-_PING = re.compile(r"@(?=\w)|(?<=\\#)(?=\d)")
-WIDTH = 78  # what fits a code block of an issue without scrolling
-
-
-def escape(text: object) -> str:
-    """Returns ``text`` so that markdown shows it as it is; mentions and references to issues are taken apart."""
-    return _PING.sub(lambda found: found.group() + "<!-- -->", _SPECIAL.sub(r"\\\1", plain(text)))
-
-
-def code(text: object) -> str:
-    """Returns ``text`` as a code span; "" for nothing."""
-    shown = plain(text)
-    if not shown.strip():
-        return ""
-    ticks = "`" * (max((len(run) for run in re.findall("`+", shown)), default=0) + 1)
-    pad = " " if shown[0] in "` " or shown[-1] in "` " else ""
-    return f"{ticks}{pad}{shown}{pad}{ticks}"
-
-
-def cell(text: object) -> str:
-    """Returns ``text`` as a code span for a table; with a backslash and a pipe in it, as escaped text, since a table would split there."""
-    shown = plain(text)
-    return escape(shown) if "|" in shown and "\\" in shown else code(shown).replace("|", "\\|")
 
 
 def render(report: Report, look: Look = PLAIN) -> str:
@@ -93,24 +65,11 @@ def _would_fit(report: Report) -> list[str]:
 def _card(report: Report) -> list[str]:
     """Returns the verdict card."""
     verdict, colon = card.verdict_of(report), phrase("report.colon")
-    lines = [f"## memdiag: {severity_name(verdict.severity)}", "", f"**{escape(verdict.happened)}**", ""]
+    lines = [f"## memdiag: {words.severity_name(verdict.severity)}", "", f"**{escape(verdict.happened)}**", ""]
     for row in card.rows(verdict):
         lines += [f"- **{escape(row.label)}{colon}** {escape(row.text)}"]
         lines += ["", *(f"  {line}" for line in fence([row.command], "sh")), ""] if row.command else []
     return [*lines, ""]
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> list[str]:
-    """Returns a table and an empty line; columns in ``right`` are set to the right."""
-    rule = ["---:" if i in right else "---" for i in range(len(head))]
-    return ["| " + " | ".join(cells) + " |" for cells in (head, rule, *rows)] + [""]
-
-
-def fence(lines: Sequence[str], language: str = "") -> list[str]:
-    """Returns a code block, with a fence longer than any run of backticks in it."""
-    longest = max((len(run) for line in lines for run in re.findall("`{3,}", line)), default=2)
-    fence = "`" * (longest + 1)
-    return [fence + language, *lines, fence]
 
 
 def _device(device: DeviceReport, *, titled: bool) -> list[str]:
@@ -187,7 +146,7 @@ def _holders(device: DeviceReport) -> list[str]:
 
 def _finding(finding: Finding) -> list[str]:
     where = "" if finding.device is None else phrase("report.device", device=str(finding.device))
-    severity = joined([severity_name(finding.severity), where], ", ")
+    severity = joined([words.severity_name(finding.severity), where], ", ")
     lines = [f"#### {escape(finding.code)} {escape(phrase('report.with-note', text=finding.title, note=severity))}", ""]
     if finding.evidence:
         cells = ((escape(e.what), escape(words.value_words(e)), cell(plain(e.where))) for e in finding.evidence)

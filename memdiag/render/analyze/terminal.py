@@ -1,6 +1,6 @@
 """The report for people in one screen: the verdict card, where the bytes are, who holds them, findings, remedies, and the card again.
 
-``--full`` prints everything (``render.terminal``). The number of rows in the lists follows from the height of a screen.
+``--full`` prints everything (full.py). The number of rows in the lists follows from the height of a screen.
 """
 
 from __future__ import annotations
@@ -27,11 +27,6 @@ MOST_ROWS, LONGEST = 6, 400
 _TRIFLE = 0.01  # of what is reserved: no word in the legend of the bar
 
 
-def severity_name(severity: str) -> str:
-    """Returns a severity as reports print it: ``CRITICAL``."""
-    return phrase(f"summary.severity.{severity}")
-
-
 def render(report: Report, look: Look = PLAIN) -> str:
     """Returns the report in at most ``MOST_LINES`` lines of ``look.width`` columns, with as many rows in each list as fit."""
     pages = (_page(report, look, rows) for rows in range(MOST_ROWS, -1, -1))
@@ -48,8 +43,8 @@ def draw_card(page: Page, report: Report, *, brief: bool = False) -> None:
     grid = new_grid("l", "w")
     happened = Text(plain(verdict.happened, LONGEST), style="bold", overflow="fold")
     if brief:
-        shorten(happened, page.width - cell_len(severity_name(verdict.severity)) - 4)
-    grid.add_row(Text(severity_name(verdict.severity), style=words.SEVERITY_STYLE[verdict.severity]), happened)
+        shorten(happened, page.width - cell_len(words.severity_name(verdict.severity)) - 4)
+    grid.add_row(Text(words.severity_name(verdict.severity), style=words.SEVERITY_STYLE[verdict.severity]), happened)
     page.add(grid)
     rows = card.rows(verdict, brief=brief)
     wide = max((cell_len(row.label) for row in rows), default=0)
@@ -136,7 +131,7 @@ def _findings(page: Page, report: Report, most: int) -> None:
     for finding in found[:most]:
         title = Text(plain(finding.title, LONGEST))
         shorten(title, max(page.width - 21, 10))
-        severity = Text(severity_name(finding.severity), style=words.SEVERITY_STYLE[finding.severity])
+        severity = Text(words.severity_name(finding.severity), style=words.SEVERITY_STYLE[finding.severity])
         grid.add_row(Text(plain(finding.code), style="cyan"), severity, title)
     page.add(indented(grid))
     _more(page, len(found) - most)

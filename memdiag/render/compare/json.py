@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from memdiag.render.analyze.json import as_json
+from memdiag.render.support.json import as_json
 from memdiag.render.support.look import PLAIN, Look
 from memdiag.version import __version__
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from memdiag.render.analyze.md import WIDTH, cell, code, escape, table
 from memdiag.render.compare import rows
 from memdiag.render.compare.curves import chart, how_aligned, legend
 from memdiag.render.support.look import PLAIN, Look
+from memdiag.render.support.markdown import WIDTH, cell, code, escape, table
 from memdiag.render.support.text import in_ascii, plain
 from memdiag.version import __version__
 

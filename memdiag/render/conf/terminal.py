@@ -7,10 +7,8 @@ from memdiag.render.support.look import PLAIN, Look
 from memdiag.render.support.text import plain
 from memdiag.results.conf import ConfReport, Setting
 from memdiag.results.finding import Evidence, Finding
-from memdiag.settings.listing import Listing
-from memdiag.settings.model import Key, version_text
 from memdiag.settings.tables import backend_words
-from memdiag.text import joined, phrase
+from memdiag.text import phrase
 
 LONGEST = 300  # characters of a text
 _STYLES = {"critical": "bold red", "warning": "yellow", "info": "cyan"}
@@ -37,41 +35,6 @@ def render(report: ConfReport, look: Look = PLAIN) -> str:
         page.title(phrase("conf.title.line"))
         page.paste(plain(report.line), indent=2)
     return page.finish()
-
-
-def render_list(table: Listing, look: Look = PLAIN) -> str:
-    """Returns the table of all settings as text."""
-    page = LightPage(look)
-    for number, (backend, words, variable, keys) in enumerate(table.backends):
-        if number:
-            page.gap()
-        unit = "torch_npu" if backend in {"npu", "mindspeed"} else "torch"
-        title = phrase("conf.list.title", variable=variable, backend=words)
-        if table.torch_version:
-            title = phrase("conf.list.title.version", variable=variable, backend=words, unit=unit, version=table.torch_version)
-        page.text(title, "bold")
-        for key in keys:
-            page.gap()
-            page.text(key.name, "cyan", indent=2)
-            page.text(key.meaning, indent=4)
-            facts = (phrase("conf.list.default", default=key.default), key.range, _versions(key, backend, unit))
-            page.text(joined(facts, " · "), "dim", indent=4)
-    page.title(phrase("conf.title.related"))
-    page.gap()
-    for beside in table.variables:
-        page.grid("lw", [[(beside.name, "cyan"), (beside.range, "dim")]])
-        page.text(beside.meaning, indent=4)
-    return page.finish()
-
-
-def _versions(key: Key, backend: str, unit: str) -> str:
-    """Returns in which versions a key is known; "" where that is not known."""
-    since = version_text(key.since)
-    if backend == "mindspeed":
-        return phrase("conf.list.gone", until=version_text(key.until)) if key.until else ""
-    if key.until:
-        return phrase("conf.list.until", unit=unit, since=since, until=version_text(key.until))
-    return phrase("conf.list.since", unit=unit, since=since)
 
 
 def _verdict(page: LightPage, report: ConfReport) -> None:

@@ -1,9 +1,7 @@
-"""What can be recorded on a machine, for people and for programs."""
+"""What can be recorded on a machine, for people, in a terminal."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from memdiag.render.support.lightpage import Cell, LightPage, cells
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
 _STATE, _NAME = 6, 4  # columns
 
 
-def as_text(pythons: list[Python], settings: list[ConfReport], look: Look = PLAIN) -> str:
+def render(pythons: list[Python], settings: list[ConfReport], look: Look = PLAIN) -> str:
     """Returns the report for a terminal of ``look.width`` columns."""
     page = LightPage(look)
     for python in pythons:
@@ -68,16 +66,3 @@ def _settings(page: LightPage, report: ConfReport) -> None:
 def _builds(facts: dict[str, Any]) -> str:
     named = (("CUDA", facts["cuda_build"]), ("ROCm", facts["hip_build"]), ("torch_npu", facts["npu_build"]))
     return "".join(f", {name} {build}" for name, build in named if build) or phrase("doctor.cpu-only")
-
-
-def as_json(pythons: list[Python], settings: list[ConfReport]) -> str:
-    """Returns the report as one JSON object."""
-    from memdiag.version import __version__
-
-    content = {
-        "schema_version": 1,
-        "memdiag_version": __version__,
-        "pythons": [asdict(python) for python in pythons],
-        "settings": [asdict(report) for report in settings],
-    }
-    return json.dumps(content, indent=2, default=str) + "\n"

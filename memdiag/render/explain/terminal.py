@@ -1,8 +1,7 @@
-"""Pages of the documentation for people, in a terminal, and as JSON."""
+"""Pages of the documentation for people, in a terminal."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 from memdiag.manual import Page, blocks
@@ -33,23 +32,6 @@ def render(pages: Sequence[Page], look: Look = PLAIN) -> str:
             else:
                 out.text(block.text.replace("**", ""))
     return out.finish()
-
-
-def render_list(pages: Sequence[Page], look: Look = PLAIN) -> str:
-    """Returns the names and titles of the pages."""
-    out = LightPage(look)
-    for title, is_finding in (("Findings and notes", True), ("Other pages", False)):
-        out.title(title)
-        out.grid("lw", [[(page.name, "cyan"), page.title] for page in pages if page.is_finding == is_finding])
-    out.gap()
-    out.text("memdiag explain NAME shows one.", "dim")
-    return out.finish()
-
-
-def as_json(pages: Sequence[Page]) -> str:
-    """Returns the pages as one JSON object (docs/explain.md)."""
-    shown = [{"name": page.name, "title": page.title, "text": page.text} for page in pages]
-    return json.dumps({"schema_version": 1, "pages": shown}, indent=2) + "\n"
 
 
 def _table(out: LightPage, text: str) -> None:

@@ -1,15 +1,15 @@
-"""Many ranks as GitHub-flavoured markdown, to paste into an issue; text from files is escaped as in analyze/md.py."""
+"""Many ranks as GitHub-flavoured markdown, to paste into an issue; text from files is escaped as in support/markdown.py."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from memdiag import vocabulary
-from memdiag.render.analyze.md import cell, code, escape, fence, table
-from memdiag.render.analyze.terminal import severity_name
 from memdiag.render.fleet import words
 from memdiag.render.support.look import PLAIN, Look
+from memdiag.render.support.markdown import cell, code, escape, fence, table
 from memdiag.render.support.text import in_ascii, plain
+from memdiag.render.support.words import severity_name
 from memdiag.text import joined, phrase, sentence
 from memdiag.units import format_bytes, format_count, format_ranges
 from memdiag.version import __version__

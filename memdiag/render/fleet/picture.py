@@ -19,7 +19,7 @@ _COLOURS = "cividis"  # the same order of lightness for everybody, also in print
 _MOST_TICKS = 24
 
 
-def draw(report: FleetReport, file: Path) -> None:
+def render(report: FleetReport, file: Path) -> None:
     """Writes the heat map of a report to a file; its suffix says in which format.
 
     Raises:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from memdiag.render.analyze.json import as_json, finding_dict
+from memdiag.render.support.json import as_json, finding_dict
 from memdiag.render.support.look import PLAIN, Look
 from memdiag.results.lint import LintReport
 

@@ -6,8 +6,8 @@ import json
 from pathlib import PurePath
 from urllib.parse import quote
 
-from memdiag.render.analyze.json import as_json
 from memdiag.render.lint.places import place_of
+from memdiag.render.support.json import as_json
 from memdiag.render.support.look import PLAIN, Look
 from memdiag.results.finding import Finding
 from memdiag.results.lint import LintReport

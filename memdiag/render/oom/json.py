@@ -9,7 +9,7 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from memdiag.render.analyze.json import as_json, finding_dict
+from memdiag.render.support.json import as_json, finding_dict
 from memdiag.render.support.look import PLAIN, Look
 from memdiag.results.oom import Message, OomReport
 from memdiag.version import __version__

@@ -1,11 +1,11 @@
-"""Out-of-memory messages as GitHub-flavoured markdown, to paste into an issue. The same texts and order as in a terminal, see oom_words."""
+"""Out-of-memory messages as GitHub-flavoured markdown, to paste into an issue. The same texts and order as in a terminal, see words.py."""
 
 from __future__ import annotations
 
-from memdiag.render.analyze.md import WIDTH, escape, fence, table
 from memdiag.render.oom import account, actions, many, words
 from memdiag.render.support.bar import stacked_bar
 from memdiag.render.support.look import PLAIN, Look
+from memdiag.render.support.markdown import WIDTH, escape, fence, table
 from memdiag.render.support.text import in_ascii, plain
 from memdiag.render.support.words import percent
 from memdiag.results.finding import Fix

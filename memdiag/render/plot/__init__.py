@@ -1,1 +1,1 @@
-"""Pictures with matplotlib, one file a kind: ``draw(data, look) -> Page``. They draw what ``memdiag.views`` has worked out."""
+"""Pictures with matplotlib, one file a kind: ``render(data, look) -> Page``. They draw what ``memdiag.views`` has worked out."""

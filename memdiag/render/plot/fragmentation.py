@@ -26,7 +26,7 @@ NAMES = {
 }
 
 
-def draw(data: FragmentationPlot, look: PlotLook) -> Page:
+def render(data: FragmentationPlot, look: PlotLook) -> Page:
     """Draws both panels."""
     page = Page(look, SIZE, "What reserved memory consists of", data.frame, right=capacity_room(data.frame, data.moment.highest))
     there = [name for name, values in data.parts.items() if any(values)]

@@ -25,7 +25,7 @@ _LINE = 0.36  # inches between two names
 _TWO_LINES = 0.27  # inches that a name of two lines needs
 
 
-def draw(data: LifetimesPlot, look: PlotLook) -> Page:
+def render(data: LifetimesPlot, look: PlotLook) -> Page:
     """Draws the layers, and names each beside the bar."""
     page = Page(look, SIZE, "Live memory by how long tensors live", data.frame, right=_BESIDE, grey_phases=True)
     if page.compact:  # no room for a bar with names beside the panel: they stand below it

@@ -29,7 +29,7 @@ _FEW_SIGNS = 15  # on a narrow page
 _LINE = 0.125  # inches of a line of text
 
 
-def draw(data: MapPlot, look: PlotLook) -> Page:
+def render(data: MapPlot, look: PlotLook) -> Page:
     """Draws the rows."""
     from matplotlib.collections import PolyCollection
 

@@ -17,7 +17,7 @@ SIZE = (10.0, 5.6)
 _LIVE = {"light": Fill("#dedede"), "dark": Fill("#3a3f46")}
 
 
-def draw(data: PoliciesPlot, look: PlotLook) -> Page:
+def render(data: PoliciesPlot, look: PlotLook) -> Page:
     """Draws one line a run, in front of what the recorded run had allocated."""
     from matplotlib.lines import Line2D
 

@@ -16,7 +16,7 @@ SIZE = (10.0, 5.2)
 FREE, PENDING, LIVE = Fill(GREY, "////", is_line=True), fills("curve")["active"], fills("curve")["allocated"]
 
 
-def draw(data: TimelinePlot, look: PlotLook) -> Page:
+def render(data: TimelinePlot, look: PlotLook) -> Page:
     """Draws the curves, one area in front of the other: what is reserved and free, what waits for a stream, what is allocated."""
     page = Page(look, SIZE, "Memory over the run", data.frame, right=capacity_room(data.frame, data.moment.highest))
     page.foot([*_legend(data, page), *event_handles(data.frame)], page.phase_handles())

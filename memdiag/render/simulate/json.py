@@ -6,9 +6,8 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from memdiag.render.analyze.json import as_json, card_dict, moment_dict
+from memdiag.render.support.json import as_json, card_dict, moment_dict, outlook_dict
 from memdiag.render.support.look import PLAIN, Look
-from memdiag.results.outlook import Outlook
 from memdiag.results.prediction import CalibrationReport, Prediction, PredictionReport
 from memdiag.results.report import ReportMoment
 from memdiag.version import __version__
@@ -53,17 +52,6 @@ def _moment(moment: ReportMoment | None) -> dict[str, Any] | None:
     return None if moment is None else moment_dict(moment)
 
 
-def outlook_json(outlook: Outlook) -> dict[str, Any]:
-    """Returns what is known of a run past the allocation that failed when it was recorded."""
-    return {
-        "failed_at_event": outlook.failed_at,
-        "failed_bytes": outlook.failed_bytes,
-        "failed_step": outlook.failed_step if outlook.failed_step >= 0 else None,
-        "rest": None if outlook.rest is None else {**asdict(outlook.rest), "step": outlook.rest.step if outlook.rest.step >= 0 else None},
-        "rerun": outlook.rerun,
-    }
-
-
 def _result(result: Prediction, *, with_min_capacity: bool) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "policy": result.policy,
@@ -89,7 +77,7 @@ def _result(result: Prediction, *, with_min_capacity: bool) -> dict[str, Any]:
         "moment": _moment(result.moment),
     }
     if result.outlook is not None and result.fits is None:
-        shown["outlook"] = outlook_json(result.outlook)
+        shown["outlook"] = outlook_dict(result.outlook)
     if result.lifetimes is not None:
         shown["lifetimes"] = {**asdict(result.lifetimes), "bases": dict(result.lifetimes.bases)}
     if result.offload is not None:

@@ -14,14 +14,13 @@ from memdiag.render.simulate.split import split_meanings, split_rows
 from memdiag.render.simulate.stitching import stitching
 from memdiag.render.support.lightpage import Cell, LightPage
 from memdiag.render.support.look import PLAIN, Look
-from memdiag.render.support.outlook import fate, meanings, past_failure, sentences
+from memdiag.render.support.outlook import fate, meanings, name_of, on, past_failure, saving, sentences
 from memdiag.render.support.text import plain
 from memdiag.results.prediction import CalibrationReport, FirstOom, Prediction, PredictionReport, RecordedRun
 from memdiag.text import Phrase, joined, phrase, sentence
 from memdiag.units import format_bytes, format_count
 
 LONGEST = 200  # characters of settings
-_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _NOTHING = "-"
 
 
@@ -50,11 +49,6 @@ def render(report: PredictionReport, look: Look = PLAIN) -> str:
     _calibration(page, report)
     _words(page, report)
     return page.finish()
-
-
-def name_of(number: int) -> str:
-    """Returns the letters of a simulated run: A to Z, then AA."""
-    return _LETTERS[number] if number < len(_LETTERS) else name_of(number // len(_LETTERS) - 1) + _LETTERS[number % len(_LETTERS)]
 
 
 def _calibration(page: LightPage, report: PredictionReport) -> None:
@@ -110,18 +104,6 @@ def _card(report: PredictionReport) -> Phrase | str:
     if not report.is_capacity_known:
         return phrase("simulate.on.at_most", bytes=format_bytes(report.capacity_bytes))
     return on(report.capacity_bytes, report.card.room_bytes)
-
-
-def on(capacity: int | None, room: int | None, *, is_card: bool = True) -> Phrase:
-    """Returns the name of a card, and the room of the allocator on it where that is less; ``is_card``: the card's size is known."""
-    if capacity is None:
-        return phrase("simulate.on.unlimited")
-    size = format_bytes(capacity)
-    if not is_card:
-        return phrase("simulate.on.room", bytes=size)
-    if room is None or room == capacity:
-        return phrase("simulate.on.card", bytes=size)
-    return phrase("simulate.on.card.room", bytes=size, room=format_bytes(room))
 
 
 def _settings(policy: str, conf: str | None) -> Phrase:
@@ -196,11 +178,6 @@ def _rate(value: float | None) -> str:
 
 def _saved(result: Prediction) -> str:
     return _NOTHING if result.saved_bytes is None else saving(result.saved_bytes)
-
-
-def saving(saved: int) -> str:
-    """Returns a saving as a cell of a table: ``24.00 MiB``, or ``3.00 MiB more``."""
-    return format_bytes(saved) if saved >= 0 else phrase("simulate.more_bytes", bytes=format_bytes(-saved))
 
 
 def _ran(recorded: RecordedRun) -> str:

@@ -6,6 +6,7 @@ from memdiag.results.outlook import PAST_FAILURE, RECORDED_PART, Outlook, Rest
 from memdiag.text import Phrase, phrase
 from memdiag.units import format_bytes
 
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _EXPLAINED = ("part", "past")  # results whose name does not say enough
 
 
@@ -55,3 +56,25 @@ def sentences(outlook: Outlook) -> list[Phrase]:
         return []
     said = [] if outlook.rest is None else [estimate(outlook.rest)]
     return [*said, phrase("outlook.rerun", command=outlook.rerun)] if outlook.rerun else said
+
+
+def name_of(number: int) -> str:
+    """Returns the letters of a simulated run: A to Z, then AA."""
+    return _LETTERS[number] if number < len(_LETTERS) else name_of(number // len(_LETTERS) - 1) + _LETTERS[number % len(_LETTERS)]
+
+
+def on(capacity: int | None, room: int | None, *, is_card: bool = True) -> Phrase:
+    """Returns the name of a card, and the room of the allocator on it where that is less; ``is_card``: the card's size is known."""
+    if capacity is None:
+        return phrase("simulate.on.unlimited")
+    size = format_bytes(capacity)
+    if not is_card:
+        return phrase("simulate.on.room", bytes=size)
+    if room is None or room == capacity:
+        return phrase("simulate.on.card", bytes=size)
+    return phrase("simulate.on.card.room", bytes=size, room=format_bytes(room))
+
+
+def saving(saved: int) -> str:
+    """Returns a saving as a cell of a table: ``24.00 MiB``, or ``3.00 MiB more``."""
+    return format_bytes(saved) if saved >= 0 else phrase("simulate.more_bytes", bytes=format_bytes(-saved))

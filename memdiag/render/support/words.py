@@ -317,3 +317,8 @@ def saving_words(saving: Saving) -> str:
     if saving.low_bytes == saving.high_bytes:
         return phrase("report.saving", bytes=expected, basis=basis)
     return phrase("report.saving.between", bytes=expected, low=low, high=high, basis=basis)
+
+
+def severity_name(severity: str) -> str:
+    """Returns a severity as reports print it: ``CRITICAL``."""
+    return phrase(f"summary.severity.{severity}")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from memdiag.render.analyze.json import as_json, card_dict
-from memdiag.render.simulate.json import outlook_json
+from memdiag.render.support.json import as_json, card_dict, outlook_dict
 from memdiag.render.support.look import PLAIN, Look
 from memdiag.results.outlook import PAST_FAILURE
 from memdiag.results.tune import Recommended, Score, Tried, TunedTrace, TuneReport
@@ -110,5 +109,5 @@ def _recommended(best: Recommended, basis: str) -> dict[str, Any]:
             for reason in best.reasons
         ],
         "caveats": list(best.caveats),
-        "outlooks": [outlook_json(outlook) for outlook in best.outlooks if outlook.basis == PAST_FAILURE],
+        "outlooks": [outlook_dict(outlook) for outlook in best.outlooks if outlook.basis == PAST_FAILURE],
     }

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from memdiag.render.simulate.terminal import name_of, on, saving
 from memdiag.render.support.lightpage import Cell, LightPage
 from memdiag.render.support.look import PLAIN, Look
-from memdiag.render.support.outlook import fate, meanings, sentences
+from memdiag.render.support.outlook import fate, meanings, name_of, on, saving, sentences
 from memdiag.render.support.text import plain
 from memdiag.results.outlook import PAST_FAILURE
 from memdiag.results.tune import Reason, Recommended, Tried, TunedTrace, TuneReport

@@ -9,7 +9,7 @@ import pytest
 from rich.cells import cell_len
 
 from memdiag.analyzers.report import build_report
-from memdiag.registry import RENDERERS, resolve
+from memdiag.render import renderer
 from memdiag.render.analyze.terminal import MOST_LINES, render
 from memdiag.render.support import card
 from memdiag.render.support.look import Look
@@ -26,7 +26,7 @@ def said(text):
 @pytest.mark.parametrize("form", ["terminal", "full", "md"])
 def test_every_form_begins_with_the_card(samples, form):
     report = samples.rich()
-    shown = said(resolve(RENDERERS[form])(report, Look(width=120)))
+    shown = said(renderer("analyze", form)(report, Look(width=120)))
     begin = shown[: shown.index("trace.pkl")]
     for row in card.rows(report.verdict):
         assert said(row.text) in begin
@@ -36,7 +36,7 @@ def test_every_form_begins_with_the_card(samples, form):
 
 @pytest.mark.parametrize("form", ["terminal", "full"])
 def test_a_terminal_ends_with_what_to_do_and_what_it_gives(samples, form):
-    shown = resolve(RENDERERS[form])(samples.rich(), Look(width=100)).splitlines()
+    shown = renderer("analyze", form)(samples.rich(), Look(width=100)).splitlines()
     last = said(" ".join(shown[-6:]))
     verdict = samples.rich().verdict
     for part in ("CRITICAL", verdict.remedy, verdict.command, verdict.prediction):
@@ -44,7 +44,7 @@ def test_a_terminal_ends_with_what_to_do_and_what_it_gives(samples, form):
 
 
 def test_json_has_the_card_as_an_object(samples):
-    shown = json.loads(resolve(RENDERERS["json"])(samples.rich()))
+    shown = json.loads(renderer("analyze", "json")(samples.rich()))
     assert shown["verdict"] == asdict(samples.VERDICT)
     assert list(shown).index("verdict") < list(shown).index("source")
 

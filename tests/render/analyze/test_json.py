@@ -102,7 +102,7 @@ def test_it_is_ascii_even_with_hostile_names(samples):
 
 
 def test_the_documentation_names_every_key(samples):
-    text = (Path(__file__).parents[2] / "docs" / "json.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[3] / "docs" / "json.md").read_text(encoding="utf-8")
 
     def keys(value):
         if isinstance(value, dict):

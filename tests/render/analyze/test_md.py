@@ -4,8 +4,9 @@ import re
 
 import pytest
 
-from memdiag.render.analyze.md import cell, code, escape, render
+from memdiag.render.analyze.md import render
 from memdiag.render.support.look import Look
+from memdiag.render.support.markdown import cell, code, escape
 
 
 def outside_of_code(text):

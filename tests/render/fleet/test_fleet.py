@@ -8,13 +8,15 @@ from dataclasses import replace
 import pytest
 
 from memdiag.fleet.rollup import bins_of
-from memdiag.registry import FLEET_RENDERERS, resolve
+from memdiag.render import renderer
 from memdiag.render.fleet.words import SHADES, heat_rows
 from memdiag.render.support.look import Look
 from memdiag.results.fleet import Broken, Difference, FleetReport, HeatMap, Odd, Rank
 from memdiag.text import speaking
 
 GB = 1 << 30
+
+FORMS = ("terminal", "json", "md", "html")
 
 
 def report_of(count, steps=3, **other):
@@ -37,9 +39,9 @@ def report_of(count, steps=3, **other):
     return FleetReport(("Everything is well.",), ranks, (), (), bins, (), heat, other.pop("broken", ()), other.pop("notes", ()), **other)
 
 
-@pytest.mark.parametrize("form", FLEET_RENDERERS)
+@pytest.mark.parametrize("form", FORMS)
 def test_a_renderer_takes_a_report_and_a_look(form):
-    render = resolve(FLEET_RENDERERS[form])
+    render = renderer("fleet", form)
     assert "Everything is well" in render(report_of(3), Look(), 5)
     assert render(report_of(0), Look(), 5)
 
@@ -47,7 +49,7 @@ def test_a_renderer_takes_a_report_and_a_look(form):
 @pytest.mark.parametrize("width", [60, 80, 132])
 @pytest.mark.parametrize("count", [2, 1024])
 def test_it_keeps_to_the_width(count, width):
-    text = resolve(FLEET_RENDERERS["terminal"])(report_of(count, steps=500), Look(width=width), 8)
+    text = renderer("fleet", "terminal")(report_of(count, steps=500), Look(width=width), 8)
     assert max(map(len, text.splitlines())) <= width
     assert len(text.splitlines()) < 80
 
@@ -58,7 +60,7 @@ def test_ranks_that_stand_out_keep_to_the_width(width):
     ranks = tuple(replace(row, ran_out=row.rank % 3 == 0, failed={"step": 1} if row.rank % 3 == 0 else None) for row in report.ranks)
     more = Difference("activation", "decoder.layers.*.mlp.experts.local_experts.*.linear_fc1", 40 * GB, 41 * GB, GB, 123_456, 12_345)
     odd = Odd(tuple(range(1, 64, 3)), 1, 2, "reserved", 40 * GB, "more", "40.00 GiB more", (more,), (("train.py:30 forward", GB),))
-    text = resolve(FLEET_RENDERERS["terminal"])(replace(report, ranks=ranks, odd=(odd,)), Look(width=width), 8)
+    text = renderer("fleet", "terminal")(replace(report, ranks=ranks, odd=(odd,)), Look(width=width), 8)
     assert "ran out" in text
     assert max(map(len, text.splitlines())) <= width
 
@@ -66,13 +68,13 @@ def test_ranks_that_stand_out_keep_to_the_width(width):
 @pytest.mark.parametrize("form", ["terminal", "md"])
 def test_it_speaks_chinese(form):
     with speaking("zh"):
-        text = resolve(FLEET_RENDERERS[form])(report_of(3), Look(), 5)
+        text = renderer("fleet", form)(report_of(3), Look(), 5)
     assert "各 rank 的预留峰值" in text
     assert "headroom" not in text.lower()
 
 
 def test_plain_ascii():
-    assert resolve(FLEET_RENDERERS["terminal"])(report_of(40), Look(unicode=False), 8).isascii()
+    assert renderer("fleet", "terminal")(report_of(40), Look(unicode=False), 8).isascii()
 
 
 def test_heat_rows_show_the_highest_of_many():
@@ -96,8 +98,8 @@ def test_small_differences_are_not_stretched():
 def test_text_from_files_does_nothing():
     evil = "\x1b[31m|<script>`@someone"
     report = report_of(1, broken=(Broken(evil, None, evil, evil),), notes=(evil,))
-    for form in FLEET_RENDERERS:
-        text = resolve(FLEET_RENDERERS[form])(report, Look(color=False), 5)
+    for form in FORMS:
+        text = renderer("fleet", form)(report, Look(color=False), 5)
         assert "\x1b" not in text
         if form == "md":
             assert text.count("<script>") == text.count("\\<script>") > 0

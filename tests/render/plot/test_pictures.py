@@ -13,7 +13,8 @@ import pytest
 
 import memdiag
 from memdiag.errors import MemdiagError
-from memdiag.registry import PLOT_DATA, PLOTS, resolve
+from memdiag.registry import PLOT_DATA, resolve
+from memdiag.render import renderer
 from memdiag.render.plot.page import changes, picture, sized
 from memdiag.render.plot.style import PlotLook, drawable, parse_size, parse_width, scale_for, settings
 from memdiag.units import GIB, MIB
@@ -39,23 +40,23 @@ def drawn_from():
 @pytest.mark.parametrize("form", ["png", "svg", "pdf"])
 def test_the_same_trace_gives_the_same_bytes(drawn_from, form):
     for kind in ("timeline", "map") if form == "png" else ("map",):
-        first, second = (picture(resolve(PLOTS[kind]), drawn_from(kind), SMALL, form) for _ in range(2))
+        first, second = (picture(renderer("plot", kind), drawn_from(kind), SMALL, form) for _ in range(2))
         assert first == second
         assert first[:4] in (b"\x89PNG", b"<?xm", b"%PDF")
 
 
 def test_the_machine_has_no_say(drawn_from):
-    plain = picture(resolve(PLOTS["timeline"]), drawn_from("timeline"), SMALL, "png")
+    plain = picture(renderer("plot", "timeline"), drawn_from("timeline"), SMALL, "png")
     with mpl.rc_context({"lines.linewidth": 9, "axes.facecolor": "red", "font.size": 30, "axes.grid": True}):
-        assert picture(resolve(PLOTS["timeline"]), drawn_from("timeline"), SMALL, "png") == plain
+        assert picture(renderer("plot", "timeline"), drawn_from("timeline"), SMALL, "png") == plain
 
 
 def test_text_stays_text(drawn_from):
     data = drawn_from("timeline")
-    svg = ET.fromstring(picture(resolve(PLOTS["timeline"]), data, SMALL, "svg"))  # noqa: S314 - our own
+    svg = ET.fromstring(picture(renderer("plot", "timeline"), data, SMALL, "svg"))  # noqa: S314 - our own
     texts = {element.text for element in svg.iter("{http://www.w3.org/2000/svg}text")}
     assert {"Memory over the run", "step 0", "forward"} <= texts
-    pdf = picture(resolve(PLOTS["timeline"]), data, SMALL, "pdf")
+    pdf = picture(renderer("plot", "timeline"), data, SMALL, "pdf")
     assert b"/CIDFontType2" in pdf  # a TrueType font, embedded
     assert b"/FontFile2" in pdf
     assert b"/Type3" not in pdf
@@ -66,13 +67,13 @@ def test_nothing_from_a_trace_is_markup(drawn_from):
     data = drawn_from("timeline")
     hostile = "$\\frac{<script>alert(1)</script>\x1b[31m\u202e\n]]>&amp;\ud800"
     data = replace(data, frame=replace(data.frame, facts=(hostile, "device 0"), notes=(hostile,)))
-    svg = picture(resolve(PLOTS["timeline"]), data, replace(SMALL, title=hostile), "svg")
+    svg = picture(renderer("plot", "timeline"), data, replace(SMALL, title=hostile), "svg")
     tree = ET.fromstring(svg)  # noqa: S314 - our own
     assert not [element for element in tree.iter() if element.tag.endswith("script")]
     assert b"\x1b" not in svg
     assert "\u202e" not in svg.decode()
     for form in ("png", "pdf"):
-        assert picture(resolve(PLOTS["timeline"]), data, replace(SMALL, title=hostile), form)
+        assert picture(renderer("plot", "timeline"), data, replace(SMALL, title=hostile), form)
 
 
 def texts_of(page):
@@ -107,7 +108,7 @@ def test_no_two_texts_in_one_place(drawn_from, kind, name):
         with mpl.rc_context():
             mpl.rcdefaults()
             mpl.rcParams.update(settings(look.theme, ["DejaVu Sans"]))
-            page = resolve(PLOTS[kind])(data, look)
+            page = renderer("plot", kind)(data, look)
             boxes = list(texts_of(page))
             wide, high = page.figure.bbox.size
         for number, (text, box) in enumerate(boxes):
@@ -129,7 +130,7 @@ def test_one_column_of_a_paper_is_readable(drawn_from, kind, name):
         with mpl.rc_context():
             mpl.rcdefaults()
             mpl.rcParams.update(settings(look.theme, ["DejaVu Sans"]))
-            page = resolve(PLOTS[kind])(data, sized(resolve(PLOTS[kind]), data, look))
+            page = renderer("plot", kind)(data, sized(renderer("plot", kind), data, look))
             boxes = list(texts_of(page))
         assert page.width == width
         assert page.room >= page.wanted - 0.1, "the panels are as high as they should be"
@@ -154,9 +155,9 @@ def test_widths():
 
 def test_a_page_that_is_too_small_is_refused(drawn_from):
     with pytest.raises(MemdiagError, match="leaves no room") as raised:
-        picture(resolve(PLOTS["fragmentation"]), drawn_from("fragmentation"), replace(SMALL, size=(4.0, 3.0)), "png")
+        picture(renderer("plot", "fragmentation"), drawn_from("fragmentation"), replace(SMALL, size=(4.0, 3.0)), "png")
     fits = parse_size(re.search(r"--size (\S+)", raised.value.hint)[1])
-    assert picture(resolve(PLOTS["fragmentation"]), drawn_from("fragmentation"), replace(SMALL, size=fits), "png")
+    assert picture(renderer("plot", "fragmentation"), drawn_from("fragmentation"), replace(SMALL, size=fits), "png")
 
 
 def test_curves_keep_what_changes():
@@ -187,6 +188,6 @@ def test_characters_without_a_glyph_are_written_as_escapes():
 
 
 def test_an_embedded_font_is_really_there(drawn_from):
-    pdf = picture(resolve(PLOTS["map"]), drawn_from("map"), SMALL, "pdf")
+    pdf = picture(renderer("plot", "map"), drawn_from("map"), SMALL, "pdf")
     streams = [part for part in re.findall(rb"stream\r?\n(.*?)\r?\nendstream", pdf, re.DOTALL) if part[:1] == b"\x78"]
     assert any(zlib.decompressobj().decompress(part)[:4] == b"\x00\x01\x00\x00" for part in streams)

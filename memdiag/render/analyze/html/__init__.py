@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from memdiag import manual, vocabulary
 from memdiag.render.analyze import what_if
-from memdiag.render.analyze.json import as_dict, as_json
+from memdiag.render.analyze.json import as_dict
 from memdiag.render.support import card, words
+from memdiag.render.support.json import as_json
 from memdiag.render.support.text import plain
 from memdiag.text import LANGUAGES, Language, catalogue, phrase, speaking
 from memdiag.units import format_bytes

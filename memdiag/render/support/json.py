@@ -1,0 +1,90 @@
+"""JSON that every ``--json`` shares: values as JSON types, and findings, cards and moments as dicts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from numbers import Integral, Real
+from typing import Any
+
+from memdiag.render.support.text import text_of
+from memdiag.results.finding import Finding
+from memdiag.results.outlook import Outlook
+from memdiag.results.report import CardReport, Peak, ReportMoment, Usage
+
+_LARGEST = 1 << 1000
+_DEEPEST = 20  # settings come from a file, and a file may nest them without end
+
+
+def as_json(value: Any, depth: int = 0) -> Any:
+    """Returns ``value`` in the types of JSON: numpy numbers as numbers, what is no number (NaN) as null, text as valid Unicode."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, Integral):
+        return int(value) if abs(int(value)) < _LARGEST else text_of(int(value))
+    if isinstance(value, Real):
+        return float(value) if math.isfinite(value) else None
+    if depth < _DEEPEST:
+        if isinstance(value, Mapping):
+            return {as_json(text_of(key)): as_json(item, depth + 1) for key, item in value.items()}
+        if isinstance(value, list | tuple | set | frozenset):
+            return [as_json(item, depth + 1) for item in value]
+    return as_json(text_of(value))
+
+
+def usage_dict(usage: Usage) -> dict[str, Any]:
+    """Returns the bytes of one moment."""
+    names = ("reserved_bytes", "allocated_bytes", "active_bytes", "requested_bytes")
+    return {name: getattr(usage, name) for name in names}
+
+
+def peak_dict(peak: Peak) -> dict[str, Any]:
+    """Returns the bytes of a peak, and when it was."""
+    return {**usage_dict(peak), "at_event": peak.at_event, "at_us": peak.at_us, "phase": peak.phase, "step": peak.step}
+
+
+def moment_dict(moment: ReportMoment) -> dict[str, Any]:
+    """Returns the moment of a report as JSON states it."""
+    return {"kind": moment.kind, **peak_dict(moment), "lost_bytes": moment.lost_bytes}
+
+
+def card_dict(card: CardReport) -> dict[str, Any]:
+    """Returns what is known of a card, in bytes, as every ``--json`` shows it."""
+    return {
+        "capacity_bytes": card.capacity_bytes,
+        "room_bytes": card.room_bytes,
+        "outside_bytes": card.outside_bytes,
+        "outside_basis": card.outside_basis or None,
+        "outside_at_start_bytes": card.at_start_bytes,
+        "outside_at_peak_bytes": card.at_peak_bytes,
+        "outside_at_end_bytes": card.at_end_bytes,
+        "memory_fraction": card.fraction,
+        "notes": list(card.notes),
+    }
+
+
+def finding_dict(finding: Finding) -> dict[str, Any]:
+    """Returns a finding as every ``--json`` shows it."""
+    return {
+        "code": finding.code,
+        "title": finding.title,
+        "severity": finding.severity,
+        "device": finding.device,
+        "evidence": [asdict(evidence) for evidence in finding.evidence],
+        "fixes": [asdict(fix) for fix in finding.fixes],
+        "saving": None if finding.saving is None else asdict(finding.saving),
+    }
+
+
+def outlook_dict(outlook: Outlook) -> dict[str, Any]:
+    """Returns what is known of a run past the allocation that failed when it was recorded."""
+    return {
+        "failed_at_event": outlook.failed_at,
+        "failed_bytes": outlook.failed_bytes,
+        "failed_step": outlook.failed_step if outlook.failed_step >= 0 else None,
+        "rest": None if outlook.rest is None else {**asdict(outlook.rest), "step": outlook.rest.step if outlook.rest.step >= 0 else None},
+        "rerun": outlook.rerun,
+    }
