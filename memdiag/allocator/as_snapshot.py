@@ -21,6 +21,7 @@ from memdiag.trace import schema
 from memdiag.trace.layout import Layout
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.recorded import LOOK, PHASE, STEP
+from memdiag.trace.snapshot_fields import ENTRY, FIELDS, TEXT, fields_of
 from memdiag.trace.stacks import Stacks
 from memdiag.trace.table import Array
 from memdiag.version import __version__
@@ -61,7 +62,7 @@ def as_pytorch_has_it(
         told: What else is said under the key ``memdiag``.
     """
     frames = _Frames(trace.stacks)
-    entries = {device.device: _entries(device, frames) for device in devices}
+    entries = {device.device: _entries(device, frames, trace.strings) for device in devices}
     capacities = {device.device: device.capacity_bytes for device in devices if device.capacity_bytes is not None}
     content: dict[str, Any] = {
         "segments": [segment for device in devices for segment in _segments(device, frames)],
@@ -93,7 +94,7 @@ class _Frames:
         return self._lists[stack] if stack >= 0 else []
 
 
-def _entries(device: DeviceTrace, frames: _Frames) -> list[dict[str, Any]]:
+def _entries(device: DeviceTrace, frames: _Frames, strings: Sequence[str]) -> list[dict[str, Any]]:
     events, groups = device.events, device.groups
     pool_of = list(zip(groups.pool_major.tolist(), groups.pool_minor.tolist(), strict=True))
     opened: dict[int, int] = dict(zip(device.regions.opened_at.tolist(), device.regions.group.tolist(), strict=True))
@@ -101,6 +102,8 @@ def _entries(device: DeviceTrace, frames: _Frames) -> list[dict[str, Any]]:
     has_times = bool((events.time_us >= 0).any())
     entries = []
     columns = (events[name].tolist() for name in ("action", "addr", "size", "stream", "time_us", "stack", "group"))
+    constants = {field.name: field.constant for field in FIELDS if field.level == ENTRY and field.constant is not None}
+    texts = {field.name: events[field.column] for field in fields_of(ENTRY) if field.kind == TEXT}
     for at, (action, addr, size, stream, time, stack, own) in enumerate(zip(*columns, strict=True)):
         if action >= schema.WORKSPACE_SNAPSHOT:  # not of this allocator's memory, or logged by none
             continue
@@ -108,8 +111,10 @@ def _entries(device: DeviceTrace, frames: _Frames) -> list[dict[str, Any]]:
         entry: dict[str, Any] = {
             "action": schema.ACTIONS[action],
             "device_free" if action == schema.OOM else "addr": max(addr, 0),
-            "size": size, "stream": stream, "compile_context": "N/A", "user_metadata": "", "frames": frames.of(stack),
+            "size": size, "stream": stream, **constants, "frames": frames.of(stack),
         }  # fmt: skip
+        for name, column in texts.items():
+            entry[name] = strings[column[at]] if column[at] >= 0 else ""
         if has_times:
             entry["time_us"] = max(time, 0)
         if group >= 0:

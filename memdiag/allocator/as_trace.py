@@ -25,6 +25,7 @@ from memdiag.trace.build import build_trace
 from memdiag.trace.layout import MIN_BLOCK, Layout
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.raw import RawDevice
+from memdiag.trace.snapshot_fields import TEXT_COLUMNS
 from memdiag.trace.table import Array
 
 FORMAT = "simulated"
@@ -77,6 +78,7 @@ def as_trace(replay: Replay, workload: Workload, trace: Trace, device: DeviceTra
         stream=handles[np.clip(log["stream"], 0, max(len(handles) - 1, 0))] if len(handles) else None,
         time_us=_at(device.events.time_us, row, -1), stack=_stacks(device, log, row),
         pool=pools[np.clip(log["pool"], 0, len(pools) - 1)], segments=segments, blocks=blocks, capacity_bytes=replay.capacity_bytes,
+        texts={name: _at(device.events[name], row, -1) for name in TEXT_COLUMNS},
     )  # fmt: skip
     built = build_trace(
         path=trace.path, format=FORMAT, backend=policy.BACKEND, raws=[raw], layout=layout, stacks=trace.stacks,

@@ -16,6 +16,7 @@ from memdiag.exports.model import Wanted
 from memdiag.render.support.text import plain
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
+from memdiag.trace.snapshot_fields import TEXT_COLUMNS
 from memdiag.trace.table import Array
 
 CHUNK = 50_000
@@ -90,6 +91,7 @@ class Tables:
         for name in events:
             columns[name] = self._column(name, events[name][rows])
         columns["site"] = Text(events.stack[rows], self._sites)
+        columns |= {name: Text(events[name][rows], self._names) for name in TEXT_COLUMNS}
         columns |= self._groups(device, events.group[rows])
         columns |= {name: usage[name][rows] for name in usage if name != "reference"}
         return Part(columns, rows.stop - rows.start)

@@ -17,11 +17,11 @@ from memdiag.recorder.files import write_json
 from memdiag.recorder.run_folder import read_json
 from memdiag.redaction import note_homes, redact_path, redact_text
 from memdiag.sources.redacted import conf_text
+from memdiag.trace.snapshot_fields import PYTORCHS_WORDS
 
 # Of the recorder's own key and of the manifest: what says who ran what, where. It goes as a whole.
 _PRIVATE = frozenset({"argv", "cwd", "host", "hostname", "user", "executable", "python", "prefix", "folder", "file"})
 _TABLES = frozenset({"marks", "modules", "tensors"})  # of the recorder's own key: columns of numbers
-_WORDS = frozenset({"action", "state", "segment_type", "compile_context"})  # of every entry: names that PyTorch gives
 
 
 def redact_snapshot(path: Path) -> None:
@@ -123,7 +123,7 @@ class _Walk:
 
     def _changed(self, key: object, item: Any) -> Any:
         if isinstance(item, str):
-            if key in _WORDS:
+            if key in PYTORCHS_WORDS:
                 return item
             if isinstance(key, str) and key.endswith("ALLOC_CONF"):
                 return conf_text(item)

@@ -147,4 +147,5 @@ def without_cache(raw: RawDevice) -> RawDevice:
 def _taken(raw: RawDevice, rows: np.ndarray) -> RawDevice:
     """Returns some of a device's events."""
     columns = {name: getattr(raw, name) for name in ("action", "addr", "size", "stream", "time_us", "stack", "pool")}
-    return replace(raw, **{name: column[rows] for name, column in columns.items() if column is not None})
+    texts = {name: column[rows] for name, column in raw.texts.items()}
+    return replace(raw, texts=texts, **{name: column[rows] for name, column in columns.items() if column is not None})

@@ -1,4 +1,4 @@
-"""Entries of a snapshot's trace: the fields that are read, and their columns."""
+"""Entries of a snapshot's trace as columns, whether they were stored as rows or, being unusual, as dicts."""
 
 from __future__ import annotations
 
@@ -8,16 +8,14 @@ import numpy as np
 
 from memdiag.sources.pickles import rows
 from memdiag.trace import schema
+from memdiag.trace.snapshot_fields import ENTRY, NUMBER, TEXT, fields_of
 from memdiag.trace.table import Array
 
 ACTIONS = {**schema.ACTION_CODES, "free": schema.FREE_COMPLETED}
-ENTRY_FIELDS = {
-    "action": rows.WORD, "addr": rows.NUMBER, "device_free": rows.NUMBER, "size": rows.NUMBER, "stream": rows.NUMBER,
-    "time_us": rows.NUMBER, "frames": rows.BOXED, "pool_id": rows.PAIR,
-}  # fmt: skip
-MISSING = {"addr": -1, "size": -1, "stream": 0, "time_us": -1}  # the value of a number that an entry lacks
-# What failed has no address, but device_free.
-ENTRIES = rows.fields(ENTRY_FIELDS, ACTIONS, MISSING, ("action", "size"), {"device_free": "addr"})
+FIELDS = fields_of(ENTRY)
+MISSING = {field.column: field.missing for field in FIELDS if field.kind == NUMBER}
+TEXTS = [field for field in FIELDS if field.kind == TEXT]
+ENTRIES = rows.described(FIELDS, ACTIONS, ("action", "size"))
 
 
 class Entries(NamedTuple):
@@ -26,9 +24,10 @@ class Entries(NamedTuple):
     Attributes:
         seen: The keys that occur.
         action: Codes (``schema.ACTIONS``).
-        numbers: int64, by field; of an entry that failed, "addr" is device_free.
+        numbers: int64, by column; of an entry that failed, "addr" is device_free.
         frames: int32, the box of each list of frames; -1: none.
         pools: (entries, 2), ids of pools, -1: none; None: no entry has one.
+        texts: int32, by column, rows of strings on the tape, -1: none; columns that no entry has are left out.
     """
 
     seen: set[str]
@@ -36,16 +35,20 @@ class Entries(NamedTuple):
     numbers: dict[str, Array]
     frames: Array
     pools: Array | None
+    texts: dict[str, Array]
 
 
 def stored_entries(stored: rows.Rows, chosen: Array) -> Entries:
     """Returns the entries that were stored as rows ``chosen``, as views where they follow each other."""
     first, count = int(chosen[0]), len(chosen)
     pick = slice(first, first + count) if (np.diff(chosen) == 1).all() else chosen
-    seen = {name for number, name in enumerate(ENTRY_FIELDS) if int(stored.seen[0]) >> number & 1}
-    numbers = {name: stored.numbers[slot][pick] for slot, name in enumerate(MISSING)}
+    seen = {field.name for number, field in enumerate(FIELDS) if int(stored.seen[0]) >> number & 1}
+    numbers = {name: stored.numbers[slot][pick] for slot, name in enumerate(rows.columns_of(FIELDS, "numbers"))}
+    links = {name: stored.links[slot][pick] for slot, name in enumerate(rows.columns_of(FIELDS, "links"))}
     pools = stored.pairs[0][pick] if "pool_id" in seen else None
-    return Entries(seen, stored.word[pick], numbers, stored.boxes[0][pick], pools)
+    return Entries(
+        seen, stored.word[pick], numbers, links.pop("stack"), pools, {f.column: links[f.column] for f in TEXTS if f.name in seen}
+    )
 
 
 def merged(one: Entries, other: Entries, is_one: Array) -> Entries:
@@ -56,9 +59,16 @@ def merged(one: Entries, other: Entries, is_one: Array) -> Entries:
         column[is_one], column[~is_one] = first, second
         return column
 
-    pools = None
-    if one.pools is not None or other.pools is not None:
-        none = [np.full((len(each.action), 2), -1) if each.pools is None else each.pools for each in (one, other)]
-        pools = both(*none)
-    numbers = {name: both(one.numbers[name], other.numbers[name]) for name in one.numbers}
-    return Entries(one.seen | other.seen, both(one.action, other.action), numbers, both(one.frames, other.frames), pools)
+    def either(first: Array | None, second: Array | None, shape: tuple[int, ...] = ()) -> Array:
+        given = zip((first, second), (one, other), strict=True)
+        return both(*(np.full((len(each.action), *shape), -1) if column is None else column for column, each in given))
+
+    has_pools = one.pools is not None or other.pools is not None
+    return Entries(
+        one.seen | other.seen,
+        both(one.action, other.action),
+        {name: both(one.numbers[name], other.numbers[name]) for name in one.numbers},
+        both(one.frames, other.frames),
+        either(one.pools, other.pools, (2,)) if has_pools else None,
+        {name: either(one.texts.get(name), other.texts.get(name)) for name in {**one.texts, **other.texts}},
+    )

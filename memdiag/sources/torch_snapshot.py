@@ -24,13 +24,14 @@ from memdiag.sources.pickles.kernels import fill_pairs, flatten, integers, total
 from memdiag.sources.recorded import environment_in, notes_in, recorded_in
 from memdiag.sources.run_facts import card_in
 from memdiag.sources.snapshot_dialect import backend_of, layout_of, version_of, without_cache, without_workspace
-from memdiag.sources.snapshot_entries import ACTIONS, ENTRIES, ENTRY_FIELDS, MISSING, Entries, merged, stored_entries
+from memdiag.sources.snapshot_entries import ACTIONS, ENTRIES, FIELDS, MISSING, TEXTS, Entries, merged, stored_entries
 from memdiag.sources.snapshot_frames import FrameReader
 from memdiag.text import phrase
 from memdiag.trace import schema
 from memdiag.trace.build import build_trace
 from memdiag.trace.model import Trace
 from memdiag.trace.raw import RawDevice
+from memdiag.trace.snapshot_fields import BLOCK, ENTRY, SEGMENT, TEXT_COLUMNS, fields_of, ignored_of
 from memdiag.trace.table import Array, Table
 from memdiag.units import format_bytes
 
@@ -38,10 +39,6 @@ FORMAT = "torch-snapshot"
 
 _PICKLE = re.compile(rb"\x80|[(\]}]|c[\w.]+\n[\w.]+\n|P[ -+\--~]*\n\.")
 
-_ENTRY_IGNORED = {"compile_context", "user_metadata", "forward_frames", "device", "version_counter"}
-SEGMENT_KEYS = ("device", "address", "total_size", "allocated_size", "active_size", "requested_size", "stream", "segment_type",
-                "segment_pool_id", "is_expandable", "frames", "blocks")  # fmt: skip
-BLOCK_KEYS = ("address", "size", "requested_size", "state", "frames", "history")
 _TOP_KEYS = {"segments", "device_traces", "allocator_settings", "external_annotations", "memdiag", "host_segments", "host_traces"}
 _MOST_BYTES = 1 << 50  # more than any device: a damaged or hostile number
 _MOST_IN_ALL = 1 << 62  # sums stay within 64 bits
@@ -102,6 +99,7 @@ class _Reader:
         self.tape = tape
         self.notes: list[Note] = []
         self.frames = FrameReader(tape)
+        self._strings: dict[str, int] = {}  # texts of entries, numbered
         self.has_expandable_key = False
         self.has_segments = True
         self._rows_left = _ROWS_FLOOR + tape.num_bytes // _BYTES_A_ROW
@@ -141,6 +139,7 @@ class _Reader:
         raws = self._raws(columns, segment_rows, block_rows, devices)
         self.notes += notes_in(self.own, raws)
         names, annotations = self._annotations(spans)
+        names = (*self._strings, *names)
         has_time = any("time_us" in c for c in columns)
         backend = self._own_text("backend") or backend_of(stacks, raws, bool(settings), has_time, self.has_expandable_key)
         version = self._own_text("torch_version") or version_of(self.seen_keys, settings, has_time, backend)
@@ -204,8 +203,8 @@ class _Reader:
         if tape.kind(value) not in (m.LIST, m.TUPLE):
             raise ValueError("'segments' is not a list")
         self._take_rows(int(tape.box_size[value >> 3]))
-        columns, others = tape.rows(tape.list_items(value), SEGMENT_KEYS)
-        self._unknown(others, "segment")
+        columns, others = tape.rows(tape.list_items(value), [field.name for field in fields_of(SEGMENT)])
+        self._unknown(others - ignored_of(SEGMENT), "segment")
         n = len(columns["address"])
         if n and (columns["address"] & 7 == m.NONE_THERE).any() | (columns["total_size"] & 7 == m.NONE_THERE).any():
             raise ValueError("a segment has no address or no total_size")
@@ -237,8 +236,8 @@ class _Reader:
         self._take_rows(total)
         values = flatten(boxes, tape.items, tape.box_first, tape.chunk_start, tape.chunk_size, tape.chunk_next, total)
         segment = np.repeat(np.flatnonzero(there), tape.box_size[boxes])
-        columns, others = tape.rows(values, BLOCK_KEYS)
-        self._unknown(others - {"real_size"}, "block")
+        columns, others = tape.rows(values, [field.name for field in fields_of(BLOCK)])
+        self._unknown(others - ignored_of(BLOCK), "block")
         size = self._bytes(columns["size"], "block", 0)
         # Before 2.1 blocks have no address: they follow each other in the segment.
         before = np.cumsum(size) - size
@@ -306,7 +305,18 @@ class _Reader:
             entries["time_us"] = found.numbers["time_us"]
         if found.pools is not None:
             entries["pool"] = found.pools
-        return entries
+        return entries | {name: self._strings_of(column) for name, column in found.texts.items()}
+
+    def _strings_of(self, column: Array) -> Array:
+        """Returns texts as int32 indices into the strings of the trace; -1: none, or empty."""
+        number = np.full(len(self.tape.string_at) + 1, -1, np.int32)
+        there = np.zeros(len(number), bool)
+        there[column] = True  # -1 is the last one
+        for row in np.flatnonzero(there[:-1]).tolist():
+            text = str(self.tape.text(row))
+            if text:
+                number[row] = self._strings.setdefault(text, len(self._strings))
+        return np.asarray(number[column])
 
     def _entry_columns(self, values: Array) -> Entries:
         """Reads entries, of which each is a row or, if it is unusual, a dict."""
@@ -320,20 +330,23 @@ class _Reader:
     def _stored(self, values: Array) -> Entries:
         found = stored_entries(self.tape.entries, (values >> 3) - m.ROW_0)
         others = {str(self.tape.text(int(row))) for row in np.flatnonzero(self.tape.entries.others)[:_MOST_KEYS]}
-        self._unknown(others - _ENTRY_IGNORED, "entry")
+        self._unknown(others - ignored_of(ENTRY), "entry")
         self.frames.want(found.frames)
         return found._replace(seen=found.seen | others)
 
     def _unusual(self, values: Array) -> Entries:
-        columns, others = self.tape.rows(values, tuple(ENTRY_FIELDS))
+        columns, others = self.tape.rows(values, [field.name for field in FIELDS])
         seen = others | {key for key, column in columns.items() if len(column) and (column & 7 != m.NONE_THERE).any()}
-        self._unknown(others - _ENTRY_IGNORED, "entry")
+        self._unknown(others - ignored_of(ENTRY), "entry")
         action, strange = self._texts(columns["action"], ACTIONS, schema.UNKNOWN)
         if strange or (columns["action"] & 7 == m.NONE_THERE).any():
             self._unknown(strange or ["(none)"], "action")
         columns["addr"] = np.where(columns["addr"] & 7 == m.NONE_THERE, columns["device_free"], columns["addr"])
         numbers = {name: integers(columns[name], MISSING[name]) for name in MISSING}
-        return Entries(seen, action, numbers, self.frames.ids(columns["frames"]), self._pools(columns["pool_id"]))
+        texts = {
+            field.column: np.where(columns[field.name] & 7 == m.STR, columns[field.name] >> 3, -1) for field in TEXTS if field.name in seen
+        }
+        return Entries(seen, action, numbers, self.frames.ids(columns["frames"]), self._pools(columns["pool_id"]), texts)
 
     def _raws(self, columns: list[dict[str, Array]], segments: Table, blocks: Table, devices: Array) -> list[RawDevice]:
         raws: list[RawDevice] = []
@@ -355,6 +368,7 @@ class _Reader:
                 device=device, action=entries.get("action", np.empty(0, np.int8)), addr=entries.get("addr", np.empty(0, np.int64)),
                 size=entries.get("size", np.empty(0, np.int64)), stream=entries.get("stream"), time_us=entries.get("time_us"),
                 stack=final(entries["stack"]) if entries else None, pool=entries.get("pool"),
+                texts={name: entries[name] for name in TEXT_COLUMNS if name in entries},
                 segments=segments.take(mine).replace(stack=final(segments.stack[mine])) if self.has_segments else None,
                 blocks=owned.replace(segment=row_of[owned.segment], stack=final(owned.stack)) if self.has_segments else None,
                 capacity_bytes=capacity if type(capacity) is int and 0 < capacity <= _MOST_BYTES else None,
@@ -378,6 +392,6 @@ class _Reader:
         distinct, index = np.unique(rows, return_inverse=True)
         names = tuple(str(self.tape.text(int(row))) for row in distinct)
         return names, Table(schema.ANNOTATIONS, {
-            "name": index, "start": stage[good] == 1, "device": integers(columns["device"][good], -1),
+            "name": index + len(self._strings), "start": stage[good] == 1, "device": integers(columns["device"][good], -1),
             "time_us": integers(columns["time_us"][good], -1),
         })  # fmt: skip

@@ -18,6 +18,7 @@ from memdiag.trace.raw import RawDevice
 from memdiag.trace.recorded import Recorded
 from memdiag.trace.references import find_references, reference_sizes
 from memdiag.trace.regions import Groups, RegionPlan, plan_regions
+from memdiag.trace.snapshot_fields import TEXT_COLUMNS
 from memdiag.trace.stacks import Stacks
 from memdiag.trace.table import Array, Table
 from memdiag.trace.topology import num_before_a_gap
@@ -195,6 +196,7 @@ def _events(raw: RawDevice, tensor_of: Array, group_of: Array) -> Table:
         "stack": raw.stack if raw.stack is not None else np.full(n, -1, np.int32),
         "group": np.where(tensor_of >= 0, group_of[tensor_of], -1) if len(group_of) else np.full(n, -1, np.int32),
         "phase": np.zeros(n, np.int8), "step": np.full(n, -1, np.int32),
+        **{name: raw.texts.get(name, np.broadcast_to(np.int32(-1), n)) for name in TEXT_COLUMNS},
     })  # fmt: skip
 
 

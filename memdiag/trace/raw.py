@@ -29,6 +29,7 @@ class RawDevice:
             in place of what events add up to. -1: unknown at that event.
         category: int8 per event (of an alloc), index into ``schema.CATEGORIES``; None: the file does not say.
         capacity_bytes: Bytes of the device; None: unknown.
+        texts: Columns of text that the file has (``snapshot_fields.TEXT_COLUMNS``): int32, index into the trace's strings; -1: none.
         card: What else the file says of it.
     """
 
@@ -46,6 +47,7 @@ class RawDevice:
     curves: Mapping[str, Array] = field(default_factory=dict)
     category: Array | None = None
     capacity_bytes: int | None = None
+    texts: Mapping[str, Array] = field(default_factory=dict)
     card: Card = field(default_factory=Card)
 
 

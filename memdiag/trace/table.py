@@ -31,7 +31,9 @@ class Table:
             raise ValueError(f"columns differ from the schema: {sorted(schema.keys() ^ columns.keys())}")
         frozen: dict[str, Array] = {}
         for name, column in schema.items():
-            values = np.ascontiguousarray(columns[name], dtype=column.dtype)
+            given = columns[name]
+            repeated = given.strides == (0,) and given.dtype == column.dtype  # one value for all rows, which takes no memory
+            values = given if repeated else np.ascontiguousarray(given, dtype=column.dtype)
             if values is columns[name]:
                 values = values.view()
             values.flags.writeable = False

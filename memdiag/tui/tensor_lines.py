@@ -139,6 +139,10 @@ class TensorLines(Lines):
             facts.append(("pending", phrase("screen.pending.until", event=_event(int(tensors.free_completed_at[row]), end))))
         if device.has_addresses:
             facts += [("address", f"{int(tensors.addr[row]):#x}"), ("pool", group_name(device, int(tensors.group[row])))]
+        made = int(tensors.alloc_at[row])
+        said = int(device.events.user_metadata[made]) if made >= 0 else -1
+        if said >= 0:
+            facts.append(("metadata", short(here.trace.strings[said])))
         text = Text()
         for label, value in facts:
             text.append_text(cell(phrase(f"screen.column.{label}"), 10, DIM)).append(value + "\n")

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from memdiag.sources.pickles.tags import BOX, CONST, INT, STR
 from memdiag.trace.compiled import lean_part
+from memdiag.trace.snapshot_fields import BOXED, NUMBER, PAIR, TEXT, WORD, Field
 from memdiag.trace.table import Array
 
-# Kinds of fields, by what they hold: a whole number, one of a few words, a list (its box), two whole numbers of 32 bits.
-NUMBER, WORD, BOXED, PAIR = range(4)
 _FIRST_WORD = 32  # codes of strings from here on are values of the word field, below are fields
 _LARGEST = (1 << 31) - 1
+_STORED = {NUMBER: "numbers", BOXED: "links", TEXT: "links", PAIR: "pairs", WORD: "word"}
 
 
 class Rows(NamedTuple):
@@ -26,7 +26,7 @@ class Rows(NamedTuple):
         required: Bits of the fields without which a dict is no entry.
         missing: What each NUMBER is in entries without it.
         numbers: int64 (fields of kind NUMBER, rows).
-        boxes: int32 (fields of kind BOXED, rows); -1: none.
+        links: int32 (fields of kinds BOXED and TEXT, rows): the box, or the row of the string; -1: none.
         pairs: int32 (fields of kind PAIR, rows, 2); -1: none.
         word: int8 (rows).
         seen: int64 (1): bits of the fields that any entry has.
@@ -41,54 +41,48 @@ class Rows(NamedTuple):
     required: Array
     missing: Array
     numbers: Array
-    boxes: Array
+    links: Array
     pairs: Array
     word: Array
     seen: Array
     others: Array
 
 
-def fields(
-    kinds: Mapping[str, int],
-    words: Mapping[str, int],
-    missing: Mapping[str, int],
-    required: tuple[str, ...],
-    same_column: Mapping[str, str] | None = None,
-) -> Rows:
-    """Describes entries; there are no rows yet.
+def described(fields: Sequence[Field], words: Mapping[str, int], required: tuple[str, ...]) -> Rows:
+    """Returns columns for entries of these fields, without rows.
 
     Args:
-        kinds: The kind of each field, by name; one of them is a WORD.
+        fields: What is read. Fields of one column stand in it together, since no entry has both; at most one column holds words.
         words: Values of the word field, and the number that each is stored as.
-        missing: What a number is in entries without it, in the order of the fields.
-        same_column: Numbers that stand in the column of another, since no entry has both.
         required: Fields without which a dict is no entry.
     """
-    names = list(kinds)
+    names = [field.name for field in fields]
     texts = [name.encode() for name in (*names, *words)]
     codes = [*range(len(names)), *(_FIRST_WORD + number for number in words.values())]
-    used = {NUMBER: 0, WORD: 0, BOXED: 0, PAIR: 0}
-    slots: list[int] = []
-    for name, kind in kinds.items():
-        shared = (same_column or {}).get(name)
-        slots.append(used[kind] if shared is None else slots[names.index(shared)])
-        used[kind] += shared is None
+    columns = {storage: columns_of(fields, storage) for storage in _STORED.values()}
+    slots = [columns[_STORED[field.kind]].index(field.column) for field in fields]
+    missing = {field.column: field.missing for field in fields if field.kind == NUMBER}
     bits = sum(1 << names.index(name) for name in required) or 1 << 62  # no dict has that one
     return Rows(
         texts=np.frombuffer(b"".join(texts), np.uint8), text_at=np.cumsum([0, *(len(text) for text in texts)]),
-        text_code=np.array(codes, np.int64), kind=np.array(list(kinds.values()), np.int64), slot=np.array(slots, np.int64),
+        text_code=np.array(codes, np.int64), kind=np.array([field.kind for field in fields], np.int64), slot=np.array(slots, np.int64),
         required=np.array([bits], np.int64), missing=np.array(list(missing.values()), np.int64),
-        numbers=np.empty((used[NUMBER], 0), np.int64), boxes=np.empty((used[BOXED], 0), np.int32),
-        pairs=np.empty((used[PAIR], 0, 2), np.int32), word=np.empty(0, np.int8), seen=np.zeros(1, np.int64),
+        numbers=np.empty((len(columns["numbers"]), 0), np.int64), links=np.empty((len(columns["links"]), 0), np.int32),
+        pairs=np.empty((len(columns["pairs"]), 0, 2), np.int32), word=np.empty(0, np.int8), seen=np.zeros(1, np.int64),
         others=np.zeros(0, np.bool_),
     )  # fmt: skip
 
 
-def empty_rows(described: Rows, count: int, strings: int) -> Rows:
+def columns_of(fields: Sequence[Field], storage: str) -> list[str]:
+    """Returns the columns that stand in ``Rows.numbers``, ``links``, ``pairs`` or ``word``, in their order."""
+    return list(dict.fromkeys(field.column for field in fields if _STORED[field.kind] == storage))
+
+
+def empty_rows(fields: Rows, count: int, strings: int) -> Rows:
     """Returns the same fields with columns of ``count`` rows, for a pickle of so many strings."""
-    return described._replace(
-        numbers=np.empty((len(described.numbers), count), np.int64), boxes=np.empty((len(described.boxes), count), np.int32),
-        pairs=np.empty((len(described.pairs), count, 2), np.int32), word=np.empty(count, np.int8), seen=np.zeros(1, np.int64),
+    return fields._replace(
+        numbers=np.empty((len(fields.numbers), count), np.int64), links=np.empty((len(fields.links), count), np.int32),
+        pairs=np.empty((len(fields.pairs), count, 2), np.int32), word=np.empty(count, np.int8), seen=np.zeros(1, np.int64),
         others=np.zeros(strings, np.bool_),
     )  # fmt: skip
 
@@ -96,7 +90,7 @@ def empty_rows(described: Rows, count: int, strings: int) -> Rows:
 def first_rows(rows: Rows, count: int, strings: int) -> Rows:
     """Returns the columns cut to the rows and strings that were written."""
     return rows._replace(
-        numbers=rows.numbers[:, :count], boxes=rows.boxes[:, :count], pairs=rows.pairs[:, :count], word=rows.word[:count],
+        numbers=rows.numbers[:, :count], links=rows.links[:, :count], pairs=rows.pairs[:, :count], word=rows.word[:count],
         others=rows.others[:strings],
     )  # fmt: skip
 
@@ -124,8 +118,8 @@ def store_row(row: int, first: int, top: int, stack: Array, store: Any) -> bool:
     rows = store.rows
     for slot in range(len(rows.numbers)):
         rows.numbers[slot, row] = rows.missing[slot]
-    for slot in range(len(rows.boxes)):
-        rows.boxes[slot, row] = -1
+    for slot in range(len(rows.links)):
+        rows.links[slot, row] = -1
     for slot in range(len(rows.pairs)):
         rows.pairs[slot, row, 0] = rows.pairs[slot, row, 1] = -1
     found = np.int64(0)
@@ -159,8 +153,8 @@ def _store_value(row: int, field: Any, value: int, store: Any) -> bool:
         code = np.int64(store.string_code[value >> 3]) if value & 7 == STR else np.int64(-1)
         rows.word[row] = max(code - _FIRST_WORD, -1)
         return bool(code >= _FIRST_WORD)
-    if kind == BOXED:
-        rows.boxes[slot, row] = value >> 3 if value & 7 == BOX else -1
+    if kind in (BOXED, TEXT):
+        rows.links[slot, row] = value >> 3 if value & 7 == (BOX if kind == BOXED else STR) else -1
         return True
     if value & 7 != BOX:
         return value & 7 == CONST

@@ -14,7 +14,7 @@ from memdiag.sources.pickles import machine as m
 from memdiag.sources.pickles import store as st
 from memdiag.sources.pickles import tags as t
 from memdiag.sources.pickles.kernels import canonical_strings, fill_table, flatten, total_items
-from memdiag.sources.pickles.rows import Rows, fields
+from memdiag.sources.pickles.rows import Rows, described
 from memdiag.trace.table import Array
 from memdiag.units import MIB, format_bytes
 
@@ -201,17 +201,17 @@ def read_tape(content: bytes | Path, name: str, entries: Rows | None = None) -> 
         RefusedFile: It asks for anything but plain data (named in the message), or it is damaged.
         OSError: The file cannot be read.
     """
-    described = entries or fields({}, {}, {}, ())
+    fields = entries or described((), {}, ())
     window = _Window(content, name)
     counts = np.zeros(st.N_COUNTS, np.int64)
-    window.run(False, counts, st.allocate(counts, window.fetched, described))
+    window.run(False, counts, st.allocate(counts, window.fetched, fields))
     fetched = window.fetched[: counts[st.N_MEMO]]
     counts[st.N_FETCHED] = fetched.sum()
     needed = st.needed_bytes(counts)
     if needed > _TAPE_FLOOR + _TAPE_RATIO * window.num_bytes:
         what = f"{format_bytes(window.num_bytes)} of pickle would fill {format_bytes(needed)}"
         raise RefusedFile(f"{name}: refused, {what} (a memory bomb)", _HINT)
-    store = st.allocate(counts, fetched, described)
+    store = st.allocate(counts, fetched, fields)
     made = np.zeros(st.N_COUNTS, np.int64)
     root = window.run(True, made, store)
     return Tape(window.num_bytes, root, st.used(store, made))

@@ -1,0 +1,83 @@
+"""The fields of PyTorch's memory snapshots, as data: what the reader, the builder, the writer and redaction do with each.
+
+A new plain field of trace entries is one row here and a column of ``schema.EVENTS``.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+# What a field holds: a whole number; one of a few words; a list of dicts; two whole numbers; free text; anything, which is not read.
+NUMBER, WORD, BOXED, PAIR, TEXT, IGNORED = range(6)
+ENTRY, SEGMENT, BLOCK = "entry", "segment", "block"
+
+
+class Field(NamedTuple):
+    """One key of a snapshot.
+
+    Attributes:
+        name: The key.
+        level: The dicts that have it: ENTRY (of ``device_traces``), SEGMENT or BLOCK.
+        kind: What it holds.
+        column: The column of ``RawDevice`` or of the tables SEGMENTS and BLOCKS that it goes to; "": none.
+        missing: The value of a NUMBER where the key is missing.
+        constant: What memdiag writes into every dict, since nothing was read; None: the column's values, or nothing.
+    """
+
+    name: str
+    level: str
+    kind: int
+    column: str = ""
+    missing: int = -1
+    constant: str | None = None
+
+
+FIELDS = (
+    Field("action", ENTRY, WORD, "action"),
+    Field("addr", ENTRY, NUMBER, "addr"),
+    Field("device_free", ENTRY, NUMBER, "addr"),  # of a request that failed, which has no address
+    Field("size", ENTRY, NUMBER, "size"),
+    Field("stream", ENTRY, NUMBER, "stream", missing=0),
+    Field("time_us", ENTRY, NUMBER, "time_us"),
+    Field("frames", ENTRY, BOXED, "stack"),
+    Field("pool_id", ENTRY, PAIR, "pool"),
+    Field("user_metadata", ENTRY, TEXT, "user_metadata"),
+    Field("compile_context", ENTRY, IGNORED, constant="N/A"),
+    Field("forward_frames", ENTRY, IGNORED),
+    Field("device", ENTRY, IGNORED),
+    Field("version_counter", ENTRY, IGNORED),
+    Field("device", SEGMENT, NUMBER, missing=0),
+    Field("address", SEGMENT, NUMBER, "address"),
+    Field("total_size", SEGMENT, NUMBER, "total_size"),
+    Field("allocated_size", SEGMENT, NUMBER, "allocated_size"),
+    Field("active_size", SEGMENT, NUMBER, "active_size"),
+    Field("requested_size", SEGMENT, NUMBER, "requested_size"),
+    Field("stream", SEGMENT, NUMBER, "stream", missing=0),
+    Field("segment_type", SEGMENT, WORD, "small"),
+    Field("segment_pool_id", SEGMENT, PAIR, "pool"),
+    Field("is_expandable", SEGMENT, WORD, "expandable"),
+    Field("frames", SEGMENT, BOXED, "stack"),
+    Field("blocks", SEGMENT, BOXED),
+    Field("address", BLOCK, NUMBER, "address"),
+    Field("size", BLOCK, NUMBER, "size"),
+    Field("requested_size", BLOCK, NUMBER, "requested_size"),
+    Field("state", BLOCK, WORD, "state"),
+    Field("frames", BLOCK, BOXED, "stack"),
+    Field("history", BLOCK, BOXED),
+    Field("real_size", BLOCK, IGNORED),
+)  # fmt: skip
+
+
+def fields_of(level: str) -> list[Field]:
+    """Returns the fields of a level that are read."""
+    return [field for field in FIELDS if field.level == level and field.kind != IGNORED]
+
+
+def ignored_of(level: str) -> set[str]:
+    """Returns the names of a level's fields that are known and not read."""
+    return {field.name for field in FIELDS if field.level == level and field.kind == IGNORED}
+
+
+TEXT_COLUMNS = tuple(field.column for field in fields_of(ENTRY) if field.kind == TEXT)
+# Values that PyTorch itself chooses: they name nobody.
+PYTORCHS_WORDS = frozenset(field.name for field in FIELDS if field.kind == WORD or field.constant is not None)
