@@ -55,7 +55,7 @@ EVENTS: dict[str, Column] = {
     "group": Column("int32", "", "row in Groups (pool and stream); -1: unknown"),
     "phase": Column("int8", "", "index into PHASES"),
     "step": Column("int32", "", "training step, from 0; -1: outside of any or unknown"),
-    "user_metadata": Column("int32", "", "what the program told the allocator to note (_set_memory_metadata), index into Trace.strings; -1: nothing"),
+    "user_metadata": Column("int32", "", "text set by _set_memory_metadata, index into Trace.strings; -1: none"),
 }
 
 USAGE: dict[str, Column] = {
