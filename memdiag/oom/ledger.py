@@ -7,7 +7,7 @@ remaining room and names the size that was counted.
 
 from __future__ import annotations
 
-from memdiag.oom.arithmetic import Numbers, numbers_of
+from memdiag.diagnosis.facts import Facts
 from memdiag.oom.model import Found
 from memdiag.results.oom import LedgerEntry
 from memdiag.text import Phrase, joined, phrase
@@ -23,7 +23,7 @@ def account(found: Found) -> tuple[LedgerEntry, ...]:
 
     If the total is not printed, its size is None and the parts are the printed ones, without a remainder.
     """
-    numbers = numbers_of(found.fields, found.backend)
+    numbers = Facts.from_fields(found.fields, found.backend)
     if found.backend == "cpu":
         return _of_host(numbers)
     room = _Room(numbers.total)
@@ -58,7 +58,7 @@ class _Room:
         return [LedgerEntry(what, fitting, owner, basis)]  # type: ignore[arg-type]  # literals of this file
 
 
-def _own(numbers: Numbers, room: _Room, whose: str, slack_basis: str) -> list[LedgerEntry]:
+def _own(numbers: Facts, room: _Room, whose: str, slack_basis: str) -> list[LedgerEntry]:
     """Returns the entries of this process: the numbers of its allocator, then the rest that the driver reports."""
     likely = numbers.likely_this
     process = likely[1] if likely else numbers.process
@@ -87,11 +87,11 @@ def _own(numbers: Numbers, room: _Room, whose: str, slack_basis: str) -> list[Le
     return entries + rest
 
 
-def _outside_here(numbers: Numbers) -> Phrase:
+def _outside_here(numbers: Facts) -> Phrase:
     return phrase("oom_ledger.outside") if numbers.slack is not None else phrase("oom_ledger.outside.slack")
 
 
-def _others(numbers: Numbers, room: _Room) -> list[LedgerEntry]:
+def _others(numbers: Facts, room: _Room) -> list[LedgerEntry]:
     """Every other process that is listed."""
     return [
         entry
@@ -100,7 +100,7 @@ def _others(numbers: Numbers, room: _Room) -> list[LedgerEntry]:
     ]
 
 
-def _rest(found: Found, numbers: Numbers, room: _Room, num_printed: int) -> list[LedgerEntry]:
+def _rest(found: Found, numbers: Facts, room: _Room, num_printed: int) -> list[LedgerEntry]:
     """The memory that no printed number accounts for, with its possible owners."""
     if room.left is None:
         return []
@@ -115,7 +115,7 @@ def _rest(found: Found, numbers: Numbers, room: _Room, num_printed: int) -> list
     return [*free, LedgerEntry(phrase("oom_ledger.unknown", owners=owners), room.left, "unknown", "computed")]
 
 
-def _owners(found: Found, numbers: Numbers) -> list[Phrase]:
+def _owners(found: Found, numbers: Facts) -> list[Phrase]:
     """Returns who may hold the memory that no number accounts for."""
     owners = [phrase("oom_ledger.owner.free")] if numbers.free is None else []
     if numbers.process is not None or numbers.likely_this is not None:
@@ -129,7 +129,7 @@ def _owners(found: Found, numbers: Numbers) -> list[Phrase]:
     return [*owners, phrase("oom_ledger.owner.others")]
 
 
-def _of_host(numbers: Numbers) -> tuple[LedgerEntry, ...]:
+def _of_host(numbers: Facts) -> tuple[LedgerEntry, ...]:
     """The memory of the host, if the message prints it."""
     if numbers.total is None:
         return ()

@@ -29,12 +29,14 @@ class Judgement:
         confidence: "high" where the numbers leave no other cause, "low" where the message alone cannot decide.
         alternatives: Runners-up, the more probable first; never ``verdict`` itself.
         reasons: The arithmetic, a sentence each, with the numbers in it; the decisive one first.
+        rule: Rule of ``diagnosis.classifier`` that decided; "" if the message itself or its surroundings did.
     """
 
     verdict: Cause
     confidence: Confidence
     alternatives: tuple[Cause, ...] = ()
     reasons: tuple[str, ...] = ()
+    rule: str = ""
 
 
 @dataclass(frozen=True, slots=True)

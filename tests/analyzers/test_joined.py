@@ -109,7 +109,8 @@ def test_what_stands_between_the_pieces_is_named(heap):
 def test_too_few_free_bytes_are_capacity(pieces):
     pieces.oom(200 * MIB, device_free=30 * MIB)
     only = told(pieces)
-    assert (only.judgement.verdict, only.judgement.confidence) == ("capacity", "high")
+    # without the size of the device, other processes may hold the rest of it
+    assert (only.judgement.verdict, only.judgement.confidence, only.judgement.alternatives) == ("capacity", "medium", ("other_process",))
     assert says(only, "120.00 MiB free inside the allocator and 30.00 MiB on the device", "50.00 MiB is missing")
     assert "MD206" in {finding.code for finding in only.findings}
     assert "MD201" not in {finding.code for finding in only.findings}
@@ -314,7 +315,7 @@ def test_a_dump_written_at_the_failure(shared):
         pytest.skip("needs npu-samples/oom in ../shared/data")
     for file in files:
         [one] = join(None, load(file)).messages
-        assert (one.framework, one.judgement.verdict, one.judgement.confidence) == ("torch_npu", "capacity", "high")
+        assert (one.framework, one.judgement.verdict, one.judgement.confidence) == ("torch_npu", "capacity", "medium")
         assert says(one, "the requested 100.00 MiB: 76.01 MiB is missing")
 
 

@@ -7,7 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from made import FOUND, found
 
-from memdiag.oom.arithmetic import numbers_of
+from memdiag.diagnosis.facts import Facts
 from memdiag.oom.ledger import account
 from memdiag.oom.model import Found
 from memdiag.units import GIB, MIB
@@ -130,5 +130,5 @@ def test_numbers_that_agree_are_all_shown_as_printed(allocated, slack, context, 
 
 @pytest.mark.parametrize("backend", ["cuda", "npu"])
 def test_what_is_no_number_counts_as_not_printed(backend):
-    numbers = numbers_of({"total_bytes": "24", "free_bytes": -1, "allocated_bytes": 1.5, "other_processes": [1, [2], "x"]}, backend)
+    numbers = Facts.from_fields({"total_bytes": "24", "free_bytes": -1, "allocated_bytes": 1.5, "other_processes": [1, [2], "x"]}, backend)
     assert (numbers.total, numbers.free, numbers.allocated, numbers.others) == (None, None, None, ())

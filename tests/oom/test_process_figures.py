@@ -6,7 +6,7 @@ import pytest
 from made import found
 from single import single
 
-from memdiag.oom.arithmetic import numbers_of
+from memdiag.diagnosis.facts import Facts
 from memdiag.oom.ledger import account
 from memdiag.oom.verdict import judge
 from memdiag.units import GIB, MIB
@@ -25,14 +25,14 @@ def test_no_bytes_of_this_process_means_that_the_driver_does_not_tell():
 @pytest.mark.parametrize(("process", "believed"), [(0, False), (3, False), (21, False), (21.3, True), (22.4, True)])
 def test_a_process_holds_at_least_what_it_has_allocated(process, believed):
     fields = found(process=process, **FULL).fields
-    assert (numbers_of(fields).process is not None) == believed
+    assert (Facts.from_fields(fields).process is not None) == believed
 
 
 def test_pools_that_sleep_count_as_allocated_though_the_device_holds_less():
     fields = found(process=6, requested=4, total=80, free=3, allocated=76, unallocated=0.1).fields
-    assert numbers_of(fields).process is None
+    assert Facts.from_fields(fields).process is None
     asleep = found(process=6, requested=4, total=80, free=70, allocated=60, unallocated=0.1).fields
-    assert numbers_of(asleep).process == 6 * GIB
+    assert Facts.from_fields(asleep).process == 6 * GIB
 
 
 def test_pieces_are_found_where_the_figure_is_missing():

@@ -32,7 +32,7 @@ CASES = {
         "capacity",
         "medium",
     ),
-    "others, though some pieces are free": (found(requested=0.6, total=40, free=0.5, allocated=1, reserved=1.8), "other_process", "high"),
+    "others, though some pieces are free": (found(requested=0.6, total=40, free=0.5, allocated=1, reserved=1.8), "other_process", "medium"),
     "libraries of this process": (
         found(requested=1, total=80, free=0.1, allocated=60, unallocated=0.2, process=79.8),
         "workspace_or_comm",
@@ -41,7 +41,7 @@ CASES = {
     "pools of graphs": (
         found(requested=1, total=48, free=0.1, allocated=46, unallocated=0.2, private_pool=40),
         "workspace_or_comm",
-        "high",
+        "medium",
     ),
     "one job on Ascend": (found("npu", requested=1, total=61, free=0.2, allocated=46, active=46, reserved=47), "workspace_or_comm", "low"),
     "somebody else on Ascend": (
@@ -72,7 +72,7 @@ CASES = {
     "more free than asked for": (found(requested=8, total=24, free=14, allocated=9, unallocated=0.2), "unknown", "low"),
     "a limit that is not printed": (found(requested=0.06, total=80, free=38, allocated=39, unallocated=0.97), "limit", "low"),
     "much more free than asked for": (found("hip", requested=0.002, total=288, free=203, allocated=69, unallocated=15), "unknown", "low"),
-    "the last drops": (found(requested=0.02, total=24, free=0.1, allocated=10, reserved=10.3), "other_process", "high"),
+    "the last drops": (found(requested=0.02, total=24, free=0.1, allocated=10, reserved=10.3), "other_process", "medium"),
     "nearly the whole card": (found(requested=15, total=16, free=15.8, allocated=0, unallocated=0), "capacity", "medium"),
     "4 GiB at once on XPU": (found("xpu", requested=6, total=16, allocated=1, unallocated=0), "limit", "medium"),
     "little on XPU": (found("xpu", requested=1, total=16, allocated=1, reserved=1.2), "unknown", "low"),

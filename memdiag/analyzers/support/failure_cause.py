@@ -8,172 +8,136 @@ memory outside the allocator, so those numbers come from the message (the whole 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from memdiag import vocabulary
 from memdiag.analyzers.support.failures import Failure
-from memdiag.analyzers.support.moments import DUST
 from memdiag.analyzers.support.places import group_name
 from memdiag.analyzers.support.sites import by_category, by_place
+from memdiag.diagnosis.classifier import classify
+from memdiag.diagnosis.facts import Facts
+from memdiag.diagnosis.thresholds import ALLOWANCE, ALLOWANCES, HALF
 from memdiag.oom.ledger import account
 from memdiag.oom.model import Found
-from memdiag.results.oom import Cause, Confidence, Judgement, LedgerEntry, Message
+from memdiag.results.oom import Confidence, Judgement, LedgerEntry, Message
 from memdiag.text import Phrase, joined, phrase
 from memdiag.units import format_bytes
 
-# Memory that perfect packing could use, as a share of the device (of reserved memory if that is unknown). Below SCARCE better packing helps
-# this request but hardly the next one; below DUST the device is simply full.
-SCARCE = 0.1
-HALF = 0.5  # of the device, or of reserved memory: its owner is the cause
-SET_ASIDE = 0.15  # of reserved memory free in private pools: more than any run has
 NUM_PLACES = 3
-_ELSEWHERE: tuple[Cause, ...] = ("other_process", "workspace_or_comm")
 # Parts of a ledger that the trace splits further: those that add up to the reserved memory.
 _SPLIT = frozenset({"oom_ledger.allocated.by", "oom_ledger.unallocated"})
 
 
-@dataclass(frozen=True)
-class _Account:
-    """The numbers that decide. None: unknown."""
+def facts_of(failure: Failure, message: Message | None = None) -> Facts:
+    """Returns the facts of a failure: those counted in the trace, and those that only a message prints.
 
-    request: int
-    free: int  # inside the allocator
-    left: int | None  # on the device
-    segment: int
-    total: int | None
-    limit: int | None
-    outside: int | None  # held by neither the allocator nor nobody
-
-    @classmethod
-    def of(cls, failure: Failure, message: Message) -> _Account:
-        fields, device = message.fields, failure.device
-        total, limit, left = (_size(fields.get(name)) for name in ("total_bytes", "limit_bytes", "free_bytes"))
-        total = total if total is not None else device.capacity_bytes
-        left = left if failure.here.device_free_bytes is None else failure.here.device_free_bytes
-        reserved = failure.usage["reserved"]
-        outside = max(total - left - reserved, 0) if total is not None and left is not None and reserved >= 0 else None
-        return cls(failure.request_bytes, max(failure.free_bytes, 0), left, failure.segment_bytes, total, limit, outside)
-
-    @property
-    def was_refused(self) -> bool:
-        """Returns True if the device had room for the whole segment, so that a limit refused it."""
-        return self.left is not None and self.left >= self.segment
-
-    @property
-    def is_elsewhere(self) -> bool:
-        """Returns True if most of the device is neither free nor reserved by this allocator."""
-        return self.total is not None and self.outside is not None and self.outside >= HALF * self.total
-
-    @property
-    def usable(self) -> int:
-        """Bytes that would serve the request, were they in one piece."""
-        return self.free + (0 if self.was_refused else self.left or 0)
-
-    @property
-    def missing(self) -> int:
-        """Bytes short, even in one piece."""
-        return self.request - self.usable
+    Args:
+        failure: The request; its free bytes must be known.
+        message: The message of the same failure; None or one made from the trace (dialect "trace"): there is none.
+    """
+    backend = failure.view.trace.backend or "cuda"
+    is_printed = message is not None and message.dialect != "trace"
+    printed = Facts.from_fields(message.fields, message.backend, message.framework) if message and is_printed else Facts(backend=backend)
+    allocated, active = failure.usage["allocated"], failure.active_bytes
+    pool = 0 if failure.is_private else failure.private_bytes(free=True)
+    left = failure.here.device_free_bytes
+    return replace(
+        printed,
+        request=failure.request_bytes,
+        requested=failure.segment_bytes,
+        total=printed.total if printed.total is not None else failure.device.capacity_bytes,
+        free=left if left is not None else printed.free,
+        allocated=(allocated if allocated >= 0 else active) + pool,
+        reserved=failure.usage["reserved"],
+        slack=max(failure.free_bytes - pool, 0),
+        pool=pool,
+        pending=max(active - allocated, 0) if allocated >= 0 else 0,
+        private=failure.private_bytes(),
+        fits=failure.fit.fits if failure.fit is not None else None,
+        allowance=ALLOWANCES.get(printed.backend, ALLOWANCE),
+        is_printed=is_printed,
+        is_counted=True,
+    )
 
 
 def cause(failure: Failure, message: Message) -> Judgement:
     """Returns what caused a failure; ``message`` is the printed one, or the one made from the trace."""
     if failure.free_bytes < 0:
         return replace(message.judgement, reasons=(*message.judgement.reasons, phrase("failure.unknown")))
-    known = _Account.of(failure, message)
-    verdict, alternatives, sure, decisive = _decide(failure, known, message)
-    confidence: Confidence = "medium" if not failure.exact or not sure else "high"
-    reasons = (*decisive, *_pieces(failure, known), *_whereabouts(failure), *_live(failure), *_retries(failure))
-    return Judgement(verdict, confidence, tuple(dict.fromkeys(other for other in alternatives if other != verdict)), reasons)
+    facts = facts_of(failure, message)
+    judgement = classify(facts)
+    confidence: Confidence = "medium" if judgement.confidence == "high" and not failure.exact else judgement.confidence
+    reasons = (*_decisive(facts, judgement), *_pieces(failure, facts), *_whereabouts(failure), *_live(failure), *_retries(failure))
+    return replace(judgement, confidence=confidence, reasons=reasons)
 
 
-_Decision = tuple[Cause, tuple[Cause, ...], bool, tuple[str, ...]]
+def _decisive(facts: Facts, judgement: Judgement) -> Iterator[str]:
+    """Yields the arithmetic behind a verdict, with the numbers of the trace."""
+    asked, wanted, left = format_bytes(facts.needed), format_bytes(facts.requested), format_bytes(facts.free)
+    reserved, within = format_bytes(facts.reserved), (_in_blocks(facts),) if facts.missing <= 0 else (_short(facts),)
+    match judgement.rule:
+        case "larger":
+            yield phrase("failure.device", asked=asked, total=format_bytes(facts.total))
+        case "limit":
+            yield phrase("failure.limit", reserved=reserved, wanted=wanted, limit=format_bytes(facts.limit), left=left)
+            yield from within if facts.missing <= 0 else ()
+        case "refused":
+            values = {"left": left, "wanted": wanted}
+            yield phrase("failure.refused.driver", **values) if facts.is_printed else phrase("failure.refused.limit", **values)
+            yield from within if facts.missing <= 0 else ()
+        case "pools":
+            yield phrase("failure.private.free", bytes=format_bytes(facts.pool))
+        case "outside":
+            yield phrase("failure.outside", outside=format_bytes(facts.outside), total=format_bytes(facts.total), reserved=reserved)
+            yield from within
+        case "slack" | "both":
+            if facts.fits:
+                yield phrase("failure.block", enough=_enough(facts))
+            else:
+                yield _in_blocks(facts)
+        case "full" if facts.missing <= 0:
+            yield phrase("failure.scarce", bytes=format_bytes(-facts.missing))
+            yield from within
+        case "packed" | "full":
+            yield from within
+        case _:
+            yield from judgement.reasons
+            yield from within
+    if judgement.verdict == "capacity" and facts.private >= HALF * (facts.reserved or 0) > 0:
+        yield phrase("failure.private", bytes=format_bytes(facts.private), reserved=reserved)
 
 
-def _decide(failure: Failure, known: _Account, message: Message) -> _Decision:
-    """Returns the cause, what else it may be, whether the numbers leave no doubt, and the reason."""
-    asked = format_bytes(known.request)
-    if known.total is not None and known.request > known.total:
-        return "capacity", (), True, (phrase("failure.device", asked=asked, total=format_bytes(known.total)),)
-    in_pieces: tuple[Cause, ...] = ("fragmentation",) if known.missing <= 0 else ()
-    if known.was_refused:
-        return _refused(failure, known, message, in_pieces)
-    share = known.usable / max(known.total or failure.usage["reserved"], 1)
-    if known.missing > 0 or (known.is_elsewhere and (share < SCARCE or message.judgement.verdict in _ELSEWHERE)):
-        return _short(failure, known, message, in_pieces)
-    private = 0 if failure.is_private else failure.private_bytes(free=True)
-    if known.missing + private > 0 and private >= SET_ASIDE * failure.usage["reserved"]:
-        text = phrase("failure.private.free", bytes=format_bytes(private))
-        return "workspace_or_comm", ("fragmentation", "capacity"), True, (text,)
-    if failure.fit is not None and failure.fit.fits:
-        text = phrase("failure.block", enough=_enough(known), largest=format_bytes(failure.fit.largest_free_bytes))
-        return "fragmentation", ("unknown",), False, (text,)
-    others: tuple[Cause, ...] = ("other_process",) if known.is_elsewhere else ()
-    text = _in_blocks(known)
-    if share >= SCARCE:
-        return "fragmentation", others, True, (text,)
-    scarce = phrase("failure.scarce", bytes=format_bytes(-known.missing))
-    if share < DUST:
-        return "capacity", ("fragmentation",), False, (scarce, text)
-    return "fragmentation", ("capacity",), known.free >= known.request, (text, scarce)
-
-
-def _enough(known: _Account) -> Phrase:
+def _enough(facts: Facts) -> Phrase:
     """Returns the statement that the free bytes are enough."""
-    free, asked = format_bytes(known.free), format_bytes(known.request)
-    if known.free >= known.request:
+    free, asked = format_bytes((facts.slack or 0) + facts.pool), format_bytes(facts.needed)
+    if (facts.slack or 0) >= facts.needed:
         return phrase("failure.enough", free=free, asked=asked)
-    return phrase("failure.enough.device", free=free, left=format_bytes(known.left), asked=asked)
+    return phrase("failure.enough.device", free=free, left=format_bytes(facts.free), asked=asked)
 
 
-def _in_blocks(known: _Account) -> Phrase:
-    return phrase("failure.blocks", enough=_enough(known))
+def _in_blocks(facts: Facts) -> Phrase:
+    return phrase("failure.blocks", enough=_enough(facts))
 
 
-def _refused(failure: Failure, known: _Account, message: Message, in_pieces: tuple[Cause, ...]) -> _Decision:
-    """The device had room for the whole segment."""
-    reserved, left, wanted = failure.usage["reserved"], format_bytes(known.left), format_bytes(known.segment)
-    within = (_in_blocks(known),) if in_pieces else ()
-    if known.limit is not None and reserved + known.segment > known.limit:
-        values = {"reserved": format_bytes(reserved), "wanted": wanted, "limit": format_bytes(known.limit), "left": left}
-        return "limit", (*in_pieces, "capacity"), True, (phrase("failure.limit", **values), *within)
-    if message.dialect != "trace" and message.backend in {"cuda", "hip"}:  # there a limit would have been printed
-        reason = phrase("failure.refused.driver", left=left, wanted=wanted)
-        return message.judgement.verdict, (*in_pieces, "limit", *message.judgement.alternatives), False, (reason, *within)
-    return "limit", (*in_pieces, "unknown"), False, (phrase("failure.refused.limit", left=left, wanted=wanted), *within)
+def _short(facts: Facts) -> Phrase:
+    """Returns the statement that the free bytes are too few."""
+    sizes = {"free": (facts.slack or 0) + facts.pool, "asked": facts.needed, "missing": facts.missing - facts.pool}
+    values = {name: format_bytes(size) for name, size in sizes.items()}
+    if facts.free is None:
+        return phrase("failure.short", **values)
+    return phrase("failure.short.device", **values, left=format_bytes(facts.free))
 
 
-def _short(failure: Failure, known: _Account, message: Message, in_pieces: tuple[Cause, ...]) -> _Decision:
-    """The free bytes are too few, or most of the device is somebody else's."""
-    values = {"free": format_bytes(known.free), "asked": format_bytes(known.request), "missing": format_bytes(known.missing)}
-    short = phrase("failure.short", **values)
-    if known.left is not None:
-        short = phrase("failure.short.device", **values, left=format_bytes(known.left))
-    reasons = [_in_blocks(known) if in_pieces else short]
-    printed, reserved = message.judgement.verdict, failure.usage["reserved"]
-    # Who has it where it is not this allocator, only the message tells.
-    others_have_it = known.outside is not None and known.outside >= known.missing
-    if others_have_it and (known.is_elsewhere or printed in _ELSEWHERE):
-        who: Cause = printed if printed in _ELSEWHERE else "other_process"
-        sizes = {"outside": format_bytes(known.outside), "total": format_bytes(known.total), "reserved": format_bytes(reserved)}
-        reasons.insert(0, phrase("failure.outside", **sizes))
-        rivals = tuple(other for other in _ELSEWHERE if other != who)
-        return who, (*in_pieces, *rivals, "capacity"), known.is_elsewhere and not in_pieces, tuple(reasons)
-    private = failure.private_bytes()
-    if private >= HALF * reserved > 0:
-        reasons.append(phrase("failure.private", bytes=format_bytes(private), reserved=format_bytes(reserved)))
-        return "workspace_or_comm", ("capacity",), False, tuple(reasons)
-    return "capacity", (), known.left is not None, tuple(reasons)
-
-
-def _pieces(failure: Failure, known: _Account) -> Iterator[str]:
+def _pieces(failure: Failure, facts: Facts) -> Iterator[str]:
     """Yields the free blocks and the live tensors between them."""
     fit = failure.fit
-    if fit is None or not known.free or fit.fits:
+    free = failure.free_bytes
+    if fit is None or not free or fit.fits:
         return
     where = group_name(failure.device, failure.group)
-    elsewhere = known.free - fit.free_bytes
+    elsewhere = free - fit.free_bytes
     if not fit.num_free:
         yield phrase("failure.free.none", count=failure.num_free, where=where)
         return
@@ -185,13 +149,13 @@ def _pieces(failure: Failure, known: _Account) -> Iterator[str]:
     own = phrase("failure.free", **sizes, where=where, count=fit.num_free)
     others = phrase("failure.free.elsewhere", bytes=format_bytes(elsewhere), count=failure.num_free - fit.num_free)
     yield joined([own, others]) if elsewhere > 0 else own
-    if known.missing > 0:
+    if facts.missing > facts.pool:
         return
     if not fit.range_bytes:
         yield phrase("failure.no-segment")
         return
-    if fit.between_bytes >= known.request:
-        yield phrase("failure.no-range", asked=format_bytes(known.request))
+    if fit.between_bytes >= facts.needed:
+        yield phrase("failure.no-range", asked=format_bytes(facts.needed))
         return
     places = joined([place.label for place in by_place(failure.view, fit.between)[:NUM_PLACES]], ", ")
     between, length = format_bytes(fit.between_bytes), format_bytes(fit.range_bytes)
@@ -257,8 +221,8 @@ def ledger(failure: Failure, message: Message) -> tuple[LedgerEntry, ...]:
     parts = [LedgerEntry(what, size, "this process", "computed") for what, size in _parts(failure) if size]
     if not parts:
         return message.ledger
-    known = _Account.of(failure, message)
-    sizes = {"allocated": allocated, "unallocated": reserved - allocated, "reserved": reserved, "free": known.left, "total": known.total}
+    facts = facts_of(failure, message)
+    sizes = {"allocated": allocated, "unallocated": reserved - allocated, "reserved": reserved, "free": facts.free, "total": facts.total}
     fields = {name: value for name, value in message.fields.items() if name not in {"private_pool_bytes", "cached_bytes"}}
     fields |= {f"{name}_bytes": size for name, size in sizes.items() if size is not None}
     entries = account(Found(0, 0, message.dialect, message.framework, message.backend, fields))
@@ -266,7 +230,3 @@ def ledger(failure: Failure, message: Message) -> tuple[LedgerEntry, ...]:
     if sum(entry.bytes or 0 for entry in own) != reserved:  # part of it is not on the card
         return entries
     return (*parts, *(entry for entry in entries if entry not in own))
-
-
-def _size(value: object) -> int | None:
-    return value if isinstance(value, int) else None

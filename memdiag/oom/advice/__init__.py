@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from memdiag.diagnosis.facts import Facts
 from memdiag.oom.advice.case import Case
 from memdiag.oom.advice.device import capacity, fragmentation
 from memdiag.oom.advice.elsewhere import limit, other_process, workspace_or_comm
@@ -17,7 +18,6 @@ from memdiag.oom.advice.rest import hint, host, unknown
 from memdiag.oom.advice.serving import serving
 from memdiag.oom.advice.systems import for_windows, present
 from memdiag.oom.advice.training import training
-from memdiag.oom.arithmetic import numbers_of
 from memdiag.oom.dialects.host_memory import PAGE_FILE
 from memdiag.oom.model import Found
 from memdiag.results.finding import Finding, Fix
@@ -73,7 +73,7 @@ def advise(found: Found, judgement: Judgement) -> tuple[Finding, ...]:
 
     Within a finding the fixes are alternatives, ranked; no fix of one finding excludes the first of another.
     """
-    case = Case(found, judgement, numbers_of(found.fields, found.backend))
+    case = Case(found, judgement, Facts.from_fields(found.fields, found.backend))
     findings = [_MAKERS[judgement.verdict](case)]
     second = _second(case)
     if second is not None:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from memdiag.oom.arithmetic import Numbers, segment_behind
+from memdiag.diagnosis.facts import Facts
 from memdiag.oom.model import Found
 from memdiag.oom.programs import REINFORCED
 from memdiag.results.finding import Evidence
 from memdiag.results.oom import Judgement
 from memdiag.text import phrase
+from memdiag.units import MIB
 
 # Frameworks whose tensors PyTorch's allocators serve.
 _ON_TORCH = frozenset({"pytorch", "torch_npu", "vllm", "sglang", "deepspeed", "nccl", "hccl", "hpu"})
 _ALLOCATORS = frozenset({"cuda", "hip", "xpu", "npu"})
+_LARGE_SEGMENT = 20 * MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +24,7 @@ class Case:
 
     found: Found
     judgement: Judgement
-    numbers: Numbers
+    numbers: Facts
 
     @property
     def backend(self) -> str:
@@ -105,7 +107,7 @@ class Case:
     def evidence(self, *extra: Evidence) -> tuple[Evidence, ...]:
         """Returns the numbers of the message that matter for any cause, after those given."""
         numbers = self.numbers
-        where = segment_behind(numbers.requested) if self.caching and numbers.requested else ""
+        where = _segment_behind(numbers.requested) if self.caching and numbers.requested else ""
         free, total = phrase("oom_device.evidence.free"), phrase("oom_device.evidence.total")
         if self.backend == "cpu":
             free, total = phrase("oom_device.evidence.free.host"), phrase("oom_device.evidence.total.host")
@@ -116,3 +118,14 @@ class Case:
         )
         known = {item.what for item in extra}
         return (*(item for item in extra if item.value is not None), *(e for e in common if e.value is not None and e.what not in known))
+
+
+def _segment_behind(size: int) -> str:
+    """Returns what tensor stands behind a segment that the caching allocator wanted from the driver, in words; "" if that is open."""
+    if size == 2 * MIB:
+        return phrase("oom_device.segment.small")
+    if size == _LARGE_SEGMENT:
+        return phrase("oom_device.segment.large")
+    if size > 10 * MIB:
+        return phrase("oom_device.segment.rounded")
+    return ""

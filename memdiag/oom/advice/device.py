@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from memdiag.diagnosis.facts import Facts
 from memdiag.oom.advice.case import Case
 from memdiag.oom.advice.graphs import less_graphs
 from memdiag.oom.advice.serving import serving
 from memdiag.oom.advice.systems import expandable, max_split, newer, present, recording, snapshot, system
 from memdiag.oom.advice.training import training
-from memdiag.oom.arithmetic import Numbers
 from memdiag.oom.lazy_fix import LazyFix
 from memdiag.results.finding import Evidence, Finding, Fix, Saving
 from memdiag.text import joined, phrase
@@ -58,7 +58,7 @@ def fragmentation(case: Case) -> Finding:
     )
 
 
-def _fragmented(numbers: Numbers) -> str:
+def _fragmented(numbers: Facts) -> str:
     unused, request, free = (format_bytes(size or 0) for size in (numbers.slack, numbers.requested, numbers.free))
     if numbers.slack is None and not numbers.requested:
         return phrase("oom_device.title.unfit.free", free=free) if numbers.free else phrase("oom_device.title.unfit")
@@ -117,7 +117,7 @@ def _pending(case: Case) -> Evidence:
     return Evidence(phrase("oom_device.evidence.pending"), waiting if waiting > 0 else None, "bytes")
 
 
-def _missing(numbers: Numbers) -> int | None:
+def _missing(numbers: Facts) -> int | None:
     """Bytes that no packing could find."""
     used = numbers.live if numbers.live is not None else numbers.process
     if numbers.total is None or numbers.requested is None or numbers.oversubscribed:
@@ -139,7 +139,7 @@ def _lifetime_pools(case: Case) -> tuple[Fix, ...]:
     return (*pools, room) if room else pools
 
 
-def hccl_room(numbers: Numbers) -> Fix | None:
+def hccl_room(numbers: Facts) -> Fix | None:
     """Returns the limit under which HCCL keeps what it has, and gets what one more communicator needs; None where that is not sensible."""
     if not numbers.total or numbers.outside is None or numbers.reserved is None:
         return None
