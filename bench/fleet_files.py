@@ -28,7 +28,7 @@ from memdiag import load
 from memdiag.allocator.as_snapshot import snapshot
 from memdiag.allocator.as_trace import as_trace
 from memdiag.allocator.workload import ALLOC, Start
-from memdiag.analyzers.support.simulation import Subject
+from memdiag.analyzers.support.subject import Subject
 from memdiag.trace.schema import CATEGORIES
 
 ROOT = Path(__file__).parents[1]

@@ -21,7 +21,8 @@ from typing import Any
 
 from memdiag.allocator.offload.settings import OffloadSettings
 from memdiag.analyzers.offloading import anew, make_plan
-from memdiag.analyzers.support.simulation import Subject, predict
+from memdiag.analyzers.support.simulation import predict
+from memdiag.analyzers.support.subject import Subject
 from memdiag.sources import load
 
 ROOT = Path(__file__).parents[1]

@@ -22,7 +22,7 @@ from memdiag.trace.table import Array
 from memdiag.units import GIB, format_bytes
 
 if TYPE_CHECKING:
-    from memdiag.analyzers.offloading import Plan
+    from memdiag.analyzers.offload_plan import OffloadPlan
 
 _FSDP = """\
 from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
@@ -30,7 +30,7 @@ fully_shard(model, offload_policy=CPUOffloadPolicy(pin_memory={}))"""
 Snippet = tuple[str, str, str]  # name, which part of the plan it realises, text
 
 
-def snippets(trace: Trace, device: DeviceTrace, plan: Plan, settings: OffloadSettings, hooked: Hooked | None) -> tuple[Snippet, ...]:
+def snippets(trace: Trace, device: DeviceTrace, plan: OffloadPlan, settings: OffloadSettings, hooked: Hooked | None) -> tuple[Snippet, ...]:
     """Returns the snippets and settings that carry out a plan, or a part of it."""
     moves, windows = plan.chosen.moves, plan.windows
     if not len(moves):
@@ -53,7 +53,7 @@ def snippets(trace: Trace, device: DeviceTrace, plan: Plan, settings: OffloadSet
     return tuple(found)
 
 
-def modules_of(trace: Trace, device: DeviceTrace, plan: Plan) -> list[str]:
+def modules_of(trace: Trace, device: DeviceTrace, plan: OffloadPlan) -> list[str]:
     """Returns the parts of the model whose activations move: numbered ones where there are, in the order in which they run."""
     moves, windows = plan.chosen.moves, plan.windows
     rows = windows.tensor[moves.window[windows.is_saved[moves.window]]]
@@ -64,14 +64,14 @@ def modules_of(trace: Trace, device: DeviceTrace, plan: Plan) -> list[str]:
     return [path for path in paths if not any(other.startswith(f"{path}.") for other in paths)]
 
 
-def smallest_of(plan: Plan) -> int:
+def smallest_of(plan: OffloadPlan) -> int:
     """Returns the bytes of the smallest activation that moves."""
     moves, windows = plan.chosen.moves, plan.windows
     sizes = windows.copy_bytes[moves.window[windows.is_saved[moves.window]]]
     return int(sizes.min()) if len(sizes) else 0
 
 
-def _of_activations(trace: Trace, device: DeviceTrace, plan: Plan, size: str, hooked: Hooked | None) -> list[Snippet]:
+def _of_activations(trace: Trace, device: DeviceTrace, plan: OffloadPlan, size: str, hooked: Hooked | None) -> list[Snippet]:
     modules = modules_of(trace, device, plan)
     found: list[Snippet] = []
     if modules and hooked is not None:

@@ -20,7 +20,7 @@ from memdiag.trace.schema import ACTIONS, CATEGORIES, PHASES
 from memdiag.trace.table import Array
 
 if TYPE_CHECKING:
-    from memdiag.analyzers.offloading import Plan
+    from memdiag.analyzers.offload_plan import OffloadPlan
 
 _MOST = 40  # kinds of tensors that are listed
 _MODULES = 8
@@ -30,7 +30,7 @@ _OOM = ACTIONS.index("oom")
 def told(
     trace: Trace,
     device: DeviceTrace,
-    plan: Plan,
+    plan: OffloadPlan,
     settings: OffloadSettings,
     hooked: Hooked | None,
     *,
@@ -79,7 +79,7 @@ def kind_of(windows_category: int, is_saved: bool) -> str:
     return "activation" if is_saved else CATEGORIES[windows_category].replace("_", " ")
 
 
-def _moved(trace: Trace, device: DeviceTrace, plan: Plan) -> tuple[Moved, ...]:
+def _moved(trace: Trace, device: DeviceTrace, plan: OffloadPlan) -> tuple[Moved, ...]:
     moves, windows = plan.chosen.moves, plan.windows
     if not len(moves):
         return ()
@@ -119,7 +119,7 @@ def _usual(phases: Array) -> str:
     return PHASES[int(np.bincount(phases, minlength=len(PHASES)).argmax())]
 
 
-def _recomputable(trace: Trace, device: DeviceTrace, plan: Plan) -> tuple[Recomputable, ...]:
+def _recomputable(trace: Trace, device: DeviceTrace, plan: OffloadPlan) -> tuple[Recomputable, ...]:
     """Returns the tensors that forward keeps for backward at the peak, by part of the model."""
     at = int(np.argmax(plan.load)) if len(plan.load) else -1
     rows = saved_rows(device)
@@ -136,7 +136,7 @@ def _recomputable(trace: Trace, device: DeviceTrace, plan: Plan) -> tuple[Recomp
     return tuple(Recomputable(module, size, count) for module, (size, count) in ranked)
 
 
-def _notes(trace: Trace, device: DeviceTrace, plan: Plan, settings: OffloadSettings) -> list[str]:
+def _notes(trace: Trace, device: DeviceTrace, plan: OffloadPlan, settings: OffloadSettings) -> list[str]:
     notes: list[str] = []
     if not plan.clock.is_known:
         notes.append(phrase("offload.note.timeless"))

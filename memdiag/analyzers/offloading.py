@@ -6,7 +6,7 @@ fragmentation. The automatic strategy lowers its target until the replay fits.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -23,8 +23,10 @@ from memdiag.allocator.offload.windows import Windows, find_windows
 from memdiag.allocator.result import OUT_OF_MEMORY, Replay
 from memdiag.allocator.tuning.smallest import smallest_capacity
 from memdiag.analyzers.offload_howto import modules_of, smallest_of
+from memdiag.analyzers.offload_plan import OffloadPlan
 from memdiag.analyzers.offload_words import told
-from memdiag.analyzers.support.simulation import Scenario, Subject, predict
+from memdiag.analyzers.support.simulation import predict
+from memdiag.analyzers.support.subject import Scenario, Subject
 from memdiag.errors import MemdiagError
 from memdiag.results.offloading import Hooked, Offloading
 from memdiag.results.prediction import Prediction
@@ -34,33 +36,6 @@ from memdiag.trace.table import Array
 _LEFT_OVER = (0.0, 0.01, 0.03, 0.07, 0.15, 0.3)  # of the device, by tries of the automatic strategy
 _NO_LIMIT = 1 << 50  # bytes
 _BACKWARD = schema.PHASES.index("backward")
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A plan for one recording.
-
-    Attributes:
-        windows: When tensors are not needed.
-        clock: When events happen.
-        chosen: What moves.
-        load: Live bytes with nothing moved, after each event.
-        bound: Live bytes at most if all that is idle were away.
-        subject: The recording with the moves in it.
-        budget: Bytes of the device; None: no limit.
-        fits: The replay of what is left needs no more.
-        missing: Bytes that it lacks otherwise, roughly.
-    """
-
-    windows: Windows
-    clock: Clock
-    chosen: Chosen
-    load: Array
-    bound: int
-    subject: Subject
-    budget: int | None
-    fits: bool
-    missing: int
 
 
 def predict_offload(
@@ -98,7 +73,7 @@ def predict_offload(
     return plan.subject, (told_of, replay, simulated)
 
 
-def _missing(plan: Plan, scenario: Scenario) -> int:
+def _missing(plan: OffloadPlan, scenario: Scenario) -> int:
     """Returns the additional device memory that the tensors of a plan that stay there need."""
     if plan.fits or plan.budget is None:
         return 0
@@ -106,7 +81,7 @@ def _missing(plan: Plan, scenario: Scenario) -> int:
     return 0 if needed is None else max(needed - plan.budget, 0)
 
 
-def _host_needed(plan: Plan, subject: Subject, scenario: Scenario, settings: OffloadSettings) -> int | None:
+def _host_needed(plan: OffloadPlan, subject: Subject, scenario: Scenario, settings: OffloadSettings) -> int | None:
     """Returns the host memory with which a run fits that does not; None: it fits, or it is not for lack of that."""
     if plan.fits:
         return None
@@ -121,7 +96,7 @@ def anew(subject: Subject) -> Subject:
     return replace(subject, workload=with_start_allocated(subject.workload), hooks={})
 
 
-def make_plan(subject: Subject, scenario: Scenario, settings: OffloadSettings) -> Plan:
+def make_plan(subject: Subject, scenario: Scenario, settings: OffloadSettings) -> OffloadPlan:
     """Returns the plan for a recording.
 
     Raises:
@@ -147,13 +122,13 @@ def make_plan(subject: Subject, scenario: Scenario, settings: OffloadSettings) -
     if not settings.auto_offload:
         chosen = forced(windows, load, clock, settings, _checkpoints(subject, windows))
         changed, missing = _tried(subject, scenario, windows, chosen.moves, budget)
-        return Plan(windows, clock, chosen, load, bound, changed, budget, chosen.is_enough and not missing, missing)
+        return OffloadPlan(windows, clock, chosen, load, bound, changed, budget, chosen.is_enough and not missing, missing)
     if budget is None:
         raise MemdiagError(
             "the automatic strategy needs a memory limit, and the trace does not contain the size of the card",
             "add --max-device-memory 30GB, or --capacity 32GiB",
         )
-    best: Plan | None = None
+    best: OffloadPlan | None = None
     must_wait = False
     # The share to leave for fragmentation is unknown beforehand: start small, then about double it each time.
     for share in _LEFT_OVER:
@@ -161,7 +136,7 @@ def make_plan(subject: Subject, scenario: Scenario, settings: OffloadSettings) -
         chosen = automatic(windows, load, target, clock, settings, must_wait=must_wait)
         must_wait = must_wait or chosen.stall_seconds > 0
         changed, missing = _tried(subject, scenario, windows, chosen.moves, budget)
-        plan = Plan(windows, clock, chosen, load, bound, changed, budget, not missing and _has_room(chosen, settings), missing)
+        plan = OffloadPlan(windows, clock, chosen, load, bound, changed, budget, not missing and _has_room(chosen, settings), missing)
         if best is None or plan.fits or missing < best.missing:
             best = plan
         if plan.fits or not chosen.is_enough:
@@ -170,7 +145,7 @@ def make_plan(subject: Subject, scenario: Scenario, settings: OffloadSettings) -
     return best
 
 
-def _hooked(subject: Subject, scenario: Scenario, plan: Plan) -> Hooked | None:
+def _hooked(subject: Subject, scenario: Scenario, plan: OffloadPlan) -> Hooked | None:
     """Returns what saved-tensor hooks around the modules of the plan come to: replayed as if copies took no time, for they are in order."""
     trace, device, windows = subject.trace, subject.device, plan.windows
     modules, smallest = modules_of(trace, device, plan), smallest_of(plan)

@@ -11,7 +11,7 @@ from memdiag.registry import POLICIES, resolve
 from memdiag.units import parse_bytes
 
 if TYPE_CHECKING:
-    from memdiag.analyzers.support.simulation import Scenario, Subject
+    from memdiag.analyzers.support.subject import Scenario, Subject
     from memdiag.trace.model import DeviceTrace, Trace
 
 _MOST_BYTES = 1 << 50
@@ -96,7 +96,7 @@ class Wanted:
 
     def scenarios(self, subject: Subject) -> list[Scenario]:
         """Returns what to simulate, policy by policy."""
-        from memdiag.analyzers.support.simulation import Scenario
+        from memdiag.analyzers.support.subject import Scenario
 
         own = subject.recorded if self.capacity is None else subject.on_card(self.capacity)
         fraction = own.fraction if self.fraction is None else self.fraction

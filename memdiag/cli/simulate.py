@@ -15,7 +15,7 @@ from memdiag.errors import MemdiagError
 
 if TYPE_CHECKING:
     from memdiag.allocator.result import Replay
-    from memdiag.analyzers.support.simulation import Scenario, Subject
+    from memdiag.analyzers.support.subject import Scenario, Subject
     from memdiag.cli.page import Page
     from memdiag.trace.model import DeviceTrace, Trace
 
@@ -154,7 +154,8 @@ def simulate(
 
     with busy(f"simulating {chosen.num_events:,} events …"):
         from memdiag.analyzers.support.pools_judged import with_advice
-        from memdiag.analyzers.support.simulation import Subject, predict, report_of
+        from memdiag.analyzers.support.simulation import predict, report_of
+        from memdiag.analyzers.support.subject import Subject
 
         subject = replace(wanted.on_card(Subject.of(recording, chosen)), at=moment)
         scenarios = wanted.scenarios(subject)

@@ -11,7 +11,7 @@ from memdiag.cli import card_options as card
 from memdiag.errors import MemdiagError
 
 if TYPE_CHECKING:
-    from memdiag.analyzers.support.simulation import Subject
+    from memdiag.analyzers.support.subject import Subject
 
 _SECONDS, _MIN_SAVING = 60.0, 2.0
 
@@ -103,6 +103,6 @@ def _subject(path: Path) -> Subject:
         raise MemdiagError(f"{path} has no allocations to replay", "record the run from its beginning: memdiag record -- python train.py")
     chosen = max(usable, key=lambda device: device.most_held_bytes)
     with busy(f"comparing the model with {path} …"):
-        from memdiag.analyzers.support.simulation import Subject
+        from memdiag.analyzers.support.subject import Subject
 
         return Subject.of(trace, chosen)

@@ -66,7 +66,7 @@ def _do(task: Task, path: str, name: str) -> dict[str, Any]:
 
     trace = replace(load(path), path=name)
     if task["action"] == "replay":
-        from memdiag.fleet.settings import replayed
+        from memdiag.fleet.replaying import replayed
 
         return replayed(trace, str(task["conf"]), task["capacity"])
     from memdiag.fleet.facts import facts_of

@@ -88,7 +88,7 @@ class Viewer(App[None]):
 
     def on_mount(self) -> None:
         """Shows the screen and begins to read."""
-        self.main = MainScreen(self.title, self.delay)
+        self.main = MainScreen(self.title, self.delay, self.copy_line)
         self.push_screen(self.main)
         self.work.start()
         self._clock = self.set_interval(0.25, self._tick)

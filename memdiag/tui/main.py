@@ -171,7 +171,7 @@ class MainScreen(Parts, inherit_bindings=False):
 
     def _copied(self, line: str | None) -> None:
         if line:
-            self.viewer.copy_line(line)
+            self._copy_line(line)
             self._say(phrase("screen.copied", line=short(line, 200)))
 
     def action_by(self) -> None:

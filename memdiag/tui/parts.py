@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable
 
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
@@ -25,9 +25,6 @@ from memdiag.tui.rows import Rows
 from memdiag.tui.status_lines import FEWEST, NUM_LINES, WITH_BAR, status
 from memdiag.tui.walk import Walk
 
-if TYPE_CHECKING:
-    from memdiag.tui.app import Viewer
-
 _FOR_FACTS = 44  # columns of the first line for what there is to say beside the name of the file
 _SIDE_FROM, _SIDE = 110, 0.55  # columns from which on a finding stands beside the list, and its share of them
 _LEAST_CURVE, _MOST_CURVE = 5, 18
@@ -40,6 +37,7 @@ class Parts(Screen[None], inherit_bindings=False):
     Args:
         name_of_file: What is being read.
         delay: Seconds of rest before lists follow the moment.
+        copy: Copies a line to the clipboard.
     """
 
     DEFAULT_CSS = f"""
@@ -58,10 +56,11 @@ class Parts(Screen[None], inherit_bindings=False):
 
     AUTO_FOCUS = ""
 
-    def __init__(self, name_of_file: str, delay: float) -> None:
+    def __init__(self, name_of_file: str, delay: float, copy: Callable[[str], None]) -> None:
         super().__init__()
         self._name_of_file = name_of_file
         self._delay = delay
+        self._copy_line = copy
         self._walk: Walk | None = None
         self._lists: Lists | None = None
         self._busy: str = phrase("screen.busy.start")
@@ -82,11 +81,6 @@ class Parts(Screen[None], inherit_bindings=False):
             yield Rows(Said([Text()]), "list")
             yield Drawn(self._side, "side")
         yield Drawn(self._keys, "keys")
-
-    @property
-    def viewer(self) -> Viewer:
-        """The program."""
-        return cast("Viewer", self.app)
 
     @property
     def rows(self) -> Rows:

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from memdiag.allocator.result import OUT_OF_MEMORY, UNDEFINED, Replay
-from memdiag.analyzers.support.simulation import Scenario, Subject, calibration_report, recorded_peak, simulated_peak
+from memdiag.analyzers.support.simulation import calibration_report, simulated_peak
+from memdiag.analyzers.support.subject import Scenario, Subject, recorded_peak
 from memdiag.errors import MemdiagError
 from memdiag.render.support.text import plain
 from memdiag.results.plots import PlotCurve, PoliciesPlot, SimulatedCurve

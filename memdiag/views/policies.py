@@ -11,7 +11,8 @@ from typing import Any
 
 from memdiag.allocator.result import Replay
 from memdiag.analyzers.support.pools_judged import is_calibrated, live_bytes, most_live
-from memdiag.analyzers.support.simulation import Scenario, Subject, simulated_peak
+from memdiag.analyzers.support.simulation import simulated_peak
+from memdiag.analyzers.support.subject import Scenario, Subject
 from memdiag.errors import MemdiagError
 from memdiag.results.report import Report
 from memdiag.trace.model import Trace

@@ -16,7 +16,7 @@ from memdiag.allocator.mempool import LAYERS, NAMES, OPTIMIZER, WEIGHTS, Scopes,
 from memdiag.allocator.policies import mempool, npu_mempool
 from memdiag.allocator.replay import replay
 from memdiag.allocator.workload import Start, Workload
-from memdiag.analyzers.support.simulation import Subject
+from memdiag.analyzers.support.subject import Subject
 from memdiag.errors import MemdiagError
 from memdiag.sources.torch_snapshot import read
 from memdiag.units import MIB

@@ -8,7 +8,8 @@ import pickle
 import pytest
 
 from memdiag.analyzers.support.cards import card_of
-from memdiag.analyzers.support.simulation import Subject, predict
+from memdiag.analyzers.support.simulation import predict
+from memdiag.analyzers.support.subject import Subject
 from memdiag.cli.main import main
 from memdiag.sources import load
 from memdiag.units import GIB, MIB

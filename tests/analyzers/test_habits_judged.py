@@ -8,7 +8,7 @@ import pytest
 
 from memdiag.analyzers.report import build_report
 from memdiag.analyzers.support.habits_judged import _retries
-from memdiag.analyzers.support.simulation import Subject
+from memdiag.analyzers.support.subject import Subject
 from memdiag.sources import load
 
 PAGE = 2 << 20

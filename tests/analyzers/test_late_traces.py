@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from memdiag.analyzers.support import what_if
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
-from memdiag.analyzers.support.simulation import Subject, predict
+from memdiag.analyzers.support.simulation import predict
+from memdiag.analyzers.support.subject import Subject
 from memdiag.analyzers.support.tuning import tune
 from memdiag.sources import load
 

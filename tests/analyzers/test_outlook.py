@@ -11,7 +11,8 @@ import pytest
 from memdiag.allocator import workload as w
 from memdiag.analyzers.support import continuation
 from memdiag.analyzers.support.continuation import EARLIER_STEP, OPTIMIZER_STATE
-from memdiag.analyzers.support.simulation import Subject, predict
+from memdiag.analyzers.support.simulation import predict
+from memdiag.analyzers.support.subject import Subject
 from memdiag.results.outlook import PAST_FAILURE, RECORDED_PART, REPLAY, WHOLE_RUN, weakest_basis
 from memdiag.sources import load
 from memdiag.sources.recorded import recorded_in

@@ -15,7 +15,7 @@ import pytest
 import memdiag
 from memdiag.fleet.facts import facts_of
 from memdiag.fleet.files import find
-from memdiag.fleet.settings import subject_of
+from memdiag.fleet.replaying import subject_of
 from memdiag.fleet.store import Store
 from memdiag.fleet.work import work
 from memdiag.trace import schema

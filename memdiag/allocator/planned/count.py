@@ -12,7 +12,7 @@ from memdiag.allocator.planned.profile import Requests
 from memdiag.results.planned import PlanTold, Served
 
 if TYPE_CHECKING:
-    from memdiag.allocator.planned.replay import Planned
+    from memdiag.allocator.planned.plan import Planned
     from memdiag.trace.table import Array
 
 

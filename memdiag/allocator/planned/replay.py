@@ -13,8 +13,9 @@ from memdiag.allocator.engine.start import with_start_allocated
 from memdiag.allocator.planned import arena, loop
 from memdiag.allocator.planned import slots as s
 from memdiag.allocator.planned.count import told_of
+from memdiag.allocator.planned.plan import Planned
 from memdiag.allocator.planned.profile import Requests, spans_of
-from memdiag.allocator.planned.script import Script, script_of
+from memdiag.allocator.planned.script import script_of
 from memdiag.allocator.replay import pools_of
 from memdiag.allocator.result import Replay
 from memdiag.allocator.versions.conf import Conf
@@ -26,26 +27,6 @@ from memdiag.trace.table import Array
 
 _BACKEND = "cuda"
 _NEWEST = "2.13"
-
-
-@dataclass(frozen=True)
-class Planned:
-    """A plan, and what it was made from.
-
-    Attributes:
-        workload: With the tensors of its start as requests in front, which were not calls of the trace (``num_before``).
-        pool, site, step: Of each call: pool of a request, where in the program it is made, number of the step; -1: unknown, none.
-        basis: What the steps rest on: "marks", "stacks" … or "none".
-    """
-
-    workload: Workload
-    num_before: int
-    pool: Array
-    site: Array
-    step: Array
-    basis: str
-    requests: Requests
-    script: Script
 
 
 @dataclass(frozen=True)

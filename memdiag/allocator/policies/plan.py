@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from memdiag.allocator.planned.replay import Planned, PlannedReplay, make_plan, replay_planned
+from memdiag.allocator.planned.plan import Planned
+from memdiag.allocator.planned.replay import PlannedReplay, make_plan, replay_planned
 from memdiag.allocator.policies.expandable import BACKEND, columns, with_own
 from memdiag.allocator.workload import Workload
 from memdiag.trace.model import DeviceTrace, Trace

@@ -16,7 +16,7 @@ from memdiag.allocator.workload import ALLOC, FREE, FREE_COMPLETED, Workload
 from memdiag.analyzers.changing_sizes import find_changing
 from memdiag.analyzers.scattered import FLOOR, find_groups
 from memdiag.analyzers.support.context import DeviceView
-from memdiag.analyzers.support.simulation import Scenario, Subject
+from memdiag.analyzers.support.subject import Scenario, Subject
 from memdiag.errors import MemdiagError
 from memdiag.results.finding import Evidence, Finding, Saving
 from memdiag.text import phrase

@@ -14,7 +14,7 @@ from memdiag.results.outlook import PAST_FAILURE, Outlook, Rest
 from memdiag.units import GIB
 
 if TYPE_CHECKING:
-    from memdiag.analyzers.support.simulation import Scenario, Subject
+    from memdiag.analyzers.support.subject import Scenario, Subject
 
 
 def outlook(subject: Subject, scenario: Scenario, *, fails: bool, with_rest: bool = True) -> Outlook:

@@ -17,7 +17,7 @@ from memdiag.allocator.workload import Workload
 from memdiag.analyzers.lifetime_pools import GAP, buffer_bytes, buffers, share, switch
 from memdiag.analyzers.support import remedies
 from memdiag.analyzers.support.allocator_settings import NPU_EXCLUDED, AllocatorSettings
-from memdiag.analyzers.support.simulation import Scenario, Subject
+from memdiag.analyzers.support.subject import Scenario, Subject
 from memdiag.errors import MemdiagError
 from memdiag.quoting import file_argument
 from memdiag.registry import POLICIES, resolve

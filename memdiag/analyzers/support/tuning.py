@@ -21,7 +21,8 @@ from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.cards import card_of, room_on
 from memdiag.analyzers.support.offered import RELEVANT_SHARE
 from memdiag.analyzers.support.outlook import outlook
-from memdiag.analyzers.support.simulation import Scenario, Subject, calibration_report, recorded_peak, recorded_run
+from memdiag.analyzers.support.simulation import calibration_report, recorded_run
+from memdiag.analyzers.support.subject import Scenario, Subject, recorded_peak
 from memdiag.errors import MemdiagError
 from memdiag.registry import POLICIES, resolve
 from memdiag.results.outlook import PAST_FAILURE, weakest_basis

@@ -20,7 +20,7 @@ from memdiag.analyzers.support.habits_judged import CODES as _HABITS
 from memdiag.analyzers.support.habits_judged import answered
 from memdiag.analyzers.support.offered import judged_results, offered
 from memdiag.analyzers.support.pools_judged import is_calibrated, judged
-from memdiag.analyzers.support.simulation import Subject
+from memdiag.analyzers.support.subject import Subject
 from memdiag.errors import MemdiagError
 from memdiag.quoting import file_argument
 from memdiag.results.finding import Finding, Fix

@@ -14,7 +14,7 @@ from memdiag.allocator.offload.rewrite import rewrite
 from memdiag.allocator.offload.schedule import CPU
 from memdiag.allocator.offload.settings import OffloadSettings
 from memdiag.allocator.offload.windows import Windows, find_windows
-from memdiag.analyzers.support.simulation import Subject
+from memdiag.analyzers.support.subject import Subject
 from memdiag.cli.loading import read_trace
 from memdiag.errors import MemdiagError
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from memdiag.allocator import workload as w
-from memdiag.allocator.planned.replay import Planned, PlannedReplay, make_plan, replay_planned
+from memdiag.allocator.planned.plan import Planned
+from memdiag.allocator.planned.replay import PlannedReplay, make_plan, replay_planned
 from memdiag.allocator.result import OK
 from memdiag.allocator.workload import Workload
 from memdiag.trace import schema

@@ -1,0 +1,186 @@
+"""The recording that a simulation starts from, and the scenario to simulate: policy, settings, version and card."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from memdiag.allocator.as_trace import Simulated, as_trace
+from memdiag.allocator.calibration.calibrate import Calibration, described_best
+from memdiag.allocator.result import Replay
+from memdiag.allocator.versions.conf import Conf
+from memdiag.allocator.versions.limits import Limits
+from memdiag.allocator.versions.rules import rules_for
+from memdiag.allocator.workload import EXTERNAL, Workload
+from memdiag.analyzers.support.continuation import Continuation, continuation_of
+from memdiag.registry import POLICIES, resolve
+from memdiag.trace.model import DeviceTrace, Trace
+from memdiag.trace.moments import DEFAULT
+from memdiag.trace.reach import Reach, reach_of
+
+Replayer = Callable[..., Replay]
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What to simulate.
+
+    Attributes:
+        policy: Key of ``registry.POLICIES``.
+        conf: Allocator settings.
+        torch_version: Whose rules.
+        capacity_bytes: Bytes of the device; None: unlimited.
+        fraction: Of it that the process may use; None: as the settings say.
+    """
+
+    policy: str
+    conf: str
+    torch_version: str
+    capacity_bytes: int | None
+    fraction: float | None = None
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A recording, made ready for simulation.
+
+    Attributes:
+        trace, device: The recording.
+        workload: What was asked for.
+        limits: The room that the allocator had.
+        calibration: How exactly its own settings reproduce it.
+        replayer: What replays a workload.
+        hooks: What policies that go by what the program was doing have told of that, kept for the next replay.
+        at: The moment at which reserved memory is split, as ``--at`` names it (``memdiag.trace.moments``).
+    """
+
+    trace: Trace
+    device: DeviceTrace
+    workload: Workload
+    limits: Limits
+    calibration: Calibration
+    replayer: Replayer
+    hooks: dict[str, object] = field(default_factory=dict, compare=False)
+    at: str | int = DEFAULT
+
+    @classmethod
+    def of(cls, trace: Trace, device: DeviceTrace, replayer: Replayer | None = None) -> Subject:
+        """Tells the workload from a recording and calibrates."""
+        if replayer is None:
+            from memdiag.allocator.replay import replay
+
+            replayer = replay
+        workload, calibration = described_best(trace, device, replayer)
+        return cls(trace, device, workload, calibration.limits, calibration, replayer)
+
+    @property
+    def recorded(self) -> Scenario:
+        """The recorded settings."""
+        found = self.calibration
+        return Scenario(found.policy, found.conf, found.torch_version, self.limits.capacity_bytes, self.limits.fraction)
+
+    @cached_property
+    def reach(self) -> Reach:
+        """How far the recording goes."""
+        return reach_of(self.trace, self.device)
+
+    @cached_property
+    def continuation(self) -> Continuation | None:
+        """The probable requests after the failed one; None: none failed, or there is no basis for an estimate."""
+        return continuation_of(self.trace, self.device, self.workload)
+
+    def on_card(self, capacity: int) -> Scenario:
+        """Returns the recorded settings on a card of ``capacity`` bytes, with as much outside the allocator as was recorded.
+
+        The memory fraction of the process is the recorded one. A limit that is inferred from refused requests stays the same in bytes.
+        """
+        limit = self.limits.limit_bytes
+        fraction = self.limits.share if self.limits.share is not None else None if limit is None else min(limit / capacity, 1.0)
+        return replace(self.recorded, capacity_bytes=capacity, fraction=fraction)
+
+    @property
+    def most_outside(self) -> int:
+        """The most bytes of the card that are outside the allocator in a replay."""
+        work = self.workload
+        return int(work.size[work.op == EXTERNAL].max(initial=0))
+
+    def with_outside(self, outside: int) -> Subject:
+        """Returns it with so many bytes of the card outside the allocator, all the time."""
+        work = self.workload
+        kept = np.flatnonzero(work.op != EXTERNAL)
+        first = {"op": EXTERNAL, "tensor": -1, "size": outside, "stream": 0, "pool": -1, "row": -1} if outside else {}
+        columns: dict[str, Any] = {name: getattr(work, name)[kept] for name in ("op", "tensor", "size", "stream", "pool", "row")}
+        columns |= {name: np.concatenate((np.array([value], columns[name].dtype), columns[name])) for name, value in first.items()}
+        limits = replace(self.limits, steps=np.array([(0, outside)], np.int64), outside_basis="given")
+        return replace(self, workload=replace(work, **columns), limits=limits, hooks={})
+
+    @property
+    def is_foreign(self) -> bool:
+        """Returns True if no policy models the recorded allocator (that of the CPU, which has no cache)."""
+        return self.trace.backend not in {"cuda", "hip", "npu", None}
+
+    @cached_property
+    def comparable_peak(self) -> int | None:
+        """The reserved peak to compare predictions with; None: the recorded peak is unknown.
+
+        Predictions start without the cache from before the recording. To not count that as a saving, the recorded settings are replayed
+        from the same start if there was such a cache. The same applies to a trace without addresses, since some of its reserved memory
+        may have served tensors that the trace does not contain.
+        """
+        recorded = recorded_peak(self.device, "reserved")
+        if self.is_foreign or recorded is None:
+            return None
+        if self.device.has_addresses and not len(self.workload.start.base):
+            return recorded
+        own = self.recorded
+        anew = self.replayer(
+            self.workload, own.policy, conf=own.conf, torch_version=own.torch_version, capacity=own.capacity_bytes, fraction=own.fraction,
+            log=False, keep_start=False,
+        )  # fmt: skip
+        peak = int(anew.reserved.max(initial=0))
+        return min(recorded, peak) if self.device.has_addresses else peak
+
+    def is_recorded(self, scenario: Scenario) -> bool:
+        """Returns True if ``scenario`` has the settings of the recording, on any card: then the recorded start is kept."""
+        own = self.recorded
+        if self.is_foreign:
+            return False
+        policies = [resolve(POLICIES[each.policy]) for each in (own, scenario)]
+        if policies[0].BACKEND != policies[1].BACKEND or hasattr(policies[1], "marks"):  # recordings are of PyTorch's own allocators
+            return False
+        confs = [
+            (Conf.parse(policy.with_own(each.conf), policy.BACKEND, each.torch_version), rules_for(policy.BACKEND, each.torch_version))
+            for policy, each in zip(policies, (own, scenario), strict=True)
+        ]
+        return confs[0] == confs[1]
+
+    def replay(self, scenario: Scenario, *, log: bool) -> Replay:
+        """Replays ``scenario``; the driver gives the addresses that it gave, as long as it is asked for the same."""
+        how = resolve(POLICIES[scenario.policy])
+        if hasattr(how, "marks"):
+            if scenario.policy not in self.hooks:
+                self.hooks[scenario.policy] = how.marks(self.trace, self.device, self.workload)
+            replay: Replay = how.replay(
+                self.workload, self.hooks[scenario.policy], conf=scenario.conf, torch_version=scenario.torch_version,
+                capacity=scenario.capacity_bytes, fraction=scenario.fraction, log=log,
+            )  # fmt: skip
+            return replay
+        return self.replayer(
+            self.workload, scenario.policy, conf=scenario.conf, torch_version=scenario.torch_version, capacity=scenario.capacity_bytes,
+            fraction=scenario.fraction, log=log, keep_start=self.is_recorded(scenario),
+            bases=self.calibration.bases if scenario == self.recorded else None,
+        )  # fmt: skip
+
+    def as_trace(self, scenario: Scenario, replay: Replay) -> Simulated:
+        """Returns a replay of ``scenario`` (with its log) as a trace."""
+        return as_trace(replay, self.workload, self.trace, self.device, kept_start=self.is_recorded(scenario))
+
+
+def recorded_peak(device: DeviceTrace, curve: str) -> int | None:
+    """Returns the highest recorded bytes of a curve, including memory from before the trace; None: unknown."""
+    highest = max(int(device.usage[curve].max(initial=-1)), device.start[curve])
+    return highest if highest >= 0 else None

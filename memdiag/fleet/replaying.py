@@ -1,0 +1,58 @@
+"""Replays the trace of one rank under its own settings and under others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from memdiag.allocator.result import OUT_OF_MEMORY, UNDEFINED
+from memdiag.allocator.workload import ALLOC
+from memdiag.analyzers.support.subject import Scenario, Subject
+from memdiag.errors import MemdiagError
+from memdiag.trace.model import Trace
+from memdiag.trace.schema import OOM
+
+
+def subject_of(trace: Trace) -> Subject | None:
+    """Returns the device of a trace that fares worst (as ``facts`` has it), calibrated; None: there is nothing to replay."""
+    usable = [device for device in trace.devices if len(device.tensors) and device.num_events]
+    if not usable:
+        return None
+    subject = Subject.of(trace, max(usable, key=lambda device: (int((device.events.action == OOM).sum()), device.most_held_bytes)))
+    return subject if bool((subject.workload.op == ALLOC).any()) else None
+
+
+def replayed(trace: Trace, conf: str, capacity: int | None) -> dict[str, Any]:
+    """Replays a trace under its own settings and under others, both from an empty cache.
+
+    Args:
+        trace: The trace.
+        conf: The other settings.
+        capacity: Bytes of the card; None: as recorded.
+
+    Returns:
+        ``before``, ``after``: reserved peak, and whether a request fails; ``error_bytes``: what the model may be off by (None: unknown).
+
+    Raises:
+        MemdiagError: There is nothing to replay.
+    """
+    subject = subject_of(trace)
+    if subject is None:
+        raise MemdiagError(f"{trace.path} has no allocations to replay", "record the run from its beginning")
+    own = subject.recorded if capacity is None else subject.on_card(capacity)
+    return {
+        "before": _outcome(subject, own),
+        "after": _outcome(subject, replace(own, conf=conf)),
+        "error_bytes": subject.calibration.error_bytes,
+    }
+
+
+def _outcome(subject: Subject, scenario: Scenario) -> dict[str, Any]:
+    replay = subject.replayer(
+        subject.workload, scenario.policy, conf=scenario.conf, torch_version=scenario.torch_version, capacity=scenario.capacity_bytes,
+        fraction=scenario.fraction, log=False, keep_start=False,
+    )  # fmt: skip
+    failed = bool(np.isin(replay.status, (OUT_OF_MEMORY, UNDEFINED)).any())
+    return {"peak_bytes": int(replay.reserved.max(initial=0)), "fails": failed}
