@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from memdiag.errors import MemdiagError
 from memdiag.output_file import write_whole
 from memdiag.trace.moments import DEFAULT
 
 if TYPE_CHECKING:
+    from memdiag.analyzers.support.simulated_runs import SimulatedRun
     from memdiag.results.report import Report
     from memdiag.trace.model import Trace
 
@@ -40,7 +42,7 @@ class Page:
         at: str | int = DEFAULT,
         *,
         replay: bool = True,
-        simulated: tuple[dict[str, Any], ...] | None = None,
+        simulated: Sequence[SimulatedRun] | None = None,
     ) -> None:
         """Writes the page.
 
@@ -49,7 +51,7 @@ class Page:
             report: Its diagnosis.
             at: The moment that the page opens at, as for ``build_report``.
             replay: Whether to replay other settings for the curves laid over each other.
-            simulated: Those curves, where the caller has them already.
+            simulated: These runs, if the caller has them already.
 
         Raises:
             MemdiagError: It cannot be written.
@@ -57,12 +59,13 @@ class Page:
         from memdiag.cli.talk import busy, say
 
         with busy(f"drawing {trace.num_events:,} events …"):
+            from memdiag.analyzers.support.simulated_runs import runs_of_report
             from memdiag.render import renderer
             from memdiag.text import language
             from memdiag.views.picture import build_picture
             from memdiag.views.policies import simulated_curves
 
-            curves = simulated if simulated is not None else simulated_curves(trace, report) if replay else ()
-            text = renderer("analyze", "html")(build_picture(trace, report, at=at, simulated=curves), language())
+            runs = simulated if simulated is not None else runs_of_report(trace, report) if replay else ()
+            text = renderer("analyze", "html")(build_picture(trace, report, at=at, simulated=simulated_curves(runs)), language())
         write_whole(self.path, text)
         say(f"wrote {self.path}: open it in a browser")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,7 +12,8 @@ from memdiag.errors import COULD_NOT, MemdiagError
 from memdiag.registry import PLOT_DATA, resolve
 
 if TYPE_CHECKING:
-    from memdiag.cli.scenarios import Wanted
+    from memdiag.analyzers.support.scenarios import SimulationRequest
+    from memdiag.analyzers.support.simulated_runs import SimulatedRuns
     from memdiag.render.plot.style import PlotLook
     from memdiag.trace.model import DeviceTrace, Trace
 
@@ -104,9 +104,9 @@ def plot(
 
     Exit status: 0 success, 2 error; other pictures are still written.
     """
+    from memdiag.analyzers.support.scenarios import SimulationRequest
     from memdiag.cli.choose import choose_trace, is_same
     from memdiag.cli.loading import read_trace
-    from memdiag.cli.scenarios import Wanted
     from memdiag.cli.talk import busy, say, say_error, write_out
 
     kinds = _kinds(kind or [])
@@ -114,7 +114,7 @@ def plot(
     moment = read_moment(at)
     if (policy or conf or capacity) and "policies" not in kinds:
         raise MemdiagError(f"--policy, --conf and --capacity are of --kind policies, not of {', '.join(kinds)}", "add --kind policies")
-    wanted = Wanted.read(policy or [], conf, None, capacity, None)
+    wanted = SimulationRequest.read(policy or [], conf, None, capacity, None)
     if wanted.offload:
         raise MemdiagError(
             "--policy offload moves tensors and cannot be drawn beside others", "memdiag simulate --policy offload tells of it"
@@ -213,37 +213,31 @@ def _device(trace: Trace, number: int | None) -> DeviceTrace:
     return chosen
 
 
-@dataclass(frozen=True)
-class _Scenarios:
-    """What is simulated: as asked for, else the plain and the expandable allocator of the recorded backend."""
-
-    wanted: Wanted
-    trace: Trace
-    device: DeviceTrace
-
-    def __call__(self, subject: Any) -> list[Any]:
-        from dataclasses import replace
-
-        wanted = self.wanted
-        if not wanted.policies and wanted.confs is None:
-            wanted = replace(wanted, policies=("npu", "npu-expandable") if self.trace.backend == "npu" else ("caching", "expandable"))
-        wanted.check(self.trace, self.device)
-        return wanted.scenarios(subject)
-
-
 def _draw(
-    trace: Trace, device: DeviceTrace, kind: str, file: Path, look: PlotLook, at: str | int, wanted: Wanted
+    trace: Trace, device: DeviceTrace, kind: str, file: Path, look: PlotLook, at: str | int, wanted: SimulationRequest
 ) -> bytes:  # fmt: skip
     from memdiag.views.plot_frame import Ask
 
     form = file.suffix.lower().lstrip(".")
     wide = max((look.size[0] if look.size else look.width or 10.0) - _MARGIN, 1.0)
-    ask = Ask(round(wide * (look.dpi if form == "png" else _VECTOR)), at, _Scenarios(wanted, trace, device))
-    data = resolve(PLOT_DATA[kind])(trace, device, ask)
+    simulated = _simulate(trace, device, wanted) if kind == "policies" and device.num_events else None
+    data = resolve(PLOT_DATA[kind])(trace, device, Ask(round(wide * (look.dpi if form == "png" else _VECTOR)), at, simulated))
     from memdiag.render import renderer
     from memdiag.render.plot.page import picture
 
     return picture(renderer("plot", kind), data, look, form)
+
+
+def _simulate(trace: Trace, device: DeviceTrace, wanted: SimulationRequest) -> SimulatedRuns:
+    from memdiag.analyzers.support.simulated_runs import simulate_runs, subject_of
+    from memdiag.views.plot_policies import need_few
+
+    subject = subject_of(trace, device)
+    request = wanted.or_usual(trace)
+    request.check(trace, device)
+    scenarios = request.scenarios(subject)
+    need_few(len(scenarios))
+    return simulate_runs(subject, scenarios)
 
 
 def _write(file: Path, picture: bytes, folder: Path | None) -> None:

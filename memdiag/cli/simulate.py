@@ -126,13 +126,13 @@ def simulate(
 
     Exit status: 0 success, also if the simulated run is out of memory; 2 error.
     """
+    from memdiag.analyzers.support.scenarios import SimulationRequest
     from memdiag.cli.choose import choose_trace
     from memdiag.cli.emit import emit, form_of
     from memdiag.cli.page import read_page
-    from memdiag.cli.scenarios import Wanted
     from memdiag.trace.moments import require_moment
 
-    wanted = Wanted.read(policy or [], conf, torch, capacity, fraction, outside)
+    wanted = SimulationRequest.read(policy or [], conf, torch, capacity, fraction, outside)
     moving = o.read_offload(
         offload_config, wanted.offload, max_device_memory=max_device_memory, offload_param=offload_param,
         offload_checkpoint=offload_checkpoint, auto_offload=auto_offload, offload_cpu_size=offload_cpu_size,
@@ -247,14 +247,14 @@ def _write_trace(path: Path, simulated: object, replay: object) -> None:
 def _write_page(page: Page, subject: Subject, replays: list[tuple[Scenario, Replay]]) -> None:
     """Writes the page of the recording, with the simulated runs laid over it."""
     from memdiag.analyzers.report import build_report
+    from memdiag.analyzers.support.simulated_runs import simulated_run
     from memdiag.trace.moments import DEFAULT
-    from memdiag.views.policies import curve
 
     at = DEFAULT if subject.at == "oom" else subject.at  # the same moment, and a recording without a failure has one too
     report = build_report(subject.trace, device=subject.device.device, at=at)
     own = subject.recorded
-    curves = [curve(subject, own, subject.replay(own, log=False), "as recorded")] if subject.calibration.exact is not None else []
+    runs = [simulated_run(subject, own, subject.replay(own, log=False), "as recorded")] if subject.calibration.exact is not None else []
     for scenario, replay in replays:
         if scenario != own and len(replay.reserved) == len(subject.workload.row):  # what moves away has calls of its own
-            curves.append(curve(subject, scenario, replay, f"{scenario.policy}: {scenario.conf or 'defaults'}"))
-    page.write(subject.trace, report, simulated=tuple(curves))
+            runs.append(simulated_run(subject, scenario, replay, f"{scenario.policy}: {scenario.conf or 'defaults'}"))
+    page.write(subject.trace, report, simulated=runs)

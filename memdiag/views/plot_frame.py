@@ -6,10 +6,10 @@ are kept: what is drawn then looks as if all were, and no peak is lost.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from memdiag.trace.table import Array
 from memdiag.units import format_bytes, format_count, plural
 from memdiag.views.timeline import phase_spans, retries, step_starts
 
+if TYPE_CHECKING:
+    from memdiag.analyzers.support.simulated_runs import SimulatedRuns
+
 _MOST_NAME = 80
 _RECORD = "record the run from its beginning: memdiag record -- python train.py"
 
@@ -36,12 +39,12 @@ class Ask:
     Attributes:
         columns: How many columns of pixels it is wide.
         at: The moment of the picture: a name or an event, as in ``memdiag.trace.moments``.
-        scenarios: Gives what is simulated, from what was made ready for simulation (``analyzers.simulation.Subject``).
+        simulated: Simulated runs, for the picture of policies.
     """
 
     columns: int
     at: str | int = DEFAULT
-    scenarios: Callable[[Any], list[Any]] | None = None
+    simulated: SimulatedRuns | None = None
 
 
 def frame_of(trace: Trace, device: DeviceTrace, columns: int, notes: Sequence[str] = ()) -> PlotFrame:

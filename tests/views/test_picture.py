@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import memdiag
+from memdiag.analyzers.support.simulated_runs import runs_of_report
 from memdiag.trace.moments import peak_event
 from memdiag.trace.stacks import Frame, Stacks
 from memdiag.views import flame, heap, picture, timeline
@@ -124,7 +125,7 @@ def test_bytes_by_stack_add_up(trace):
 
 def test_policies_are_laid_over_each_other(trace):
     report = memdiag.analyze(trace)
-    curves = simulated_curves(trace, report)
+    curves = simulated_curves(runs_of_report(trace, report))
     assert curves[0]["label"] == "as recorded"
     assert unpacked(curves[0]["event"])["reserved"].max() == trace.devices[0].usage.reserved.max()
     assert curves[-1]["policy"] == "bound"

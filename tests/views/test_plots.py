@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import memdiag
 from memdiag.analyzers.support.moments import fragmentation_at
+from memdiag.analyzers.support.simulated_runs import simulate_runs, subject_of
 from memdiag.errors import MemdiagError
 from memdiag.registry import PLOT_DATA, resolve
 from memdiag.render import FORMS
@@ -30,6 +31,11 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "gpt-train.pickle"
 
 def golden(name):
     return memdiag.load(GOLDENS / name / "snapshot.pickle")
+
+
+def as_recorded(trace, device):
+    subject = subject_of(trace, device)
+    return simulate_runs(subject, [subject.recorded])
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +146,7 @@ def test_phases_that_change_all_the_time_become_columns(example):
 
 def test_policies_are_told_with_their_calibration(example):
     (device,) = example.devices
-    drawn = policies_of(example, device, Ask(200))
+    drawn = policies_of(example, device, Ask(200, simulated=as_recorded(example, device)))
     (run,) = drawn.runs
     assert (run.label, run.peak_bytes, run.saved_bytes, run.failed_at) == ("caching", drawn.recorded_peak, 0, None)
     assert "calibrated" in drawn.frame.notes[0]
@@ -151,7 +157,8 @@ def test_policies_know_of_what_was_held_before_the_trace_began():
     late = golden("cuda-2.13.0-late")
     (device,) = late.devices
     before = int(device.usage.reserved.max()) + (64 << 20)
-    drawn = policies_of(late, replace(device, start={**device.start, "reserved": before}), Ask(200))
+    device = replace(device, start={**device.start, "reserved": before})
+    drawn = policies_of(late, device, Ask(200, simulated=as_recorded(late, device)))
     assert (drawn.recorded_peak, drawn.runs[0].peak_bytes, drawn.runs[0].saved_bytes) == (before, before, 0)
 
 

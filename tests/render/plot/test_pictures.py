@@ -12,6 +12,7 @@ import matplotlib as mpl
 import pytest
 
 import memdiag
+from memdiag.analyzers.support.simulated_runs import simulate_runs, subject_of
 from memdiag.errors import MemdiagError
 from memdiag.registry import PLOT_DATA, resolve
 from memdiag.render import renderer
@@ -31,7 +32,12 @@ def drawn_from():
     def data(kind, name="examples/gpt-train.pickle"):
         if (kind, name) not in known:
             trace = memdiag.load(ROOT / name)
-            known[kind, name] = resolve(PLOT_DATA[kind])(trace, trace.devices[0], Ask(200))
+            (device, *_) = trace.devices
+            simulated = None
+            if kind == "policies":
+                subject = subject_of(trace, device)
+                simulated = simulate_runs(subject, [subject.recorded])
+            known[kind, name] = resolve(PLOT_DATA[kind])(trace, device, Ask(200, simulated=simulated))
         return known[kind, name]
 
     return data

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import memdiag
+from memdiag.analyzers.support.simulated_runs import runs_of_report
 from memdiag.render.analyze.html import render
 from memdiag.views.picture import build_picture
 from memdiag.views.policies import simulated_curves
@@ -83,7 +84,7 @@ def report(trace):
 
 @pytest.fixture(scope="module")
 def drawn(trace, report):
-    return build_picture(trace, report, simulated=simulated_curves(trace, report))
+    return build_picture(trace, report, simulated=simulated_curves(runs_of_report(trace, report)))
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""What ``memdiag simulate`` is asked to simulate: policies, settings, version and card, checked before anything is read."""
+"""A request to simulate: policies, settings, version and card, checked before anything is read."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ OFFLOAD = "offload"  # no allocator of its own: it changes what is asked for, an
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """The options; what is None is to be as recorded.
+class SimulationRequest:
+    """What to simulate; None: as recorded.
 
     Attributes:
         policies: Keys of ``POLICIES``.
@@ -29,7 +29,7 @@ class Wanted:
         capacity: Bytes.
         fraction: Share of the card that the process may use.
         outside: Bytes of the card outside the allocator.
-        offload: What is idle is to be moved too, and the rest served by the recorded allocator.
+        offload: Move idle tensors to the host too, and serve the rest with the recorded allocator.
     """
 
     policies: tuple[str, ...]
@@ -44,11 +44,19 @@ class Wanted:
     def read(
         cls, policies: list[str], confs: list[str] | None, torch: str | None, capacity: str | None, fraction: float | None,
         outside: str | None = None,
-    ) -> Wanted:  # fmt: skip
-        """Reads the options as they were typed.
+    ) -> SimulationRequest:  # fmt: skip
+        """Reads a request from texts.
+
+        Args:
+            policies: Names, several in one text separated by commas.
+            confs: Texts of settings; None: the recorded ones.
+            torch: Version of PyTorch whose rules apply, as "2.13".
+            capacity: Memory of the device, as "64GiB".
+            fraction: Share of the card that the process may use, from 0 to 1.
+            outside: Bytes of the card outside the allocator, as "512MiB".
 
         Raises:
-            MemdiagError: One of them means nothing.
+            MemdiagError: One of them has no meaning.
         """
         names = [name.strip() for item in policies for name in item.split(",") if name.strip()]
         offload = OFFLOAD in names
@@ -88,7 +96,13 @@ class Wanted:
             raise MemdiagError("--fraction is a share of the card, and the trace does not say how large that is", "add --capacity 64GiB")
         for policy in self.policies or (recorded_settings(trace, device).policy,):
             for text in self.confs or ():
-                _check_conf(self._own(text, policy), policy, self.torch or _version_for(policy, self._version(trace, device)))
+                _check_conf(self._own(text, policy), policy, self.torch or version_for(policy, self._version(trace, device)))
+
+    def or_usual(self, trace: Trace) -> SimulationRequest:
+        """Returns the request itself or, if it names neither policies nor settings, the plain and the expandable allocator."""
+        if self.policies or self.confs is not None:
+            return self
+        return replace(self, policies=("npu", "npu-expandable") if trace.backend == "npu" else ("caching", "expandable"))
 
     def on_card(self, subject: Subject) -> Subject:
         """Returns a recording with as much of the card outside the allocator as was asked for."""
@@ -102,7 +116,7 @@ class Wanted:
         fraction = own.fraction if self.fraction is None else self.fraction
         found = []
         for policy in self.policies or (() if self.offload else (own.policy,)):
-            version = self.torch or _version_for(policy, own.torch_version)
+            version = self.torch or version_for(policy, own.torch_version)
             for text in self.confs or (None,):
                 conf = _for_policy(own.conf, policy, version) if text is None else self._own(text, policy)
                 found.append(Scenario(policy, conf, version, own.capacity_bytes, fraction))
@@ -155,7 +169,7 @@ def _settings_of(text: str) -> str:
     return ",".join([*others, settings.strip()] if settings.strip() else others)
 
 
-def _version_for(policy: str, version: str) -> str:
+def version_for(policy: str, version: str) -> str:
     """Returns ``version``, or the first one after it that has what the policy is about (expandable segments came with torch 2.1)."""
     from memdiag.settings.model import parse_version, version_text
     from memdiag.settings.parsers import parse

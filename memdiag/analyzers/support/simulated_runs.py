@@ -1,0 +1,186 @@
+"""Simulated runs of one recording under several settings, ready to be drawn over each other: views take these and simulate nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from memdiag.allocator.result import OUT_OF_MEMORY, UNDEFINED, Replay
+from memdiag.analyzers.support.pools_judged import is_calibrated, live_bytes, most_live
+from memdiag.analyzers.support.simulation import calibration_report, simulated_peak
+from memdiag.analyzers.support.subject import Scenario, Subject, recorded_peak
+from memdiag.errors import MemdiagError
+from memdiag.results.prediction import CalibrationReport
+from memdiag.results.report import Report
+from memdiag.trace.model import DeviceTrace, Trace
+from memdiag.trace.table import Array
+
+BOUND = "bound"
+_MOST_EVENTS = 3_000_000  # of a trace: a replay takes about a second for each ten million, and there are several
+_BACKENDS = ("cuda", "npu")
+_EXPANDABLE = "expandable_segments:True"
+
+
+@dataclass(frozen=True)
+class SimulatedRun:
+    """The curves of one simulated run.
+
+    Attributes:
+        label: Name of the run in a picture.
+        policy, conf, capacity_bytes: Its settings; "bound" is the lower bound of every allocator.
+        device: The device.
+        is_recorded: Whether these are the recorded settings.
+        peak_bytes: Peak of reserved bytes.
+        num_ooms: Failed allocations that the program caught or that ended it.
+        event: Event of the recording for each simulated call (int64); several calls may share one.
+        reserved, allocated: Bytes after each call.
+        failed: Calls that ran out of memory, as positions in ``event``.
+    """
+
+    label: str
+    policy: str
+    conf: str
+    capacity_bytes: int | None
+    device: int
+    is_recorded: bool
+    peak_bytes: int
+    num_ooms: int
+    event: Array
+    reserved: Array
+    allocated: Array
+    failed: Array
+
+
+@dataclass(frozen=True)
+class SimulatedRuns:
+    """Simulated runs of one device.
+
+    Attributes:
+        runs: The runs.
+        saved_bytes: The recorded peak - that of each run; None: the recorded peak is unknown.
+        is_foreign: Whether the recording is of another allocator, whose reserved bytes are unknown.
+        calibration: How exactly a replay of the recorded settings reproduces the recording.
+    """
+
+    runs: tuple[SimulatedRun, ...]
+    saved_bytes: tuple[int | None, ...]
+    is_foreign: bool
+    calibration: CalibrationReport
+
+
+def simulate_runs(subject: Subject, scenarios: Sequence[Scenario]) -> SimulatedRuns:
+    """Replays a recording under several settings.
+
+    Args:
+        subject: The recording.
+        scenarios: The settings.
+
+    Raises:
+        MemdiagError: Settings are refused.
+    """
+    runs = tuple(simulated_run(subject, each, subject.replay(each, log=False), each.policy) for each in scenarios)
+    own = recorded_peak(subject.device, "reserved") if subject.device.has_addresses else None
+    bases = [own if run.is_recorded else subject.comparable_peak for run in runs]
+    saved = tuple(None if base is None else base - run.peak_bytes for base, run in zip(bases, runs, strict=True))
+    return SimulatedRuns(runs, saved, subject.is_foreign, calibration_report(subject, unlimited=False))
+
+
+def subject_of(trace: Trace, device: DeviceTrace) -> Subject:
+    """Returns the recording of a device, ready to be simulated.
+
+    Raises:
+        MemdiagError: It has no allocations.
+    """
+    if not len(device.tensors):
+        raise MemdiagError(
+            f"{trace.path} has no allocations to replay", "record the run from its beginning: memdiag record -- python train.py"
+        )
+    return Subject.of(trace, device)
+
+
+def simulated_run(subject: Subject, scenario: Scenario, made: Replay, label: str) -> SimulatedRun:
+    """Returns the curves of a replay.
+
+    Args:
+        subject: The recording.
+        scenario: The settings.
+        made: The replay under these settings.
+        label: Name of the run in a picture.
+    """
+    is_recorded = subject.is_recorded(scenario)
+    return SimulatedRun(
+        label=label,
+        policy=scenario.policy,
+        conf=scenario.conf,
+        capacity_bytes=scenario.capacity_bytes,
+        device=subject.device.device,
+        is_recorded=is_recorded,
+        peak_bytes=simulated_peak(subject, made, "reserved", kept=is_recorded),
+        num_ooms=int(made.ooms.max(initial=0)),
+        event=subject.workload.row,
+        reserved=made.reserved,
+        allocated=made.allocated,
+        failed=np.flatnonzero((made.status == OUT_OF_MEMORY) | (made.status == UNDEFINED)),
+    )
+
+
+def runs_of_report(trace: Trace, report: Report) -> list[SimulatedRun]:
+    """Returns the recorded run, every remedy of a report, and the lower bound, for each device of it.
+
+    Only where a replay of the recorded settings reproduces the recording: a curve is a prediction just like a number.
+
+    Args:
+        trace: The recording.
+        report: Its diagnosis.
+    """
+    if trace.backend not in _BACKENDS:
+        return []
+    found = []
+    for device in trace.devices:
+        shown = any(device.device == each.device for each in report.devices)
+        if shown and device.has_addresses and 0 < device.num_events <= _MOST_EVENTS and len(device.tensors):
+            subject = Subject.of(trace, device)
+            if is_calibrated(subject):
+                found += [each for label, scenario in _scenarios(subject, report) if (each := _replayed(subject, scenario, label))]
+                found.append(_bound(subject))
+    return found
+
+
+def _scenarios(subject: Subject, report: Report) -> Iterator[tuple[str, Scenario]]:
+    """Yields the settings to replay, with a label: none twice."""
+    own = subject.recorded
+    yield "as recorded", own
+    lines = [each.conf for each in report.what_if if each.device == subject.device.device and each.is_shown]
+    if not any(_EXPANDABLE in line for line in [own.conf, *lines]):
+        lines.append(f"{own.conf},{_EXPANDABLE}".strip(","))
+    for line in dict.fromkeys(lines):
+        yield line or "no settings at all", replace(own, conf=line)
+
+
+def _bound(subject: Subject) -> SimulatedRun:
+    """Returns the bytes that are live, as a run: a replay of the policy ``bound`` gives the same, after compiling for 20 seconds."""
+    live = live_bytes(subject.workload)[1:]
+    return SimulatedRun(
+        label="bound: the least that any allocator needs",
+        policy=BOUND,
+        conf="",
+        capacity_bytes=None,
+        device=subject.device.device,
+        is_recorded=False,
+        peak_bytes=most_live(subject.workload),
+        num_ooms=0,
+        event=subject.workload.row,
+        reserved=live,
+        allocated=live,
+        failed=np.zeros(0, np.int64),
+    )
+
+
+def _replayed(subject: Subject, scenario: Scenario, label: str) -> SimulatedRun | None:
+    """Returns a run; None: the version that was recorded refuses these settings."""
+    try:
+        return simulated_run(subject, scenario, subject.replay(scenario, log=False), label)
+    except MemdiagError:
+        return None
