@@ -8,7 +8,7 @@ A phrase is looked up by its key in a catalogue, ``messages/<area>.json``, which
 
 The part of a key before its first dot is the area. In a template, ``{name}`` is a value; whole numbers get thousands separators.
 ``{name:# block|# blocks}`` chooses by number, and ``#`` stands for the number. A value may be a phrase itself. ``{name:A}`` begins with
-a capital letter.
+a capital letter. Where a value of a Chinese template meets its words, ``memdiag`` sets the space that Latin words and numbers need.
 
 A ``Phrase`` is a ``str`` in the language that was active when it was made. It remembers its key and values, so a renderer can show it
 in another language (``in_language``); the HTML report holds both.
@@ -17,6 +17,7 @@ in another language (``in_language``); the HTML report holds both.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -146,12 +147,29 @@ def _rendered(key: str, values: Mapping[str, object], chosen: Language) -> str:
         separator = cast("str", values["separator"])
         if chosen == "zh" and not isinstance(separator, Phrase):
             separator = _CHINESE.get(separator, separator)
-        return in_language(separator, chosen).join(in_language(part, chosen) for part in parts)
+        words = in_language(separator, chosen)
+        texts = [in_language(part, chosen) for part in parts]
+        return words.join(texts) if chosen != "zh" else _spaced(piece for text in texts for piece in (words, text))[len(words) :]
     area, _, name = key.partition(".")
-    return "".join(
-        literal if field is None else f"{literal}{_filled(values[field], spec, chosen)}"
-        for literal, field, spec in _pieces(catalogue(area)[name][chosen])
-    )
+    pieces = _pieces(catalogue(area)[name][chosen])
+    filled = (text for before, field, spec in pieces for text in (before, "" if field is None else _filled(values[field], spec, chosen)))
+    return _spaced(filled) if chosen == "zh" else "".join(filled)
+
+
+def _spaced(pieces: Iterable[str]) -> str:
+    """Returns Chinese text of its pieces, spaced where they meet: a space between Chinese and Latin words or numbers, none elsewhere."""
+    text = ""
+    for piece in pieces:
+        if not piece:
+            continue
+        if _APART.fullmatch(text[-1:] + piece[:1]):
+            text += " "
+        elif text.endswith(" ") and _TOGETHER.fullmatch(text[-2:] + piece[:1]):
+            text = text[:-1]
+        elif piece.startswith(" ") and _TOGETHER.fullmatch(text[-1:] + piece[:2]):
+            piece = piece[1:]
+        text += piece
+    return text
 
 
 @cache
@@ -175,4 +193,7 @@ def _filled(value: object, spec: str, chosen: Language) -> str:
     return format(value, spec)
 
 
+_HAN, _SIGNS = "\u3400-\u9fff", "\u3001\u3002\u300a-\u300f\uff01\uff08\uff09\uff0c\uff1a\uff1b\uff1f"
+_APART = re.compile(rf"[{_HAN}][A-Za-z0-9]|[A-Za-z0-9%][{_HAN}]")
+_TOGETHER = re.compile(rf"[{_HAN}{_SIGNS}] [{_HAN}{_SIGNS}]|[{_SIGNS}] \S|\S [{_SIGNS}]")
 _CHINESE = {" ": "", ", ": "\uff0c", "; ": "\uff1b"}  # separators of joined texts; Chinese has full-width signs and no blanks

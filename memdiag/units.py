@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 
 from memdiag.errors import MemdiagError
+from memdiag.text import phrase
 
 KIB = 1 << 10
 MIB = 1 << 20
@@ -17,9 +18,9 @@ _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 
 def format_bytes(value: int | None) -> str:
-    """Returns ``value`` bytes with a binary unit: ``1.50 GiB``, ``512 B``, ``-3.00 MiB``; ``unknown`` for None."""
+    """Returns ``value`` bytes with a binary unit: ``1.50 GiB``, ``512 B``, ``-3.00 MiB``; the word for unknown for None."""
     if value is None:
-        return "unknown"
+        return phrase("vocabulary.unknown")
     for limit, unit in ((TIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
         if abs(value) >= limit:
             return f"{value / limit:.2f} {unit}"

@@ -142,7 +142,7 @@ def test_the_verdict_of_each_situation(goldens):
         return build_report(load(goldens / name / "snapshot.pickle"), **options).headline
 
     assert said("cuda-2.13.0-oom").startswith(
-        "Ran out of memory: 13.00 MiB was asked for, 24.00 MiB was free in this process but in blocks of"
+        "Ran out of memory: a request for 13.00 MiB failed although 24.00 MiB was free in this process: in blocks of"
     )
     assert "11.96 MiB was free in this process and " in said("cuda-2.13.0-oom-dump")
     assert said("cuda-2.13.0-leak").startswith("Memory grows by 1.14 MiB a step at ")
@@ -190,4 +190,4 @@ def test_a_request_that_fails_before_anything_was_held_heads_the_report(tmp_path
     trace = load(path)
     report = build_report(trace)
     check(report, trace)
-    assert report.headline.startswith("Ran out of memory: 16.00 GiB was asked for with 0 B allocated")
+    assert report.headline.startswith("Ran out of memory: a request for 16.00 GiB failed with 0 B allocated")
