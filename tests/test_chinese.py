@@ -1,4 +1,5 @@
 """Chinese texts of the catalogues: one word for a concept, spaces around Latin words and numbers, full-width punctuation."""
+# ruff: noqa: RUF001 - full-width signs are what it checks
 
 from __future__ import annotations
 
@@ -14,9 +15,13 @@ AREAS = sorted(path.stem for path in FOLDER.glob("*.json"))
 HAN = "\u3400-\u9fff"
 # Rejected word: the one that every catalogue uses instead.
 ONE_WORD = {
-    "生存期": "生命周期", "补救": "措施", "录制的(?!设备|内容)": "记录的", "显存": "设备内存", "跟踪": "记录", "回放": "重放", "仿真": "模拟",
-    "堆栈": "调用栈", "泄露": "泄漏", "舍入": "取整", "上界": "上限", "下界": "下限", "可信度": "置信度", "测得": "实测", "容许": "允许",
-    "分配位置|分配点": "调用位置", "micro-batch": "微批次", "显存不足": "内存不足", "显卡|加速卡": "设备", "迭代": "训练步",
+    "生存期": "生命周期", "补救": "措施", "录制的(?!设备|内容)": "记录的", "显存": "设备内存",
+    "跟踪": "记录", "回放": "重放", "仿真": "模拟",
+    "堆栈": "调用栈",
+    "泄露": "泄漏", "舍入": "取整", "上界": "上限", "下界": "下限", "可信度": "置信度", "测得": "实测",
+    "容许": "允许",
+    "分配位置|分配点": "调用位置", "micro-batch": "微批次",
+    "显存不足": "内存不足", "显卡|加速卡": "设备", "迭代": "训练步",
 }  # fmt: skip
 LABELS = {
     "fix": "措施",
