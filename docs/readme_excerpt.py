@@ -1,6 +1,6 @@
 """Updates the console examples in README.md and docs/oom.md with the current output of memdiag: ``make readme``.
 
-tests/test_readme.py compares the examples with the output.
+A comment ``<!-- first 15 lines -->`` above an example shortens its output. tests/test_readme.py compares the examples with the output.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PAGES = (ROOT / "README.md", ROOT / "docs" / "oom.md")
-BLOCK = re.compile(r"(```console\n\$ memdiag )([^\n]*\n)(.*?)(```)", re.DOTALL)
+PAGES = (ROOT / "README.md", ROOT / "README.zh.md", ROOT / "docs" / "oom.md")
+BLOCK = re.compile(r"(?P<head>(?:<!-- first (?P<count>\d+) lines -->\n)?```console\n\$ memdiag )(?P<command>[^\n]*)\n.*?```", re.DOTALL)
 
 
 def output(arguments: list[str]) -> str:
@@ -24,13 +24,16 @@ def output(arguments: list[str]) -> str:
 
 
 def fresh(match: re.Match[str]) -> str:
-    """Returns a block with the current output of its command."""
-    shown = (line.rstrip() for line in output(match[2].split()).splitlines())
-    return match[1] + match[2] + "\n".join(shown) + "\n" + match[4]
+    """Returns an example with the current output of its command, shortened if a comment asks for it."""
+    lines = [line.rstrip() for line in output(match["command"].split()).splitlines()]
+    count = int(match["count"] or len(lines))
+    if count < len(lines):
+        lines = [*lines[:count], "…"]
+    return "\n".join([match["head"] + match["command"], *lines, "```"])
 
 
 def main() -> None:
-    """Replaces the blocks in every page."""
+    """Replaces the examples in every page."""
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         if not BLOCK.search(text):

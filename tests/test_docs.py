@@ -62,6 +62,6 @@ def test_every_option_of_a_command_is_in_its_page(root, options, name):
 @pytest.mark.parametrize("name", ["README.md", "README.zh.md"])
 def test_a_readme_speaks_of_commands_that_exist(root, name):
     text = (root / name).read_text(encoding="utf-8")
-    spoken = set(re.findall(r"^ +memdiag ([a-z]+)", text, re.MULTILINE))
+    spoken = set(re.findall(r"(?:^ +|`)memdiag ([a-z]+)", text, re.MULTILINE))
     assert spoken <= set(COMMANDS)
     assert {"record", "analyze", "simulate", "tune", "try", "compare", "check", "fleet", "view", "plot", "export", "lint"} <= spoken
