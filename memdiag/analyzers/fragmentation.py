@@ -15,11 +15,14 @@ import numpy as np
 from memdiag.analyzers.support import remedies, rounding
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.context import Context
+from memdiag.analyzers.support.failure_cause import classified
 from memdiag.analyzers.support.moments import Look, at_end, look, most_stranded
 from memdiag.analyzers.support.names import has_names, place_of
 from memdiag.analyzers.support.pinning import Pin, Pinned, idle_by_group, pinned
 from memdiag.analyzers.support.places import age, group_name, lifetime_name, moment_name
+from memdiag.diagnosis.facts import Facts
 from memdiag.results.finding import Evidence, Finding, Fix
+from memdiag.results.oom import Judgement
 from memdiag.text import joined, phrase
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.schema import LIFETIMES
@@ -73,8 +76,9 @@ def _out_of_memory(here: Look) -> Iterator[Finding]:
     evidence += [Evidence(phrase("fragmentation.several"), failures, "errors")] if failures > 1 else []
     in_all = Evidence(phrase("fragmentation.in-all"), free, "bytes", here.name)
     # In one piece, the free bytes and what the driver had left would have served it.
-    if here.usable_bytes < wanted or (here.is_full and here.device.has_addresses and not here.fit.fits):
-        yield _too_little(here, [*evidence, in_all])
+    facts, judgement = classified(here)
+    if facts.missing > facts.pool or (judgement.verdict == "capacity" and facts.fits is False):
+        yield _too_little(here, facts, judgement, [*evidence, in_all])
     elif here.device.has_addresses and not here.fit.fits:
         sizes = {"asked": format_bytes(wanted), "lost": format_bytes(here.lost_bytes if here.is_split_known else free)}
         title = phrase("fragmentation.oom", **sizes)
@@ -85,16 +89,16 @@ def _out_of_memory(here: Look) -> Iterator[Finding]:
             title,
             "critical",
             here.device.device,
-            (*evidence, in_all, *_split_evidence(here), *_outside_evidence(here), *_fit_evidence(here), *_history_evidence(here)),
+            (*evidence, in_all, *_split_evidence(here), *_outside_evidence(here, facts), *_fit_evidence(here), *_history_evidence(here)),
             (*([_share_pools()] if _set_aside(here) else []), *_fixes(here)),
             weight_bytes=free,
         )
 
 
-def _too_little(here: Look, evidence: list[Evidence]) -> Finding:
+def _too_little(here: Look, facts: Facts, judgement: Judgement, evidence: list[Evidence]) -> Finding:
     """MD206."""
     left = here.device_free_bytes
-    limited = left is not None and left >= here.segment_bytes
+    limited = left is not None and judgement.rule in {"limit", "refused"}
     asked = format_bytes(here.request_bytes)
     fixes = [Fix(phrase("fragmentation.less"), "code", "", "", phrase("fragmentation.less.caveat"))]
     if limited:
@@ -102,11 +106,10 @@ def _too_little(here: Look, evidence: list[Evidence]) -> Finding:
         fixes.append(Fix(phrase("fragmentation.limit.fix"), "code"))
     else:
         title = phrase("fragmentation.capacity", asked=asked)
-        if here.is_full:
-            title = phrase("fragmentation.full", asked=asked, left=format_bytes(here.usable_bytes))
+        if facts.missing <= 0:
+            title = phrase("fragmentation.full", asked=asked, left=format_bytes(facts.usable))
             evidence = [*evidence, *_split_evidence(here)]
-        outside = _outside(here)
-        if outside is None or outside >= here.usage["reserved"] * WARN_SHARE:
+        if facts.outside is None or facts.outside >= here.usage["reserved"] * WARN_SHARE:
             fixes.append(Fix(phrase("fragmentation.others"), "code"))
     return Finding(
         "MD206",
@@ -115,7 +118,7 @@ def _too_little(here: Look, evidence: list[Evidence]) -> Finding:
         here.device.device,
         (
             *evidence,
-            *_outside_evidence(here),
+            *_outside_evidence(here, facts),
             Evidence(phrase("fragmentation.live"), here.usage["allocated"], "bytes"),
             Evidence(phrase("fragmentation.reserved"), here.usage["reserved"], "bytes"),
         ),
@@ -124,19 +127,12 @@ def _too_little(here: Look, evidence: list[Evidence]) -> Finding:
     )
 
 
-def _outside_evidence(here: Look) -> Iterator[Evidence]:
+def _outside_evidence(here: Look, facts: Facts) -> Iterator[Evidence]:
     """Memory of the device that the allocator does not hold, where the file says."""
     if here.device_free_bytes is not None:
         yield Evidence(phrase("fragmentation.outside.free"), here.device_free_bytes, "bytes")
-    others = _outside(here)
-    if others is not None:
-        yield Evidence(phrase("fragmentation.outside"), others, "bytes")
-
-
-def _outside(here: Look) -> int | None:
-    """Bytes of the device that neither the allocator holds nor are free; None: the file does not say."""
-    left, capacity = here.device_free_bytes, here.device.capacity_bytes
-    return None if left is None or capacity is None else capacity - left - here.usage["reserved"]
+    if facts.outside is not None:
+        yield Evidence(phrase("fragmentation.outside"), facts.outside, "bytes")
 
 
 def _stranded(here: Look, moment: str = "") -> list[Finding]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from memdiag import vocabulary
 from memdiag.analyzers.support.failures import Failure
+from memdiag.analyzers.support.moments import Look
 from memdiag.analyzers.support.places import group_name
 from memdiag.analyzers.support.sites import by_category, by_place
 from memdiag.diagnosis.classifier import classify
@@ -49,8 +50,8 @@ def facts_of(failure: Failure, message: Message | None = None) -> Facts:
         requested=failure.segment_bytes,
         total=printed.total if printed.total is not None else failure.device.capacity_bytes,
         free=left if left is not None else printed.free,
-        allocated=(allocated if allocated >= 0 else active) + pool,
-        reserved=failure.usage["reserved"],
+        allocated=max(allocated if allocated >= 0 else active, 0) + pool,
+        reserved=failure.usage["reserved"] if failure.usage["reserved"] >= 0 else None,
         slack=max(failure.free_bytes - pool, 0),
         pool=pool,
         pending=max(active - allocated, 0) if allocated >= 0 else 0,
@@ -60,6 +61,12 @@ def facts_of(failure: Failure, message: Message | None = None) -> Facts:
         is_printed=is_printed,
         is_counted=True,
     )
+
+
+def classified(here: Look) -> tuple[Facts, Judgement]:
+    """Returns the facts of the request that failed at a moment, and the cause that they tell."""
+    facts = facts_of(Failure(here, here.request_bytes, here.group))
+    return facts, classify(facts)
 
 
 def cause(failure: Failure, message: Message) -> Judgement:

@@ -89,7 +89,7 @@ class Failure:
     @cached_property
     def topology(self) -> Topology:
         """Segments and blocks then."""
-        return self.device.topology(self.here.at)
+        return self.here.topology if self.here.failed else self.device.topology(self.here.at)
 
     @cached_property
     def fit(self) -> Fit | None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.context import Context, DeviceView
+from memdiag.analyzers.support.failure_cause import classified
 from memdiag.analyzers.support.moments import Look, fragmentation_at, look
 from memdiag.analyzers.support.names import kind_words
 from memdiag.analyzers.support.places import when
@@ -79,17 +80,17 @@ def _out_of_memory(here: Look) -> Phrase:
         "free": format_bytes(free),
         "device": device,
     }
-    # What the device has left beyond a whole segment was out of bounds: a limit on this process.
-    if left is not None and left >= here.segment_bytes and free < here.request_bytes:
-        return phrase("headline.oom.limit", reserved=format_bytes(usage["reserved"]), left=format_bytes(left), **words)
-    if here.usable_bytes < here.request_bytes:
+    facts, judgement = classified(here)
+    if facts.missing > facts.pool:
+        if left is not None and judgement.rule in {"limit", "refused"}:
+            return phrase("headline.oom.limit", reserved=format_bytes(usage["reserved"]), left=format_bytes(left), **words)
         return phrase("headline.oom.capacity", **words)
     if not here.device.has_addresses:
         return phrase("headline.oom.no-addresses", **words)
     largest = format_bytes(here.fit.largest_free_bytes)
     if here.fit.fits:
         return phrase("headline.oom.fits", largest=largest, **words)
-    if here.is_full:
+    if judgement.verdict == "capacity":
         return phrase("headline.oom.full", blocks=phrase("headline.blocks", largest=largest), **words)
     elsewhere = free - here.fit.free_bytes
     blocks = phrase("headline.blocks", largest=largest)

@@ -19,7 +19,6 @@ from memdiag.units import MIB
 
 NEAR = 0.95  # of the reserved peak
 OWN_SEGMENT = 10 * MIB  # larger requests get a segment of the same size
-DUST = 0.03  # of the device (or of reserved memory): with less left after perfect packing, the device is full
 
 
 @dataclass(frozen=True)
@@ -95,18 +94,6 @@ class Look:
     def segment_bytes(self) -> int:
         """Bytes of a new segment for the reference request."""
         return segment_bytes(self.request_bytes, self.settings)
-
-    @property
-    def usable_bytes(self) -> int:
-        """Bytes that could serve the reference request in one block: free in the allocator, and on the device if those are too few."""
-        left = self.device_free_bytes or 0
-        return self.usage["reserved"] - self.usage["active"] + (left if left < self.segment_bytes else 0)
-
-    @property
-    def is_full(self) -> bool:
-        """Returns True if a request failed and hardly any memory would remain even with perfect packing."""
-        share = DUST * max(self.device.capacity_bytes or self.usage["reserved"], 1)
-        return self.failed and self.request_bytes <= self.usable_bytes < share
 
     @property
     def under_way(self) -> bool:
