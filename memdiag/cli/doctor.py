@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-
-if TYPE_CHECKING:
-    from memdiag.recorder.machine import Python
-    from memdiag.results.conf import ConfReport
 
 
 def doctor(
@@ -25,46 +21,14 @@ def doctor(
 
     Exit status: 0 success, whatever it finds; 2 error.
     """
-    import sys
-
-    from memdiag.cli.talk import busy, look_of, write_out
-    from memdiag.recorder.machine import found, given, is_same, look
-    from memdiag.render import renderer
-
-    looked_at: list[Python] = []
-    for path in given(pythons) if pythons else found():
-        with busy(f"looking at {path} …"):
-            python = look(path)
-        if not any(is_same(python, other) for other in looked_at):
-            looked_at.append(python)
-    settings = _settings(looked_at)
-    write_out(renderer("doctor", "json" if as_json else "terminal")(looked_at, settings, look_of(sys.stdout)))
-
-
-def _settings(pythons: list[Python]) -> list[ConfReport]:
-    """What the linter says of the allocator settings in this environment, as each kind of torch here would read them."""
     import os
     import sys
 
-    from memdiag.settings.environment import ALLOC_VARIABLES, check_environment, guess_backend
-    from memdiag.settings.model import parse_version
-    from memdiag.settings.relations import Scene
-    from memdiag.settings.tables import newest
+    from memdiag.cli.talk import busy, look_of, write_out
+    from memdiag.recorder.machine import survey
+    from memdiag.render import renderer
+    from memdiag.settings.environment import check_builds
 
-    if not any(name in os.environ for name in (*ALLOC_VARIABLES, "PYTORCH_NO_CUDA_MEMORY_CACHING")):
-        return []
-    builds: dict[str, str] = {}
-    for python in pythons:
-        facts = python.facts
-        for backend, build in (("hip", facts.get("hip_build")), ("cuda", facts.get("cuda_build")), ("npu", facts.get("npu_build"))):
-            if build:
-                said = facts["npu_build"] if backend == "npu" else facts["torch_version"]
-                builds.setdefault(backend, said)
-    if not builds:
-        builds = {guess_backend(os.environ): ""}
-    platform = "windows" if sys.platform == "win32" else "linux"
-    reports = []
-    for backend, said in builds.items():
-        version = parse_version(said) if said else None
-        reports.append(check_environment(os.environ, Scene(backend, version or newest(backend), platform, version is not None)))
-    return reports
+    found = survey(pythons or (), busy)
+    settings = check_builds(os.environ, [python.facts for python in found], "windows" if sys.platform == "win32" else "linux")
+    write_out(renderer("doctor", "json" if as_json else "terminal")(found, settings, look_of(sys.stdout)))

@@ -11,6 +11,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -83,6 +85,25 @@ def found() -> list[str]:
 def is_same(one: Python, other: Python) -> bool:
     """Whether both are one Python."""
     return all(one.facts.get(name) == other.facts.get(name) is not None for name in ("prefix", "version"))
+
+
+def survey(names: Sequence[str] = (), busy: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()) -> list[Python]:
+    """Asks Pythons what they have, and tries to record with each; the same Python under two names is asked about once.
+
+    Args:
+        names: Pythons, by path or by the folder of their environment; (): those that a command would most likely run here.
+        busy: Shows a text while a Python is asked.
+
+    Raises:
+        MemdiagError: There is no Python of a given name.
+    """
+    pythons: list[Python] = []
+    for path in given(list(names)) if names else found():
+        with busy(f"looking at {path} …"):
+            python = look(path)
+        if not any(is_same(python, other) for other in pythons):
+            pythons.append(python)
+    return pythons
 
 
 def look(path: str) -> Python:

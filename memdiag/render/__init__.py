@@ -19,6 +19,7 @@ FORMS: dict[str, tuple[str, ...]] = {
     "check": ("terminal", "json", "junit", "github"),
     "compare": ("terminal", "json", "md", "html"),
     "conf": ("terminal", "json", "list_terminal", "list_json"),
+    "devices": ("terminal", "full", "json"),
     "doctor": ("terminal", "json"),
     "explain": ("terminal", "json", "list_terminal"),
     "fleet": ("terminal", "json", "md", "html", "picture"),

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from shlex import quote
+from typing import Any
 
 from memdiag.results.conf import ConfReport
 from memdiag.results.finding import Evidence, Finding, Fix
 from memdiag.settings.conf import parse_conf
 from memdiag.settings.lint import in_order, lint
-from memdiag.settings.model import version_text
+from memdiag.settings.model import parse_version, version_text
 from memdiag.settings.relations import Scene
-from memdiag.settings.tables import VARIABLE, backend_words
+from memdiag.settings.tables import VARIABLE, backend_words, newest
 from memdiag.settings.variables import VARIABLES, Variable
 from memdiag.settings.written import Assignment
 from memdiag.text import joined, phrase
@@ -161,3 +162,31 @@ def _variable(variable: Variable, value: str, settings: Mapping[str, bool]) -> I
             told = (Evidence(remark.why, f"{variable.name}={value}"),)
             fixes = (Fix(remark.fix, "env", f"unset {variable.name}" if remark.is_unset else ""),)
             yield Finding(remark.code, remark.title, remark.severity, None, told, fixes)
+
+
+def check_builds(environ: Mapping[str, str], builds: Iterable[Mapping[str, Any]], platform: str) -> list[ConfReport]:
+    """Returns what the linter reports on the allocator settings in ``environ``, as each kind of torch would read them.
+
+    Args:
+        environ: Variables and their values.
+        builds: For each torch: "torch_version", and "cuda_build", "hip_build" and "npu_build" (None or missing: not built for it), as in
+            the facts of ``memdiag.recorder.machine``.
+        platform: "windows" or "linux".
+
+    Returns:
+        One report for each backend; none without settings in ``environ``.
+    """
+    if not any(name in environ for name in (*ALLOC_VARIABLES, "PYTORCH_NO_CUDA_MEMORY_CACHING")):
+        return []
+    versions: dict[str, str] = {}
+    for facts in builds:
+        for backend in ("hip", "cuda", "npu"):
+            if facts.get(f"{backend}_build"):
+                versions.setdefault(backend, facts["npu_build"] if backend == "npu" else facts["torch_version"])
+    if not versions:
+        versions = {guess_backend(environ): ""}
+    reports = []
+    for backend, text in versions.items():
+        version = parse_version(text) if text else None
+        reports.append(check_environment(environ, Scene(backend, version or newest(backend), platform, version is not None)))
+    return reports

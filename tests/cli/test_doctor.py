@@ -12,6 +12,7 @@ import pytest
 
 from memdiag.cli.main import main
 from memdiag.recorder import machine as command
+from memdiag.settings.environment import check_builds
 
 FAKE_TORCH = Path(__file__).parents[1] / "recorder" / "fake_torch"
 ENVIRONMENT = (
@@ -141,3 +142,13 @@ def test_accelerators(capsys, backend):
     by_name = {found["name"]: found for found in asked(capsys, "--python", python)["pythons"][0]["backends"]}
     assert by_name[backend]["works"] is True
     assert by_name[backend]["devices"]
+
+
+def test_a_machine_is_surveyed_from_python(tmp_path, capsys):
+    python = with_fake_torch(tmp_path / "env")
+    (found,) = command.survey([python, str(tmp_path / "env")])
+    assert found.facts["torch_version"] == "2.9.0+fake"
+    assert check_builds({}, [found.facts], "linux") == []
+    (report,) = check_builds({"PYTORCH_NPU_ALLOC_CONF": "expandable_segments:True"}, [], "linux")
+    assert report.backend == "npu"
+    assert capsys.readouterr() == ("", "")

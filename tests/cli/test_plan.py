@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from memdiag.analyzers.support import planning
 from memdiag.cli.main import main
+from memdiag.errors import MemdiagError
 
 TRAINING = Path(__file__).parents[1] / "goldens" / "cuda-2.13.0-train" / "snapshot.pickle"
 ROWS = "id,lower,upper,size\nb1,0,3,4\nb2,3,9,4\nb3,0,9,4\nb4,9,21,4\nb5,0,21,4\n"
@@ -109,3 +111,14 @@ def test_rows_that_cannot_be(capsys, tmp_path, row):
     path.write_text(f"id,lower,upper,size\na,0,3,4\n{row}\n")
     assert main(["plan", str(path)]) == 2
     assert "is not a list of lifetimes, or is damaged" in capsys.readouterr().err
+
+
+def test_buffers_are_planned_from_python(listed, tmp_path, capsys):
+    buffers = planning.read_buffers(listed)
+    report = planning.plan_buffers(buffers, seconds=1, output=tmp_path / "out.csv")
+    assert report.num_buffers == len(buffers.ids)
+    assert report.load_bytes <= report.bound_bytes <= report.height_bytes
+    assert (tmp_path / "out.csv").read_text().startswith("id,lower,upper,size,offset\n")
+    with pytest.raises(MemdiagError, match="--device is of traces"):
+        planning.read_buffers(listed, device=0)
+    assert capsys.readouterr() == ("", "")

@@ -1,0 +1,230 @@
+"""Offline placement of the tensors of a trace, or of a list of lifetimes: what an allocator that knew the future could achieve."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from memdiag.errors import MemdiagError
+from memdiag.results.plan import PlanReport
+from memdiag.trace.table import Array
+from memdiag.units import plural
+
+if TYPE_CHECKING:
+    from memdiag.allocator.placement.model import Plan
+    from memdiag.trace.model import DeviceTrace, Trace
+
+OF_ALLOCATORS = 512  # bytes: what PyTorch's allocators round to
+
+
+def _silent(_: str) -> None:
+    """Drops a line."""
+
+
+@dataclass(frozen=True)
+class Buffers:
+    """Buffers to place.
+
+    Attributes:
+        source: The file.
+        ids: Names.
+        shown_lower, shown_upper: Times as they stand in the file.
+        lower, upper: Lifetimes, half open (int64).
+        size: Bytes (int64).
+        form: Format of the file, a key of ``memdiag.registry.SOURCES``.
+        ends: Ends of a lifetime that count as live: "half-open", "open" or "closed".
+        align: Alignment of offsets in bytes, unless another is asked for.
+        device: Device of a trace; None: the file is a list of lifetimes.
+        before, after: Tensors from before the trace, and live at its end.
+        recorded: Recorded peak of reserved bytes; None: unknown.
+        outside: Bytes outside the allocator; None: unknown.
+    """
+
+    source: str
+
+    ids: tuple[str, ...]
+    shown_lower: Array
+    shown_upper: Array
+    lower: Array
+    upper: Array
+    size: Array
+    form: str
+    ends: str
+    align: int
+    device: int | None = None
+    before: int = 0
+    after: int = 0
+    recorded: int | None = None
+    outside: int | None = None
+
+
+def read_buffers(
+    path: Path,
+    ends: str | None = None,
+    device: int | None = None,
+    *,
+    read: Callable[[Path], Trace] | None = None,
+    say: Callable[[str], None] = _silent,
+) -> Buffers:
+    """Reads buffers from a list of lifetimes (CSV) or from a trace.
+
+    Args:
+        path: The file.
+        ends: Ends of a lifetime in a CSV file that count as live: "half-open", "open" or "closed"; None: as its columns say.
+        device: Device of a trace; None: the one with the most bytes.
+        read: Reads a trace; None: ``memdiag.load``.
+        say: Receives one line if a device was chosen among several.
+
+    Raises:
+        MemdiagError: The file cannot be read, has no such device or no tensors, or an argument does not apply to it.
+    """
+    from memdiag.sources import lifespans_csv
+    from memdiag.sources.files import read_head
+
+    if not lifespans_csv.sniff(read_head(path)):
+        if ends is not None:
+            raise MemdiagError(
+                "--ends is of lists of lifetimes, and this is a trace", "leave it out: the order of a trace's events is known"
+            )
+        return _from_trace(path, device, read, say)
+    if device is not None:
+        raise MemdiagError("--device is of traces, and this is a list of lifetimes", "leave it out")
+    rows = lifespans_csv.read_rows(path)
+    kind = ends or ("closed" if rows.is_last else "half-open")
+    lower, upper = rows.lower + (kind == "open"), rows.upper + (kind == "closed")
+    return Buffers(str(path), rows.ids, rows.lower, rows.upper, lower, upper, rows.size, lifespans_csv.FORMAT, kind, 1)
+
+
+def _from_trace(path: Path, device: int | None, read: Callable[[Path], Trace] | None, say: Callable[[str], None]) -> Buffers:
+    """The tensors of one device, by the events between which they live.
+
+    Raises:
+        MemdiagError: It has no such device, or no tensors.
+    """
+    from memdiag.sources import load
+
+    trace = (read or load)(path)
+    if device is not None and all(each.device != device for each in trace.devices):
+        have = ", ".join(str(each.device) for each in trace.devices) or "none"
+        raise MemdiagError(f"device {device} is not in this trace", f"devices in it: {have}")
+    usable = [each for each in trace.devices if len(each.tensors) and (device is None or each.device == device)]
+    if not usable:
+        raise MemdiagError(f"{path} has no tensors to place", "record the run from its beginning: memdiag record -- python train.py")
+    chosen = max(usable, key=lambda each: int(_sizes(each).sum()))
+    if len(usable) > 1:
+        say(f"planning device {chosen.device}, the one with most bytes of {plural(len(usable), 'device')}; --device chooses another")
+    tensors = chosen.tensors
+    reserved = int(chosen.usage.reserved.max(initial=-1))
+    return Buffers(
+        source=str(path),
+        ids=tuple(str(row) for row in range(len(tensors))),
+        shown_lower=tensors.alloc_at,
+        shown_upper=tensors.free_completed_at,
+        lower=tensors.alloc_at,
+        upper=np.maximum(tensors.free_completed_at, tensors.alloc_at + 1),
+        size=_sizes(chosen),
+        form=trace.format,
+        ends="half-open",
+        align=OF_ALLOCATORS,
+        device=chosen.device,
+        outside=chosen.card.outside_bytes,
+        before=int((tensors.alloc_at < 0).sum()),
+        after=int((tensors.free_completed_at >= chosen.num_events).sum()),
+        recorded=reserved if reserved >= int(chosen.usage.requested.max(initial=0)) else None,  # some files contradict themselves
+    )
+
+
+def _sizes(device: DeviceTrace) -> Array:
+    """Bytes of each tensor: as asked for, else those of its block."""
+    tensors = device.tensors
+    sizes: Array = np.maximum(np.where(tensors.requested_bytes >= 0, tensors.requested_bytes, tensors.block_bytes), 0)
+    return sizes
+
+
+def warm() -> None:
+    """Compiles the planner, or loads it from the cache."""
+    from memdiag.allocator.placement.improve import warm as warm_planner
+
+    warm_planner()
+
+
+def plan_buffers(
+    buffers: Buffers,
+    *,
+    align: int | None = None,
+    capacity: int | None = None,
+    seconds: float = 60.0,
+    seed: int = 0,
+    output: Path | None = None,
+    say: Callable[[str], None] = _silent,
+) -> PlanReport:
+    """Places buffers in as little memory as possible, and compares the plan with simpler ways.
+
+    Args:
+        buffers: The buffers, from ``read_buffers``.
+        align: Alignment of offsets in bytes; None: as their source needs.
+        capacity: Bytes of the device, at which the search stops; None: the lowest plan is searched.
+        seconds: Time limit for the search.
+        seed: Random seed.
+        output: CSV file to write with id,lower,upper,size,offset; None: none.
+        say: Receives the state of the search, often.
+
+    Raises:
+        MemdiagError: The buffers cannot be placed, or the file cannot be written.
+    """
+    from memdiag.allocator.placement.api import plan as make_plan
+    from memdiag.allocator.placement.rivals import rivals
+    from memdiag.allocator.placement.sections import load_of
+
+    grain = align or buffers.align
+    room = None if capacity is None else max(capacity - (buffers.outside or 0), 0)
+    size, lower, upper = buffers.size, buffers.lower, buffers.upper
+    made = make_plan(size, lower, upper, grain, room, seconds, seed=seed, say=lambda text: say(f"planning: {text}"))
+    if output is not None:
+        _write(output, buffers, made)
+    say("comparing it with simpler ways …")
+    others = rivals(size, lower, upper, grain)
+    exists = lower < upper
+    return PlanReport(
+        source=buffers.source,
+        format=buffers.form,
+        device=buffers.device,
+        ends=buffers.ends,
+        num_buffers=len(size),
+        num_empty=int((~exists | (size == 0)).sum()),
+        before=buffers.before,
+        after=buffers.after,
+        align=grain,
+        seed=seed,
+        seconds_allowed=seconds,
+        capacity_bytes=capacity,
+        outside_bytes=buffers.outside,
+        load_bytes=made.load_bytes,
+        requested_bytes=load_of(size[exists], lower[exists], upper[exists]),
+        height_bytes=made.height_bytes,
+        bound_bytes=made.bound_bytes,
+        method=made.method,
+        ended=made.ended,
+        seconds=made.seconds,
+        rivals=others,
+        recorded_bytes=buffers.recorded,
+        output=None if output is None else str(output),
+    )
+
+
+def _write(output: Path, buffers: Buffers, made: Plan) -> None:
+    """Writes the offsets as minimalloc does: the columns of its input, and one more."""
+    import csv
+    import io
+
+    from memdiag.output_file import whole_file
+
+    columns = (buffers.shown_lower.tolist(), buffers.shown_upper.tolist(), buffers.size.tolist(), made.offsets.tolist())
+    with whole_file(output) as file, io.TextIOWrapper(file, "utf-8", newline="") as text:
+        table = csv.writer(text, lineterminator="\n")
+        table.writerow(("id", "lower", "upper", "size", "offset"))
+        table.writerows(zip(buffers.ids, *columns, strict=True))
