@@ -23,8 +23,8 @@ from pathlib import Path
 import numpy as np
 
 from memdiag.sources.torch_snapshot import read_snapshot
+from memdiag.trace.free_split import split_at
 from memdiag.trace.model import DeviceTrace, Trace
-from memdiag.trace.topology import split_at
 from memdiag.units import MIB
 
 KINDS = ("train", "serve", "random", "edge", "frag", "pressure", "streams", "pools", "all")

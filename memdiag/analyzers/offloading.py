@@ -31,6 +31,7 @@ from memdiag.errors import MemdiagError
 from memdiag.results.offloading import Hooked, Offloading
 from memdiag.results.prediction import Prediction
 from memdiag.trace import schema
+from memdiag.trace.recorded import module_at
 from memdiag.trace.table import Array
 
 _LEFT_OVER = (0.0, 0.01, 0.03, 0.07, 0.15, 0.3)  # of the device, by tries of the automatic strategy
@@ -199,7 +200,7 @@ def _checkpoints(subject: Subject, windows: Windows) -> Array:
     trace, device = subject.trace, subject.device
     if trace.recorded is None:
         return np.zeros(len(windows), bool)
-    running = trace.recorded.module_at(device)[device.events.phase == _BACKWARD]
+    running = module_at(trace.recorded, device)[device.events.phase == _BACKWARD]
     again = {block_of_activation(trace.recorded.names[name]) for name in np.unique(running).tolist() if name >= 0} - {""}
     names = device.tensors.name[windows.tensor]
     of_name = {int(name): block_of_activation(trace.strings[name]) in again for name in np.unique(names).tolist() if name >= 0}

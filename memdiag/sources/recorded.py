@@ -15,7 +15,7 @@ from memdiag.sources.run_facts import ended_in
 from memdiag.text import phrase
 from memdiag.trace import schema
 from memdiag.trace.raw import RawDevice
-from memdiag.trace.recorded import Recorded
+from memdiag.trace.recording import Recorded
 from memdiag.trace.table import Array
 from memdiag.units import format_us
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from memdiag.trace.card import Card, MemorySample
-from memdiag.trace.recorded import Ended, Optimizer
+from memdiag.trace.recording import Ended, Optimizer
 
 _MOST_BYTES = 1 << 50
 _MOST_SAMPLES = 256

@@ -20,7 +20,8 @@ from memdiag.trace.lifetimes import classify, measure
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.names import name_tensors
 from memdiag.trace.phases import Marks, mark
-from memdiag.trace.recorded import Recorded
+from memdiag.trace.recorded import phases_of, seen_in
+from memdiag.trace.recording import Recorded
 from memdiag.trace.spans import lay_out
 from memdiag.trace.table import Array
 
@@ -35,10 +36,10 @@ def annotate(trace: Trace, recorded: Recorded | None = None) -> Trace:
     if all(name in trace.bases for name in BASES):
         return trace
     evidence = read_stacks(trace.stacks)
-    seen = [recorded.seen(device) for device in trace.devices] if recorded is not None else []
+    seen = [seen_in(recorded, device) for device in trace.devices] if recorded is not None else []
     if recorded is not None:
         trace = replace(trace, devices=tuple(_told(*pair) for pair in zip(trace.devices, seen, strict=True)))
-    marks = [(recorded and recorded.phases(device)) or mark(device, evidence, lay_out(trace, device)) for device in trace.devices]
+    marks = [(recorded and phases_of(recorded, device)) or mark(device, evidence, lay_out(trace, device)) for device in trace.devices]
     devices = tuple(_annotated(device, found, evidence) for device, found in zip(trace.devices, marks, strict=True))
     if recorded is not None:
         trace = replace(trace, devices=devices)

@@ -11,17 +11,17 @@ from memdiag.results.finding import Note
 from memdiag.trace import heap, lifecycles, schema
 from memdiag.trace.bits import new_set
 from memdiag.trace.cells import set_breaks
+from memdiag.trace.free_split import num_before_a_gap
 from memdiag.trace.layout import Layout
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.notes import notes_on
 from memdiag.trace.raw import RawDevice
-from memdiag.trace.recorded import Recorded
+from memdiag.trace.recording import Recorded
 from memdiag.trace.references import find_references, reference_sizes
 from memdiag.trace.regions import Groups, RegionPlan, plan_regions
 from memdiag.trace.snapshot_fields import TEXT_COLUMNS
 from memdiag.trace.stacks import Stacks
 from memdiag.trace.table import Array, Table
-from memdiag.trace.topology import num_before_a_gap
 from memdiag.trace.uncut import uncut_groups
 
 _UNLIMITED = 1 << 62

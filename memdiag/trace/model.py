@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,27 +16,10 @@ from memdiag.results.finding import Note
 from memdiag.trace import schema
 from memdiag.trace.card import Card
 from memdiag.trace.layout import Layout
+from memdiag.trace.recording import Recorded
 from memdiag.trace.stacks import Stacks
 from memdiag.trace.table import Array, Table
-
-if TYPE_CHECKING:
-    from memdiag.trace.recorded import Recorded
-
-
-@dataclass(frozen=True)
-class Topology:
-    """Every range of one device's memory at one event, in order of address.
-
-    Attributes:
-        at: The event after which this holds; -1: before the first.
-        segments: Columns start, size (bytes), group, expandable: as a snapshot at that moment would list them.
-        blocks: Columns segment (row above), address, size (bytes), tensor (row in Tensors, -1: free), pending (bool: freed,
-            waiting for a stream). Free blocks are the maximal gaps between the others.
-    """
-
-    at: int
-    segments: Mapping[str, Array]
-    blocks: Mapping[str, Array]
+from memdiag.trace.topology import Topology, topology_at
 
 
 @dataclass(frozen=True)
@@ -128,9 +110,7 @@ class DeviceTrace:
 
     def topology(self, at: int) -> Topology:
         """Returns segments and blocks as they stood after event ``at`` (-1: before the first)."""
-        from memdiag.trace.topology import topology_at
-
-        return topology_at(self, at)
+        return topology_at(self.regions, self.tensors, at)
 
 
 TENSORS_OF_ALL = {"device": schema.Column("int32", "", "index of the device"), **schema.TENSORS}

@@ -16,7 +16,8 @@ import numpy as np
 
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
-from memdiag.trace.recorded import UNNAMED, Recorded
+from memdiag.trace.recorded import UNNAMED, module_at
+from memdiag.trace.recording import Recorded
 from memdiag.trace.stacks import Stacks
 from memdiag.trace.table import Array
 
@@ -50,7 +51,7 @@ def _names(device: DeviceTrace, seen: Array, recorded: Recorded, places: _Places
     tensors = device.tensors
     name = _each(seen, lambda row: number(recorded.names[row]))
     rest = np.flatnonzero(name < 0)
-    module = np.append(recorded.module_at(device), UNNAMED)[tensors.alloc_at[rest]]
+    module = np.append(module_at(recorded, device), UNNAMED)[tensors.alloc_at[rest]]
     module[tensors.alloc_at[rest] < 0] = UNNAMED
     stack = tensors.stack[rest].astype(np.int64)
     name[rest] = _each(

@@ -14,6 +14,7 @@ import numpy as np
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace
 from memdiag.trace.phases import Marks
+from memdiag.trace.recording import Recorded
 from memdiag.trace.table import Array
 
 PHASE, STEP, MARK, LOOK, OOM = range(5)
@@ -25,145 +26,88 @@ _INPUT = schema.CATEGORIES.index("input")
 _NS = 1000
 
 
-@dataclass(frozen=True)
-class Optimizer:
-    """An optimizer that existed when a run failed in its first step.
-
-    Attributes:
-        name: Its class.
-        parameter_bytes: Of its parameters on the device.
-        num_states: Parameters that had a state by then.
-        settings: Those of "amsgrad", "momentum" and "centered" that are on: each adds to the state.
-    """
-
-    name: str
-    parameter_bytes: int
-    num_states: int
-    settings: frozenset[str]
-
-
-@dataclass(frozen=True)
-class Ended:
-    """When and why a recording was written.
-
-    Attributes:
-        reason: "exit", "oom", "window", "every", "demand", "signal" or "ended by the program"; "": unknown.
-        error: Class of the exception that ended the program; "": none did, or it is unknown.
-        is_windowed: Only some steps were to be recorded.
-        optimizers: Those that existed at a failure in the first step.
-        phantom_device: The simulated device that it ran on; "": a real one, or unknown.
-    """
-
-    reason: str = ""
-    error: str = ""
-    is_windowed: bool = False
-    optimizers: tuple[Optimizer, ...] = ()
-    phantom_device: str = ""
+def place(recorded: Recorded, device: DeviceTrace, columns: Mapping[str, Array]) -> Array:
+    """Returns, for each row, the first event after it (int64); num_events: it is after the last; -1: it cannot be placed."""
+    where = np.full(len(columns["time_ns"]), -1, np.int64)
+    clock = device.events.time_us
+    if len(clock) and (clock >= 0).any():
+        # An event's microsecond is cut off; code runs a few of them between a mark and the next allocation.
+        ends = (np.maximum.accumulate(clock) + 1) * _NS
+        where = np.searchsorted(ends, columns["time_ns"], side="right").astype(np.int64)
+    else:
+        where[: next(iter(np.flatnonzero(columns["allocs"] >= 0)), 0)] = 0  # made before the device was in use
+    counts = recorded.counts.get(device.device)
+    counted = (columns["allocs"] >= 0) & (columns["device"] == device.device)
+    if counts is not None and counted.any():
+        allocs = np.flatnonzero(device.events.action == schema.ALLOC) + 1
+        frees = _ends_of_frees(device)
+        # The counters are read after the events, when tensors may have been freed: no more frees can be missing than allocations.
+        missing = max(counts[0] - len(allocs), 0)
+        after_alloc = _after(allocs, columns["allocs"], missing)
+        after_free = _after(frees, columns["frees"], min(max(counts[1] - len(frees), 0), missing))
+        where = np.where(counted, np.maximum(after_alloc, after_free), where)
+        if "kind" in columns:
+            _around_ooms(where, columns, device)
+    return where
 
 
-@dataclass(frozen=True)
-class Recorded:
-    """Marks of one process.
+def phases_of(recorded: Recorded, device: DeviceTrace) -> Marks | None:
+    """Returns phase and step of every event; None where no mark tells of training."""
+    kind, value, n = recorded.marks["kind"], recorded.marks["value"], device.num_events
+    where = place(recorded, device, recorded.marks)
+    phases = np.flatnonzero((kind == PHASE) & (where >= 0) & (value > _UNKNOWN) & (value < len(schema.PHASES)))
+    if not np.isin(value[phases], (_FORWARD, _BACKWARD, _OPTIMIZER)).any():
+        return None
+    number = value[phases].copy()
+    # what a loss is computed from its model's output stands between the end of forward and the beginning of backward
+    loss = (number[1:-1] == _OUTSIDE) & (number[:-2] == _FORWARD) & (number[2:] == _BACKWARD)
+    number[1:-1][loss] = _FORWARD
+    phase = _spread(where[phases], number, n, _UNKNOWN).astype(np.int8)
+    first = where[phases[np.isin(number, (_FORWARD, _BACKWARD, _OPTIMIZER))][0]]
+    ends = where[(kind == STEP) & (where >= 0)]
+    asks = np.append(np.flatnonzero((device.events.action == schema.ALLOC) | (device.events.action == schema.OOM)), n)
+    starts = np.append(first, asks[np.searchsorted(asks, ends)])  # zero_grad() after step() belongs to the step before
+    begins = np.zeros(n + 1, np.int32)
+    np.add.at(begins, starts, 1)
+    before = int(value[kind == STEP][0]) - 1 if (kind == STEP).any() else 0
+    step = np.where(np.arange(n) >= first, np.cumsum(begins[:n]) - 1 + before, -1).astype(np.int32)
+    return Marks(phase, step, "marks", "marks")
 
-    Attributes:
-        names: What ``name`` columns (and the ``value`` of a mark of the program's own) refer to.
-        marks: Columns time_ns, kind (phase, step, mark, look, oom), value, device, allocs, frees; -1 where unknown.
-        modules: Columns time_ns, name (-1: none), device, allocs, frees: from here on that module's code ran.
-        tensors: Columns device, addr, category, name, first, last: seen at every mark from ``first`` to ``last`` that is of the kind
-            and value of ``first``.
-        counts: Blocks handed out and given back on each device when the file was written.
-        rank, world: Of the process, as its launcher said; None: it had none.
-        ended: When and why it was written.
-    """
 
-    names: tuple[str, ...]
-    marks: Mapping[str, Array]
-    modules: Mapping[str, Array]
-    tensors: Mapping[str, Array]
-    counts: Mapping[int, tuple[int, int]]
-    rank: int | None = None
-    world: int | None = None
-    ended: Ended = Ended()
-
-    def place(self, device: DeviceTrace, columns: Mapping[str, Array]) -> Array:
-        """Returns, for each row, the first event after it (int64); num_events: it is after the last; -1: it cannot be placed."""
-        where = np.full(len(columns["time_ns"]), -1, np.int64)
-        clock = device.events.time_us
-        if len(clock) and (clock >= 0).any():
-            # An event's microsecond is cut off; code runs a few of them between a mark and the next allocation.
-            ends = (np.maximum.accumulate(clock) + 1) * _NS
-            where = np.searchsorted(ends, columns["time_ns"], side="right").astype(np.int64)
-        else:
-            where[: next(iter(np.flatnonzero(columns["allocs"] >= 0)), 0)] = 0  # made before the device was in use
-        counts = self.counts.get(device.device)
-        counted = (columns["allocs"] >= 0) & (columns["device"] == device.device)
-        if counts is not None and counted.any():
-            allocs = np.flatnonzero(device.events.action == schema.ALLOC) + 1
-            frees = _ends_of_frees(device)
-            # The counters are read after the events, when tensors may have been freed: no more frees can be missing than allocations.
-            missing = max(counts[0] - len(allocs), 0)
-            after_alloc = _after(allocs, columns["allocs"], missing)
-            after_free = _after(frees, columns["frees"], min(max(counts[1] - len(frees), 0), missing))
-            where = np.where(counted, np.maximum(after_alloc, after_free), where)
-            if "kind" in columns:
-                _around_ooms(where, columns, device)
-        return where
-
-    def phases(self, device: DeviceTrace) -> Marks | None:
-        """Returns phase and step of every event; None where no mark tells of training."""
-        kind, value, n = self.marks["kind"], self.marks["value"], device.num_events
-        where = self.place(device, self.marks)
-        phases = np.flatnonzero((kind == PHASE) & (where >= 0) & (value > _UNKNOWN) & (value < len(schema.PHASES)))
-        if not np.isin(value[phases], (_FORWARD, _BACKWARD, _OPTIMIZER)).any():
-            return None
-        number = value[phases].copy()
-        # what a loss is computed from its model's output stands between the end of forward and the beginning of backward
-        loss = (number[1:-1] == _OUTSIDE) & (number[:-2] == _FORWARD) & (number[2:] == _BACKWARD)
-        number[1:-1][loss] = _FORWARD
-        phase = _spread(where[phases], number, n, _UNKNOWN).astype(np.int8)
-        first = where[phases[np.isin(number, (_FORWARD, _BACKWARD, _OPTIMIZER))][0]]
-        ends = where[(kind == STEP) & (where >= 0)]
-        asks = np.append(np.flatnonzero((device.events.action == schema.ALLOC) | (device.events.action == schema.OOM)), n)
-        starts = np.append(first, asks[np.searchsorted(asks, ends)])  # zero_grad() after step() belongs to the step before
-        begins = np.zeros(n + 1, np.int32)
-        np.add.at(begins, starts, 1)
-        before = int(value[kind == STEP][0]) - 1 if (kind == STEP).any() else 0
-        step = np.where(np.arange(n) >= first, np.cumsum(begins[:n]) - 1 + before, -1).astype(np.int32)
-        return Marks(phase, step, "marks", "marks")
-
-    def seen(self, device: DeviceTrace) -> tuple[Array, Array]:
-        """Returns category (int8, 0: unknown) and name (index into ``names``, -1: none) of every tensor, as far as they were seen."""
-        tensors = device.tensors
-        category, name = np.zeros(len(tensors), np.int8), np.full(len(tensors), UNNAMED, np.int64)
-        where = self.place(device, self.marks)
-        rows = np.flatnonzero(self.tensors["device"] == device.device)
-        if not len(rows) or not len(tensors) or not len(where):
-            return category, name
-        # moments: the marks of each kind, one kind after the other, each event once
-        key = self.marks["kind"] << 32 | self.marks["value"]
-        order = np.lexsort((np.arange(len(key)), key))
-        is_new = np.append(True, (key[order][1:] != key[order][:-1]) | (where[order][1:] != where[order][:-1]))
-        moment = np.empty(len(key), np.int64)
-        moment[order] = np.cumsum(is_new) - 1
-        at = where[order][is_new]
-        first, last = self.tensors["first"][rows], self.tensors["last"][rows]
-        good = (first >= 0) & (last >= first) & (last < len(key))
-        rows, first, last = rows[good], first[good], last[good]
-        end = moment[last]
-        begin = np.where(key[first] == key[last], np.minimum(moment[first], end), end)
-        row, tensor = _sighted(device, self.tensors["addr"][rows], begin, end, at)
-        # A parameter may be handed to a module too, as compiled code does with all of them: what a tensor is outweighs that.
-        order = np.argsort(self.tensors["category"][rows[row]] != _INPUT, kind="stable")
-        row, tensor = row[order], tensor[order]
-        category[tensor] = self.tensors["category"][rows[row]]
-        name[tensor] = self.tensors["name"][rows[row]]
+def seen_in(recorded: Recorded, device: DeviceTrace) -> tuple[Array, Array]:
+    """Returns category (int8, 0: unknown) and name (index into ``names``, -1: none) of every tensor, as far as they were seen."""
+    tensors = device.tensors
+    category, name = np.zeros(len(tensors), np.int8), np.full(len(tensors), UNNAMED, np.int64)
+    where = place(recorded, device, recorded.marks)
+    rows = np.flatnonzero(recorded.tensors["device"] == device.device)
+    if not len(rows) or not len(tensors) or not len(where):
         return category, name
+    # moments: the marks of each kind, one kind after the other, each event once
+    key = recorded.marks["kind"] << 32 | recorded.marks["value"]
+    order = np.lexsort((np.arange(len(key)), key))
+    is_new = np.append(True, (key[order][1:] != key[order][:-1]) | (where[order][1:] != where[order][:-1]))
+    moment = np.empty(len(key), np.int64)
+    moment[order] = np.cumsum(is_new) - 1
+    at = where[order][is_new]
+    first, last = recorded.tensors["first"][rows], recorded.tensors["last"][rows]
+    good = (first >= 0) & (last >= first) & (last < len(key))
+    rows, first, last = rows[good], first[good], last[good]
+    end = moment[last]
+    begin = np.where(key[first] == key[last], np.minimum(moment[first], end), end)
+    row, tensor = _sighted(device, recorded.tensors["addr"][rows], begin, end, at)
+    # A parameter may be handed to a module too, as compiled code does with all of them: what a tensor is outweighs that.
+    order = np.argsort(recorded.tensors["category"][rows[row]] != _INPUT, kind="stable")
+    row, tensor = row[order], tensor[order]
+    category[tensor] = recorded.tensors["category"][rows[row]]
+    name[tensor] = recorded.tensors["name"][rows[row]]
+    return category, name
 
-    def module_at(self, device: DeviceTrace) -> Array:
-        """Returns for every event the name of the module whose code ran; -1: none."""
-        where = self.place(device, self.modules)
-        rows = np.flatnonzero(where >= 0)
-        return _spread(where[rows], self.modules["name"][rows], device.num_events, UNNAMED)
+
+def module_at(recorded: Recorded, device: DeviceTrace) -> Array:
+    """Returns for every event the name of the module whose code ran; -1: none."""
+    where = place(recorded, device, recorded.modules)
+    rows = np.flatnonzero(where >= 0)
+    return _spread(where[rows], recorded.modules["name"][rows], device.num_events, UNNAMED)
 
 
 def _around_ooms(where: Array, columns: Mapping[str, Array], device: DeviceTrace) -> None:

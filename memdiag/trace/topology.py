@@ -5,18 +5,32 @@ This is slower and plainer than ``heap`` (which walks all events) and serves sin
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from memdiag.trace.layout import SMALL_SEGMENT
-from memdiag.trace.model import DeviceTrace, Topology
-from memdiag.trace.table import Array
+from memdiag.trace.table import Array, Table
 
 
-def topology_at(device: DeviceTrace, at: int) -> Topology:
-    """Returns segments and blocks after event ``at`` (-1: before the first)."""
-    pieces = device.regions
+@dataclass(frozen=True)
+class Topology:
+    """Every range of one device's memory at one event, in order of address.
+
+    Attributes:
+        at: The event after which this holds; -1: before the first.
+        segments: Columns start, size (bytes), group, expandable: as a snapshot at that moment would list them.
+        blocks: Columns segment (row above), address, size (bytes), tensor (row in Tensors, -1: free), pending (bool: freed,
+            waiting for a stream). Free blocks are the maximal gaps between the others.
+    """
+
+    at: int
+    segments: Mapping[str, Array]
+    blocks: Mapping[str, Array]
+
+
+def topology_at(pieces: Table, tensors: Table, at: int) -> Topology:
+    """Returns segments and blocks of a device with these regions and tensors after event ``at`` (-1: before the first)."""
     held = np.flatnonzero((pieces.opened_at <= at) & (pieces.closed_at > at))
     held = held[np.argsort(pieces.start[held], kind="stable")]
     start, size = pieces.start[held], pieces.size[held]
@@ -30,7 +44,6 @@ def topology_at(device: DeviceTrace, at: int) -> Topology:
     total = np.add.reduceat(size, first) if len(first) else np.empty(0, np.int64)
     segments = {"start": start[first], "size": total, "group": group[first], "expandable": expandable[first]}
 
-    tensors = device.tensors
     rows = np.flatnonzero((tensors.alloc_at <= at) & (tensors.free_completed_at > at) & (tensors.group >= 0))
     rows = rows[np.argsort(tensors.addr[rows], kind="stable")]
     address, length = tensors.addr[rows], tensors.block_bytes[rows]
@@ -57,44 +70,3 @@ def topology_at(device: DeviceTrace, at: int) -> Topology:
     }
     order = np.argsort(blocks["address"], kind="stable")
     return Topology(at, segments, {name: values[order] for name, values in blocks.items()})
-
-
-def num_before_a_gap(device: DeviceTrace, rows: Array) -> int:
-    """Returns how many of the given tensors stood right before free memory of their segment when the trace began."""
-    blocks = topology_at(device, -1).blocks
-    mine = np.flatnonzero(np.isin(blocks["tensor"][:-1], rows))
-    return int(((blocks["tensor"][mine + 1] < 0) & (blocks["segment"][mine + 1] == blocks["segment"][mine])).sum())
-
-
-@dataclass(frozen=True)
-class Split:
-    """Free bytes as a request sees them (docs/fragmentation.md), and the largest free range of its pool and stream."""
-
-    cache: int
-    stranded: int
-    foreign: int
-    largest_free: int
-
-
-def whole_bytes(segment_start: Array, segment_size: Array, start: Array, size: Array, expandable: Array, page: Array) -> Array:
-    """Returns the bytes of free ranges that a retry gives back: all of a whole segment, the whole pages of an expandable one."""
-    all_of_it = (start == segment_start) & (size == segment_size)
-    pages = (start + size - segment_start) // page * page - -(-(start - segment_start) // page) * page
-    return np.where(all_of_it, size, np.where(expandable, np.maximum(pages, 0), 0))
-
-
-def split_at(device: DeviceTrace, at: int, request: int, group: int, large_page: int) -> Split:
-    """Returns the split of the free bytes after event ``at`` as a rounded request in ``group`` (-1: a pool that has nothing) sees them."""
-    topology = device.topology(at)
-    free = np.flatnonzero(topology.blocks["tensor"] < 0)
-    home = topology.blocks["segment"][free]
-    start, size = topology.blocks["address"][free], topology.blocks["size"][free]
-    segments = topology.segments
-    small = np.asarray(device.groups.small, bool)[segments["group"][home]] if len(device.groups) else np.zeros(len(free), bool)
-    page = np.where(small, SMALL_SEGMENT, large_page)
-    whole = whole_bytes(segments["start"][home], segments["size"][home], start, size, segments["expandable"][home], page)
-    mine = segments["group"][home] == group
-    fits = mine & (size >= request)
-    cache = int(whole.sum() + (size - whole)[fits].sum())
-    stranded = int((size - whole)[mine & ~fits].sum())
-    return Split(cache, stranded, int(size.sum()) - cache - stranded, int(size[mine].max(initial=0)))

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from memdiag.analyzers.support.moments import reference_at
+from memdiag.trace.free_split import whole_bytes
 from memdiag.trace.layout import LARGE_SEGMENT, SMALL_SEGMENT
-from memdiag.trace.model import DeviceTrace, Topology
+from memdiag.trace.model import DeviceTrace
 from memdiag.trace.table import Array
-from memdiag.trace.topology import whole_bytes
+from memdiag.trace.topology import Topology
 
 CAUSES: tuple[str, ...] = ("cache", "stranded", "foreign")
 CACHE, STRANDED, FOREIGN = range(3)

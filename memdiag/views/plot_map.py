@@ -16,9 +16,10 @@ from memdiag.analyzers.support.places import group_name, lifetime_name, moment_n
 from memdiag.errors import MemdiagError
 from memdiag.results.plots import MapPlot, MapRow
 from memdiag.trace.layout import SMALL_SEGMENT
-from memdiag.trace.model import DeviceTrace, Topology, Trace
+from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.schema import LIFETIMES
 from memdiag.trace.table import Array
+from memdiag.trace.topology import Topology
 from memdiag.units import MIB, format_bytes, plural
 from memdiag.views.heap import CAUSES, FreeRanges, free_ranges
 from memdiag.views.plot_frame import Ask, frame_of, need_addresses

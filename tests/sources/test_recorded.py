@@ -11,6 +11,7 @@ from memdiag.errors import RefusedFile
 from memdiag.recorder.columns import pack_bytes
 from memdiag.sources import load
 from memdiag.trace import schema
+from memdiag.trace.recorded import place
 
 NAME = "cuda-2.13.0-recorded"
 
@@ -62,7 +63,7 @@ def test_what_is_freed_after_the_last_event_moves_no_mark(opened):
     whole = opened()
     device, (allocs, frees) = whole.devices[0], whole.recorded.counts[0]
     late = opened(counts={0: {"allocs": allocs, "frees": frees + 500}})
-    where = [each.recorded.place(device, each.recorded.marks) for each in (whole, late)]
+    where = [place(each.recorded, device, each.recorded.marks) for each in (whole, late)]
     assert (whole.recorded.marks["frees"] > 0).any()
     assert where[0].tolist() == where[1].tolist()
 

@@ -8,9 +8,9 @@ from typing import Any
 from checker import Checker, Sizes
 from intervals import Group, Moment, split
 
+from memdiag.trace.free_split import split_at
 from memdiag.trace.layout import Layout
 from memdiag.trace.model import DeviceTrace
-from memdiag.trace.topology import split_at
 
 
 def sizes_of(layout: Layout) -> Sizes:

@@ -12,7 +12,6 @@ from memdiag.allocator.result import Replay
 from memdiag.allocator.workload import Workload
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace
-from memdiag.trace.topology import topology_at
 from memdiag.units import format_bytes
 
 _NEAR_START = 200  # events: what is unknown of the time before shows up soon
@@ -63,7 +62,7 @@ def _listed(events: tuple[tuple[int, int, int], ...]) -> str:
 
 def _place(device: DeviceTrace, event: int, address: int) -> str:
     """An address as a place: bytes from the beginning of its segment."""
-    segments = topology_at(device, event - 1).segments
+    segments = device.topology(event - 1).segments
     home = int(np.searchsorted(segments["start"], address, side="right")) - 1
     if home >= 0 and address < segments["start"][home] + segments["size"][home]:
         return f"{address - int(segments['start'][home]):,} bytes into a segment of {format_bytes(int(segments['size'][home]))}"
@@ -145,7 +144,7 @@ def _is_tie(device: DeviceTrace, workload: Workload, seen: Comparison) -> bool:
         return False
     if workload.op[seen.call] != w.ALLOC:
         return False
-    blocks = topology_at(device, (seen.bad or 0) - 1).blocks
+    blocks = device.topology((seen.bad or 0) - 1).blocks
     free = np.flatnonzero(blocks["tensor"] < 0)
     sizes = dict(zip(blocks["address"][free].tolist(), blocks["size"][free].tolist(), strict=True))
     return seen.expected in sizes and sizes.get(seen.got) == sizes[seen.expected]

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from memdiag.trace.model import DeviceTrace
-from memdiag.trace.recorded import Recorded
+from memdiag.trace.recorded import place
+from memdiag.trace.recording import Recorded
 
 Edge = tuple[int, bool]  # the event before which it stands, and whether a call begins there or ends
 
@@ -98,7 +99,7 @@ def with_those_too_deep(layers: list[Edge], stacks: list[Edge], guessed: list[Ed
 
 def _marks(recorded: Recorded, device: DeviceTrace) -> Iterator[tuple[int, str]]:
     """Yields (event, path of the module whose code runs from there on; "" for none), as far as they can be placed."""
-    where = recorded.place(device, recorded.modules)
+    where = place(recorded, device, recorded.modules)
     rows = np.flatnonzero(where >= 0)
     for at, name in zip(where[rows].tolist(), recorded.modules["name"][rows].tolist(), strict=True):
         yield at, recorded.names[name] if name >= 0 else ""

@@ -10,6 +10,7 @@ import numpy as np
 from memdiag.allocator.offload.passes import BACKWARD, FORWARD, Passes
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
+from memdiag.trace.recorded import module_at
 from memdiag.trace.table import Array
 
 _OF = re.compile(r"(?:(?:grad|[a-z_0-9]+) of )?(\S+)$")
@@ -143,7 +144,7 @@ def _first_and_last(at: Array, begin: Array, end: Array) -> tuple[Array, Array]:
 def _spans(trace: Trace, device: DeviceTrace) -> dict[str, Array]:
     """Returns by path when code of it, or of a part of it, ran."""
     assert trace.recorded is not None  # noqa: S101 - the caller has looked; for the type checker
-    running = trace.recorded.module_at(device)
+    running = module_at(trace.recorded, device)
     if not len(running):
         return {}
     change = np.append(0, np.flatnonzero(np.diff(running)) + 1)

@@ -17,7 +17,7 @@ from memdiag.analyzers.support.aligned import aligned
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.reach import reach_of
-from memdiag.trace.recorded import Optimizer
+from memdiag.trace.recording import Optimizer
 from memdiag.trace.table import Array
 
 EARLIER_STEP, OPTIMIZER_STATE = "earlier_step", "optimizer_state"

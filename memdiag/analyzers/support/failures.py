@@ -18,9 +18,10 @@ from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.analyzers.support.fit import Fit, would_fit
 from memdiag.analyzers.support.moments import Look, look
 from memdiag.trace import schema
+from memdiag.trace.free_split import Split, split_at
 from memdiag.trace.layout import SMALL_LIMIT
-from memdiag.trace.model import DeviceTrace, Topology, Trace
-from memdiag.trace.topology import Split, split_at
+from memdiag.trace.model import DeviceTrace, Trace
+from memdiag.trace.topology import Topology
 from memdiag.units import GIB, KIB, MIB
 
 NEAR = 0.1  # a moment this close to a message's numbers can stand for that of the failure

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from memdiag.trace.layout import LARGE_SEGMENT
-from memdiag.trace.model import Topology
 from memdiag.trace.table import Array
+from memdiag.trace.topology import Topology
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,10 @@ from memdiag.analyzers.support.context import DeviceView
 from memdiag.analyzers.support.fit import Fit, would_fit
 from memdiag.analyzers.support.places import moment_name
 from memdiag.results.report import Fragmentation
+from memdiag.trace.free_split import split_at
 from memdiag.trace.layout import LARGE_SEGMENT, SMALL_LIMIT, SMALL_SEGMENT
-from memdiag.trace.model import DeviceTrace, Topology
-from memdiag.trace.topology import split_at
+from memdiag.trace.model import DeviceTrace
+from memdiag.trace.topology import Topology
 from memdiag.units import MIB
 
 NEAR = 0.95  # of the reserved peak

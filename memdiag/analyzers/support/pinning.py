@@ -13,9 +13,9 @@ import numpy as np
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.context import DeviceView
 from memdiag.analyzers.support.names import place_of
-from memdiag.trace.model import Topology
 from memdiag.trace.schema import LIFETIMES
 from memdiag.trace.table import Array
+from memdiag.trace.topology import Topology
 
 # A piece counts as pinned when live blocks fill at most this share of it.
 FEW = 0.25

@@ -9,8 +9,9 @@ from functools import cached_property
 import numpy as np
 
 from memdiag.analyzers.support.moments import reference_at
-from memdiag.trace.model import DeviceTrace, Topology, Trace
+from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.table import Array
+from memdiag.trace.topology import Topology
 from memdiag.views.heap import CACHE, FreeRanges, free_ranges
 
 ORDERS: tuple[str, ...] = ("address", "size", "free", "largest free range")

@@ -18,7 +18,7 @@ from memdiag.allocator.lifecycle.module_calls import edges_of_layers, edges_of_s
 from memdiag.allocator.lifecycle.stack_calls import edges_of
 from memdiag.errors import MemdiagError
 from memdiag.sources.torch_snapshot import read
-from memdiag.trace.recorded import Recorded
+from memdiag.trace.recording import Recorded
 from memdiag.trace.schema import PHASES
 from memdiag.trace.stacks import Frame, Stacks
 
