@@ -1,21 +1,30 @@
 """A message and a trace of the same failure never disagree.
 
-Random failures are told twice: as the message that PyTorch would print, read by ``memdiag oom``, and as the facts that a trace holds.
+Random failures are told twice: as the message that PyTorch would print, read by ``memdiag oom``, and as the facts that a trace holds. For
+recorded failures, the message is made from the numbers of the trace.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from memdiag.analyzers.support.failure_cause import facts_of
+from memdiag.analyzers.support.failures import every_failure
 from memdiag.diagnosis.classifier import classify
 from memdiag.diagnosis.facts import Facts
 from memdiag.oom.read import read_text
+from memdiag.sources import load
+from memdiag.trace.model import Trace
 from memdiag.units import GIB, KIB, MIB
 
 QUARTER = GIB // 4  # printed without rounding
+GOLDENS = sorted(path.parent.name for path in (Path(__file__).parents[1] / "goldens").glob("*-oom*/snapshot.pickle"))
+MOST_FAILURES = 3  # of a device
 
 
 @dataclass(frozen=True)
@@ -135,3 +144,57 @@ def test_a_trace_that_lacks_nothing_gives_the_verdict_of_the_message(failure):
     _, text = read(failure)
     alone = classify(failure.trace())
     assert alone.verdict == text.verdict, (text, alone)
+
+
+def message_of(facts: Facts, total: int, backend: str) -> str:
+    """Returns the message that PyTorch prints for a failure on a device of ``total`` bytes."""
+    assert facts.requested is not None
+    assert facts.free is not None
+    assert facts.reserved is not None
+    assert facts.allocated is not None
+    unused = printed(facts.reserved - facts.allocated)
+    if backend == "npu":
+        text = f"RuntimeError: NPU out of memory. Tried to allocate {printed(facts.requested)} (NPU 0; {printed(total)} total capacity; "
+        text += f"{printed(facts.allocated)} already allocated; {printed(facts.allocated + facts.pending)} current active; "
+        return text + f"{printed(facts.free)} free; {printed(facts.reserved)} reserved in total by PyTorch)"
+    text = f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {printed(facts.requested)}. GPU 0 has a total capacity of "
+    text += f"{printed(total)} of which {printed(facts.free)} is free. Of the allocated memory {printed(facts.allocated)} "
+    text += "is allocated by PyTorch, "
+    text += f"with {printed(facts.pool)} allocated in private pools (e.g., CUDA Graphs), " if facts.pool else ""
+    return text + f"and {unused} is reserved by PyTorch but unallocated."
+
+
+def compare(trace: Trace) -> int:
+    """Compares message and trace for the failures of a trace, on a device as small and one as large as it can be; returns how many."""
+    compared = 0
+    for device in trace.devices:
+        for failure in every_failure(trace, device.device)[:MOST_FAILURES]:
+            facts = facts_of(failure)
+            if failure.free_bytes < 0 or facts.free is None or facts.reserved is None:
+                continue
+            alone = classify(facts)
+            smallest = facts.reserved + facts.free
+            for total in {facts.total} if facts.total else {smallest, smallest + GIB // 2, 2 * smallest + 20 * GIB}:
+                [message] = read_text(message_of(facts, total, facts.backend)).messages
+                sure = {one.verdict for one in (message.judgement, alone) if one.confidence == "high"}
+                assert len(sure) <= 1, (total, message.judgement, alone)
+                if total == smallest and not facts.pending:  # nothing outside: the trace lacks nothing
+                    allowed = {message.judgement.verdict, *message.judgement.alternatives}
+                    assert alone.verdict == message.judgement.verdict or (alone.rule == "refused" and alone.verdict in allowed), (
+                        message.judgement,
+                        alone,
+                    )
+                compared += 1
+    return compared
+
+
+@pytest.mark.parametrize("name", GOLDENS)
+def test_goldens(goldens, name):
+    assert compare(load(goldens / name / "snapshot.pickle"))
+
+
+def test_a_dump_of_torch_npu(shared):
+    files = sorted((Path(shared) / "data" / "npu-samples" / "oom").glob("*.pickle"))
+    if not files:
+        pytest.skip("needs npu-samples/oom in ../shared/data")
+    assert sum(compare(load(file)) for file in files)
