@@ -125,13 +125,14 @@ def _find_max(order: Order, values: str, *, as_json: bool, quiet: bool) -> int:
     from memdiag.cli.loading import OnTerminal
     from memdiag.cli.talk import say, write_out
     from memdiag.render.find_max import json, terminal
+    from memdiag.render.support.look import Look
     from memdiag.runs.find_max import find_max
     from memdiag.text import language
 
     chosen = language() if as_json else "en"
     on_trial = None if quiet else lambda searched, trial: say(terminal.progress(searched, trial))
     found = find_max(order, values, listener=OnTerminal(), on_trial=on_trial, language_of_texts=chosen)
-    write_out(json.render(found, chosen) if as_json else terminal.render(found))
+    write_out(json.render(found, chosen=chosen) if as_json else terminal.render(found, Look(width=80)))
     return DONE if found.fits is not None else BUDGET_HIT
 
 

@@ -22,12 +22,15 @@ FORMS: dict[str, tuple[str, ...]] = {
     "devices": ("terminal", "full", "json"),
     "doctor": ("terminal", "json"),
     "explain": ("terminal", "json", "list_terminal"),
+    "find_max": ("terminal", "json"),  # record --find-max
     "fleet": ("terminal", "json", "md", "html", "picture"),
     "lint": ("terminal", "json", "github", "sarif"),
     "oom": ("terminal", "json", "md"),
     "plan": ("terminal", "json"),
     "plot": ("timeline", "fragmentation", "lifetimes", "policies", "map"),  # the kinds of pictures
+    "record": ("terminal",),
     "simulate": ("terminal", "json"),
+    "try_run": ("terminal",),  # memdiag try: a keyword cannot name a package
     "tune": ("terminal", "json"),
 }
 

@@ -6,11 +6,12 @@ import json
 from typing import Any
 
 from memdiag.render.find_max.words import notes
+from memdiag.render.support.look import PLAIN, Look
 from memdiag.results.find_max import LargestFit
 from memdiag.text import Language, in_language, phrase
 
 
-def render(found: LargestFit, chosen: Language) -> str:
+def render(found: LargestFit, look: Look = PLAIN, chosen: Language = "en") -> str:  # noqa: ARG001 - every form is called alike
     """Returns the answer as JSON, with its texts in the language ``chosen``."""
     return json.dumps(as_dict(found, chosen), indent=2) + "\n"
 

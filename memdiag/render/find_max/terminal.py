@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from memdiag.render.find_max.words import notes
 from memdiag.render.support.lightpage import LightPage
-from memdiag.render.support.look import Look
+from memdiag.render.support.look import PLAIN, Look
 from memdiag.results.find_max import LargestFit, Trial, ValueRange
 from memdiag.text import joined, phrase, sentence
 from memdiag.units import format_bytes
-
-_WIDTH = 80  # columns
 
 
 def progress(values: ValueRange, trial: Trial) -> str:
@@ -20,14 +18,14 @@ def progress(values: ValueRange, trial: Trial) -> str:
     return f"memdiag: {phrase('find_max.trial', value=f'{values.name}={trial.value}', facts=facts, seconds=f'{trial.seconds:.1f}')}"
 
 
-def render(found: LargestFit) -> str:
-    """Returns the answer, and a table of the runs below it."""
+def render(found: LargestFit, look: Look = PLAIN) -> str:
+    """Returns the answer, and below it a table of the runs in ``look.width`` columns."""
     rows = [[found.values.name, "", *(phrase(f"find_max.head.{head}") for head in ("reserved", "allocated", "seconds"))]]
     for trial in sorted(found.trials, key=lambda trial: trial.value):
         peaks = [format_bytes(value) for value in (trial.reserved_bytes, trial.allocated_bytes)]
         fate = phrase("find_max.fits") if trial.fits else phrase("outlook.fate.oom")
         rows.append([str(trial.value), fate, *peaks, f"{trial.seconds:.1f}"])
-    page = LightPage(Look(width=_WIDTH))
+    page = LightPage(Look(width=look.width))
     page.grid("rlrrr", rows, indent=0)
     return "\n".join([*_answer(found), "", *page.finish().splitlines()]) + "\n"
 

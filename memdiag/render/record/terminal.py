@@ -10,6 +10,7 @@ from memdiag import vocabulary
 from memdiag.quoting import file_argument
 from memdiag.render.support import card
 from memdiag.render.support.lightpage import cells
+from memdiag.render.support.look import PLAIN, Look
 from memdiag.results.recording import RunMemory, RunSummary
 from memdiag.results.report import DeviceReport, Report
 from memdiag.text import joined, phrase
@@ -23,6 +24,11 @@ _PARTS = ("rounding", "pending", "stranded", "foreign", "cache")
 def row(label: str, text: str) -> str:
     """Returns one line of a summary: a label in a column of its own, and text beside it; "" continues the row above."""
     return f"  {label}{' ' * max(_LABEL - cells(label), 0)} {text}"
+
+
+def render(summary: RunSummary, look: Look = PLAIN) -> str:  # noqa: ARG001 - every form is called alike
+    """Returns the whole summary, without the report of an out-of-memory error."""
+    return "\n".join([*recorded(summary), *memory(summary), *rest(summary), ""])
 
 
 def recorded(summary: RunSummary) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from memdiag import vocabulary
 from memdiag.render.record.terminal import row
 from memdiag.render.support.lightpage import LightPage
-from memdiag.render.support.look import Look
+from memdiag.render.support.look import PLAIN, Look
 from memdiag.render.support.outlook import estimate, past_failure
 from memdiag.results.tried import LastFailure, RankComparison, RankForecast, RunForecast, TryReport
 from memdiag.text import Phrase, joined, phrase
@@ -35,6 +35,11 @@ def _rank(rank: RankForecast) -> Iterator[tuple[str, str]]:
     if rank.outlook.rest is not None:
         yield "", estimate(rank.outlook.rest)
     yield "", rank.calibrated
+
+
+def render(report: TryReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - every form is called alike
+    """Returns how the rerun ended, and prediction and measurement beside each other."""
+    return "\n".join([*result(report), ""])
 
 
 def result(report: TryReport) -> Iterator[str]:
