@@ -18,6 +18,7 @@ from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.analyzers.support.places import moment_name
 from memdiag.analyzers.support.sites import label_of
+from memdiag.diagnosis.remedies import present
 from memdiag.results.finding import Evidence, Finding, Fix
 from memdiag.text import phrase
 from memdiag.trace import schema
@@ -144,7 +145,7 @@ def _changing(view: DeviceView, settings: AllocatorSettings) -> Iterator[Finding
             Evidence(phrase("changing_sizes.places"), len(found.stacks), "places"),
             *_places(view, found),
         ),
-        remedies.present(
+        present(
             remedies.expandable_segments(settings),
             Fix(
                 phrase("changing_sizes.fix.pad"),

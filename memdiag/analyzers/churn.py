@@ -19,6 +19,7 @@ from memdiag.analyzers.support import remedies
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.analyzers.support.places import moment_name
+from memdiag.diagnosis.remedies import present
 from memdiag.results.finding import Evidence, Finding, Fix
 from memdiag.text import phrase
 from memdiag.trace import schema
@@ -163,7 +164,7 @@ def _retries(view: DeviceView, bursts: Bursts, settings: AllocatorSettings) -> I
             *_time(view, bursts, mine),
             *_places(view, device.events.stack[bursts.then[mine]], phrase("churn.requests")),
         ),
-        remedies.present(
+        present(
             Fix(phrase("churn.fix.lower"), "code"),
             remedies.expandable_segments(settings),
         ),
@@ -237,7 +238,7 @@ def _growth(view: DeviceView, settings: AllocatorSettings) -> Iterator[Finding]:
             Evidence(phrase("churn.growth.opened"), len(opened), "events"),
             *_changing_sizes(view, opened),
         ),
-        remedies.present(
+        present(
             remedies.expandable_segments(settings),
             Fix(
                 phrase("changing_sizes.fix.pad"),

@@ -21,6 +21,7 @@ from memdiag.analyzers.support.names import has_names, place_of
 from memdiag.analyzers.support.pinning import Pin, Pinned, idle_by_group, pinned
 from memdiag.analyzers.support.places import age, group_name, lifetime_name, moment_name
 from memdiag.diagnosis.facts import Facts
+from memdiag.diagnosis.remedies import present
 from memdiag.results.finding import Evidence, Finding, Fix
 from memdiag.results.oom import Judgement
 from memdiag.text import joined, phrase
@@ -182,7 +183,7 @@ def _pinned(here: Look, *, over: bool = False) -> list[Finding]:
                 Evidence(phrase("fragmentation.pinned.bytes"), found.live_bytes, "bytes"),
                 *(_pin_evidence(here, pin, what) for pin in found.pins[:NUM_PLACES] if pin.held_bytes >= TRIFLE * found.held_bytes),
             ),
-            remedies.present(remedies.expandable_segments(here.settings), remedies.smaller_pages(here.settings), _keep_together(found)),
+            present(remedies.expandable_segments(here.settings), remedies.smaller_pages(here.settings), _keep_together(found)),
             weight_bytes=found.held_bytes,
         )
     ]
@@ -319,7 +320,7 @@ def _cache(device: DeviceTrace, at: int, settings: AllocatorSettings) -> Iterato
 
 def _fixes(here: Look) -> tuple[Fix, ...]:
     found = pinned(here.view, here.topology, here.settings, here.group, here.request_bytes)
-    return remedies.present(
+    return present(
         remedies.expandable_segments(here.settings),
         remedies.smaller_pages(here.settings) if found and found.pages else None,
         _keep_together(found) if found else None,

@@ -16,6 +16,7 @@ from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.analyzers.support.places import moment_name
 from memdiag.analyzers.support.sites import by_place
+from memdiag.diagnosis.remedies import present
 from memdiag.results.finding import Evidence, Finding, Fix, Saving
 from memdiag.text import phrase
 from memdiag.trace.model import DeviceTrace, Trace
@@ -137,7 +138,7 @@ def _left(view: DeviceView, settings: AllocatorSettings) -> Iterator[Finding]:
                 for place in by_place(view, found.rows)[:NUM_PLACES]
             ),
         ),
-        remedies.present(once if whole else None, order if whole < unused else None, remedies.expandable_segments(settings)),
+        present(once if whole else None, order if whole < unused else None, remedies.expandable_segments(settings)),
         saving=Saving(whole, whole, unused, "estimated") if whole and is_highest else None,
         weight_bytes=unused,
     )

@@ -23,6 +23,7 @@ from memdiag.analyzers.support.moments import Look, look
 from memdiag.analyzers.support.names import largest_names, place_of
 from memdiag.analyzers.support.places import moment_name, when
 from memdiag.analyzers.support.sites import Place, by_place, first_finding
+from memdiag.diagnosis.remedies import present
 from memdiag.results.finding import Evidence, Finding, Fix
 from memdiag.text import phrase
 from memdiag.trace.model import Trace
@@ -207,7 +208,7 @@ def _mixed(here: Look) -> Iterator[Finding]:
             Evidence(phrase("lifetimes.mixed.long"), long, "bytes"),
             *(Evidence(phrase("lifetimes.kind", kind=phrase(f"lifetimes.kind.{name}")), amount, "bytes") for name, amount in held.items()),
         ),
-        remedies.present(
+        present(
             remedies.expandable_segments(here.settings),
             _mindspeed() if here.settings.backend == "npu" else None,
             remedies.long_lived_first(phrase("lifetimes.long")),

@@ -151,7 +151,7 @@ def test_memory_of_a_windows_host_is_backed_by_its_page_file():
 def test_private_pools_are_explained_and_graphs_are_the_remedy():
     sizes = {"requested": 0.5, "total": 80, "free": 0.1, "allocated": 70, "private_pool": 6.5, "unallocated": 1.3, "process": 79}
     text, _ = told(found(**sizes))
-    assert "6.50 GiB free in private pools" in text
+    assert "private pools hold another 6.50 GiB free" in text
     assert "CUDA graphs" in text
     assert "cudagraph_capture_sizes" in told(found(marks=["engine:vllm"], **sizes))[0]
 

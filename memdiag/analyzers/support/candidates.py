@@ -11,6 +11,7 @@ from memdiag.allocator.calibration.recorded_settings import possible_versions
 from memdiag.allocator.tuning.space import GRID
 from memdiag.analyzers.support import remedies
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
+from memdiag.diagnosis.remedies import present
 from memdiag.results.finding import Fix
 from memdiag.settings.conf import parse_conf
 from memdiag.settings.model import parse_version
@@ -29,7 +30,7 @@ def candidates(trace: Trace, device: DeviceTrace, settings: AllocatorSettings) -
     if device.num_events <= MANY_EVENTS:
         likely += [remedies.split_limit(settings, limit) for limit in _SPLIT_LIMITS_MB]
         likely.append(remedies.rounded_sizes(settings, _DIVISIONS))
-    for fix in remedies.present(*likely):
+    for fix in present(*likely):
         if all(_is_known(settings, fix, version) for version in versions):
             yield fix
 

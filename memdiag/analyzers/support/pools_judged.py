@@ -18,6 +18,7 @@ from memdiag.analyzers.lifetime_pools import GAP, buffer_bytes, buffers, share, 
 from memdiag.analyzers.support import remedies
 from memdiag.analyzers.support.allocator_settings import NPU_EXCLUDED, AllocatorSettings
 from memdiag.analyzers.support.subject import Scenario, Subject
+from memdiag.diagnosis.remedies import present
 from memdiag.errors import MemdiagError
 from memdiag.quoting import file_argument
 from memdiag.registry import POLICIES, resolve
@@ -110,7 +111,7 @@ def judged(
     bound = Evidence(phrase("pools.bound"), runs.bound_bytes, "bytes")
     return Finding(
         "MD114", title, "info", subject.device.device,
-        (*(run.evidence(is_whole=is_whole) for run in (*runs.pools, *runs.rivals)), bound, *first, *facts), remedies.present(*fixes),
+        (*(run.evidence(is_whole=is_whole) for run in (*runs.pools, *runs.rivals)), bound, *first, *facts), present(*fixes),
         _saving(subject, card, runs, error) if pays else None, weight_bytes=finding.weight_bytes if finding is not None else GAP,
     )  # fmt: skip
 

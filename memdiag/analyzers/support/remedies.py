@@ -6,6 +6,7 @@ None stands for "does not apply here": nothing that is already in effect is ever
 from __future__ import annotations
 
 from memdiag.analyzers.support.allocator_settings import NPU_EXCLUDED, AllocatorSettings
+from memdiag.diagnosis import remedies as shared
 from memdiag.results.finding import Fix
 from memdiag.text import joined, phrase
 from memdiag.units import MIB
@@ -18,14 +19,8 @@ def expandable_segments(settings: AllocatorSettings) -> Fix | None:
     """Returns how to turn on expandable segments; None where they are on or unknown to the backend."""
     if settings.expandable or not settings.can_change:
         return None
-    change = settings.line({"expandable_segments": "True"})
-    if settings.backend == "npu":
-        dropped = [key for key in NPU_EXCLUDED if key in settings.keys]
-        when, keys = phrase("remedies.expandable.npu.when"), ", ".join(dropped)
-        caveat = phrase("remedies.expandable.npu.dropped", keys=keys) if dropped else phrase("remedies.expandable.npu.caveat")
-        return Fix(phrase("remedies.expandable"), "env", change, when, caveat)
-    when, caveat = phrase("remedies.expandable.cuda.when"), phrase("remedies.expandable.cuda.caveat")
-    return Fix(phrase("remedies.expandable"), "env", change, when, caveat)
+    dropped = [key for key in NPU_EXCLUDED if key in settings.keys] if settings.backend == "npu" else []
+    return shared.expandable_segments(settings.line({"expandable_segments": "True"}), settings.backend or "cuda", dropped)
 
 
 def smaller_pages(settings: AllocatorSettings) -> Fix | None:
@@ -61,13 +56,7 @@ def split_limit(settings: AllocatorSettings, limit_mb: int) -> Fix | None:
     smallest = settings.page_bytes(small=False) // MIB
     if settings.expandable or not settings.can_change or "max_split_size_mb" in settings.keys or limit_mb <= smallest:
         return None
-    return Fix(
-        phrase("remedies.split", limit=limit_mb),
-        "env",
-        settings.line({"max_split_size_mb": str(limit_mb)}),
-        phrase("remedies.split.when"),
-        phrase("remedies.split.caveat"),
-    )
+    return shared.max_split_size(settings.line({"max_split_size_mb": str(limit_mb)}), limit_mb, phrase("remedies.split.when"))
 
 
 def rounded_sizes(settings: AllocatorSettings, divisions: int) -> Fix | None:
@@ -106,8 +95,3 @@ def long_lived_first(what: str) -> Fix:
         phrase("remedies.every"),
         phrase("remedies.together.caveat"),
     )
-
-
-def present(*fixes: Fix | None) -> tuple[Fix, ...]:
-    """Returns the fixes that apply."""
-    return tuple(fix for fix in fixes if fix is not None)

@@ -17,6 +17,7 @@ from memdiag.analyzers.support.context import DeviceView
 from memdiag.analyzers.support.moments import OWN_SEGMENT, Look
 from memdiag.analyzers.support.names import place_of
 from memdiag.analyzers.support.places import moment_name
+from memdiag.diagnosis.remedies import present
 from memdiag.results.finding import Evidence, Finding, Fix, Saving
 from memdiag.text import phrase
 from memdiag.trace.layout import MIN_BLOCK
@@ -65,7 +66,7 @@ def _rounding(here: Look) -> Iterator[Finding]:
             Evidence(phrase("rounding.divided" if divided else "rounding.unsplit"), int(beyond.sum()), "bytes"),
             *_largest_places(here.view, live, beyond if beyond.any() else block - asked),
         ),
-        remedies.present(_no_divisions(here.settings) if divided else remedies.expandable_segments(here.settings), _flat_buffer()),
+        present(_no_divisions(here.settings) if divided else remedies.expandable_segments(here.settings), _flat_buffer()),
         weight_bytes=allocated - requested,
     )
 
@@ -132,7 +133,7 @@ def _tails(here: Look) -> Iterator[Finding]:
             Evidence(phrase("rounding.tails.free"), lost, "bytes", moment_name(here.device, here.after)),
             *_largest_places(here.view, row[at], tails, tails=True),
         ),
-        remedies.present(
+        present(
             remedies.expandable_segments(here.settings),
             Fix(
                 phrase("rounding.tails.fix"),

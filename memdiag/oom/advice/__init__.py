@@ -11,12 +11,13 @@ import re
 from dataclasses import replace
 
 from memdiag.diagnosis.facts import Facts
+from memdiag.diagnosis.remedies import present
 from memdiag.oom.advice.case import Case
 from memdiag.oom.advice.device import capacity, fragmentation
 from memdiag.oom.advice.elsewhere import limit, other_process, workspace_or_comm
 from memdiag.oom.advice.rest import hint, host, unknown
 from memdiag.oom.advice.serving import serving
-from memdiag.oom.advice.systems import for_windows, present
+from memdiag.oom.advice.systems import for_windows
 from memdiag.oom.advice.training import training
 from memdiag.oom.dialects.host_memory import PAGE_FILE
 from memdiag.oom.model import Found

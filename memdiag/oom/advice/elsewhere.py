@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from memdiag.diagnosis.remedies import present
 from memdiag.diagnosis.thresholds import ROUNDING
 from memdiag.oom.advice.case import Case
 from memdiag.oom.advice.device import hccl_room
 from memdiag.oom.advice.graphs import less_graphs
 from memdiag.oom.advice.serving import serving
-from memdiag.oom.advice.systems import has_settings, present, setting, snapshot, system
+from memdiag.oom.advice.systems import has_settings, setting, snapshot, system
 from memdiag.oom.advice.training import training
 from memdiag.oom.lazy_fix import LazyFix
 from memdiag.results.finding import Evidence, Finding, Fix, Saving

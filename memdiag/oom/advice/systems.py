@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
+from memdiag.diagnosis import remedies
 from memdiag.oom.advice.case import Case
 from memdiag.oom.lazy_fix import LazyFix
 from memdiag.results.finding import Fix
+from memdiag.text import phrase
 from memdiag.units import MIB
 
 
@@ -102,9 +104,7 @@ def expandable(case: Case) -> Fix | None:
     if not has_settings(case) or case.generation in _BEFORE_EXPANDABLE or case.windows or case.is_set("expandable_segments"):
         return None
     backend = case.backend if case.backend in {"npu", "hip"} else "cuda"
-    caveat = "remedies.expandable.npu.caveat" if backend == "npu" else "remedies.expandable.cuda.caveat"
-    line = setting(case, "expandable_segments", "True")
-    return LazyFix("remedies.expandable", "env", line, when=f"remedies.expandable.{backend}.when", caveat=caveat).fix()
+    return remedies.expandable_segments(setting(case, "expandable_segments", "True"), backend)
 
 
 def max_split(case: Case) -> Fix | None:
@@ -115,10 +115,9 @@ def max_split(case: Case) -> Fix | None:
     size = requested // MIB - 2  # the segment is the request rounded up to 2 MiB: the request itself must stay above
     if size < _SMALLEST_SPLIT_MB:
         return None
-    alone = expandable(case) is None
     limit = min(size, 1 << 20)
-    fix = LazyFix("remedies.split", "env", setting(case, "max_split_size_mb", limit), {"limit": limit}, when="oom_systems.split.when").fix()
-    return replace(fix, applicability="") if alone else fix
+    when = phrase("oom_systems.split.when") if expandable(case) is not None else ""
+    return remedies.max_split_size(setting(case, "max_split_size_mb", limit), limit, when)
 
 
 def newer(case: Case) -> Fix | None:
@@ -154,8 +153,3 @@ def snapshot(case: Case) -> Fix | None:
             when="oom_systems.record.by-hand.when",
         ).fix()
     return LazyFix("oom_systems.record", "record", f"{recording(case)}\nmemdiag analyze").fix()
-
-
-def present(*fixes: Fix | None) -> tuple[Fix, ...]:
-    """Returns the fixes that apply."""
-    return tuple(fix for fix in fixes if fix is not None)
