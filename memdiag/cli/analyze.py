@@ -11,6 +11,7 @@ import typer
 from memdiag.cli.at_option import At, read_moment
 from memdiag.cli.budgets import end_if_hit, over, read_budgets
 from memdiag.errors import MemdiagError
+from memdiag.text import phrase
 
 if TYPE_CHECKING:
     from memdiag.results.report import Report
@@ -119,7 +120,7 @@ def _report(path: Path, at: str | int, top: int, device: int | None, *, replay: 
     from memdiag.cli.talk import busy
 
     trace = read_trace(path)
-    with busy(f"diagnosing {trace.num_events:,} events …"):
+    with busy(phrase("progress.diagnosing", count=trace.num_events)):
         from memdiag.analyzers.report import build_report
 
         return trace, build_report(trace, at=at, top=top, device=device, replay=replay, fitting=fitting)

@@ -10,6 +10,7 @@ import typer
 
 from memdiag.cli.at_option import At, read_moment
 from memdiag.errors import COULD_NOT, MemdiagError
+from memdiag.text import phrase
 
 if TYPE_CHECKING:
     from memdiag.compare.side import Chosen
@@ -76,7 +77,7 @@ def compare(
 
     from memdiag.cli.talk import busy
 
-    with busy(f"comparing {len(chosen)} traces …"):
+    with busy(phrase("progress.comparing", count=len(chosen))):
         from memdiag.compare.report import compare as held_against
 
         comparison = held_against(chosen, at=moment, top=top)

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from memdiag.text import phrase
+
 
 def doctor(
     pythons: Annotated[
@@ -29,6 +31,6 @@ def doctor(
     from memdiag.render import renderer
     from memdiag.settings.environment import check_builds
 
-    found = survey(pythons or (), busy)
+    found = survey(pythons or (), lambda path: busy(phrase("progress.looking", file=path)))
     settings = check_builds(os.environ, [python.facts for python in found], "windows" if sys.platform == "win32" else "linux")
     write_out(renderer("doctor", "json" if as_json else "terminal")(found, settings, look_of(sys.stdout)))

@@ -10,6 +10,7 @@ import typer
 from memdiag.cli.at_option import At, read_moment
 from memdiag.errors import MemdiagError
 from memdiag.registry import EXPORTS, resolve
+from memdiag.text import phrase
 
 if TYPE_CHECKING:
     from memdiag.exports.model import Wanted
@@ -86,7 +87,7 @@ def export(
         file = file / Path(path.name).with_suffix(resolve(EXPORTS[name]).SUFFIXES[0])
     wanted = _wanted(name, device, table or [], min_size, at)
     read = read_trace(path)
-    with busy(f"writing {file} …"):
+    with busy(phrase("progress.writing", file=str(file))):
         try:
             written = resolve(EXPORTS[name]).write(read, file, wanted)
         except OSError as error:

@@ -11,6 +11,7 @@ import typer
 from memdiag.cli.at_option import At, read_moment
 from memdiag.cli.budgets import end_if_hit, read_budgets
 from memdiag.errors import MemdiagError
+from memdiag.text import phrase
 
 if TYPE_CHECKING:
     from memdiag.fleet.files import File
@@ -164,11 +165,11 @@ def _report(
     store = Store(output) if output is not None else None
     for sentence in said:
         say(sentence)
-    with busy("starting …"):
+    with busy(phrase("progress.starting")):
         engine = make(workers=workers, address=address)
     try:
         results, num_kept = _read(files, engine, store, options)
-        with busy("putting together what was found …"):
+        with busy(phrase("progress.merging")):
             report = roll_up(files, results, capacity=capacity, num_kept=num_kept)
         if seconds is not None and report.ranks:
             report = _with_setting(report, files, engine, store, capacity, seconds)
@@ -196,7 +197,15 @@ def _read(files: list[File], engine: Engine, store: Store | None, options: Mappi
         def told(number: int, most: int, broken: int) -> None:
             nonlocal done
             done = number
-            line(f"{bar(number / most)} {number:,} of {most:,} files" + (f", {broken:,} broken" if broken else ""))
+            line(
+                phrase(
+                    "progress.files",
+                    bar=bar(number / most),
+                    count=number,
+                    most=most,
+                    broken=phrase("progress.files.broken", count=broken) if broken else "",
+                )
+            )
 
         try:
             return read_all(files, engine, store, told, **options)
@@ -215,9 +224,10 @@ def _with_setting(
 
     with Line() as line:
         return with_setting(
-            report, files, engine, store, lambda done, most, _: line(f"{bar(done / most)} replayed on {done:,} of {most:,} ranks"),
+            report, files, engine, store,
+            lambda done, most, _: line(phrase("progress.replayed", bar=bar(done / most), count=done, most=most)),
             capacity=capacity, seconds=seconds,
-            searching=lambda done, most: line(f"{bar(done / most)} {done} settings of at most {most}"),
+            searching=lambda done, most: line(phrase("progress.searching", bar=bar(done / most), count=done, most=most)),
         )  # fmt: skip
 
 
@@ -237,7 +247,7 @@ def _draw(report: FleetReport, file: Path) -> None:
 
     if report.heat is None:
         raise MemdiagError(f"--heatmap {file}: there is nothing to draw", "the files hold states of memory, not its history")
-    with busy("drawing …"):
+    with busy(phrase("progress.drawing.heat")):
         try:
             renderer("fleet", "picture")(report, file)
         except OSError as error:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from memdiag.cli.progress import Line, bar
 from memdiag.cli.talk import busy, say, wipe_line
+from memdiag.text import phrase
 
 if TYPE_CHECKING:
     from memdiag.trace.compiling import Compilation
@@ -25,11 +26,11 @@ def read_trace(path: Path, lead: str = "") -> Trace:
     Raises:
         MemdiagError: It is no trace, or cannot be read.
     """
-    with busy(f"{lead}loading memdiag …"):
+    with busy(phrase("progress.loading", lead=lead)):
         from memdiag.sources import load
 
     announce_compiling(lead)
-    with busy(f"{lead}reading {path} …"):
+    with busy(phrase("progress.reading", lead=lead, file=str(path))):
         return load(path)
 
 
@@ -48,7 +49,7 @@ def announce_compiling(lead: str = "") -> None:
             wipe_line()
             say(f"{lead}compiling the code to {now.purpose}: about {_rounded(now.seconds_left)} s, {_how_often()}")
         elif now.share < 1:
-            line(f"{lead}compiling {bar(now.share)} about {_rounded(now.seconds_left)} s left")
+            line(phrase("progress.compiling", lead=lead, bar=bar(now.share), seconds=_rounded(now.seconds_left)))
         else:
             line.__exit__()
 

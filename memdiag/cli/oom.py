@@ -9,6 +9,7 @@ import typer
 
 from memdiag.cli.budgets import end_if_hit, over, read_budgets
 from memdiag.errors import COULD_NOT, MemdiagError
+from memdiag.text import phrase
 
 if TYPE_CHECKING:
     from memdiag.oom.inputs import OomInput
@@ -151,7 +152,7 @@ def _joined(report: OomReport | None, given: Path | None) -> OomReport:
 
     path = choose_trace(given, rank=report.messages[0].rank if report and report.messages else None)
     trace = read_trace(path)
-    with busy(f"looking at {trace.num_events:,} events …"):
+    with busy(phrase("progress.diagnosing", count=trace.num_events)):
         from memdiag.analyzers.support.joined import join
 
         return replace(join(report, trace), trace=str(path))

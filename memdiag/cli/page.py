@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from memdiag.errors import MemdiagError
 from memdiag.output_file import write_whole
+from memdiag.text import phrase
 from memdiag.trace.moments import DEFAULT
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class Page:
         """
         from memdiag.cli.talk import busy, say
 
-        with busy(f"drawing {trace.num_events:,} events …"):
+        with busy(phrase("progress.drawing", count=trace.num_events)):
             from memdiag.analyzers.support.simulated_runs import runs_of_report
             from memdiag.render import renderer
             from memdiag.text import language

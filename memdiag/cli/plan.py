@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from memdiag.errors import BUDGET_HIT, MemdiagError
+from memdiag.text import phrase
 
 
 def plan(
@@ -90,10 +91,10 @@ def plan(
     from memdiag.cli.talk import busy, say
     from memdiag.render import renderer
 
-    with busy("loading the planner …"):
+    with busy(phrase("progress.planner")):
         from memdiag.analyzers.support import planning
     buffers = planning.read_buffers(path, ends, device, read=read_trace, say=say)
-    with busy("loading the planner …"):
+    with busy(phrase("progress.planner")):
         planning.warm()
     with Line() as line:
         report = planning.plan_buffers(

@@ -10,6 +10,7 @@ import typer
 from memdiag.cli.at_option import At, read_moment
 from memdiag.errors import COULD_NOT, MemdiagError
 from memdiag.registry import PLOT_DATA, resolve
+from memdiag.text import phrase
 
 if TYPE_CHECKING:
     from memdiag.analyzers.support.scenarios import SimulationRequest
@@ -130,7 +131,7 @@ def plot(
         for name in kinds:
             file = files[path, name]
             try:
-                with busy(f"drawing {file} …"):
+                with busy(phrase("progress.drawing.file", file=str(file))):
                     picture = _draw(trace, chosen, name, file, look, moment, wanted)
             except MemdiagError as error:  # the other pictures can still be drawn
                 say_error(f"--kind {name}: {error.message}", error.hint)

@@ -7,6 +7,7 @@ import time
 from typing import Self
 
 from memdiag.cli.talk import is_terminal, wipe_line
+from memdiag.text import phrase
 
 _WAIT = 0.5  # seconds before anything is shown: what is quicker needs no line
 _PAUSE = 0.1  # seconds between two looks
@@ -70,7 +71,7 @@ class Progress:
         from memdiag.units import format_bytes
 
         read = f"{bar(done / total)} {min(done / total, 1.0):4.0%} of {format_bytes(total)}" if total else format_bytes(done)
-        self._line(f"{read} {'standard input' if name == '-' else name}")
+        self._line(phrase("progress.bytes", read=read, name=phrase("progress.stdin") if name == "-" else name))
 
 
 def bar(share: float) -> str:

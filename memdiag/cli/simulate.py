@@ -12,6 +12,7 @@ from memdiag.cli import card_options as card
 from memdiag.cli import offload_options as o
 from memdiag.cli.at_option import At, read_moment
 from memdiag.errors import MemdiagError
+from memdiag.text import phrase
 
 if TYPE_CHECKING:
     from memdiag.allocator.result import Replay
@@ -152,7 +153,7 @@ def simulate(
 
     from memdiag.cli.talk import busy
 
-    with busy(f"simulating {chosen.num_events:,} events …"):
+    with busy(phrase("progress.simulating", count=chosen.num_events)):
         from memdiag.analyzers.support.pools_judged import with_advice
         from memdiag.analyzers.support.simulation import predict, report_of
         from memdiag.analyzers.support.subject import Subject

@@ -9,6 +9,7 @@ import typer
 
 from memdiag.cli import card_options as card
 from memdiag.errors import MemdiagError
+from memdiag.text import phrase
 
 if TYPE_CHECKING:
     from memdiag.analyzers.support.subject import Subject
@@ -66,7 +67,7 @@ def tune(
     from memdiag.cli.progress import Line, bar
 
     with Line() as line:
-        told = lambda done, most: line(f"{bar(done / most)} {done} settings of at most {most}")  # noqa: E731 - as short as what it says
+        told = lambda done, most: line(phrase("progress.searching", bar=bar(done / most), count=done, most=most))  # noqa: E731 - as short as what it says
         report = search(subjects, capacity=size, seconds=budget, least_share=min_saving / 100, progress=told)
 
     from memdiag.render import renderer
@@ -102,7 +103,7 @@ def _subject(path: Path) -> Subject:
     if not usable:
         raise MemdiagError(f"{path} has no allocations to replay", "record the run from its beginning: memdiag record -- python train.py")
     chosen = max(usable, key=lambda device: device.most_held_bytes)
-    with busy(f"comparing the model with {path} …"):
+    with busy(phrase("progress.model", file=str(path))):
         from memdiag.analyzers.support.subject import Subject
 
         return Subject.of(trace, chosen)

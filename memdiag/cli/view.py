@@ -11,6 +11,7 @@ import typer
 
 from memdiag.cli.at_option import At, read_moment
 from memdiag.errors import MemdiagError
+from memdiag.text import phrase
 
 if TYPE_CHECKING:
     from memdiag.results.report import Report
@@ -45,7 +46,7 @@ def view(
     from memdiag.cli.talk import busy, write_out
 
     path = choose_trace(trace)
-    with busy("loading memdiag …"):
+    with busy(phrase("progress.loading", lead="")):
         from memdiag.redaction import is_on, redact_path
         from memdiag.render.support.text import plain
         from memdiag.tui.app import Viewer

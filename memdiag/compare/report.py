@@ -14,6 +14,7 @@ from memdiag.compare.side import Chosen, side_of
 from memdiag.compare.words import verdict
 from memdiag.errors import MemdiagError
 from memdiag.results.compare import NOTHING, Amount, Comparison, Curves, FindingRow, Found, Held, How, NameRow, Place, Side, SiteRow
+from memdiag.text import joined, phrase
 from memdiag.trace.moments import DEFAULT, require_moment
 
 
@@ -124,18 +125,18 @@ def _finding_rows(sides: Sequence[Side]) -> tuple[FindingRow, ...]:
 
 
 def _notes(sides: Sequence[Side]) -> list[str]:
-    notes = []
+    notes: list[str] = []
     for what, silent in (
-        ("where tensors were made", [side.letter for side in sides if side.sites is None]),
-        ("names of tensors", [side.letter for side in sides if side.names is None]),
-        ("how much was reserved", [side.letter for side in sides if side.usage.reserved_bytes is None]),
+        (phrase("compare.note.sites"), [side.letter for side in sides if side.sites is None]),
+        (phrase("compare.note.names"), [side.letter for side in sides if side.names is None]),
+        (phrase("compare.note.reserved"), [side.letter for side in sides if side.usage.reserved_bytes is None]),
     ):
         if silent and len(silent) < len(sides):
-            notes.append(f"{' and '.join(silent)} {'do' if len(silent) > 1 else 'does'} not tell {what}")
+            notes.append(phrase("compare.note.silent", letters=joined(silent, ", "), what=what))
         elif silent:
-            notes.append(f"none of these files tells {what}")
+            notes.append(phrase("compare.note.silent.all", what=what))
     if len({side.facts.get("recorded") for side in sides}) > 1:
-        notes.append("not all of these begin on an empty allocator: what was there before has no history, and may have no place")
+        notes.append(phrase("compare.note.start"))
     return notes
 
 
@@ -158,5 +159,5 @@ def _is_same(comparison: Comparison) -> bool:
 
 def _same(comparison: Comparison) -> Comparison:
     base, *others = comparison.sides
-    said = [f"No difference: {side.letter} is the same as {base.letter} in all that is compared." for side in others]
+    said = [phrase("compare.same", letter=side.letter, base=base.letter) for side in others]
     return replace(comparison, is_same=True, verdicts=tuple(said))

@@ -92,14 +92,14 @@ def survey(names: Sequence[str] = (), busy: Callable[[str], AbstractContextManag
 
     Args:
         names: Pythons, by path or by the folder of their environment; (): those that a command would most likely run here.
-        busy: Shows a text while a Python is asked.
+        busy: Shows the path of a Python while it is asked.
 
     Raises:
         MemdiagError: There is no Python of a given name.
     """
     pythons: list[Python] = []
     for path in given(list(names)) if names else found():
-        with busy(f"looking at {path} …"):
+        with busy(path):
             python = look(path)
         if not any(is_same(python, other) for other in pythons):
             pythons.append(python)

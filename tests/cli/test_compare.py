@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 
 import pytest
 
 from memdiag.cli.main import main
+from memdiag.text import speaking
 
 KEYS = [
     "schema_version", "memdiag_version", "is_same", "at", "verdicts", "traces", "life_unit", "by_site", "by_name", "differences",
@@ -162,3 +164,16 @@ def test_a_page_beside_the_text_or_instead_of_it(said, refused, cuda, npu, tmp_p
     copy = tmp_path / "copy.pickle"
     copy.write_bytes(cuda.read_bytes())
     assert "--html" in refused(cuda, copy, "--html", copy)
+
+
+def test_page_and_markdown_speak_chinese(capsys, cuda, npu, tmp_path):
+    page = tmp_path / "page.html"
+    with speaking("en"):  # which restores the language for other tests
+        assert main(["--lang", "zh", "compare", str(cuda), str(npu), "--html", str(page), "--md"]) == 0
+    markdown = capsys.readouterr().out
+    titles = re.findall(r"<h[123]>(.*?)</h[123]>", page.read_text())
+    assert len(titles) > 6
+    assert [title for title in titles if not re.search("[\u3400-\u9fff]", title)] == []
+    assert markdown.startswith("## memdiag: \u8bb0\u5f55\u7684\u6bd4\u8f83")
+    assert "version of" not in markdown
+    assert "not set" not in markdown

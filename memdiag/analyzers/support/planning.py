@@ -11,6 +11,7 @@ import numpy as np
 
 from memdiag.errors import MemdiagError
 from memdiag.results.plan import PlanReport
+from memdiag.text import phrase
 from memdiag.trace.table import Array
 from memdiag.units import plural
 
@@ -183,10 +184,10 @@ def plan_buffers(
     grain = align or buffers.align
     room = None if capacity is None else max(capacity - (buffers.outside or 0), 0)
     size, lower, upper = buffers.size, buffers.lower, buffers.upper
-    made = make_plan(size, lower, upper, grain, room, seconds, seed=seed, say=lambda text: say(f"planning: {text}"))
+    made = make_plan(size, lower, upper, grain, room, seconds, seed=seed, say=lambda text: say(phrase("progress.planning", text=text)))
     if output is not None:
         _write(output, buffers, made)
-    say("comparing it with simpler ways …")
+    say(phrase("progress.simpler"))
     others = rivals(size, lower, upper, grain)
     exists = lower < upper
     return PlanReport(

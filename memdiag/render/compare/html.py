@@ -11,7 +11,8 @@ from memdiag.render.compare.curves import how_aligned
 from memdiag.render.support.look import PLAIN, Look
 from memdiag.render.support.pages import Markup, Section, page, stacked, swatch, table, tag, tile, together
 from memdiag.render.support.pages.plots import Line, curves
-from memdiag.units import format_bytes, plural
+from memdiag.text import phrase
+from memdiag.units import format_bytes
 
 if TYPE_CHECKING:
     from memdiag.results.compare import Comparison, Curves, NameRow, Side, SiteRow
@@ -25,29 +26,34 @@ def render(report: Comparison, look: Look = PLAIN) -> str:  # noqa: ARG001 - a p
     """Returns the comparison as a page."""
     names = " · ".join(f"{side.letter} {side.path}" for side in report.sides)
     headline = [*(tag("h1", sentence) for sentence in report.verdicts), tag("div", *_tiles(report), class_="numbers")]
-    return page(f"compare: {names}", headline, list(_sections(report)))
+    return page(phrase("compare.page", names=names), headline, list(_sections(report)))
 
 
 def _sections(report: Comparison) -> Iterator[Section]:
-    yield Section("traces", "Traces", [_traces(report)])
-    yield Section("amounts", f"How much, {rows.when(report)}", [_split(report), _amounts(report)])
+    yield Section("traces", phrase("compare.title.traces"), [_traces(report)])
+    yield Section("amounts", phrase("compare.title.amounts", when=rows.when(report)), [_split(report), _amounts(report)])
     if report.is_same:
         return
     if report.curves is not None and (drawn := _curves(report, report.curves)):
-        yield Section("curves", "Over time", [tag("p", how_aligned(report.curves), class_="lead"), *drawn])
+        yield Section("curves", phrase("compare.title.over"), [tag("p", how_aligned(report.curves), class_="lead"), *drawn])
     if report.sites is not None:
         words = [rows.place_words(row) for row in report.sites[:_MOST_ROWS]]
-        yield Section("places", "By place in the code", [*_list(report, report.sites, words, "where it was made"), *_shared_end(report)])
+        listed = _list(report, report.sites, words, phrase("compare.head.place"))
+        yield Section("places", phrase("compare.title.places", when=rows.when(report)), [*listed, *_shared_end(report)])
     if report.names is not None:
-        words = [row.name or "(no name)" for row in report.names[:_MOST_ROWS]]
-        yield Section("names", "By name", _list(report, report.names, words, "name"))
+        words = [row.name or phrase("offload.unnamed") for row in report.names[:_MOST_ROWS]]
+        yield Section(
+            "names",
+            phrase("compare.title.names", when=rows.when(report)),
+            _list(report, report.names, words, phrase("compare.head.name")),
+        )
     if report.differences:
         head = ("", *(side.letter for side in report.sides))
-        yield Section("settings", "Settings and versions that differ", [table(head, rows.difference_rows(report, 400))])
+        yield Section("settings", phrase("compare.title.settings"), [table(head, rows.difference_rows(report, 400))])
     if report.findings:
-        yield Section("findings", "Findings", _findings(report))
+        yield Section("findings", phrase("compare.title.findings"), _findings(report))
     if report.notes:
-        yield Section("notes", "Notes", [tag("ul", *(tag("li", note) for note in report.notes), class_="notes")])
+        yield Section("notes", phrase("compare.title.notes"), [tag("ul", *(tag("li", note) for note in report.notes), class_="notes")])
 
 
 def _color(number: int) -> str:
@@ -61,14 +67,17 @@ def _letter(side: Side, number: int) -> Markup:
 def _tiles(report: Comparison) -> Iterator[Markup]:
     base = report.sides[0]
     for side in report.sides:
-        differs = "" if side is base else f"{rows.change(base.peak_bytes, side.peak_bytes)} against {base.letter}"
-        what = "reserved" if side.usage.reserved_bytes is not None else "allocated"
-        yield tile(f"{side.letter}: {what}", rows.size(side.peak_bytes), differs or rows.when(report))
+        differs = (
+            "" if side is base else phrase("compare.against", change=rows.change(base.peak_bytes, side.peak_bytes), letter=base.letter)
+        )
+        what = vocabulary.name("curve", "reserved" if side.usage.reserved_bytes is not None else "allocated")
+        yield tile(phrase("compare.tile", letter=side.letter, what=what), rows.size(side.peak_bytes), differs or rows.when(report))
 
 
 def _traces(report: Comparison) -> Markup:
     return table(
-        ("", "file", ""), [(_letter(side, at), tag("code", side.path), rows.side_words(side)) for at, side in enumerate(report.sides)]
+        ("", phrase("compare.head.file"), ""),
+        [(_letter(side, at), tag("code", side.path), rows.side_words(side)) for at, side in enumerate(report.sides)],
     )
 
 
@@ -85,10 +94,20 @@ def _split(report: Comparison) -> Markup:
         return Markup()
     lines = []
     for side, parts in known:
-        shown = [(f"{_name(name)}: {format_bytes(size)}", vocabulary.color("part", name), size) for name, size in parts.items()]
+        shown = [
+            (phrase("compare.meaning", name=_name(name), means=format_bytes(size)), vocabulary.color("part", name), size)
+            for name, size in parts.items()
+        ]
         lines += [tag("b", side.letter), stacked(shown, whole), tag("span", format_bytes(sum(parts.values())), class_="num")]
     seen = [name for name in names if any(parts.get(name) for _, parts in known)]
-    legend = [tag("span", swatch(vocabulary.color("part", name)), f"{_name(name)}: {vocabulary.meaning('part', name)}") for name in seen]
+    legend = [
+        tag(
+            "span",
+            swatch(vocabulary.color("part", name)),
+            phrase("compare.meaning", name=_name(name), means=vocabulary.meaning("part", name)),
+        )
+        for name in seen
+    ]
     return together([tag("div", *lines, class_="stacks"), tag("div", *legend, class_="legend")])
 
 
@@ -106,10 +125,13 @@ def _curves(report: Comparison, found: Curves) -> list[Markup]:
     ticks = _ticks(found)
     legend = [tag("span", swatch(_color(at)), f"{side.letter} {side.path}") for at, side in enumerate(report.sides)]
     parts = []
-    for name, which in (("Reserved", found.reserved), ("Allocated", found.allocated)):
+    for name, which in (
+        (phrase("compare.title.reserved"), found.reserved),
+        (phrase("compare.title.allocated"), found.allocated),
+    ):
         # later traces are dashed: where two curves are the same, both show
         lines = [
-            Line(f"{name}, {side.letter}", _color(at), "7 5" if at else "", values)
+            Line(phrase("compare.line.name", name=name, letter=side.letter), _color(at), "7 5" if at else "", values)
             for at, (side, values) in enumerate(zip(report.sides, which, strict=True))
         ]
         if drawn := curves(lines, ticks):
@@ -119,11 +141,11 @@ def _curves(report: Comparison, found: Curves) -> list[Markup]:
 
 def _ticks(found: Curves) -> list[tuple[float, str]]:
     if found.aligned_by == "share":
-        return [(0.0, "beginning"), (1.0, "end")]
+        return [(0.0, phrase("compare.tick.begin")), (1.0, phrase("compare.tick.end"))]
     steps = range(max(int(found.start), 0), int(found.end))
     every = -(-len(steps) // _MOST_TICKS) or 1
     first = (found.first_steps or (0,))[0]
-    return [((step - found.start) / (found.end - found.start), f"step {first + step}") for step in steps[::every]]
+    return [((step - found.start) / (found.end - found.start), phrase("places.step", step=str(first + step))) for step in steps[::every]]
 
 
 def _list(report: Comparison, found: Sequence[SiteRow | NameRow], labels: Sequence[str], title: str) -> list[Markup]:
@@ -131,7 +153,7 @@ def _list(report: Comparison, found: Sequence[SiteRow | NameRow], labels: Sequen
     most = max((abs(_difference(row)) for row in found), default=0)
     heads = rows.heads(report)
     has_lives = any(amount is not None and amount.life is not None for row in found for amount in row.amounts)
-    head = [title, *heads, "less · more", "tensors", *([rows.life_title(report)] if has_lives else [])]
+    head = [title, *heads, phrase("compare.head.lean"), phrase("compare.head.tensors"), *([rows.life_title(report)] if has_lives else [])]
     lines = [
         [tag("code", label), *rows.byte_cells(row), _lean(_difference(row), most), rows.tensor_cell(row),
          *([rows.life_cell(row)] if has_lives else [])]
@@ -141,10 +163,15 @@ def _list(report: Comparison, found: Sequence[SiteRow | NameRow], labels: Sequen
     parts = [table(head, lines[: report.top], numbers)]
     if len(lines) > report.top:
         parts.append(
-            tag("details", tag("summary", f"{len(lines) - report.top:,} more"), table(head, lines[report.top :], numbers), class_="folded")
+            tag(
+                "details",
+                tag("summary", phrase("compare.more", count=len(lines) - report.top)),
+                table(head, lines[report.top :], numbers),
+                class_="folded",
+            )
         )
     if len(found) > len(lines):
-        parts.append(tag("p", f"And {len(found) - len(lines):,} more (--json).", class_="under"))
+        parts.append(tag("p", phrase("fleet.more.json", count=len(found) - len(lines)), class_="under"))
     return parts
 
 
@@ -165,16 +192,15 @@ def _lean(change: int, most: int) -> Markup:
 def _shared_end(report: Comparison) -> list[Markup]:
     if not report.shared_end:
         return []
-    return [tag("p", "Paths differ; files were found again by the end that they share, as ", tag("code", report.shared_end), ".",
-                class_="under")]  # fmt: skip
+    return [tag("p", phrase("compare.shared_end", end=report.shared_end), class_="under")]
 
 
 def _findings(report: Comparison) -> list[Markup]:
     told = [
-        (tag("span", fate, class_=f"badge {_FATES[fate.split(' ')[0]]}"), tag("code", code), title)
+        (tag("span", fate, class_=f"badge {_FATES[fate.key.rpartition('.')[2]]}"), tag("code", code), title)
         for fate, code, title in rows.finding_rows(report)
     ]
-    parts = [table(("", "code", ""), told)] if told else []
+    parts = [table(("", phrase("compare.head.code"), ""), told)] if told else []
     if alike := rows.num_alike(report):
-        parts.append(tag("p", f"{plural(alike, 'finding')} in all of them.", class_="under"))
+        parts.append(tag("p", phrase("compare.alike", count=alike), class_="under"))
     return parts

@@ -10,6 +10,7 @@ from memdiag.render.compare.curves import chart, how_aligned, legend
 from memdiag.render.support.look import PLAIN, Look
 from memdiag.render.support.markdown import WIDTH, cell, code, escape, table
 from memdiag.render.support.text import in_ascii, plain
+from memdiag.text import phrase
 from memdiag.version import __version__
 
 if TYPE_CHECKING:
@@ -18,19 +19,28 @@ if TYPE_CHECKING:
 
 def render(report: Comparison, look: Look = PLAIN) -> str:
     """Returns the comparison as markdown; of ``look`` only ``unicode`` counts."""
-    lines = ["## memdiag: traces compared", ""]
+    lines = [f"## memdiag: {phrase('compare.page.md')}", ""]
     for sentence in report.verdicts:
         lines += [f"**{escape(sentence)}**", ""]
-    lines += table(("", "file", ""), ((side.letter, cell(side.path), escape(rows.side_words(side))) for side in report.sides))
+    lines += table(
+        ("", phrase("compare.head.file"), ""), ((side.letter, cell(side.path), escape(rows.side_words(side))) for side in report.sides)
+    )
     heads = rows.heads(report)
     told = [*rows.usage_rows(report), *((name, values) for name, values, _ in rows.split_rows(report)), *rows.count_rows(report)]
     lines += table((rows.when(report), *heads), ([name, *values] for name, values in told), range(1, len(heads) + 1))
     if not report.is_same:
         lines += _curves(report)
         if report.sites is not None:
-            lines += _amounts("where it was made", report, report.sites, [rows.place_words(row) for row in report.sites[: report.top]])
+            lines += _amounts(
+                phrase("compare.head.place"), report, report.sites, [rows.place_words(row) for row in report.sites[: report.top]]
+            )
         if report.names is not None:
-            lines += _amounts("name", report, report.names, [plain(row.name) or "(no name)" for row in report.names[: report.top]])
+            lines += _amounts(
+                phrase("compare.head.name"),
+                report,
+                report.names,
+                [plain(row.name) or phrase("offload.unnamed") for row in report.names[: report.top]],
+            )
         lines += _differences(report)
     lines += [f"<sub>memdiag {__version__}</sub>", ""]
     text = "\n".join(lines)
@@ -45,23 +55,31 @@ def _curves(report: Comparison) -> list[str]:
     if not lines:
         return []
     drawn = ["".join(text for text, _ in line).rstrip() for line in lines]
-    return [f"Reserved, {how_aligned(report.curves)}:", "", "```text", *drawn, "".join(text for text, _ in legend(report)), "```", ""]
+    return [
+        phrase("compare.chart", name=phrase("compare.title.reserved"), aligned=how_aligned(report.curves)),
+        "",
+        "```text",
+        *drawn,
+        "".join(text for text, _ in legend(report)),
+        "```",
+        "",
+    ]
 
 
 def _amounts(title: str, report: Comparison, found: Sequence[SiteRow | NameRow], labels: Sequence[str]) -> list[str]:
     made = (
         [cell(label), *rows.byte_cells(row), rows.tensor_cell(row), rows.life_cell(row)] for label, row in zip(labels, found, strict=False)
     )
-    head = (title, *rows.heads(report), "tensors", rows.life_title(report))
+    head = (title, *rows.heads(report), phrase("compare.head.tensors"), rows.life_title(report))
     lines = table(head, made, range(1, len(head)))
-    return lines if len(found) <= len(labels) else [*lines[:-1], "", f"And {len(found) - len(labels):,} more.", ""]
+    return lines if len(found) <= len(labels) else [*lines[:-1], "", phrase("compare.more", count=len(found) - len(labels)), ""]
 
 
 def _differences(report: Comparison) -> list[str]:
     lines = []
     if report.differences:
         made = ([escape(row[0]), *(cell(value) for value in row[1:])] for row in rows.difference_rows(report, 120))
-        lines += table(("differs", *(side.letter for side in report.sides)), made)
+        lines += table((phrase("compare.head.differs"), *(side.letter for side in report.sides)), made)
     for fate, number, title in rows.finding_rows(report):
-        lines.append(f"- {fate}: {code(number)} {escape(title)}")
+        lines.append(f"- {phrase('compare.fate', fate=fate, finding=f'{code(number)} {escape(title)}')}")
     return [*lines, ""] if lines else []

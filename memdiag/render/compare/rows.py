@@ -9,7 +9,7 @@ from memdiag import vocabulary
 from memdiag.render.support.split import PARTS
 from memdiag.render.support.text import plain, shorten
 from memdiag.render.support.words import USAGE
-from memdiag.text import Phrase, joined, phrase
+from memdiag.text import Phrase, catalogue, joined, phrase
 from memdiag.units import format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -167,9 +167,21 @@ def side_words(side: Side) -> str:
 def difference_rows(report: Comparison, width: int) -> list[list[str]]:
     """Returns what differs in settings and facts: name, then a value for each trace, at most ``width`` characters each."""
     return [
-        [plain(row.what, 40), *(NONE if value is None else shorten(plain(value), width) for value in row.values)]
+        [plain(_fact(row.what), 40), *(NONE if value is None else shorten(plain(_value(value)), width) for value in row.values)]
         for row in report.differences
     ]
+
+
+def _fact(name: str) -> str:
+    """Returns the name of a fact in the active language; names of settings, variables and options stay as they are."""
+    for begin, key in (("version of ", "compare.fact.version"), ("phantom ", "compare.fact.simulated")):
+        if name.startswith(begin) and name != "phantom device":
+            return phrase(key, name=name.removeprefix(begin))
+    return phrase(f"compare.fact.{name}") if f"fact.{name}" in catalogue("compare") else name
+
+
+def _value(value: str) -> str:
+    return phrase(f"compare.fact.value.{value}") if f"fact.value.{value}" in catalogue("compare") else value
 
 
 def finding_rows(report: Comparison) -> list[tuple[Phrase, str, str]]:

@@ -10,7 +10,9 @@ from memdiag.render.fleet import words
 from memdiag.render.support.look import PLAIN, Look
 from memdiag.render.support.pages import Markup, Section, page, stacked, swatch, table, tag, tile, together
 from memdiag.render.support.pages.plots import HeatRow, heat, heat_legend
-from memdiag.units import format_bytes, format_count, format_ranges, plural
+from memdiag.render.support.words import severity_name
+from memdiag.text import joined, phrase, sentence
+from memdiag.units import format_bytes, format_count, format_ranges
 
 if TYPE_CHECKING:
     from memdiag.results.fleet import FleetReport, Group, HeatMap, Merged, Odd, Rank, Tuned
@@ -27,37 +29,43 @@ def render(report: FleetReport, look: Look = PLAIN, top: int = 10) -> str:  # no
     label, style = words.state(report)
     headline = [
         tag("div", tag("span", label, class_=f"badge {_KINDS[style]}")),
-        tag("h1", " ".join(report.verdict)),
-        tag("p", "; ".join(f"{name}: {value}" for name, value in words.facts(report)), class_="lead"),
+        tag("h1", joined(report.verdict)),
+        tag("p", joined((phrase("fleet.fact", name=name, value=value) for name, value in words.facts(report)), "; "), class_="lead"),
         tag("div", *_tiles(report), class_="numbers"),
     ]
     ranks = format_ranges((row.rank for row in report.ranks), 60)
-    return page(f"fleet: ranks {ranks}", headline, list(_sections(report, top)))
+    return page(phrase("fleet.page", ranks=ranks), headline, list(_sections(report, top)))
 
 
 def _sections(report: FleetReport, top: int) -> Iterator[Section]:
     if report.ranks:
-        yield Section("peaks", "Peaks (reserved)", [_peaks(report)])
+        yield Section("peaks", phrase("fleet.title.peaks"), [_peaks(report)])
         if report.heat is not None and (drawn := _heat(report, report.heat)):
-            along = "steps" if report.heat.along == "step" else "parts of the trace"
-            yield Section("heat", f"Peak {report.heat.what} of ranks over {along}", drawn)
-        yield Section("ranks", "Ranks, least headroom first", _ranks(report, top))
+            yield Section("heat", words.heat_title(report), drawn)
+        yield Section("ranks", phrase("fleet.title.headroom"), _ranks(report, top))
         if len(report.groups) > 1 or any(group.apart for group in report.groups):
-            yield Section("groups", "Ranks that hold the same part of the model", [_groups(report.groups)])
+            yield Section("groups", phrase("fleet.title.groups"), [_groups(report.groups)])
         if report.odd:
-            title = "Odd ranks: far from the middle of those that hold the same"
-            yield Section("odd", title, [part for odd in report.odd for part in _odd(odd)])
-        yield Section("findings", "Findings of all ranks", _findings(report, top))
+            yield Section("odd", phrase("fleet.title.odd"), [part for odd in report.odd for part in _odd(odd)])
+        yield Section("findings", phrase("fleet.title.findings"), _findings(report, top))
     if report.tuned is not None:
-        yield Section("setting", "One setting for all", _tuned(report.tuned))
+        yield Section("setting", phrase("fleet.title.setting"), _tuned(report.tuned))
     if report.broken:
         rows = [(each.rank if each.rank is not None else "", tag("code", each.file), each.message, each.hint) for each in report.broken]
-        yield Section("broken", "Files that could not be read", [table(("rank", "file", "why", "what to do"), rows[:_MOST_BROKEN])])
+        yield Section("broken", phrase("fleet.title.broken"), [table(_heads("rank", "file", "why", "todo"), rows[:_MOST_BROKEN])])
     if report.notes:
         notes = [tag("li", note) for note in report.notes[:_MOST_NOTES]]
-        yield Section("notes", "What else to know of these files", [tag("ul", *notes, class_="notes")])
+        yield Section("notes", phrase("fleet.title.notes"), [tag("ul", *notes, class_="notes")])
     if steps := words.next_steps(report):
-        yield Section("next", "Next", [tag("div", tag("p", f"{purpose}:"), _paste(line)) for purpose, line in steps])
+        yield Section(
+            "next",
+            phrase("fleet.title.next"),
+            [tag("div", tag("p", phrase("fleet.next", purpose=purpose)), _paste(line)) for purpose, line in steps],
+        )
+
+
+def _heads(*names: str) -> tuple[str, ...]:
+    return tuple(phrase(f"fleet.head.{name}") for name in names)
 
 
 def _paste(line: str) -> Markup:
@@ -70,42 +78,41 @@ def _tiles(report: FleetReport) -> Iterator[Markup]:
     failed = [row.rank for row in report.ranks if row.ran_out]
     many = format_count(len(report.ranks))
     yield tile(
-        "ranks that ran out of memory",
+        phrase("fleet.tile.failed"),
         format_count(len(failed)),
-        f"ranks {format_ranges(failed, 40)}" if failed else f"of {many}",
+        phrase("fleet.ranks", rank=format_ranges(failed, 40)) if failed else phrase("fleet.tile.of", count=many),
         "bad" if failed else "",
     )
     highest = max(report.ranks, key=lambda row: row.peak_bytes)
-    yield tile("highest peak (reserved)", format_bytes(highest.peak_bytes), f"rank {highest.rank}")
+    yield tile(phrase("fleet.tile.highest"), format_bytes(highest.peak_bytes), phrase("fleet.rank", rank=str(highest.rank)))
     if (least := words.tight(report, 1)) and not least[0].ran_out:
-        yield tile("least headroom", words.left(least[0]), f"rank {least[0].rank}")
+        yield tile(phrase("fleet.tile.least"), words.left(least[0]), phrase("fleet.rank", rank=str(least[0].rank)))
     odd = sum(len(each.ranks) for each in report.odd if each.delta_bytes > 0)
-    yield tile("odd ranks", format_count(odd), "need more than those that hold the same", "warn" if odd else "")
+    yield tile(phrase("fleet.tile.odd"), format_count(odd), phrase("fleet.tile.odd.why"), "warn" if odd else "")
 
 
 def _peaks(report: FleetReport) -> Markup:
     """How many ranks have a peak in each range of bytes."""
     most = max((len(each.ranks) for each in report.bins), default=1)
     rows = [
-        (f"{format_bytes(each.low_bytes)} and up", format_count(len(each.ranks)),
+        (phrase("fleet.and_up", bytes=format_bytes(each.low_bytes)), format_count(len(each.ranks)),
          tag("div", tag("div", class_="rail", style=f"width:{100 * len(each.ranks) / most:.2f}%"), class_="track"),
          format_ranges(each.ranks, 80))
         for each in report.bins if each.ranks
     ]  # fmt: skip
-    return table(("peak", "number", "", "ranks"), rows, (1,))
+    return table((*_heads("peak", "number"), "", *_heads("ranks")), rows, (1,))
 
 
 def _heat(report: FleetReport, found: HeatMap) -> list[Markup]:
     drawn = words.heat_values(report, found, _HEAT_ROWS, _HEAT_COLUMNS)
     if not drawn.rows:
         return []
-    rows = [HeatRow(row.name, row.values, row.said, f"rank {row.name}") for row in drawn.rows]
-    prefix = "step " if found.along == "step" else ""
-    note = "Each field is the highest value of what it stands for; point at one to read it."
+    rows = [HeatRow(row.name, row.values, row.said, phrase("fleet.rank", rank=row.name)) for row in drawn.rows]
+    names = [phrase("places.step", step=name) if found.along == "step" else name for name in drawn.columns]
     return [
         heat_legend(drawn.low, drawn.high),
-        heat(rows, [f"{prefix}{name}" for name in drawn.columns], drawn.low, drawn.high),
-        tag("p", note, class_="under"),
+        heat(rows, names, drawn.low, drawn.high),
+        tag("p", phrase("fleet.heat.note"), class_="under"),
     ]
 
 
@@ -116,21 +123,25 @@ def _ranks(report: FleetReport, top: int) -> list[Markup]:
     rest = sorted((row for row in report.ranks if row.rank not in there), key=lambda row: -row.peak_bytes)
     ordered = [*known, *rest][:_MOST_RANKS]
     whole = max(max(row.capacity_bytes or 0, row.peak_bytes) for row in report.ranks)
-    head = ("rank", "left", "of", "reserved", "allocated", "what it consists of when most is allocated", "where")
+    head = _heads("rank", "left", "of", "reserved", "allocated", "parts", "where")
     lines = [
-        (tag("b", row.rank), words.left(row) if row.rank in there else "unknown", format_bytes(row.capacity_bytes),
+        (tag("b", row.rank), words.left(row) if row.rank in there else format_bytes(None), format_bytes(row.capacity_bytes),
          format_bytes(row.peak_reserved_bytes), format_bytes(row.peak_allocated_bytes), _parts(row, whole), words.where(row))
         for row in ordered
     ]  # fmt: skip
     categories = [name for name in vocabulary.STYLES["category"] if any(row.by_category.get(name) for row in report.ranks)]
     legend = [tag("span", swatch(vocabulary.color("category", name)), vocabulary.name("category", name)) for name in categories]
-    legend.append(tag("span", swatch(_UNUSED), "reserved, not in use"))
+    legend.append(tag("span", swatch(_UNUSED), phrase("fleet.unused")))
     parts = [tag("div", *legend, class_="legend"), table(head, lines[:top], range(5))]
     if len(lines) > top:
-        parts.append(tag("details", tag("summary", f"{len(lines) - top:,} more"), table(head, lines[top:], range(5)), class_="folded"))
+        parts.append(
+            tag(
+                "details", tag("summary", phrase("fleet.more", count=len(lines) - top)), table(head, lines[top:], range(5)), class_="folded"
+            )
+        )
     if len(report.ranks) > len(lines):
-        parts.append(tag("p", f"And {len(report.ranks) - len(lines):,} more (--json).", class_="under"))
-    parts.append(tag("p", "What other processes and libraries outside of the allocator hold comes off what is left.", class_="under"))
+        parts.append(tag("p", phrase("fleet.more.json", count=len(report.ranks) - len(lines)), class_="under"))
+    parts.append(tag("p", phrase("fleet.headroom.outside"), class_="under"))
     return parts
 
 
@@ -138,54 +149,72 @@ def _parts(row: Rank, whole: int) -> Markup:
     order = list(vocabulary.STYLES["category"])
     held = sorted(row.by_category.items(), key=lambda item: order.index(item[0]) if item[0] in order else len(order))
     parts = [
-        (f"{vocabulary.name('category', name)}: {format_bytes(size)}", vocabulary.color("category", name), size) for name, size in held
+        (phrase("fleet.fact", name=vocabulary.name("category", name), value=format_bytes(size)), vocabulary.color("category", name), size)
+        for name, size in held
     ]
     if row.unused_bytes:
-        parts.append((f"reserved, not in use: {format_bytes(row.unused_bytes)}", _UNUSED, row.unused_bytes))
+        parts.append((phrase("fleet.fact", name=phrase("fleet.unused"), value=format_bytes(row.unused_bytes)), _UNUSED, row.unused_bytes))
     return stacked(parts, whole)
 
 
 def _groups(groups: Sequence[Group]) -> Markup:
     rows = [
         (format_ranges(group.ranks, 60), format_count(len(group.ranks)), format_bytes(group.low_bytes), format_bytes(group.middle_bytes),
-         format_bytes(group.high_bytes), group.label, "; ".join(text for text in (group.why, group.apart) if text))
+         format_bytes(group.high_bytes), group.label, joined((group.why, group.apart), "; "))
         for group in groups
     ]  # fmt: skip
-    return table(("ranks", "number", "lowest", "middle", "highest", "hold", "why they differ"), rows, (1, 2, 3, 4))
+    return table(_heads("ranks", "number", "lowest", "middle", "highest", "hold", "why-differ"), rows, (1, 2, 3, 4))
 
 
 def _odd(odd: Odd) -> list[Markup]:
-    who = f"rank {odd.rank}" if len(odd.ranks) == 1 else f"ranks {format_ranges(odd.ranks, 60)}; most: rank {odd.rank}"
+    who = (
+        phrase("fleet.rank", rank=str(odd.rank))
+        if len(odd.ranks) == 1
+        else phrase("fleet.odd.most", ranks=format_ranges(odd.ranks, 60), rank=str(odd.rank))
+    )
     rows = [words.difference(each) for each in odd.differences[:_MOST_DIFFERENCES]]
     places = [(words.signed(more), tag("code", place)) for place, more in odd.places[:_MOST_DIFFERENCES]]
     return [
-        tag("h3", f"{who}: {words.signed(odd.delta_bytes)} {odd.curve}, beside rank {odd.against}"),
+        tag(
+            "h3",
+            phrase(
+                "fleet.odd.head",
+                who=who,
+                bytes=words.signed(odd.delta_bytes),
+                curve=vocabulary.name("curve", odd.curve),
+                other=str(odd.against),
+            ),
+        ),
         tag("p", odd.why, class_="lead"),
-        table(("bytes", "what it holds more or less of", "tensors"), rows, (0, 2)),
-        *([table(("bytes", "made at"), places, (0,))] if places else []),
+        table(_heads("bytes", "contents", "tensors"), rows, (0, 2)),
+        *([table(_heads("bytes", "call-site"), places, (0,))] if places else []),
     ]
 
 
 def _findings(report: FleetReport, top: int) -> list[Markup]:
     serious = [finding for finding in report.findings if finding.severity != "info"]
     others = [finding for finding in report.findings if finding.severity == "info"]
-    parts = [_finding(finding, len(report.ranks)) for finding in serious[:top]] or [tag("p", "No problem was found.")]
+    parts = [_finding(finding, len(report.ranks)) for finding in serious[:top]] or [tag("p", phrase("fleet.no_problem"))]
     if rest := [*serious[top:], *others]:
         shown = [_finding(finding, len(report.ranks)) for finding in rest]
-        parts.append(tag("details", tag("summary", plural(len(rest), "more finding")), *shown, class_="folded"))
+        parts.append(tag("details", tag("summary", phrase("fleet.more.findings", count=len(rest))), *shown, class_="folded"))
     return parts
 
 
 def _finding(finding: Merged, num_ranks: int) -> Markup:
-    who = f"rank {finding.rank}" if len(finding.ranks) == 1 else f"ranks {format_ranges(finding.ranks, 80)}"
+    who = (
+        phrase("fleet.rank", rank=str(finding.rank))
+        if len(finding.ranks) == 1
+        else phrase("fleet.ranks", rank=format_ranges(finding.ranks, 80))
+    )
     if len(finding.ranks) == num_ranks > 1:
-        who = f"all {format_count(num_ranks)} ranks"
-    title = tag("p", tag("span", finding.severity, class_=f"badge {finding.severity}"), tag("code", finding.code), " ",
+        who = phrase("fleet.ranks.all", count=num_ranks)
+    title = tag("p", tag("span", severity_name(finding.severity), class_=f"badge {finding.severity}"), tag("code", finding.code), " ",
                 tag("b", finding.title), class_="finding-line")  # fmt: skip
     place = [" · ", tag("code", finding.place)] if finding.place else []
     lines = [title, tag("p", who, *place, class_="soft")]
     for fix in finding.fixes:
-        lines.append(tag("p", tag("b", "Fix: "), fix.title))
+        lines.append(tag("p", phrase("fleet.fixed", title=fix.title)))
         if fix.change:
             lines.append(_paste(fix.change) if "\n" not in fix.change else tag("pre", *(_paste(each) for each in fix.change.split("\n"))))
     return together(lines)
@@ -194,7 +223,7 @@ def _finding(finding: Merged, num_ranks: int) -> Markup:
 def _tuned(tuned: Tuned) -> list[Markup]:
     best = tuned.report.recommended
     if best is None:
-        return [tag("p", f"Keep the recorded settings: {tuned.report.verdict}.")]
+        return [tag("p", phrase("fleet.keep", why=tuned.report.verdict))]
     checked = words.checked_words(tuned.checked) if tuned.checked else []
-    return [tag("p", f"{tuned.report.verdict}."), _paste(best.line), *(tag("p", line) for line in checked),
+    return [tag("p", sentence(tuned.report.verdict)), _paste(best.line), *(tag("p", line) for line in checked),
             tag("ul", *(tag("li", caveat) for caveat in best.caveats), class_="notes")]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -105,3 +106,12 @@ def test_text_from_files_does_nothing():
             assert text.count("<script>") == text.count("\\<script>") > 0
         if form == "json":
             assert json.loads(text)["broken"][0]["file"] == evil
+
+
+def test_the_page_has_chinese_titles():
+    broken = (Broken("a.pkl", 3, "damaged", "copy it again"),)
+    with speaking("zh"):
+        page = renderer("fleet", "html")(report_of(8, broken=broken, notes=("one",)), Look(), 5)
+    titles = re.findall(r"<h[23]>(.*?)</h[23]>|<th[^>]*>([^<]+)</th>", page)
+    assert len(titles) > 8
+    assert [each for each in titles if not re.search("[\u3400-\u9fff]|^rank$", "".join(each))] == []

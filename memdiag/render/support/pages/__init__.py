@@ -11,6 +11,7 @@ from importlib.resources import files
 from typing import NamedTuple
 
 from memdiag.render.support.text import plain
+from memdiag.text import language
 from memdiag.version import __version__
 
 _REPORT = files("memdiag.render.analyze.html") / "assets"
@@ -126,4 +127,4 @@ def page(title: str, headline: Sequence[Markup], sections: Sequence[Section]) ->
     )
     main = tag("main", tag("section", *headline, class_="summary", id="summary"), *cards)
     body = tag("body", top, main, tag("footer", f"memdiag {__version__}"))
-    return f"<!DOCTYPE html>\n{tag('html', tag('head', head), body, lang='en', data_theme='auto')}\n"
+    return f"<!DOCTYPE html>\n{tag('html', tag('head', head), body, lang='zh-CN' if language() == 'zh' else 'en', data_theme='auto')}\n"
