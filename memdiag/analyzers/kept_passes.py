@@ -44,7 +44,7 @@ _BY_DESIGN = [CATEGORIES.index(name) for name in ("parameter", "gradient", "opti
 
 
 @dataclass(frozen=True)
-class Passes:
+class KeptPasses:
     """Forward passes that are kept at a moment, but for the one that runs then.
 
     Attributes:
@@ -73,7 +73,7 @@ def _kept(view: DeviceView) -> Iterator[Finding]:
         yield _finding(view, found)
 
 
-def find_passes(view: DeviceView) -> Passes | None:
+def find_passes(view: DeviceView) -> KeptPasses | None:
     """Returns the forward passes that are kept without use at the moment of a view; None: there are none."""
     device, tensors = view.device, view.device.tensors
     passes = _passes(device)
@@ -96,7 +96,7 @@ def find_passes(view: DeviceView) -> Passes | None:
     usual = _usual(view, passes, of_tensor, begins[begins < tensors.alloc_at[rows].min()])
     if len(now) <= usual:
         return None
-    return Passes(len(now), rows, usual, np.unique(tensors.step_alloc[rows]))
+    return KeptPasses(len(now), rows, usual, np.unique(tensors.step_alloc[rows]))
 
 
 def _passes(device: DeviceTrace) -> Array:
@@ -174,7 +174,7 @@ def _caller(view: DeviceView, rows: Array) -> str:
     return f"{mine[-1].filename.rsplit('/', 1)[-1]}:{mine[-1].line} {mine[-1].name}" if mine else ""
 
 
-def _finding(view: DeviceView, found: Passes) -> Finding:
+def _finding(view: DeviceView, found: KeptPasses) -> Finding:
     device, tensors = view.device, view.device.tensors
     held = int(tensors.block_bytes[found.rows].sum())
     total = int(tensors.block_bytes[device.live(view.at)].sum())
@@ -209,7 +209,7 @@ def _finding(view: DeviceView, found: Passes) -> Finding:
     )
 
 
-def _evidence(view: DeviceView, found: Passes, held: int) -> Iterator[Evidence]:
+def _evidence(view: DeviceView, found: KeptPasses, held: int) -> Iterator[Evidence]:
     yield Evidence(phrase("kept_passes.kept"), held, "bytes", moment_name(view.device, view.at))
     if caller := _caller(view, found.rows):
         yield Evidence(phrase("kept_passes.site"), held, "bytes", caller)

@@ -22,7 +22,7 @@ from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.analyzers.support.moments import Look, look
 from memdiag.analyzers.support.names import largest_names, place_of
 from memdiag.analyzers.support.places import moment_name, when
-from memdiag.analyzers.support.sites import Place, by_place, first_finding
+from memdiag.analyzers.support.sites import SiteMemory, by_place, first_finding
 from memdiag.diagnosis.remedies import present
 from memdiag.results.finding import Evidence, Finding, Fix
 from memdiag.text import phrase
@@ -123,7 +123,7 @@ def _outputs(view: DeviceView) -> Iterator[Finding]:
     )
 
 
-def _sites(view: DeviceView, places: list[Place]) -> Iterator[Evidence]:
+def _sites(view: DeviceView, places: list[SiteMemory]) -> Iterator[Evidence]:
     for place in places:
         yield Evidence(phrase("lifetimes.site"), place.bytes, "bytes", place_of(view, place.rows, place.label))
 

@@ -13,7 +13,7 @@ from memdiag.allocator.offload.windows import saved_rows
 from memdiag.analyzers.offload_howto import snippets
 from memdiag.analyzers.support.context import DeviceView
 from memdiag.analyzers.support.names import collapsed, name_of
-from memdiag.results.offloading import Hooked, Moved, Offloading, Recomputable
+from memdiag.results.offloading import Hooked, MovedTensors, Offloading, Recomputable
 from memdiag.text import phrase
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.schema import ACTIONS, CATEGORIES, PHASES
@@ -79,7 +79,7 @@ def kind_of(windows_category: int, is_saved: bool) -> str:
     return "activation" if is_saved else CATEGORIES[windows_category].replace("_", " ")
 
 
-def _moved(trace: Trace, device: DeviceTrace, plan: OffloadPlan) -> tuple[Moved, ...]:
+def _moved(trace: Trace, device: DeviceTrace, plan: OffloadPlan) -> tuple[MovedTensors, ...]:
     moves, windows = plan.chosen.moves, plan.windows
     if not len(moves):
         return ()
@@ -106,7 +106,7 @@ def _moved(trace: Trace, device: DeviceTrace, plan: OffloadPlan) -> tuple[Moved,
         own = np.flatnonzero(group == i)
         comes = own[moves.back_at[own] <= last]
         found.append(
-            Moved(
+            MovedTensors(
                 kind, name, "host" if place == CPU else "disk", _usual(phase[np.minimum(moves.out_at[own], last)]),
                 _usual(phase[moves.back_at[comes]]) if len(comes) else "", len(own), int(size[own].sum()),
                 round(float(wait[own].sum()) * 1e6) if plan.clock.is_known else None,

@@ -15,7 +15,7 @@ import numpy as np
 from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.analyzers.support.names import kind_words, largest_names, place_of, short
 from memdiag.analyzers.support.places import moment_name, when, when_at
-from memdiag.analyzers.support.sites import Place, by_category, by_module, by_place, label_of, stackless, sums
+from memdiag.analyzers.support.sites import SiteMemory, by_category, by_module, by_place, label_of, stackless, sums
 from memdiag.analyzers.support.without import peak_without
 from memdiag.results.finding import Evidence, Finding, Fix, Severity
 from memdiag.text import joined, phrase
@@ -111,7 +111,7 @@ def _origins(view: DeviceView, rows: Array) -> Iterator[Evidence]:
             yield Evidence(phrase("peak.phase"), size, "bytes", phrase(f"vocabulary.phase.{name}"))
 
 
-def _made_at(view: DeviceView, places: list[Place]) -> Iterator[Evidence]:
+def _made_at(view: DeviceView, places: list[SiteMemory]) -> Iterator[Evidence]:
     for place in places[:NUM_LISTED]:
         yield Evidence(phrase("peak.site"), place.bytes, "bytes", place_of(view, place.rows, place.label))
 

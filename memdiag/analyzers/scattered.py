@@ -35,7 +35,7 @@ _PAGE = 2 * MIB
 
 
 @dataclass(frozen=True)
-class Group:
+class ScatteredGroup:
     """Tensors of one category, place, pool and stream.
 
     Attributes:
@@ -65,7 +65,7 @@ def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
             yield _finding(view, group)
 
 
-def find_groups(view: DeviceView) -> list[Group]:
+def find_groups(view: DeviceView) -> list[ScatteredGroup]:
     """Returns the groups that lose most, at most ``NUM_GROUPS``."""
     device, tensors = view.device, view.device.tensors
     if not device.has_addresses or not device.num_events:
@@ -93,7 +93,7 @@ def find_groups(view: DeviceView) -> list[Group]:
         own = np.bincount(segment_of[members], weights=size, minlength=len(used))
         alone = np.flatnonzero((own > 0) & (own >= used) & ~segments["expandable"])
         rounding = int((size - tensors.requested_bytes[members]).sum())
-        group = Group(name, members, rounding, int(segments["size"][alone].sum() - own[alone].sum()), len(alone))
+        group = ScatteredGroup(name, members, rounding, int(segments["size"][alone].sum() - own[alone].sum()), len(alone))
         if group.lost_bytes >= least:
             found.append(group)
     return sorted(found, key=lambda group: (-group.lost_bytes, group.name))[:NUM_GROUPS]
@@ -122,7 +122,7 @@ def _by_kind(view: DeviceView, rows: Array) -> dict[str, Array]:
     return largest
 
 
-def _finding(view: DeviceView, group: Group) -> Finding:
+def _finding(view: DeviceView, group: ScatteredGroup) -> Finding:
     tensors = view.device.tensors
     asked = tensors.requested_bytes[group.rows]
     lifetimes = np.unique(tensors.lifetime[group.rows]).tolist()

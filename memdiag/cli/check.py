@@ -13,7 +13,7 @@ from memdiag.cli.at_option import At, read_moment
 from memdiag.errors import COULD_NOT, DONE, MemdiagError
 
 if TYPE_CHECKING:
-    from memdiag.gates.check import Subject
+    from memdiag.gates.check import MeasuredDevice
     from memdiag.results.check import CheckReport
 
 _HINT = "for example --budget peak_reserved=60GiB, or --baseline base.json; metrics: memdiag explain check"
@@ -120,7 +120,7 @@ def check(
         raise typer.Exit(report.exit_code)
 
 
-def _subjects(given: Sequence[Path], device: int | None, at: str | int, written: Sequence[Path | None]) -> list[Subject]:
+def _subjects(given: Sequence[Path], device: int | None, at: str | int, written: Sequence[Path | None]) -> list[MeasuredDevice]:
     """Reads and measures every trace, one after the other; one that cannot be read is told among the results.
 
     Raises:
@@ -129,20 +129,20 @@ def _subjects(given: Sequence[Path], device: int | None, at: str | int, written:
     from memdiag.cli.choose import choose_trace, is_same
     from memdiag.cli.loading import read_trace
     from memdiag.cli.several import all_ranks
-    from memdiag.gates.check import Subject, examine, keys_of
+    from memdiag.gates.check import MeasuredDevice, examine, keys_of
 
     paths = all_ranks(given) if given else [choose_trace(None)]
     for file in written:
         if file is not None and any(is_same(file, path) for path in paths):
             raise MemdiagError(f"{file}: this is one of the traces", "name another file")
-    subjects: list[Subject] = []
+    subjects: list[MeasuredDevice] = []
     for key, path in zip(keys_of(paths), paths, strict=True):
         try:
             subjects += examine(key, read_trace(path), device, at)
         except MemdiagError as error:
             if error.exit_code != COULD_NOT:
                 raise
-            subjects.append(Subject(key, str(path), error=f"{error.message} ({error.hint})" if error.hint else error.message))
+            subjects.append(MeasuredDevice(key, str(path), error=f"{error.message} ({error.hint})" if error.hint else error.message))
     return subjects
 
 

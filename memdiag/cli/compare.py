@@ -13,7 +13,7 @@ from memdiag.errors import COULD_NOT, MemdiagError
 from memdiag.text import phrase
 
 if TYPE_CHECKING:
-    from memdiag.compare.side import Chosen
+    from memdiag.compare.side import ComparedTrace
     from memdiag.trace.model import Trace
 
 _USAGE = """\
@@ -91,7 +91,7 @@ def compare(
         emit(lambda look: page(comparison, look), as_html)
 
 
-def _chosen(given: Sequence[Path], device: int | None, rank: int | None, written: Mapping[str, Path | None]) -> list[Chosen]:
+def _chosen(given: Sequence[Path], device: int | None, rank: int | None, written: Mapping[str, Path | None]) -> list[ComparedTrace]:
     """Reads the traces and chooses the device of each.
 
     Raises:
@@ -122,7 +122,7 @@ def _read(paths: Sequence[Path]) -> list[Trace]:
     return [read[path] for path in paths]
 
 
-def _devices(path: Path, trace: Trace, device: int | None) -> list[Chosen]:
+def _devices(path: Path, trace: Trace, device: int | None) -> list[ComparedTrace]:
     """Returns the devices of one trace beside each other.
 
     Raises:
@@ -136,8 +136,8 @@ def _devices(path: Path, trace: Trace, device: int | None) -> list[Chosen]:
     return [_one(letter, path, trace, number) for letter, number in zip(_LETTERS, used, strict=False)]
 
 
-def _one(letter: str, path: Path, trace: Trace, number: int) -> Chosen:
+def _one(letter: str, path: Path, trace: Trace, number: int) -> ComparedTrace:
     from memdiag.compare.facts import run_of
-    from memdiag.compare.side import Chosen, choose_device
+    from memdiag.compare.side import ComparedTrace, choose_device
 
-    return Chosen(letter, trace, choose_device(trace, number), run_of(path))
+    return ComparedTrace(letter, trace, choose_device(trace, number), run_of(path))

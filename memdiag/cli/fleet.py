@@ -16,7 +16,7 @@ from memdiag.text import phrase
 if TYPE_CHECKING:
     from memdiag.fleet.files import File
     from memdiag.fleet.run import Engine
-    from memdiag.fleet.store import Store
+    from memdiag.fleet.store import ResultStore
     from memdiag.results.fleet import FleetReport
 
 _SECONDS = 60.0
@@ -160,9 +160,9 @@ def _report(
 
     from memdiag.cli.talk import busy, say
     from memdiag.fleet.rollup import roll_up
-    from memdiag.fleet.store import Store
+    from memdiag.fleet.store import ResultStore
 
-    store = Store(output) if output is not None else None
+    store = ResultStore(output) if output is not None else None
     for sentence in said:
         say(sentence)
     with busy(phrase("progress.starting")):
@@ -178,7 +178,7 @@ def _report(
         engine.close()
 
 
-def _read(files: list[File], engine: Engine, store: Store | None, options: Mapping[str, object]) -> tuple[list[dict[str, Any]], int]:
+def _read(files: list[File], engine: Engine, store: ResultStore | None, options: Mapping[str, object]) -> tuple[list[dict[str, Any]], int]:
     """Reads all files; says on Ctrl-C what is kept."""
     from memdiag.cli.loading import announce_compiling
     from memdiag.cli.progress import Line, bar
@@ -217,7 +217,7 @@ def _read(files: list[File], engine: Engine, store: Store | None, options: Mappi
 
 
 def _with_setting(
-    report: FleetReport, files: list[File], engine: Engine, store: Store | None, capacity: int | None, seconds: float
+    report: FleetReport, files: list[File], engine: Engine, store: ResultStore | None, capacity: int | None, seconds: float
 ) -> FleetReport:
     from memdiag.cli.progress import Line, bar
     from memdiag.fleet.run import with_setting

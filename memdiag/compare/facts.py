@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from memdiag.redaction import is_on
-from memdiag.results.compare import Difference, Side
+from memdiag.results.compare import FactDifference, Side
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.units import format_bytes
 
@@ -103,7 +103,7 @@ def _is_number(word: str) -> bool:
     return True
 
 
-def differences_of(sides: tuple[Side, ...]) -> tuple[Difference, ...]:
+def differences_of(sides: tuple[Side, ...]) -> tuple[FactDifference, ...]:
     """Returns the facts, settings and options that differ, in that order.
 
     What a file does not say differs from nothing. An option or variable that only one of two known commands has is a difference.
@@ -116,5 +116,5 @@ def differences_of(sides: tuple[Side, ...]) -> tuple[Difference, ...]:
             known = {value for each, value in zip(told, values, strict=True) if value is not None or (are_runs and each)}
             is_set = name.endswith("ALLOC_CONF") and None in values and known - {"not set"}
             if len(known) > 1 or is_set:
-                rows.append(Difference(name, values))
+                rows.append(FactDifference(name, values))
     return tuple(rows)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise, takewhile
 
-from memdiag.results.compare import How, Place, SiteRow
+from memdiag.results.compare import CodePlace, How, SiteRow
 
 _UNMOVED = 0.5  # share of lines that are the same, from which on a file or function counts as not moved
 _FAR = 100_000  # lines: more than any file has
@@ -27,7 +27,7 @@ Lines = Mapping[str, frozenset[tuple[str, int]]]  # path: functions and lines of
 class Known:
     """Places of one trace, and every line that is on any of its stacks: more of them show better what has moved."""
 
-    places: Sequence[Place]
+    places: Sequence[CodePlace]
     lines: Lines = field(default_factory=dict)
 
 
@@ -79,7 +79,7 @@ def _common_end(one: str, other: str) -> list[str]:
     return [left for left, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)][::-1]
 
 
-def _by_words(base: Sequence[Place], other: Sequence[Place], found: dict[int, tuple[int, How]]) -> None:
+def _by_words(base: Sequence[CodePlace], other: Sequence[CodePlace], found: dict[int, tuple[int, How]]) -> None:
     """Pairs places without a file: what is said of them is all there is."""
     known = {place.label: number for number, place in reversed(list(enumerate(base))) if not place.path}
     for number, place in enumerate(other):
@@ -87,10 +87,10 @@ def _by_words(base: Sequence[Place], other: Sequence[Place], found: dict[int, tu
             found[number] = (known.pop(place.label), "words")
 
 
-Numbered = list[tuple[int, Place]]  # places of one file, and which ones they are of all
+Numbered = list[tuple[int, CodePlace]]  # places of one file, and which ones they are of all
 
 
-def _by_file(places: Sequence[Place]) -> dict[str, Numbered]:
+def _by_file(places: Sequence[CodePlace]) -> dict[str, Numbered]:
     found: dict[str, Numbered] = {}
     for number, place in enumerate(places):
         found.setdefault(place.path, []).append((number, place))

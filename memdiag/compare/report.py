@@ -10,15 +10,28 @@ from typing import Literal
 from memdiag.compare.axis import axes_of, curves_of
 from memdiag.compare.facts import differences_of
 from memdiag.compare.places import Known, match, shared_end
-from memdiag.compare.side import Chosen, side_of
+from memdiag.compare.side import ComparedTrace, side_of
 from memdiag.compare.words import verdict
 from memdiag.errors import MemdiagError
-from memdiag.results.compare import NOTHING, Amount, Comparison, Curves, FindingRow, Found, Held, How, NameRow, Place, Side, SiteRow
+from memdiag.results.compare import (
+    NOTHING,
+    Amount,
+    CodePlace,
+    ComparedFinding,
+    Comparison,
+    Curves,
+    FindingRow,
+    Held,
+    How,
+    NameRow,
+    Side,
+    SiteRow,
+)
 from memdiag.text import joined, phrase
 from memdiag.trace.moments import DEFAULT, require_moment
 
 
-def compare(chosen: Sequence[Chosen], *, at: str | int = DEFAULT, top: int = 10, with_findings: bool = True) -> Comparison:
+def compare(chosen: Sequence[ComparedTrace], *, at: str | int = DEFAULT, top: int = 10, with_findings: bool = True) -> Comparison:
     """Compares traces; the first is the base.
 
     Args:
@@ -76,7 +89,7 @@ def site_rows(sites: Sequence[Sequence[Held] | None], known: Sequence[Known]) ->
     if sum(held is not None for held in sites) < 2:
         return None
     count = len(sites)
-    rows: list[tuple[list[Place | None], list[How | None], list[Amount | None], tuple[str, ...]]] = []
+    rows: list[tuple[list[CodePlace | None], list[How | None], list[Amount | None], tuple[str, ...]]] = []
     lines: dict[str, frozenset[tuple[str, int]]] = {}
     for number, (mine, own) in enumerate(zip(sites, known, strict=True)):
         representatives = [next(place for place in row[0] if place is not None) for row in rows]
@@ -114,7 +127,7 @@ def _name_rows(sides: Sequence[Side]) -> tuple[NameRow, ...] | None:
 
 def _finding_rows(sides: Sequence[Side]) -> tuple[FindingRow, ...]:
     """Pairs findings by their code; several of one code in the order of their weight."""
-    rows: dict[tuple[str, int], list[Found | None]] = {}
+    rows: dict[tuple[str, int], list[ComparedFinding | None]] = {}
     for number, side in enumerate(sides):
         seen: Counter[str] = Counter()
         for found in side.findings:

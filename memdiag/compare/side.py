@@ -19,7 +19,7 @@ from memdiag.compare.axis import Axis
 from memdiag.compare.facts import facts_of, settings_of
 from memdiag.compare.places import Known
 from memdiag.errors import MemdiagError
-from memdiag.results.compare import Amount, Found, Held, Place, Side
+from memdiag.results.compare import Amount, CodePlace, ComparedFinding, Held, Side
 from memdiag.results.report import Usage
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
@@ -32,7 +32,7 @@ _KINDS = ("reserved", "allocated", "active", "requested")
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ComparedTrace:
     """A trace, the device of it that is compared, and the name of it.
 
     Attributes:
@@ -63,7 +63,7 @@ def choose_device(trace: Trace, number: int | None) -> DeviceTrace:
     return max(trace.devices, key=lambda device: device.most_held_bytes)
 
 
-def side_of(chosen: Chosen, axis: Axis | None, *, at: str | int = DEFAULT, with_findings: bool = True) -> tuple[Side, Known]:
+def side_of(chosen: ComparedTrace, axis: Axis | None, *, at: str | int = DEFAULT, with_findings: bool = True) -> tuple[Side, Known]:
     """Returns what is compared of one trace, and the places that it knows.
 
     Args:
@@ -145,13 +145,13 @@ def _sites(view: DeviceView, lives: _Lives, active: int) -> list[Held]:
     rows = view.live
     tensors = view.device.tensors
     numbers, group = np.unique(tensors.stack[rows], return_inverse=True)
-    places: dict[Place, int] = {}
+    places: dict[CodePlace, int] = {}
     of_stack = np.array([places.setdefault(_place(view, int(number)), len(places)) for number in numbers], np.int64)
     own = of_stack[group] if len(rows) else np.empty(0, np.int64)
-    silent = np.flatnonzero(own == places.get(Place(""), -1))
+    silent = np.flatnonzero(own == places.get(CodePlace(""), -1))
     if len(silent):  # tell apart why there is no stack
         reasons = [stackless(reason) for reason in without_stack(view, rows[silent]).tolist()]
-        own[silent] = [places.setdefault(Place(reason), len(places)) for reason in reasons]
+        own[silent] = [places.setdefault(CodePlace(reason), len(places)) for reason in reasons]
     order = np.argsort(own, kind="stable")
     ends = np.searchsorted(own[order], np.arange(len(places) + 1))
     found = []
@@ -164,17 +164,17 @@ def _sites(view: DeviceView, lives: _Lives, active: int) -> list[Held]:
     sites = [*named, *(held for held, _ in found[len(named) :])]
     rest = active - sum(held.amount.bytes for held in sites)
     if rest > 0:
-        sites.append(Held(Place(UNTOLD), Amount(rest, kept_bytes=rest)))
+        sites.append(Held(CodePlace(UNTOLD), Amount(rest, kept_bytes=rest)))
     return sorted(sites, key=lambda held: -held.amount.bytes)
 
 
-def _place(view: DeviceView, stack: int) -> Place:
+def _place(view: DeviceView, stack: int) -> CodePlace:
     """Returns the place that a stack is named after; one without a file if that is not a line of Python."""
     label = label_of(view, stack)
     frame = view.trace.stacks.site(stack)
     if frame is None or not frame.is_python or label.startswith("("):
-        return Place(label)
-    return Place(label, frame.filename, frame.line, frame.name)
+        return CodePlace(label)
+    return CodePlace(label, frame.filename, frame.line, frame.name)
 
 
 def _names(view: DeviceView, lives: _Lives) -> dict[str, Amount]:
@@ -200,8 +200,8 @@ def _lines(trace: Trace) -> dict[str, frozenset[tuple[str, int]]]:
     return {path: frozenset(lines) for path, lines in found.items()}
 
 
-def _findings(trace: Trace, device: DeviceTrace, at: str | int) -> tuple[Found, ...]:
+def _findings(trace: Trace, device: DeviceTrace, at: str | int) -> tuple[ComparedFinding, ...]:
     from memdiag.analyzers.report import build_report
 
     report = build_report(trace, at=at, device=device.device, replay=False)
-    return tuple(Found(finding.code, finding.severity, finding.title, finding.device) for finding in report.findings)
+    return tuple(ComparedFinding(finding.code, finding.severity, finding.title, finding.device) for finding in report.findings)

@@ -11,7 +11,7 @@ import io
 from pathlib import Path
 
 from memdiag.exports.model import Wanted, whole_file
-from memdiag.exports.tables import Part, Tables, Text
+from memdiag.exports.tables import TablePart, Tables, Text
 from memdiag.trace.model import Trace
 
 SUFFIXES = (".csv", ".csv.gz")
@@ -46,7 +46,7 @@ def file_of(path: Path, table: str, tables: tuple[str, ...], suffix: str) -> Pat
     return path.with_name(f"{stem}-{table}{suffix}{rest}")
 
 
-def _cells(part: Part) -> list[list[object]]:
+def _cells(part: TablePart) -> list[list[object]]:
     found: list[list[object]] = []
     for column in part.columns.values():
         if isinstance(column, Text):

@@ -40,7 +40,7 @@ Column = Array | Text
 
 
 @dataclass(frozen=True)
-class Part:
+class TablePart:
     """Some rows of a table: columns in order."""
 
     columns: dict[str, Column]
@@ -61,7 +61,7 @@ class Tables:
         self._sites = (*(plain(trace.stacks.label(stack), _LONGEST_SITE) for stack in range(len(trace.stacks))), "")
         self._names = (*(plain(name, _LONGEST_SITE) for name in trace.strings), "")
 
-    def parts(self, table: str) -> Iterator[Part]:
+    def parts(self, table: str) -> Iterator[TablePart]:
         """Yields the rows of one of ``model.TABLES``, at least one part."""
         if table == "stacks":
             yield from self._stacks()
@@ -72,9 +72,9 @@ class Tables:
                 rows = slice(low, min(low + CHUNK, num_rows))
                 yield self._tensors(device, rows) if table == "tensors" else self._events(device, rows)
         if not self._devices:
-            yield Part({}, 0)
+            yield TablePart({}, 0)
 
-    def _tensors(self, device: DeviceTrace, rows: slice) -> Part:
+    def _tensors(self, device: DeviceTrace, rows: slice) -> TablePart:
         tensors = device.tensors
         columns = self._numbered(device, rows)
         columns["tensor"] = np.arange(rows.start, rows.stop)
@@ -82,9 +82,9 @@ class Tables:
             columns[name] = self._column(name, tensors[name][rows])
         columns["name"] = Text(tensors.name[rows], self._names)
         columns["site"] = Text(tensors.stack[rows], self._sites)
-        return Part(columns | self._groups(device, tensors.group[rows]), rows.stop - rows.start)
+        return TablePart(columns | self._groups(device, tensors.group[rows]), rows.stop - rows.start)
 
-    def _events(self, device: DeviceTrace, rows: slice) -> Part:
+    def _events(self, device: DeviceTrace, rows: slice) -> TablePart:
         events, usage = device.events, device.usage
         columns = self._numbered(device, rows)
         columns["event"] = np.arange(rows.start, rows.stop)
@@ -94,16 +94,16 @@ class Tables:
         columns |= {name: Text(events[name][rows], self._names) for name in TEXT_COLUMNS}
         columns |= self._groups(device, events.group[rows])
         columns |= {name: usage[name][rows] for name in usage if name != "reference"}
-        return Part(columns, rows.stop - rows.start)
+        return TablePart(columns, rows.stop - rows.start)
 
-    def _stacks(self) -> Iterator[Part]:
+    def _stacks(self) -> Iterator[TablePart]:
         stacks = self._trace.stacks
         for low in range(0, max(len(stacks), 1), CHUNK):
             rows = range(low, min(low + CHUNK, len(stacks)))
             frames = [plain("; ".join(str(frame) for frame in stacks[row]), _LONGEST_STACK) for row in rows]
             number = np.arange(rows.start, rows.stop)
             whole = Text(number - low, frames)
-            yield Part({"stack": number, "site": Text(number, self._sites), "frames": whole}, len(rows))
+            yield TablePart({"stack": number, "site": Text(number, self._sites), "frames": whole}, len(rows))
 
     @staticmethod
     def _numbered(device: DeviceTrace, rows: slice) -> dict[str, Column]:

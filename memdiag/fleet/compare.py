@@ -12,7 +12,7 @@ from typing import Any
 
 from memdiag.analyzers.support.names import kind_words
 from memdiag.fleet.facts import EXPERTS
-from memdiag.results.fleet import Difference
+from memdiag.results.fleet import GroupDifference
 from memdiag.text import Phrase, joined, phrase
 from memdiag.units import format_bytes
 
@@ -24,7 +24,7 @@ _ENDED = 0.7  # of the events of the other: it stopped earlier
 _NOTABLE = 0.05
 
 
-def differences(here: Facts, there: Facts, *, reserved: bool = True) -> list[Difference]:
+def differences(here: Facts, there: Facts, *, reserved: bool = True) -> list[GroupDifference]:
     """Returns all that differs, most bytes first; the parts add up to the difference of the active peaks.
 
     Args:
@@ -37,9 +37,9 @@ def differences(here: Facts, there: Facts, *, reserved: bool = True) -> list[Dif
     for key in sorted(mine.keys() | others.keys()):
         (size, number), (size_there, number_there) = mine.get(key, (0, 0)), others.get(key, (0, 0))
         if size != size_there:
-            found.append(Difference(*key, size - size_there, size, size_there, number, number_there))
+            found.append(GroupDifference(*key, size - size_there, size, size_there, number, number_there))
     if reserved and (own := unused(here)) is not None and (theirs := unused(there)) is not None and own != theirs:
-        found.append(Difference(UNUSED, "", own - theirs, own, theirs, 0, 0))
+        found.append(GroupDifference(UNUSED, "", own - theirs, own, theirs, 0, 0))
     return sorted(found, key=lambda each: (-abs(each.delta_bytes), each.kind, each.part))
 
 
@@ -56,7 +56,7 @@ def unused(facts: Facts) -> int | None:
     return None if reserved is None or active is None else max(int(reserved) - int(active), 0)
 
 
-def cause_of(found: list[Difference], here: Facts, there: Facts) -> tuple[str, str]:
+def cause_of(found: list[GroupDifference], here: Facts, there: Facts) -> tuple[str, str]:
     """Returns what the differences point to: a word for programs, and the cause with its numbers for people."""
     total = sum(each.delta_bytes for each in found)
     if _ended(here, there) and total < 0:
@@ -80,7 +80,7 @@ def _parts(facts: Facts) -> dict[tuple[str, str], tuple[int, int]]:
     return {(kind, part): (size, number) for kind, part, size, number in facts.get("parts", ())}
 
 
-def _cause(each: Difference) -> str:
+def _cause(each: GroupDifference) -> str:
     if each.kind == UNUSED:
         return "unused"
     if each.kind in _OF_MODEL:
@@ -117,7 +117,7 @@ def _last_step(facts: Facts) -> int:
     return int(steps[-1][0]) if steps else -1
 
 
-def _words(cause: str, own: list[Difference], total: int, here: Facts, there: Facts) -> Phrase:
+def _words(cause: str, own: list[GroupDifference], total: int, here: Facts, there: Facts) -> Phrase:
     """Returns a cause with its numbers, as half a sentence."""
     first, is_more = own[0], total > 0
     amount = phrase("fleet.amount.more" if is_more else "fleet.amount.less", bytes=format_bytes(abs(total)))
@@ -141,6 +141,6 @@ def _words(cause: str, own: list[Difference], total: int, here: Facts, there: Fa
     return joined((said, phrase("fleet.why.longer" if ratio > 1 else "fleet.why.shorter", times=f"{ratio:.2f}")), ", ")
 
 
-def _named(each: Difference) -> str:
+def _named(each: GroupDifference) -> str:
     kind = kind_words(each.kind)
     return phrase("fleet.of", kind=kind, part=each.part) if each.part else kind

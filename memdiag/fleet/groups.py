@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from memdiag.fleet.compare import cause_of, differences, places
-from memdiag.results.fleet import Difference, Group, Odd
+from memdiag.results.fleet import GroupDifference, Odd, RankGroup
 from memdiag.text import joined, phrase
 from memdiag.units import MIB, format_bytes
 
@@ -40,7 +40,7 @@ def peak_of(facts: Facts) -> int:
     return int(facts.get("peak_reserved_bytes") or facts.get("peak_allocated_bytes") or 0)
 
 
-def groups_of(ranks: Mapping[int, Facts]) -> list[Group]:
+def groups_of(ranks: Mapping[int, Facts]) -> list[RankGroup]:
     """Returns the groups of ranks, in order of their lowest numbers, each compared with the largest."""
     lists = _split(ranks)
     middles = [middle_of(ranks, own) for own in lists]
@@ -50,10 +50,10 @@ def groups_of(ranks: Mapping[int, Facts]) -> list[Group]:
     for number, (own, middle) in enumerate(zip(lists, middles, strict=True)):
         peaks = [peak_of(ranks[rank]) for rank in own]
         why = ""
-        differs: tuple[Difference, ...] = ()
+        differs: tuple[GroupDifference, ...] = ()
         if number != typical:
             why, differs = _against(ranks[middle], ranks[middles[typical]])
-        found.append(Group(
+        found.append(RankGroup(
             number, labels[number], tuple(own), middle, min(peaks), peak_of(ranks[middle]), max(peaks),
             sum(size for size, _ in ranks[middle].get("parameters", {}).values()), _activations(ranks[middle]),
             None if number == typical else typical, why, differs, _apart(ranks, own),
@@ -69,7 +69,7 @@ def middle_of(ranks: Mapping[int, Facts], own: Sequence[int]) -> int:
     return ordered[(len(own) - 1) // 2]
 
 
-def odd_ones(ranks: Mapping[int, Facts], groups: Iterable[Group]) -> list[Odd]:
+def odd_ones(ranks: Mapping[int, Facts], groups: Iterable[RankGroup]) -> list[Odd]:
     """Returns the ranks that differ from the middle of their group, those with one cause together, the largest difference first."""
     found: list[Odd] = []
     for group in groups:
@@ -93,7 +93,7 @@ def odd_ones(ranks: Mapping[int, Facts], groups: Iterable[Group]) -> list[Odd]:
     return sorted(found, key=lambda odd: (odd.delta_bytes < 0, -abs(odd.delta_bytes), odd.rank))
 
 
-def _odd_in(ranks: Mapping[int, Facts], group: Group) -> list[tuple[int, str, int]]:
+def _odd_in(ranks: Mapping[int, Facts], group: RankGroup) -> list[tuple[int, str, int]]:
     """Returns (rank, curve, difference) of those far from the middle of a group: by what is reserved, else by what is allocated."""
     found: dict[int, tuple[int, str, int]] = {}
     for curve in ("reserved", "allocated"):
@@ -118,7 +118,7 @@ def _apart(ranks: Mapping[int, Facts], own: Sequence[int]) -> str:
     return phrase("fleet.beside", rank=str(high), other=str(low), why=why) if why else ""
 
 
-def _against(here: Facts, there: Facts) -> tuple[str, tuple[Difference, ...]]:
+def _against(here: Facts, there: Facts) -> tuple[str, tuple[GroupDifference, ...]]:
     """Returns how a group's middle rank differs from another's, where that is worth saying."""
     delta = peak_of(here) - peak_of(there)
     if abs(delta) <= max(_LEAST_SHARE * peak_of(there), _LEAST):

@@ -13,7 +13,7 @@ from memdiag.fleet.heat import heat_of
 from memdiag.fleet.numbers import assign
 from memdiag.fleet.work import Result
 from memdiag.results.finding import SEVERITIES, Fix
-from memdiag.results.fleet import Bin, Broken, FleetReport, Group, Merged, Odd, Rank
+from memdiag.results.fleet import Bin, Broken, FleetReport, Merged, Odd, Rank, RankGroup
 from memdiag.text import Phrase, joined, phrase
 from memdiag.units import KIB, format_bytes, format_ranges
 
@@ -126,7 +126,7 @@ def merged(ranks: Mapping[int, Facts]) -> list[Merged]:
 
 
 def _verdict(
-    rows: Sequence[Rank], groups: Sequence[Group], odd: Sequence[Odd], broken: Sequence[Broken], states: Collection[int]
+    rows: Sequence[Rank], groups: Sequence[RankGroup], odd: Sequence[Odd], broken: Sequence[Broken], states: Collection[int]
 ) -> list[str]:
     if not rows:
         return [phrase("fleet.nothing")]
@@ -179,7 +179,7 @@ def _headroom(rows: Sequence[Rank], failed: Sequence[Rank]) -> Phrase | str:
     return phrase("fleet.headroom.others" if failed else "fleet.headroom", rank=str(least.rank), median=median, **sizes)
 
 
-def _spread(rows: Sequence[Rank], groups: Sequence[Group], odd: Sequence[Odd]) -> Phrase | str:
+def _spread(rows: Sequence[Rank], groups: Sequence[RankGroup], odd: Sequence[Odd]) -> Phrase | str:
     """Returns the cause of the largest difference."""
     more = next((each for each in odd if each.delta_bytes > 0), None)
     if more is not None:
@@ -203,7 +203,7 @@ def _spread(rows: Sequence[Rank], groups: Sequence[Group], odd: Sequence[Odd]) -
     return phrase("fleet.same") if len(rows) > 2 and max(peaks) - min(peaks) < 0.02 * max(peaks) else ""
 
 
-def _usual(groups: Sequence[Group], group: Group) -> int:
+def _usual(groups: Sequence[RankGroup], group: RankGroup) -> int:
     return groups[group.against or 0].middle_bytes
 
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from memdiag.errors import MemdiagError
 from memdiag.fleet.files import File
-from memdiag.fleet.store import Store
+from memdiag.fleet.store import ResultStore
 from memdiag.fleet.work import Result, Task
 from memdiag.redaction import is_on
 from memdiag.results.fleet import FleetReport, Tuned
@@ -31,7 +31,7 @@ class Engine(Protocol):
 
 
 def read_all(
-    files: Sequence[File], engine: Engine, store: Store | None = None, told: Told | None = None, **options: object
+    files: Sequence[File], engine: Engine, store: ResultStore | None = None, told: Told | None = None, **options: object
 ) -> tuple[list[Result], int]:
     """Returns what came of each file, and how many results were there before.
 
@@ -77,7 +77,7 @@ def _shared(value: Any) -> Any:
 
 
 def with_setting(
-    report: FleetReport, files: Sequence[File], engine: Engine, store: Store | None = None, told: Told | None = None, *,
+    report: FleetReport, files: Sequence[File], engine: Engine, store: ResultStore | None = None, told: Told | None = None, *,
     capacity: int | None = None, seconds: float = 60.0, searching: Callable[[int, int], None] | None = None,
 ) -> FleetReport:  # fmt: skip
     """Returns the report with one line of settings for all ranks, or with a note that says why there is none.

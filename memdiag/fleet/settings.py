@@ -19,7 +19,7 @@ from memdiag.fleet.files import File
 from memdiag.fleet.replaying import subject_of
 from memdiag.fleet.rollup import worst_of
 from memdiag.fleet.work import Result
-from memdiag.results.fleet import Checked, FleetReport
+from memdiag.results.fleet import FleetReport, SettingsCheck
 from memdiag.results.tune import TuneReport
 from memdiag.sources import load
 from memdiag.trace.model import Trace
@@ -62,7 +62,7 @@ def load_as(path: Path, name: str) -> Trace:
     return replace(load(path), path=name)
 
 
-def checked(results: Iterable[tuple[int, Result]]) -> Checked:
+def checked(results: Iterable[tuple[int, Result]]) -> SettingsCheck:
     """Returns what came of replaying a line on many ranks.
 
     Args:
@@ -76,7 +76,7 @@ def checked(results: Iterable[tuple[int, Result]]) -> Checked:
         else:
             without.append(rank)
     highest = max(told, key=lambda rank: (told[rank]["after"]["peak_bytes"], -rank), default=None)
-    return Checked(
+    return SettingsCheck(
         num_ranks=len(told),
         failing_before=tuple(sorted(rank for rank, facts in told.items() if facts["before"]["fails"])),
         failing_after=tuple(sorted(rank for rank, facts in told.items() if facts["after"]["fails"])),

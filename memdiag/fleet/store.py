@@ -23,7 +23,7 @@ _WORD = re.compile(r"[^A-Za-z0-9.]+")
 _LONGEST = 48
 
 
-class Store:
+class ResultStore:
     """A folder of results.
 
     Args:

@@ -16,7 +16,7 @@ from memdiag.errors import MemdiagError
 from memdiag.gates.metrics import METRICS, in_words
 from memdiag.output_file import write_whole
 from memdiag.results.check import Number
-from memdiag.results.compare import Amount, Held, Place
+from memdiag.results.compare import Amount, CodePlace, Held
 from memdiag.text import phrase
 from memdiag.version import __version__
 
@@ -28,7 +28,7 @@ _HINT = "write a new one: memdiag check TRACE --baseline FILE --update"
 
 
 @dataclass(frozen=True)
-class Entry:
+class BaselineEntry:
     """What a baseline says of one trace.
 
     Attributes:
@@ -42,7 +42,7 @@ class Entry:
     facts: Mapping[str, str]
 
 
-def read_baseline(path: Path) -> dict[str, Entry]:
+def read_baseline(path: Path) -> dict[str, BaselineEntry]:
     """Returns the entries of a baseline by their keys.
 
     Raises:
@@ -69,10 +69,10 @@ def read_baseline(path: Path) -> dict[str, Entry]:
         raise MemdiagError(f"{path}: this baseline is damaged", _HINT) from None
 
 
-def entry_from(told: Mapping[str, Any]) -> Entry:
+def entry_from(told: Mapping[str, Any]) -> BaselineEntry:
     """Returns an entry of the file; a malformed one raises KeyError, TypeError or ValueError."""
     sites = told["sites"]
-    return Entry(
+    return BaselineEntry(
         metrics={str(name): _number(value) for name, value in told["metrics"].items()},
         sites=None if sites is None else tuple(_held(site) for site in sites),
         facts={str(name): str(value) for name, value in told["facts"].items()},
@@ -86,13 +86,13 @@ def _number(value: object) -> Number:
 
 
 def _held(told: Mapping[str, Any]) -> Held:
-    place = Place(str(told["label"]), str(told["path"] or ""), int(told["line"] or 0), str(told["function"] or ""))
+    place = CodePlace(str(told["label"]), str(told["path"] or ""), int(told["line"] or 0), str(told["function"] or ""))
     return Held(place, Amount(int(told["bytes"]), int(told["num_tensors"]), str(told["category"] or "")))
 
 
-def entry_of(metrics: Mapping[str, Number | None], sites: Sequence[Held] | None, facts: Mapping[str, str]) -> Entry:
+def entry_of(metrics: Mapping[str, Number | None], sites: Sequence[Held] | None, facts: Mapping[str, str]) -> BaselineEntry:
     """Returns what a baseline keeps of a trace."""
-    return Entry(
+    return BaselineEntry(
         metrics={name: value for name in METRICS if (value := metrics.get(name)) is not None},
         sites=None if sites is None else tuple(_kept(held) for held in sites[:MOST_SITES]),
         facts=dict(facts),
@@ -103,10 +103,10 @@ def _kept(held: Held) -> Held:
     """Returns what of a place is kept."""
     place, amount = held.place, held.amount
     path = "/".join(place.path.replace("\\", "/").split("/")[-_PARTS:])
-    return Held(Place(place.label, path, place.line, place.function), Amount(amount.bytes, amount.num_tensors, amount.category))
+    return Held(CodePlace(place.label, path, place.line, place.function), Amount(amount.bytes, amount.num_tensors, amount.category))
 
 
-def write_baseline(path: Path, entries: Mapping[str, Entry]) -> None:
+def write_baseline(path: Path, entries: Mapping[str, BaselineEntry]) -> None:
     """Writes a baseline beside the old one and then puts it in its place; the same entries give the same bytes.
 
     Raises:
@@ -120,7 +120,7 @@ def write_baseline(path: Path, entries: Mapping[str, Entry]) -> None:
     write_whole(path, json.dumps(told, indent=1, allow_nan=False) + "\n")
 
 
-def told_of(entry: Entry) -> dict[str, Any]:
+def told_of(entry: BaselineEntry) -> dict[str, Any]:
     """Returns an entry as it stands in the file."""
     return {
         "facts": dict(entry.facts),
@@ -138,7 +138,7 @@ def told_of(entry: Entry) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def changes_of(before: Mapping[str, Entry], after: Mapping[str, Entry]) -> tuple[str, ...]:
+def changes_of(before: Mapping[str, BaselineEntry], after: Mapping[str, BaselineEntry]) -> tuple[str, ...]:
     """Returns what differs between two baselines, a line each; empty: nothing."""
     lines: list[str] = []
     for key in sorted(before.keys() | after.keys()):

@@ -11,12 +11,12 @@ from pathlib import Path
 from memdiag.analyzers.support.names import kind_words
 from memdiag.compare.places import Known
 from memdiag.compare.report import site_rows
-from memdiag.compare.side import Chosen, choose_device, side_of
-from memdiag.gates.baseline import Entry, changes_of, entry_of
+from memdiag.compare.side import ComparedTrace, choose_device, side_of
+from memdiag.gates.baseline import BaselineEntry, changes_of, entry_of
 from memdiag.gates.budgets import Budget
 from memdiag.gates.judging import Tolerances, against_baseline, against_budget
 from memdiag.gates.metrics import METRICS, Measured, measure
-from memdiag.results.check import Checked, CheckReport, Holder
+from memdiag.results.check import CheckReport, DeviceCheck, Holder
 from memdiag.results.compare import Held, Side
 from memdiag.text import phrase
 from memdiag.trace.model import Trace
@@ -28,7 +28,7 @@ _RANK = re.compile(r"rank\d+")
 
 
 @dataclass(frozen=True)
-class Subject:
+class MeasuredDevice:
     """One device of one trace, measured; of a file that could not be read only the error.
 
     Attributes:
@@ -48,14 +48,14 @@ class Subject:
     error: str = ""
 
     @property
-    def entry(self) -> Entry:
+    def entry(self) -> BaselineEntry:
         """What a baseline keeps of it."""
         assert self.measured is not None  # noqa: S101 - only what was read is kept
         assert self.side is not None  # noqa: S101
         return entry_of(self.measured.values, self.side.sites, self.side.facts)
 
 
-def examine(key: str, trace: Trace, device: int | None = None, at: str | int = DEFAULT) -> list[Subject]:
+def examine(key: str, trace: Trace, device: int | None = None, at: str | int = DEFAULT) -> list[MeasuredDevice]:
     """Measures the devices of a trace that hold anything, or the one chosen.
 
     Raises:
@@ -67,10 +67,10 @@ def examine(key: str, trace: Trace, device: int | None = None, at: str | int = D
     chosen = used if device is None and used else [choose_device(trace, device)]
     subjects = []
     for each in chosen:
-        side, known = side_of(Chosen("A", trace, each, {}), None, at=at, with_findings=False)
+        side, known = side_of(ComparedTrace("A", trace, each, {}), None, at=at, with_findings=False)
         report = build_report(trace, at=at, device=each.device, replay=False)
         name = f"{key}/device{each.device}" if len(chosen) > 1 else key
-        subjects.append(Subject(name, trace.path, each.device, measure(each, side, report), side, known))
+        subjects.append(MeasuredDevice(name, trace.path, each.device, measure(each, side, report), side, known))
     return subjects
 
 
@@ -89,9 +89,9 @@ def keys_of(paths: Sequence[Path]) -> list[str]:
 
 
 def check(
-    subjects: Sequence[Subject],
+    subjects: Sequence[MeasuredDevice],
     budgets: Sequence[Budget],
-    baseline: Mapping[str, Entry] | None,
+    baseline: Mapping[str, BaselineEntry] | None,
     tolerances: Tolerances,
     *,
     name: str = "",
@@ -120,38 +120,40 @@ def check(
     return CheckReport(tuple(checked), tuple(missing), name, None, tuple(notes))
 
 
-def updated(report: CheckReport, before: Mapping[str, Entry], subjects: Sequence[Subject]) -> tuple[CheckReport, dict[str, Entry]]:
+def updated(
+    report: CheckReport, before: Mapping[str, BaselineEntry], subjects: Sequence[MeasuredDevice]
+) -> tuple[CheckReport, dict[str, BaselineEntry]]:
     """Returns the report with what changes in the baseline, and its entries."""
     after = {subject.key: subject.entry for subject in subjects}
     return replace(report, changes=changes_of(before, after)), after
 
 
-def _names(subject: Subject, subjects: Sequence[Subject], baseline: Mapping[str, Entry] | None) -> set[str]:
+def _names(subject: MeasuredDevice, subjects: Sequence[MeasuredDevice], baseline: Mapping[str, BaselineEntry] | None) -> set[str]:
     """Returns the keys of the baseline that a trace stands for."""
     if baseline and _is_the_only_one(subjects, baseline):
         return {subject.key, *baseline}
     return {subject.key}
 
 
-def _is_the_only_one(subjects: Sequence[Subject], baseline: Mapping[str, Entry]) -> bool:
+def _is_the_only_one(subjects: Sequence[MeasuredDevice], baseline: Mapping[str, BaselineEntry]) -> bool:
     """Whether there is one trace on either side: then their names do not matter, unless they are ranks."""
     if len(subjects) != 1 or len(baseline) != 1:
         return False
     return not all(_RANK.fullmatch(key.rsplit("/", 1)[-1]) for key in (subjects[0].key, next(iter(baseline))))
 
 
-def _paired(subjects: Sequence[Subject], baseline: Mapping[str, Entry] | None) -> dict[str, Entry]:
+def _paired(subjects: Sequence[MeasuredDevice], baseline: Mapping[str, BaselineEntry] | None) -> dict[str, BaselineEntry]:
     if baseline and _is_the_only_one(subjects, baseline):
         return {subjects[0].key: next(iter(baseline.values()))}
     return dict(baseline or {})
 
 
 def _judged(
-    subject: Subject, budgets: Sequence[Budget], entry: Entry | None, tolerances: Tolerances, *, has_baseline: bool
-) -> tuple[Checked, list[str]]:
+    subject: MeasuredDevice, budgets: Sequence[Budget], entry: BaselineEntry | None, tolerances: Tolerances, *, has_baseline: bool
+) -> tuple[DeviceCheck, list[str]]:
     """Returns what is said of one device, and notes."""
     if subject.measured is None or subject.side is None:
-        return Checked(subject.key, subject.path, None, subject.error), []
+        return DeviceCheck(subject.key, subject.path, None, subject.error), []
     judgements = [against_budget(budget, subject.measured) for budget in budgets]
     notes: list[str] = []
     error = ""
@@ -164,7 +166,7 @@ def _judged(
     elif has_baseline:
         error = phrase("check.new")
     values = {name: subject.measured.values.get(name) for name in METRICS}
-    checked = Checked(
+    checked = DeviceCheck(
         subject.key,
         subject.path,
         subject.device,
@@ -183,7 +185,7 @@ def _other_facts(key: str, before: Mapping[str, str], now: Mapping[str, str]) ->
     return [phrase("check.facts", key=key, facts=", ".join(differs))] if differs else []
 
 
-def _holders(subject: Subject, entry: Entry | None, root: Path | None) -> tuple[Holder, ...]:
+def _holders(subject: MeasuredDevice, entry: BaselineEntry | None, root: Path | None) -> tuple[Holder, ...]:
     """Returns the places that grew, most first; without a baseline, or if none grew, those that hold most."""
     if subject.side is None or subject.side.sites is None:
         return ()

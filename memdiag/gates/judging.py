@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from memdiag.errors import MemdiagError
-from memdiag.gates.baseline import Entry
+from memdiag.gates.baseline import BaselineEntry
 from memdiag.gates.budgets import Budget, read_budget
 from memdiag.gates.metrics import METRICS, Measured, Metric, in_words
-from memdiag.results.check import Judgement, Number
+from memdiag.results.check import MetricJudgement, Number
 from memdiag.text import Phrase, phrase
 
 SHARE = 0.01  # more than the baseline, of bytes
@@ -77,34 +77,34 @@ def read_tolerances(given: Iterable[str]) -> Tolerances:
 _SEEN = ("stranded", "foreign", "cache")  # free memory is one or the other for somebody who asks for some
 
 
-def against_budget(budget: Budget, measured: Measured) -> Judgement:
+def against_budget(budget: Budget, measured: Measured) -> MetricJudgement:
     """Judges one metric by its budget."""
     metric, allowed = budget.metric, phrase("check.at_most", budget=str(budget))
     value, limit = measured.value(metric.name), budget.limit(measured)
     if value is None:
         reason = _unknown(metric, measured)
-        return Judgement(metric.name, metric.unit, "budget", "unknown", None, limit, None, allowed, reason)
+        return MetricJudgement(metric.name, metric.unit, "budget", "unknown", None, limit, None, allowed, reason)
     if limit is None:
         whole = phrase("check.lacks.whole.reserved" if metric.share_of == "reserved" else "check.lacks.whole.device")
         reason = phrase("check.unknown", metric=metric.name, why=whole)
-        return Judgement(metric.name, metric.unit, "budget", "unknown", value, None, None, allowed, reason)
+        return MetricJudgement(metric.name, metric.unit, "budget", "unknown", value, None, None, allowed, reason)
     said = phrase("check.is", metric=metric.name, value=in_words(value, metric.unit))
     if metric.name in _SEEN and measured.request_bytes is not None:
         said = phrase(
             "check.is.seen", metric=metric.name, value=in_words(value, metric.unit), request=in_words(measured.request_bytes, "bytes")
         )
     if value <= limit:
-        return Judgement(
+        return MetricJudgement(
             metric.name, metric.unit, "budget", "ok", value, limit, None, allowed, phrase("check.ok", said=said, allowed=allowed)
         )
     amount = str(budget) if budget.share is None else phrase("check.budget", budget=str(budget), limit=in_words(limit, metric.unit))
     reason = phrase("check.over", said=said, more=in_words(_rest(value, limit), metric.unit), budget=amount)
-    return Judgement(metric.name, metric.unit, "budget", "failed", value, limit, None, allowed, reason)
+    return MetricJudgement(metric.name, metric.unit, "budget", "failed", value, limit, None, allowed, reason)
 
 
-def against_baseline(measured: Measured, entry: Entry, tolerances: Tolerances) -> tuple[list[Judgement], list[str]]:
+def against_baseline(measured: Measured, entry: BaselineEntry, tolerances: Tolerances) -> tuple[list[MetricJudgement], list[str]]:
     """Judges the watched metrics by a baseline; also returns lines on those that became better by more than is tolerated."""
-    judgements: list[Judgement] = []
+    judgements: list[MetricJudgement] = []
     better: list[str] = []
     for metric in tolerances.watched:
         before = entry.metrics.get(metric.name)
@@ -115,7 +115,7 @@ def against_baseline(measured: Measured, entry: Entry, tolerances: Tolerances) -
         allowed = phrase("check.than", tolerance=words, before=in_words(before, metric.unit))
         if value is None:
             reason = _unknown(metric, measured)
-            judgements.append(Judgement(metric.name, metric.unit, "baseline", "unknown", None, limit, before, allowed, reason))
+            judgements.append(MetricJudgement(metric.name, metric.unit, "baseline", "unknown", None, limit, before, allowed, reason))
             continue
         said, was = (in_words(each, metric.unit) for each in (value, before))
         if value > limit:
@@ -123,10 +123,10 @@ def against_baseline(measured: Measured, entry: Entry, tolerances: Tolerances) -
             more = in_words(_rest(value, before), metric.unit)
             facts = {"metric": metric.name, "value": said, "more": f"{more}{share}", "was": was}
             reason = phrase("check.grown", **facts, tolerance=words)
-            judgements.append(Judgement(metric.name, metric.unit, "baseline", "failed", value, limit, before, allowed, reason))
+            judgements.append(MetricJudgement(metric.name, metric.unit, "baseline", "failed", value, limit, before, allowed, reason))
             continue
         reason = phrase("check.same", metric=metric.name, value=said, was=was)
-        judgements.append(Judgement(metric.name, metric.unit, "baseline", "ok", value, limit, before, allowed, reason))
+        judgements.append(MetricJudgement(metric.name, metric.unit, "baseline", "ok", value, limit, before, allowed, reason))
         if before - value > limit - before:
             less = f" ({value / before - 1:+.1%})" if before else ""
             amount = f"{in_words(_rest(before, value), metric.unit)}{less}"

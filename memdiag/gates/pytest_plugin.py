@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from memdiag.gates.recorded_test import Outcome, RecordedTest
+    from memdiag.gates.recorded_test import RecordedResult, RecordedTest
 
 _MARKER = (
     "memdiag(peak='2GiB', stranded='5%', ooms=0, …, backend='cpu'): record this test and fail it if it needs more; "
@@ -110,7 +110,7 @@ def _is_over(call: pytest.CallInfo[None]) -> bool:
     return call.when != "setup" or call.excinfo is not None
 
 
-def _report(report: pytest.TestReport, judged: Outcome, *, skips: bool) -> None:
+def _report(report: pytest.TestReport, judged: RecordedResult, *, skips: bool) -> None:
     """Puts what was judged into the report of a test."""
     if judged.entries is not None:
         setattr(report, _CARRIED, judged.entries)

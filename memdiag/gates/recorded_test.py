@@ -24,9 +24,9 @@ from memdiag.errors import MemdiagError
 from memdiag.gates.budgets import Budget, read_budget
 
 if TYPE_CHECKING:
-    from memdiag.gates.baseline import Entry
-    from memdiag.gates.check import Subject
-    from memdiag.results.check import Checked, CheckReport
+    from memdiag.gates.baseline import BaselineEntry
+    from memdiag.gates.check import MeasuredDevice
+    from memdiag.results.check import CheckReport, DeviceCheck
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
 _DEVICE = re.compile(r"/device\d+$")  # after the name of a test that used several
@@ -35,7 +35,7 @@ _BACKENDS = ("cuda", "npu", "cpu")
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RecordedResult:
     """What has become of a test.
 
     Attributes:
@@ -111,7 +111,9 @@ class RecordedTest:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
 
-    def judge(self, baseline: Path | None, tolerance: Sequence[str], keep_in: Path | None, *, has_failed: bool, updates: bool) -> Outcome:
+    def judge(
+        self, baseline: Path | None, tolerance: Sequence[str], keep_in: Path | None, *, has_failed: bool, updates: bool
+    ) -> RecordedResult:
         """Judges the test, and keeps its trace if it or the test itself has failed.
 
         Args:
@@ -124,33 +126,35 @@ class RecordedTest:
         try:
             return self._judge(baseline, tolerance, keep_in, has_failed=has_failed, updates=updates)
         except MemdiagError as error:
-            return Outcome("unknown", f"memdiag: {error.message}" + (f" ({error.hint})" if error.hint else ""))
+            return RecordedResult("unknown", f"memdiag: {error.message}" + (f" ({error.hint})" if error.hint else ""))
         except Exception as error:  # noqa: BLE001 - as above
-            return Outcome("unknown", f"memdiag: the test cannot be judged: {type(error).__name__}: {error}")
+            return RecordedResult("unknown", f"memdiag: the test cannot be judged: {type(error).__name__}: {error}")
         finally:
             self.discard()
 
-    def _judge(self, baseline: Path | None, tolerance: Sequence[str], keep_in: Path | None, *, has_failed: bool, updates: bool) -> Outcome:
+    def _judge(
+        self, baseline: Path | None, tolerance: Sequence[str], keep_in: Path | None, *, has_failed: bool, updates: bool
+    ) -> RecordedResult:
         if self.problem:
-            return Outcome("unknown", f"memdiag: {self.problem}")
+            return RecordedResult("unknown", f"memdiag: {self.problem}")
         if not self._trace.exists():
-            return Outcome("unknown", f"memdiag: nothing was recorded: the test allocated nothing on {_devices()}")
+            return RecordedResult("unknown", f"memdiag: nothing was recorded: the test allocated nothing on {_devices()}")
         with _quiet():
             report, subjects = self._checked(None if updates else baseline, tolerance)
         lines = [line for each in report.checked for line in _lines(each, is_one=len(report.checked) == 1)]
         if (report.status != "ok" or has_failed) and keep_in is not None:
             lines.append(f"  trace: {_kept(self._trace, keep_in, self.name)}")
         entries = {subject.key: _as_json(subject.entry) for subject in subjects} if updates else None
-        return Outcome(report.status, "\n".join(lines), entries)
+        return RecordedResult(report.status, "\n".join(lines), entries)
 
-    def _checked(self, baseline: Path | None, tolerance: Sequence[str]) -> tuple[CheckReport, list[Subject]]:
+    def _checked(self, baseline: Path | None, tolerance: Sequence[str]) -> tuple[CheckReport, list[MeasuredDevice]]:
         from memdiag.gates.baseline import read_baseline
         from memdiag.gates.check import check, examine
         from memdiag.gates.judging import read_tolerances
         from memdiag.sources import load
 
         subjects = examine(self.name, load(self._trace))
-        known: dict[str, Entry] | None = None
+        known: dict[str, BaselineEntry] | None = None
         if baseline is not None:
             entries = read_baseline(baseline)
             known = {subject.key: entries[subject.key] for subject in subjects if subject.key in entries}
@@ -199,7 +203,7 @@ def _devices() -> str:
     return 'an accelerator (for the CPU, write backend="cpu" in the marker)' if has_accelerator else "the CPU"
 
 
-def _lines(each: Checked, *, is_one: bool) -> list[str]:
+def _lines(each: DeviceCheck, *, is_one: bool) -> list[str]:
     """Returns what is said of a test, the worst first."""
     from memdiag.render.check.words import holder_words, title
     from memdiag.render.support.text import plain
@@ -228,7 +232,7 @@ def _kept(trace: Path, folder: Path, name: str) -> str:
     return str(target) if shown.startswith("..") else shown
 
 
-def _as_json(entry: Entry) -> dict[str, Any]:
+def _as_json(entry: BaselineEntry) -> dict[str, Any]:
     from memdiag.gates.baseline import told_of
 
     return told_of(entry)

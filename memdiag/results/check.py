@@ -16,7 +16,7 @@ Status = Literal["ok", "failed", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class MetricJudgement:
     """One metric held against a budget or the baseline.
 
     Attributes:
@@ -68,7 +68,7 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class DeviceCheck:
     """What is said of one device of one trace.
 
     Attributes:
@@ -88,7 +88,7 @@ class Checked:
     path: str
     device: int | None
     error: str = ""
-    judgements: tuple[Judgement, ...] = ()
+    judgements: tuple[MetricJudgement, ...] = ()
     holders: tuple[Holder, ...] = ()
     metrics: dict[str, Number | None] = field(default_factory=dict)
     facts: dict[str, str] = field(default_factory=dict)
@@ -113,7 +113,7 @@ class CheckReport:
         notes: What else is worth a line: what became better, which settings are not those of the baseline.
     """
 
-    checked: tuple[Checked, ...]
+    checked: tuple[DeviceCheck, ...]
     missing: tuple[str, ...] = ()
     baseline: str = ""
     changes: tuple[str, ...] | None = None

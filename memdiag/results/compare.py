@@ -21,7 +21,7 @@ Fate = Literal["same", "new", "gone", "absent", "worse", "better"]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CodePlace:
     """A place in the code.
 
     Attributes:
@@ -65,13 +65,13 @@ NOTHING = Amount()
 class Held:
     """A place, what its tensors hold, and what the largest of them are called."""
 
-    place: Place
+    place: CodePlace
     amount: Amount
     names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ComparedFinding:
     """A finding in few words."""
 
     code: str
@@ -121,7 +121,7 @@ class Side:
     counts: dict[str, int | None]
     sites: tuple[Held, ...] | None
     names: dict[str, Amount] | None
-    findings: tuple[Found, ...] = ()
+    findings: tuple[ComparedFinding, ...] = ()
     notes: tuple[Note, ...] = ()
 
     @property
@@ -139,7 +139,7 @@ class SiteRow:
         how: How it was found again in each; None where it was not.
     """
 
-    places: tuple[Place | None, ...]
+    places: tuple[CodePlace | None, ...]
     how: tuple[How | None, ...]
     amounts: tuple[Amount | None, ...]
     names: tuple[str, ...] = ()
@@ -159,7 +159,7 @@ class NameRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class FactDifference:
     """A setting or fact that is not the same in all traces; a value is None where a trace does not say."""
 
     what: str
@@ -171,7 +171,7 @@ class FindingRow:
     """A finding in all traces; None: not there."""
 
     code: str
-    found: tuple[Found | None, ...]
+    found: tuple[ComparedFinding | None, ...]
 
     def fate(self, number: int) -> Fate:
         """Returns what has become of it in trace ``number``, held against the first."""
@@ -225,7 +225,7 @@ class Comparison:
     life_unit: Literal["steps", "share"]
     sites: tuple[SiteRow, ...] | None
     names: tuple[NameRow, ...] | None
-    differences: tuple[Difference, ...]
+    differences: tuple[FactDifference, ...]
     findings: tuple[FindingRow, ...]
     curves: Curves | None
     at: str | int = "default"

@@ -55,7 +55,7 @@ class Rank:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class GroupDifference:
     """Something that one rank holds more of than another (less, where below 0), when most is allocated.
 
     Attributes:
@@ -96,12 +96,12 @@ class Odd:
     delta_bytes: int
     cause: str
     why: str
-    differences: tuple[Difference, ...]
+    differences: tuple[GroupDifference, ...]
     places: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class RankGroup:
     """Ranks that hold the same part of the model, and as many activations at once: a pipeline stage, as a rule.
 
     Attributes:
@@ -129,7 +129,7 @@ class Group:
     num_activations: int
     against: int | None = None
     why: str = ""
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[GroupDifference, ...] = ()
     apart: str = ""
 
 
@@ -187,7 +187,7 @@ class Broken:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class SettingsCheck:
     """A line of settings, replayed on every rank.
 
     Attributes:
@@ -215,7 +215,7 @@ class Tuned:
 
     ranks: tuple[int, ...]
     report: TuneReport
-    checked: Checked | None = None
+    checked: SettingsCheck | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +233,7 @@ class FleetReport:
 
     verdict: tuple[str, ...]
     ranks: tuple[Rank, ...]
-    groups: tuple[Group, ...]
+    groups: tuple[RankGroup, ...]
     odd: tuple[Odd, ...]
     bins: tuple[Bin, ...]
     findings: tuple[Merged, ...]

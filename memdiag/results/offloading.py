@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class MovedTensors:
     """Tensors alike that move.
 
     Attributes:
@@ -106,7 +106,7 @@ class Offloading:
     new_step_us: int | None
     link: str
     disk: str
-    moved: tuple[Moved, ...]
+    moved: tuple[MovedTensors, ...]
     recomputable: tuple[Recomputable, ...]
     snippets: tuple[tuple[str, str, str], ...]
     hooked: Hooked | None

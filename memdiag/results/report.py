@@ -74,7 +74,7 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True)
-class Module:
+class ModuleUsage:
     """A part of the model and what it holds at the moment looked at: ``share`` of all that is live then."""
 
     name: str
@@ -135,7 +135,7 @@ class DeviceReport:
     top_sites: tuple[Site, ...] | None
     timeline: Timeline | None = None
     moment: ReportMoment | None = None
-    by_module: tuple[Module, ...] | None = None
+    by_module: tuple[ModuleUsage, ...] | None = None
     card: CardReport | None = None
 
 

@@ -14,12 +14,12 @@ from memdiag.results.conf import ConfReport, Setting
 from memdiag.results.finding import SEVERITIES, Evidence, Finding, Fix, Severity
 from memdiag.settings.features import clashes
 from memdiag.settings.model import Key, version_text
-from memdiag.settings.parsers import Outcome, Value, parse
+from memdiag.settings.parsers import ParserOutcome, Value, parse
 from memdiag.settings.problem import Clash
 from memdiag.settings.relations import Scene, relations
 from memdiag.settings.tables import VARIABLE, backend_words, elsewhere, every, known, newest
-from memdiag.settings.values import Place, check_value
-from memdiag.settings.written import Assignment, Entry, entries
+from memdiag.settings.values import ValueContext, check_value
+from memdiag.settings.written import Assignment, WrittenKey, entries
 from memdiag.text import phrase
 
 CODES: dict[str, str] = {
@@ -107,7 +107,7 @@ def lint(assignment: Assignment, scene: Scene, features: tuple[str, ...] = (), v
 def _between(state: _Lint, features: tuple[str, ...]) -> None:
     """Findings between settings, and between them and features. What a feature forbids goes first: it may solve a conflict."""
     written = dict(state.right)
-    values = _alone([Entry(key, value) for key, value in written.items()], state.scene)
+    values = _alone([WrittenKey(key, value) for key, value in written.items()], state.scene)
     for clash in clashes(values, features, state.scene):
         state.report(clash, written)
         state.apply(clash)
@@ -116,15 +116,15 @@ def _between(state: _Lint, features: tuple[str, ...]) -> None:
     before: dict[str, str] = {}
     while before != state.right:  # what is left out can leave another setting without effect; nothing is ever put back
         before = dict(state.right)
-        for clash in relations(_alone([Entry(key, value) for key, value in before.items()], state.scene), state.scene):
+        for clash in relations(_alone([WrittenKey(key, value) for key, value in before.items()], state.scene), state.scene):
             state.apply(clash)
 
 
 def _settle(right: dict[str, str], scene: Scene) -> None:
     """Brings corrected values in line with each other: some limits depend on other settings."""
     for _ in right:
-        found = [Entry(key, value) for key, value in right.items()]
-        place = Place(scene.backend, scene.version, _segment(found))
+        found = [WrittenKey(key, value) for key, value in right.items()]
+        place = ValueContext(scene.backend, scene.version, _segment(found))
         changes = {
             entry.key: problem.right
             for entry in found
@@ -177,7 +177,7 @@ def _lost(state: _Lint, assignment: Assignment) -> None:
     state.add("MD653", title, "warning", phrase("conf.lost.why"), left, phrase("conf.lost.fix"))
 
 
-def _signs(state: _Lint, found: list[Entry]) -> None:
+def _signs(state: _Lint, found: list[WrittenKey]) -> None:
     """Separators that are none."""
     for oddity in dict.fromkeys(entry.oddity for entry in found if entry.oddity):
         shown = ", ".join(entry.text for entry in found if entry.oddity == oddity) or None
@@ -193,7 +193,7 @@ def _signs(state: _Lint, found: list[Entry]) -> None:
         )
 
 
-def _entry(state: _Lint, entry: Entry, found: list[Entry]) -> Setting:
+def _entry(state: _Lint, entry: WrittenKey, found: list[WrittenKey]) -> Setting:
     """Judges one entry and puts it, corrected, among those to keep; returns it explained."""
     scene = state.scene
     name, value = entry.key, entry.value
@@ -206,7 +206,7 @@ def _entry(state: _Lint, entry: Entry, found: list[Entry]) -> Setting:
         return _explained(other, entry) if other else Setting(entry.key, value or "", "", "", "", None)
     if name in state.right and name == entry.key:
         _twice(state, name, found)
-    problems = check_value(key, value, Place(scene.backend, scene.version, _segment(found)))
+    problems = check_value(key, value, ValueContext(scene.backend, scene.version, _segment(found)))
     right = problems[-1].right if problems else value  # the last one has seen the others
     for problem in problems:
         fix = phrase("conf.fix.write", text=f"{name}:{right}") if right is not None else phrase("conf.fix.drop", key=name)
@@ -219,14 +219,14 @@ def _entry(state: _Lint, entry: Entry, found: list[Entry]) -> Setting:
     return _explained(key, entry)
 
 
-def _segment(found: list[Entry]) -> int:
+def _segment(found: list[WrittenKey]) -> int:
     for entry in reversed(found):
         if entry.key == "large_segment_size_mb" and entry.value and entry.value.isascii() and entry.value.isdigit():
             return min(int(entry.value[:18]), 1 << 60)
     return 20
 
 
-def _explained(key: Key, entry: Entry) -> Setting:
+def _explained(key: Key, entry: WrittenKey) -> Setting:
     return Setting(key.name, entry.value or "", key.meaning, key.default, key.range, version_text(key.since))
 
 
@@ -235,7 +235,7 @@ def _of_any(name: str, backend: str) -> Key | None:
     return next((every(table)[name] for table in tables if name in every(table)), None)
 
 
-def _twice(state: _Lint, name: str, found: list[Entry]) -> None:
+def _twice(state: _Lint, name: str, found: list[WrittenKey]) -> None:
     state.blamed.add(name)
     values = [entry.value or "" for entry in found if entry.key == name]
     title = phrase("conf.twice", key=name, times=len(values))
@@ -244,7 +244,7 @@ def _twice(state: _Lint, name: str, found: list[Entry]) -> None:
         state.add("MD653", title, "warning", phrase("conf.twice.why", value=values[-1]), shown, phrase("conf.fix.once"))
 
 
-def _unknown(state: _Lint, entry: Entry) -> str | None:
+def _unknown(state: _Lint, entry: WrittenKey) -> str | None:
     """MD651; returns the key that was probably meant."""
     scene, name = state.scene, entry.key
     table = known(scene.backend, scene.version)
@@ -287,7 +287,7 @@ def _twin(name: str, table: Mapping[str, Key]) -> str | None:
     return None
 
 
-def _last_word(state: _Lint, outcome: Outcome, found: list[Entry]) -> None:
+def _last_word(state: _Lint, outcome: ParserOutcome, found: list[WrittenKey]) -> None:
     """Brings the findings in line with what the parser does with the text as a whole."""
     refused = outcome.refused
     critical = any(finding.severity == "critical" and finding.code in {*_REFUSING, "MD654"} for finding in state.findings)
@@ -310,7 +310,7 @@ def _last_word(state: _Lint, outcome: Outcome, found: list[Entry]) -> None:
             state.add("MD653", title, "warning", phrase("conf.around.why"), f"{key}:{value}", phrase("conf.fix.anew"))
 
 
-def _alone(found: list[Entry], scene: Scene) -> dict[str, Value]:
+def _alone(found: list[WrittenKey], scene: Scene) -> dict[str, Value]:
     """What each entry means where nothing stands beside it."""
     values: dict[str, Value] = {}
     for entry in found:

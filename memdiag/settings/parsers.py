@@ -46,7 +46,7 @@ class Refused(Exception):
 
 
 @dataclass
-class Outcome:
+class ParserOutcome:
     """What a parser did with a text.
 
     Attributes:
@@ -74,9 +74,9 @@ def smallest_split(backend: str, version: Version) -> int:
     return 20 if version >= _TWENTY_SINCE[backend] else 21
 
 
-def parse(text: str, backend: str, version: Version) -> Outcome:
+def parse(text: str, backend: str, version: Version) -> ParserOutcome:
     """Returns what the parsers of ``backend`` in ``version`` make of ``text``."""
-    outcome = Outcome()
+    outcome = ParserOutcome()
     try:
         if is_shared(backend, version):
             _Shared(text, backend, version, outcome.values).run()
@@ -87,9 +87,9 @@ def parse(text: str, backend: str, version: Version) -> Outcome:
     return outcome
 
 
-def parse_common(text: str, version: Version) -> Outcome:
+def parse_common(text: str, version: Version) -> ParserOutcome:
     """Returns what the parser of all accelerators makes of ``text`` where no backend has added its own: unknown keys are stepped over."""
-    outcome = Outcome()
+    outcome = ParserOutcome()
     parser = _Shared(text, "cuda", version, outcome.values)
     parser.known = {name: key for name, key in parser.known.items() if name in _COMMON}
     try:

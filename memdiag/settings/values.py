@@ -25,7 +25,7 @@ _AS_GOOD_AS_NONE = 1 << 40  # MiB: more than any device has
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ValueContext:
     """What the reading of a value depends on, beside the key.
 
     Attributes:
@@ -39,7 +39,7 @@ class Place:
     segment: int = 20
 
 
-def check_value(key: Key, value: str | None, place: Place) -> list[Problem]:
+def check_value(key: Key, value: str | None, place: ValueContext) -> list[Problem]:
     """Returns what is wrong with ``value`` as the value of ``key``; nothing if it is read as it is written."""
     if value is None or value == "":
         return [Problem("MD652", phrase("conf_values.none", key=key.name, range=key.range), "critical", phrase("conf.ends"), None)]
@@ -96,7 +96,7 @@ def _check_fraction(key: Key, value: str) -> list[Problem]:
     return problems
 
 
-def _check_whole(key: Key, value: str, place: Place) -> list[Problem]:
+def _check_whole(key: Key, value: str, place: ValueContext) -> list[Problem]:
     read = to_size(value) if is_shared(place.backend, place.version) else to_int(value)
     meant = _meant(key, value)
     lowest, highest = _limits(key, place)
@@ -117,7 +117,7 @@ def _check_whole(key: Key, value: str, place: Place) -> list[Problem]:
     return problems
 
 
-def _limits(key: Key, place: Place) -> tuple[int, int | None]:
+def _limits(key: Key, place: ValueContext) -> tuple[int, int | None]:
     lowest = int(key.lowest or 0)
     if key.at_least_segment:
         lowest = max(place.segment if is_shared(place.backend, place.version) else 0, 0) or smallest_split(place.backend, place.version)

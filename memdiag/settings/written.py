@@ -41,7 +41,7 @@ class Assignment:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class WrittenKey:
     """One key with its value, as a person meant it.
 
     Attributes:
@@ -93,20 +93,20 @@ def _beside(text: str, lost: str) -> str:
     return ",".join(words)
 
 
-def entries(text: str) -> list[Entry]:
+def entries(text: str) -> list[WrittenKey]:
     """Returns the keys and values of ``text`` in order, however they are separated."""
     found = []
     for chunk, ended_by in _chunks(text):
         oddity = "semicolon" if ended_by == ";" else "space" if ended_by == " " else ""
         compact = re.sub(r"\s+", "", chunk)
         if not compact:
-            found.append(Entry("", None, "comma" if ended_by == "," else oddity))
+            found.append(WrittenKey("", None, "comma" if ended_by == "," else oddity))
             continue
         sign = next((char for char in compact if char in ":="), "")
         key, _, value = compact.partition(sign) if sign else (compact, "", "")
         if sign == "=":
             oddity = "equals"
-        found.append(Entry(key, value if sign else None, oddity))
+        found.append(WrittenKey(key, value if sign else None, oddity))
     if found and not found[-1].key and not found[-1].oddity:  # the text is empty, or ends with a comma
         found.pop()
     return found

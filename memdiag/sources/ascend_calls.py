@@ -10,7 +10,7 @@ from typing import Any
 
 from memdiag.sources.ascend_memory import AscendMemory
 from memdiag.sources.chrome_trace import STEP, nanoseconds
-from memdiag.sources.growing import Budget, Columns, Names
+from memdiag.sources.growing import ByteLimit, Columns, Names
 from memdiag.sources.guard import guard
 from memdiag.sources.json_stream import JsonStream
 from memdiag.sources.partial import spans_table
@@ -23,7 +23,7 @@ NAME = "trace_view.json"
 _LARGEST = 512 * MIB  # larger ones would take longer than what they are good for
 
 
-def read_calls(path: Path, memory: AscendMemory, budget: Budget) -> tuple[list[str], Table] | None:
+def read_calls(path: Path, memory: AscendMemory, budget: ByteLimit) -> tuple[list[str], Table] | None:
     """Gives ``memory`` the calls in a trace_view.json; returns names and table of the steps in it.
 
     Args:

@@ -13,7 +13,7 @@ _SETTINGS = ("PYTORCH_NPU_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 
 
 @dataclass(frozen=True)
-class Context:
+class ProfilerFacts:
     """Facts about a profiler run.
 
     Attributes:
@@ -31,7 +31,7 @@ class Context:
     tick: float = 1.0
 
 
-def context_of(path: Path) -> Context:
+def context_of(path: Path) -> ProfilerFacts:
     """Returns what profiler_info and profiler_metadata say, one or two folders above a profiler's file; nothing if they are not there."""
     info = _find(path, "profiler_info*.json")
     start, end = _dict(info.get("start_info")), _dict(info.get("end_info"))
@@ -45,7 +45,7 @@ def context_of(path: Path) -> Context:
             offset += int(start["start_monotonic"])
     except (KeyError, TypeError, ValueError, ArithmeticError):
         offset = None
-    return Context(
+    return ProfilerFacts(
         version if isinstance(version, str) else None, settings_in(_find(path, "profiler_metadata.json").get("ENV_VARIABLES")),
         offset, start_count, tick,
     )  # fmt: skip

@@ -14,7 +14,7 @@ from memdiag.sources.ascend_context import context_of
 from memdiag.sources.ascend_memory import AscendMemory
 from memdiag.sources.csv_table import CsvTable, columns_in
 from memdiag.sources.driver_memory import DriverMemory
-from memdiag.sources.growing import BLANK, Budget
+from memdiag.sources.growing import BLANK, ByteLimit
 from memdiag.sources.guard import guard
 from memdiag.sources.notes import Notes
 from memdiag.sources.partial import build_partial
@@ -62,7 +62,7 @@ def read(path: Path) -> Trace:
     """
     notes = Notes()
     with guard(path, _WHAT, RECORD):
-        budget = Budget(path)
+        budget = ByteLimit(path)
         memory, driver = AscendMemory(budget), DriverMemory(budget)
         kind = _read_table(path, memory, driver, budget)
         other = _beside(path, *_OTHER_HALF) if kind == "memory" else None
@@ -97,7 +97,7 @@ def _beside(path: Path, *pairs: tuple[str, str]) -> Path | None:
     return None
 
 
-def _read_table(path: Path, memory: AscendMemory, driver: DriverMemory, budget: Budget) -> str:
+def _read_table(path: Path, memory: AscendMemory, driver: DriverMemory, budget: ByteLimit) -> str:
     with open_text(path) as text:
         table = CsvTable(text, budget)
         columns = set(table.columns)

@@ -17,7 +17,7 @@ from memdiag.sources.ascend_context import context_of, settings_in
 from memdiag.sources.ascend_memory import AscendMemory
 from memdiag.sources.driver_memory import DriverMemory
 from memdiag.sources.enclosing import StackTable
-from memdiag.sources.growing import BLANK, Budget, Columns, take
+from memdiag.sources.growing import BLANK, ByteLimit, Columns, take
 from memdiag.sources.guard import guard
 from memdiag.sources.msmemscope_db import read as read_memscope
 from memdiag.sources.msmemscope_db import sniff as is_memscope
@@ -56,7 +56,7 @@ def read(path: Path) -> Trace:
     with guard(path, _WHAT, RECORD), open_database(path) as database:
         if table_in(database):
             return read_memscope(path)
-        budget = Budget(path)
+        budget = ByteLimit(path)
         names = _names(database, "STRING_IDS", "value", budget)
         memory, notes = AscendMemory(budget), Notes()
         _operators(database, names, memory)
@@ -78,7 +78,7 @@ def read(path: Path) -> Trace:
         )  # fmt: skip
 
 
-def _names(database: Database, table: str, column: str, budget: Budget) -> dict[int, str]:
+def _names(database: Database, table: str, column: str, budget: ByteLimit) -> dict[int, str]:
     """Returns the texts of a table of numbered texts."""
     names: dict[int, str] = {}
     if database.has(table, ("id", column)):
@@ -131,7 +131,7 @@ def _records(database: Database, names: dict[int, str], memory: AscendMemory) ->
             memory.unusable += 1
 
 
-def _calls_of_operators(database: Database, names: dict[int, str], memory: AscendMemory, budget: Budget) -> None:
+def _calls_of_operators(database: Database, names: dict[int, str], memory: AscendMemory, budget: ByteLimit) -> None:
     """Reads which lines of Python the operators were called from."""
     if not (
         database.has("PYTORCH_API", ("startNs", "endNs", "name", "callchainId")) and database.has("PYTORCH_CALLCHAINS", ("id", "stack"))
@@ -151,7 +151,7 @@ def _calls_of_operators(database: Database, names: dict[int, str], memory: Ascen
                 continue  # a line less
 
 
-def _modules(database: Database, budget: Budget) -> DriverMemory:
+def _modules(database: Database, budget: ByteLimit) -> DriverMemory:
     driver = DriverMemory(budget)
     modules = _names(database, "ENUM_MODULE", "name", budget)
     for module, time, reserved, device in database.rows("NPU_MODULE_MEM", ("moduleId", "timestampNs", "totalReserved", "deviceId")):
@@ -159,7 +159,7 @@ def _modules(database: Database, budget: Budget) -> DriverMemory:
     return driver
 
 
-def _calls(database: Database, names: dict[int, str], stacks: StackTable, notes: Notes, budget: Budget) -> list[RawDevice]:
+def _calls(database: Database, names: dict[int, str], stacks: StackTable, notes: Notes, budget: ByteLimit) -> list[RawDevice]:
     """Reads NPU_OP_MEM: one row a call, with the address and the totals after it."""
     kinds = {**_names(database, "ENUM_MEMORY", "name", budget), **{n: t for n, t in names.items() if t in ("allocate", "release")}}
     columns = Columns(("time", "addr", "born", "size", "allocated", "reserved", "stack", "component", "device"), budget)

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from memdiag.sources.enclosing import Spans, StackTable
-from memdiag.sources.growing import BLANK, Budget, Columns, Names, take
+from memdiag.sources.enclosing import StackTable, ThreadSpans
+from memdiag.sources.growing import BLANK, ByteLimit, Columns, Names, take
 from memdiag.sources.notes import Notes, on_device
 from memdiag.sources.partial import unknown
 from memdiag.text import phrase
@@ -39,11 +39,11 @@ class AscendMemory:
         unusable: Rows that could not be read.
     """
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: ByteLimit) -> None:
         self.stacks = StackTable(budget)
         self.unusable = 0
         self._names = Names(budget)
-        self._calls = Spans(self.stacks, budget)
+        self._calls = ThreadSpans(self.stacks, budget)
         self._components = Names(budget)
         self._operators = Columns(
             ("component", "name", "size", "born", "dies", "gone", "born_allocated", "born_reserved", "born_active", "dies_allocated",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from memdiag.sources.ascend_context import Context, context_of
+from memdiag.sources.ascend_context import ProfilerFacts, context_of
 from memdiag.sources.files import read_bytes
 from memdiag.sources.guard import guard
 from memdiag.sources.notes import Notes
@@ -67,7 +67,7 @@ def read(path: Path) -> Trace:
         )
 
 
-def _devices(records: Array, context: Context, notes: Notes) -> list[RawDevice]:
+def _devices(records: Array, context: ProfilerFacts, notes: Notes) -> list[RawDevice]:
     good = (np.abs(records["size"]) <= MOST_BYTES) & (records["call"] <= _FREE_COMPLETE) & (records["device"] >= 0)
     if not good.all():
         notes.add("MD916", phrase("notes.impossible", count=int((~good).sum())))
@@ -87,7 +87,7 @@ def _devices(records: Array, context: Context, notes: Notes) -> list[RawDevice]:
     return [_device(records[records["device"] == number], number, context) for number in np.unique(records["device"]).tolist()]
 
 
-def _device(records: Array, number: int, context: Context) -> RawDevice:
+def _device(records: Array, number: int, context: ProfilerFacts) -> RawDevice:
     action = _actions(records["addr"], records["call"])
     records, action = records[action >= 0], action[action >= 0]
     time = records["time"]

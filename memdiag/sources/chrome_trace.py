@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from memdiag.errors import RefusedFile
-from memdiag.sources.enclosing import Spans, StackTable
-from memdiag.sources.growing import Budget, Columns, Names, take
+from memdiag.sources.enclosing import StackTable, ThreadSpans
+from memdiag.sources.growing import ByteLimit, Columns, Names, take
 from memdiag.sources.guard import guard
 from memdiag.sources.json_stream import JsonStream
 from memdiag.sources.notes import Notes, on_device
@@ -60,7 +60,7 @@ def read(path: Path) -> Trace:
         RefusedFile: It is damaged, or holds no memory events.
     """
     with guard(path, _WHAT, RECORD), open_text(path, errors="replace") as text:
-        budget = Budget(path)
+        budget = ByteLimit(path)
         reader = _Reader(budget)
         stream = JsonStream(text, budget)
         if stream.peek() == "[":
@@ -89,7 +89,7 @@ def _advice(reader: _Reader) -> str:
 class _Reader:
     """Collects memory events, spans and annotations from the events of a trace."""
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: ByteLimit) -> None:
         self.budget = budget
         self.meta: dict[str, Any] = {}
         self.found_events = False
@@ -98,7 +98,7 @@ class _Reader:
         self.unusable = 0
         self.devices: dict[tuple[int, int], Columns] = {}
         self.stacks = StackTable(budget)
-        self.spans = Spans(self.stacks, budget)
+        self.spans = ThreadSpans(self.stacks, budget)
         self.threads = Names(budget)
         self.names = Names(budget)
         self.marks = Columns(("name", "start", "end"), budget)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import TextIO
 
-from memdiag.sources.growing import Budget
+from memdiag.sources.growing import ByteLimit
 from memdiag.sources.quantities import BYTE_UNITS, TIME_UNITS, scaled
 
 _UNIT = re.compile(r"(.*?)\s*\(([A-Za-z]+)\)\Z", re.DOTALL)
@@ -50,7 +50,7 @@ class CsvTable:
         csv.Error: The text is no csv.
     """
 
-    def __init__(self, text: TextIO, budget: Budget) -> None:
+    def __init__(self, text: TextIO, budget: ByteLimit) -> None:
         self._reader = csv.reader(text)
         self._budget = budget
         self.columns = columns_of(next(self._reader, []))

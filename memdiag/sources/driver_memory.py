@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from memdiag.sources.growing import Budget, Columns, Names
+from memdiag.sources.growing import ByteLimit, Columns, Names
 from memdiag.sources.notes import Notes
 from memdiag.sources.partial import unknown
 from memdiag.text import phrase
@@ -19,7 +19,7 @@ _NAMED = 4  # modules in the note
 class DriverMemory:
     """Collects samples and makes devices of them."""
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: ByteLimit) -> None:
         self._modules = Names(budget)
         self._samples = Columns(("device", "module", "time", "reserved"), budget)
 

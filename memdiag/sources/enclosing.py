@@ -11,7 +11,7 @@ from array import array
 
 import numpy as np
 
-from memdiag.sources.growing import Budget, Columns, Names
+from memdiag.sources.growing import ByteLimit, Columns, Names
 from memdiag.trace.stacks import Frame, Stacks
 from memdiag.trace.table import Array
 
@@ -38,7 +38,7 @@ def frames_of(text: str, separator: str) -> tuple[Frame, ...]:
 class StackTable:
     """Collects distinct stacks; a stack has a number as soon as it is asked for."""
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: ByteLimit) -> None:
         self._rows: dict[tuple[Frame, ...], int] = {}
         self._budget = budget
 
@@ -68,7 +68,7 @@ class StackTable:
         return Stacks.from_lists(list(self._rows))[0]
 
 
-class Spans:
+class ThreadSpans:
     """Named spans of many threads.
 
     Args:
@@ -76,7 +76,7 @@ class Spans:
         budget: What they may take.
     """
 
-    def __init__(self, stacks: StackTable, budget: Budget) -> None:
+    def __init__(self, stacks: StackTable, budget: ByteLimit) -> None:
         self._stacks = stacks
         self._spans = Columns(("thread", "start", "end", "name"), budget)
         self._names = Names(budget)

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.lib import format as npy
 
-from memdiag.sources.growing import Budget
+from memdiag.sources.growing import ByteLimit
 from memdiag.sources.guard import guard
 from memdiag.sources.notes import Notes
 from memdiag.sources.partial import build_partial
@@ -84,7 +84,7 @@ def _array(archive: zipfile.ZipFile, members: dict[str, zipfile.ZipInfo], name: 
         count = int(np.prod(shape, dtype=object))
         if count * dtype.itemsize > info.file_size:
             raise ValueError(f"column {name!r} is cut")
-        if count > Budget(path).left // _BYTES_PER_ROW:
+        if count > ByteLimit(path).left // _BYTES_PER_ROW:
             raise ValueError(f"column {name!r} has {count:,} rows")
         return np.frombuffer(file.read(count * dtype.itemsize), dtype, count)
 

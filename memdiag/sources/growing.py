@@ -23,7 +23,7 @@ _RATIO = 12
 _NAME = 150  # bytes of a text and its place in a dict, besides its characters
 
 
-class Budget:
+class ByteLimit:
     """Bytes that may be kept of one file."""
 
     def __init__(self, path: Path) -> None:
@@ -44,7 +44,7 @@ class Budget:
 class Columns:
     """Growing int64 columns."""
 
-    def __init__(self, names: Sequence[str], budget: Budget) -> None:
+    def __init__(self, names: Sequence[str], budget: ByteLimit) -> None:
         self._columns = {name: array("q") for name in names}
         self._arrays = tuple(self._columns.values())
         self._budget = budget
@@ -71,7 +71,7 @@ class Columns:
 class Names:
     """Numbers texts in the order in which they first come up."""
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: ByteLimit) -> None:
         self._numbers: dict[str, int] = {}
         self._budget = budget
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, TextIO
 
-from memdiag.sources.growing import Budget
+from memdiag.sources.growing import ByteLimit
 from memdiag.units import MIB
 
 _CHUNK = MIB
@@ -25,7 +25,7 @@ class JsonStream:
     Its methods raise ValueError where the text is not JSON, or a single value is absurdly long, and RefusedFile once the budget is spent.
     """
 
-    def __init__(self, text: TextIO, budget: Budget) -> None:
+    def __init__(self, text: TextIO, budget: ByteLimit) -> None:
         self._file = text
         self._budget = budget
         self._text = ""

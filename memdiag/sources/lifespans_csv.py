@@ -15,7 +15,7 @@ import numpy as np
 
 from memdiag.errors import RefusedFile
 from memdiag.sources.csv_table import columns_in
-from memdiag.sources.growing import Budget
+from memdiag.sources.growing import ByteLimit
 from memdiag.sources.guard import guard
 from memdiag.sources.notes import Notes
 from memdiag.sources.partial import build_partial
@@ -123,7 +123,7 @@ def _has_header(header: list[str]) -> bool:
 
 def _columns(path: Path) -> tuple[Array, Array, Array]:
     """Returns lower, upper (exclusive) and size of each row."""
-    most_rows = Budget(path).left // _BYTES_PER_ROW
+    most_rows = ByteLimit(path).left // _BYTES_PER_ROW
     with open_text(path) as text:
         first = text.readline(_LONGEST_LINE)
         header = [cell.strip().lower() for cell in next(csv.reader([first]), [])]

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from memdiag.sources.growing import Budget, Columns
+from memdiag.sources.growing import ByteLimit, Columns
 from memdiag.sources.guard import guard
 from memdiag.sources.json_stream import JsonStream
 from memdiag.sources.notes import Notes
@@ -60,7 +60,7 @@ def read(path: Path) -> Trace:
     """
     sums: tuple[Array, Array] | None = None
     with guard(path, _WHAT, RECORD):
-        budget = Budget(path)
+        budget = ByteLimit(path)
         rows = _Rows(budget)
         with open_text(path, errors="replace") as text:
             stream = JsonStream(text, budget)
@@ -87,7 +87,7 @@ def read(path: Path) -> Trace:
         return _changes(path, rows)
 
 
-def _numbers(stream: JsonStream, budget: Budget, *, opened: bool = False) -> Array:
+def _numbers(stream: JsonStream, budget: ByteLimit, *, opened: bool = False) -> Array:
     """Reads a list of numbers (``opened``: the bracket is passed)."""
     numbers = Columns(("number",), budget)
     for _ in stream.items(opened=opened):
@@ -95,7 +95,7 @@ def _numbers(stream: JsonStream, budget: Budget, *, opened: bool = False) -> Arr
     return numbers.arrays()["number"]
 
 
-def _flat(stream: JsonStream, count: int, budget: Budget) -> Array:
+def _flat(stream: JsonStream, count: int, budget: ByteLimit) -> Array:
     """Reads ``count`` lists of equal length (the bracket around them is passed) as the rows of an array."""
     flat = Columns(("number",), budget)
     width = 0
@@ -114,7 +114,7 @@ def _flat(stream: JsonStream, count: int, budget: Budget) -> Array:
 class _Rows:
     """Columns of a list of changes."""
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: ByteLimit) -> None:
         self.columns = Columns(("time", "action", "size", "category"), budget)
         self.unusable = 0
 

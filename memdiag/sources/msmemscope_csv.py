@@ -6,7 +6,7 @@ from pathlib import Path
 
 from memdiag.errors import RefusedFile
 from memdiag.sources.csv_table import CsvTable, columns_in
-from memdiag.sources.growing import Budget
+from memdiag.sources.growing import ByteLimit
 from memdiag.sources.guard import guard
 from memdiag.sources.msmemscope_build import RECORD, build
 from memdiag.sources.msmemscope_rows import FIRST_COLUMNS, MemscopeRows
@@ -32,7 +32,7 @@ def read(path: Path) -> Trace:
         RefusedFile: It is damaged, or another table of msmemscope.
     """
     with guard(path, WHAT, RECORD):
-        budget = Budget(path)
+        budget = ByteLimit(path)
         rows = MemscopeRows(budget)
         with open_text(path) as text:
             table = CsvTable(text, budget)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from memdiag.errors import RefusedFile
 from memdiag.sources.csv_table import columns_of
-from memdiag.sources.growing import Budget
+from memdiag.sources.growing import ByteLimit
 from memdiag.sources.guard import guard
 from memdiag.sources.msmemscope_build import RECORD, build
 from memdiag.sources.msmemscope_csv import WHAT
@@ -36,7 +36,7 @@ def read(path: Path) -> Trace:
         RefusedFile: It is damaged, or has no such table.
     """
     with guard(path, WHAT, RECORD):
-        rows = MemscopeRows(Budget(path))
+        rows = MemscopeRows(ByteLimit(path))
         with open_database(path) as database:
             name = table_in(database)
             columns = database.tables.get(name or "", ())

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from memdiag.sources.enclosing import StackTable, frame_of
-from memdiag.sources.growing import BLANK, Budget, Columns, Names
+from memdiag.sources.growing import BLANK, ByteLimit, Columns, Names
 from memdiag.sources.quantities import byte_count, whole
 from memdiag.trace.schema import CATEGORIES
 from memdiag.trace.stacks import Frame
@@ -54,7 +54,7 @@ class MemscopeRows:
         last: The latest time.
     """
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: ByteLimit) -> None:
         self.columns = Columns(COLUMNS, budget)
         self.stacks = StackTable(budget)
         self.pools = Names(budget)

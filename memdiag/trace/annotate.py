@@ -15,11 +15,11 @@ import numpy as np
 from memdiag.results.report import EARLIER_STEPS
 from memdiag.trace.categories import infer
 from memdiag.trace.earlier_steps import like_earlier_steps
-from memdiag.trace.evidence import SILENT, Evidence, read_stacks
+from memdiag.trace.evidence import SILENT, StackEvidence, read_stacks
 from memdiag.trace.lifetimes import classify, measure
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.names import name_tensors
-from memdiag.trace.phases import Marks, mark
+from memdiag.trace.phases import EventPhases, mark
 from memdiag.trace.recorded import phases_of, seen_in
 from memdiag.trace.recording import Recorded
 from memdiag.trace.spans import lay_out
@@ -65,7 +65,7 @@ def _told(device: DeviceTrace, seen: tuple[Array, Array]) -> DeviceTrace:
     return replace(device, tensors=device.tensors.replace(category=np.where(category > 0, category, told)))
 
 
-def _annotated(device: DeviceTrace, marks: Marks, evidence: Evidence) -> DeviceTrace:
+def _annotated(device: DeviceTrace, marks: EventPhases, evidence: StackEvidence) -> DeviceTrace:
     lives = measure(device, marks, evidence)
     category = infer(device, lives, evidence)
     observed = classify(device, lives, category)

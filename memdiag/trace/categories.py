@@ -21,7 +21,7 @@ import numpy as np
 
 from memdiag.trace import schema
 from memdiag.trace.earlier_steps import site_key
-from memdiag.trace.evidence import BACKWARD, FORWARD, INITIALISATION, OPTIMIZER, OUTSIDE, UNKNOWN, Evidence
+from memdiag.trace.evidence import BACKWARD, FORWARD, INITIALISATION, OPTIMIZER, OUTSIDE, UNKNOWN, StackEvidence
 from memdiag.trace.lifetimes import Lives
 from memdiag.trace.model import DeviceTrace
 from memdiag.trace.table import Array
@@ -36,7 +36,7 @@ CUBLAS_WORKSPACE = 8_519_680
 HOPPER_WORKSPACE = 33_554_432
 
 
-def infer(device: DeviceTrace, lives: Lives, evidence: Evidence) -> Array:
+def infer(device: DeviceTrace, lives: Lives, evidence: StackEvidence) -> Array:
     """Returns the category (int8, index into CATEGORIES) of every tensor; what the source said is kept."""
     tensors = device.tensors
     stack, born = tensors.stack, lives.phase_alloc

@@ -51,7 +51,7 @@ _WORKSPACE_NAME = re.compile(r"getNewWorkspace|getCurrentCUDABlasHandle|setWorks
 
 
 @dataclass(frozen=True)
-class Evidence:
+class StackEvidence:
     """What each stack says. Arrays have one entry a stack and a last one for "no stack", so that -1 finds it.
 
     Attributes:
@@ -85,7 +85,7 @@ class Evidence:
         return bool((self.marker < SILENT).any())
 
 
-def read_stacks(stacks: Stacks) -> Evidence:
+def read_stacks(stacks: Stacks) -> StackEvidence:
     """Returns what the stacks of a trace say."""
     bits = np.array([_frame_bits(frame) for frame in stacks.frames], np.int32)
     modules = {frame.filename for frame in stacks.frames if frame.name == "forward"}
@@ -104,7 +104,7 @@ def read_stacks(stacks: Stacks) -> Evidence:
         SILENT,
     ).astype(np.int8)
     early = ~(forward | backward | step)
-    return Evidence(
+    return StackEvidence(
         marker=marker,
         loading=(constructor | moves) & early,
         moving=moves & early,

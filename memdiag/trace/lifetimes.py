@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from memdiag.trace import schema
-from memdiag.trace.evidence import BACKWARD, FORWARD, OPTIMIZER, SILENT, UNKNOWN, Evidence
+from memdiag.trace.evidence import BACKWARD, FORWARD, OPTIMIZER, SILENT, UNKNOWN, StackEvidence
 from memdiag.trace.model import DeviceTrace
-from memdiag.trace.phases import Marks
+from memdiag.trace.phases import EventPhases
 from memdiag.trace.table import Array, index_type
 
 # A tensor during whose life at most so many others are made is temporary: freed within the operation or two that made it.
@@ -63,7 +63,7 @@ class Lives:
         return np.where((self.step_alloc >= 0) & (until >= 0), until - self.step_alloc, -1)
 
 
-def measure(device: DeviceTrace, marks: Marks, evidence: Evidence) -> Lives:
+def measure(device: DeviceTrace, marks: EventPhases, evidence: StackEvidence) -> Lives:
     """Returns birth and death of every tensor of a device."""
     tensors, n = device.tensors, device.num_events
     visit = np.zeros(n + 1, index_type(n))

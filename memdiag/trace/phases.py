@@ -16,10 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from memdiag.trace import schema
-from memdiag.trace.evidence import BACKWARD, FORWARD, INITIALISATION, OPTIMIZER, OTHER, OUTSIDE, SILENT, UNKNOWN, Evidence
+from memdiag.trace.evidence import BACKWARD, FORWARD, INITIALISATION, OPTIMIZER, OTHER, OUTSIDE, SILENT, UNKNOWN, StackEvidence
 from memdiag.trace.model import DeviceTrace
 from memdiag.trace.periods import find_steps
-from memdiag.trace.spans import Spans
+from memdiag.trace.spans import NamedSpans
 from memdiag.trace.table import Array, index_type
 
 # A single optimizer step that so many passes follow: the optimizer allocates (its state) only then, and does not mark steps.
@@ -27,7 +27,7 @@ PASSES_AFTER_ONLY_STEP = 2
 
 
 @dataclass(frozen=True)
-class Marks:
+class EventPhases:
     """Phase (int8) and step (int32) of every event of a device, and how they were found ("stacks", "periodicity", …)."""
 
     phase: Array
@@ -36,7 +36,7 @@ class Marks:
     step_basis: str
 
 
-def mark(device: DeviceTrace, evidence: Evidence, spans: Spans) -> Marks:
+def mark(device: DeviceTrace, evidence: StackEvidence, spans: NamedSpans) -> EventPhases:
     """Returns phase and step of every event of a device."""
     marker = _markers(device, evidence, spans)
     told = bool(((marker >= 0) & (marker < SILENT)).any())
@@ -50,10 +50,10 @@ def mark(device: DeviceTrace, evidence: Evidence, spans: Spans) -> Marks:
         by_span = bool((spans.last > spans.first).any())
         phase_basis = "+".join(name for name, used in (("annotations", by_span), ("stacks", by_stack)) if used)
     step, step_basis = _steps(device, marker, spans)
-    return Marks(phase, step, phase_basis, step_basis)
+    return EventPhases(phase, step, phase_basis, step_basis)
 
 
-def _markers(device: DeviceTrace, evidence: Evidence, spans: Spans) -> Array:
+def _markers(device: DeviceTrace, evidence: StackEvidence, spans: NamedSpans) -> Array:
     """Returns, per event, the phase its stack or a span tells, else SILENT or OTHER. Frees that tell nothing are -1."""
     action = device.events.action
     marker = evidence.marker[device.events.stack].copy()
@@ -122,7 +122,7 @@ def _between(has_backward: bool, *, starts_empty: bool) -> Array:
     return table
 
 
-def _steps(device: DeviceTrace, marker: Array, spans: Spans) -> tuple[Array, str]:
+def _steps(device: DeviceTrace, marker: Array, spans: NamedSpans) -> tuple[Array, str]:
     """Returns the step of every event and how it was found."""
     if len(spans.step_starts):
         return _number(device.num_events, spans.step_starts), "annotations"
@@ -153,7 +153,7 @@ def _number(num_events: int, starts: Array) -> Array:
     return (np.cumsum(begins[:num_events]) - 1).astype(np.int32)
 
 
-def _optimizer_ends(marker: Array, spans: Spans, passes: Array) -> tuple[Array, bool]:
+def _optimizer_ends(marker: Array, spans: NamedSpans, passes: Array) -> tuple[Array, bool]:
     """Returns the events after each optimizer step, and whether spans (rather than stacks) tell them."""
     at = np.flatnonzero(marker == OPTIMIZER)
     from_spans = bool((spans.phase == OPTIMIZER).any())

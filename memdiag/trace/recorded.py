@@ -13,7 +13,7 @@ import numpy as np
 
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace
-from memdiag.trace.phases import Marks
+from memdiag.trace.phases import EventPhases
 from memdiag.trace.recording import Recorded
 from memdiag.trace.table import Array
 
@@ -51,7 +51,7 @@ def place(recorded: Recorded, device: DeviceTrace, columns: Mapping[str, Array])
     return where
 
 
-def phases_of(recorded: Recorded, device: DeviceTrace) -> Marks | None:
+def phases_of(recorded: Recorded, device: DeviceTrace) -> EventPhases | None:
     """Returns phase and step of every event; None where no mark tells of training."""
     kind, value, n = recorded.marks["kind"], recorded.marks["value"], device.num_events
     where = place(recorded, device, recorded.marks)
@@ -71,7 +71,7 @@ def phases_of(recorded: Recorded, device: DeviceTrace) -> Marks | None:
     np.add.at(begins, starts, 1)
     before = int(value[kind == STEP][0]) - 1 if (kind == STEP).any() else 0
     step = np.where(np.arange(n) >= first, np.cumsum(begins[:n]) - 1 + before, -1).astype(np.int32)
-    return Marks(phase, step, "marks", "marks")
+    return EventPhases(phase, step, "marks", "marks")
 
 
 def seen_in(recorded: Recorded, device: DeviceTrace) -> tuple[Array, Array]:

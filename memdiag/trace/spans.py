@@ -27,7 +27,7 @@ _STEP_NAME = re.compile(r"ProfilerStep#\d+$")
 
 
 @dataclass(frozen=True)
-class Spans:
+class NamedSpans:
     """Named spans on one device's events; each array has one entry a span, in order of time.
 
     Attributes:
@@ -42,13 +42,13 @@ class Spans:
     step_starts: Array
 
 
-def lay_out(trace: Trace, device: DeviceTrace) -> Spans:
+def lay_out(trace: Trace, device: DeviceTrace) -> NamedSpans:
     """Returns the spans that tell phases and steps, as ranges of events."""
     nothing = np.empty(0, np.int64)
     annotations, time = trace.annotations, device.events.time_us
     known = np.flatnonzero(time >= 0)
     if not len(annotations) or not len(known):
-        return Spans(nothing, nothing, nothing, nothing)
+        return NamedSpans(nothing, nothing, nothing, nothing)
     # Threads write a little out of order; a running maximum makes times searchable.
     clock = np.maximum.accumulate(time[known])
     kinds = {number: kind for number, name in enumerate(trace.strings) if (kind := _kind(name)) is not None}
@@ -66,7 +66,7 @@ def lay_out(trace: Trace, device: DeviceTrace) -> Spans:
             continue
         spans += [(int(first), last, kinds[name]) for first, last in _pairs(starts, ends, len(time))]
     table = np.array(sorted(spans), np.int64).reshape(-1, 3)
-    return Spans(table[:, 0], table[:, 1], table[:, 2], np.unique(np.array(steps, np.int64)))
+    return NamedSpans(table[:, 0], table[:, 1], table[:, 2], np.unique(np.array(steps, np.int64)))
 
 
 _STEP = -1

@@ -7,12 +7,12 @@ import numpy as np
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace
 from memdiag.trace.table import Array
-from memdiag.views.stacks import Symbols
+from memdiag.views.stacks import StackSymbols
 
 MOST_EVENTS = 12_000
 
 
-def event_log(device: DeviceTrace, rows: Array, symbols: Symbols) -> dict[str, Array]:
+def event_log(device: DeviceTrace, rows: Array, symbols: StackSymbols) -> dict[str, Array]:
     """Returns the events of a log, ascending.
 
     Args:

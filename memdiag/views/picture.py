@@ -25,7 +25,7 @@ from memdiag.trace.table import Array
 from memdiag.views import bands, flame, heap, timeline
 from memdiag.views.columns import pack
 from memdiag.views.log_rows import event_log
-from memdiag.views.stacks import Symbols
+from memdiag.views.stacks import StackSymbols
 
 MOST_POINTS = 40_000  # of the curves
 MOST_INSTANTS = 2400
@@ -38,7 +38,7 @@ _USAGE = ("reserved", "allocated", "active", "requested")
 
 def build_picture(trace: Trace, report: Report, *, at: str | int = DEFAULT, simulated: tuple[dict[str, Any], ...] = ()) -> Picture:
     """Returns the picture of a trace and its report; ``at`` is the moment that the report looks at, as for ``build_report``."""
-    symbols = Symbols(trace)
+    symbols = StackSymbols(trace)
     shown = {device.device for device in report.devices}
     views = [view for view in Context(at).views(trace) if view.device.device in shown]
     devices = tuple(_device(view, symbols) for view in views)
@@ -57,7 +57,7 @@ def _codes() -> dict[str, list[str]]:
     }  # fmt: skip
 
 
-def _device(view: DeviceView, symbols: Symbols) -> dict[str, Any]:
+def _device(view: DeviceView, symbols: StackSymbols) -> dict[str, Any]:
     device, trace = view.device, view.trace
     most = min(bands.MOST_BANDS, MOST_TENSORS // 20)
     stacked = [each for each in (bands.of_run(device, most), bands.of_worst_step(device, most)) if each is not None]
@@ -191,7 +191,7 @@ def _base(device: DeviceTrace) -> int:
     return min(lowest, default=0) if device.has_addresses else 0
 
 
-def _tensors(device: DeviceTrace, rows: Array, base: int, symbols: Symbols) -> dict[str, Any]:
+def _tensors(device: DeviceTrace, rows: Array, base: int, symbols: StackSymbols) -> dict[str, Any]:
     tensors = device.tensors.take(rows)
     return pack({
         "addr": tensors.addr - base if device.has_addresses else None, "block": tensors.block_bytes, "requested": tensors.requested_bytes,
@@ -232,7 +232,7 @@ def _pins(view: DeviceView, trace: Trace, rows: Array) -> list[int]:
     return np.flatnonzero(np.isin(rows, pins)).tolist()
 
 
-def _flame(stacks: dict[str, Array], symbols: Symbols) -> dict[str, Any]:
+def _flame(stacks: dict[str, Array], symbols: StackSymbols) -> dict[str, Any]:
     """Packs the stacks that matter by any measure; what the others sum up to goes under -2."""
     kept = np.zeros(len(stacks["stack"]), bool)
     for measure in ("bytes_at", "byte_events", "byte_us", "num_allocs", "total_bytes"):

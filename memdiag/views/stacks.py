@@ -19,7 +19,7 @@ _OF_PARAMETERS = [CATEGORIES.index(name) for name in ("parameter", "gradient", "
 
 
 @dataclass
-class Symbols:
+class StackSymbols:
     """Takes numbers of a trace, gives numbers of its own lists.
 
     Attributes:

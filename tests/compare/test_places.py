@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memdiag.compare.places import Known, match, same_files, shared_end
-from memdiag.results.compare import Place, SiteRow
+from memdiag.results.compare import CodePlace, SiteRow
 
 
 def at(path, line, function):
-    return Place(f"{path.rsplit('/', 1)[-1]}:{line} {function}", path, line, function)
+    return CodePlace(f"{path.rsplit('/', 1)[-1]}:{line} {function}", path, line, function)
 
 
 def lines_of(*places, more=()):
@@ -80,8 +80,8 @@ def test_a_function_that_was_renamed_is_found_by_its_line_where_the_file_is_the_
 
 
 def test_places_without_a_file_are_found_by_what_is_said_of_them():
-    base = Known([Place("(no stack)"), Place("(before the recording began)")])
-    assert match(base, Known([Place("(before the recording began)"), Place("(else)")])) == [(1, "words"), None]
+    base = Known([CodePlace("(no stack)"), CodePlace("(before the recording began)")])
+    assert match(base, Known([CodePlace("(before the recording began)"), CodePlace("(else)")])) == [(1, "words"), None]
 
 
 @pytest.mark.parametrize("count", [1, 700, 1500])

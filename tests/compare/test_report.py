@@ -6,7 +6,7 @@ import pytest
 
 from memdiag.compare.facts import options_of, run_of
 from memdiag.compare.report import compare
-from memdiag.compare.side import Chosen, choose_device
+from memdiag.compare.side import ComparedTrace, choose_device
 from memdiag.errors import MemdiagError
 from memdiag.sources import load
 
@@ -16,7 +16,8 @@ MIB = 1 << 20
 def compared(*paths, **options):
     traces = [load(path) for path in paths]
     chosen = [
-        Chosen(letter, trace, choose_device(trace, None), run_of(path)) for letter, trace, path in zip("ABCD", traces, paths, strict=False)
+        ComparedTrace(letter, trace, choose_device(trace, None), run_of(path))
+        for letter, trace, path in zip("ABCD", traces, paths, strict=False)
     ]
     return compare(chosen, **options)
 
@@ -138,7 +139,7 @@ def test_a_file_that_knows_no_failed_requests_is_not_said_to_have_none(goldens):
 def test_one_trace_is_nothing_to_compare(goldens):
     trace = load(goldens / "cuda-2.13.0-train" / "snapshot.pickle")
     with pytest.raises(MemdiagError, match="only one trace"):
-        compare([Chosen("A", trace, choose_device(trace, None), {})])
+        compare([ComparedTrace("A", trace, choose_device(trace, None), {})])
 
 
 def test_a_device_that_is_not_there_is_refused(goldens):

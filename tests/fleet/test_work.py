@@ -16,7 +16,7 @@ import memdiag
 from memdiag.fleet.facts import facts_of
 from memdiag.fleet.files import find
 from memdiag.fleet.replaying import subject_of
-from memdiag.fleet.store import Store
+from memdiag.fleet.store import ResultStore
 from memdiag.fleet.work import work
 from memdiag.trace import schema
 from memdiag.trace.table import Table
@@ -107,7 +107,7 @@ def test_a_bomb_is_refused(tmp_path, monkeypatch):
 def test_results_are_kept_as_long_as_nothing_changes(tmp_path):
     (tmp_path / "rank0.pkl").write_bytes(b"x")
     (file,), _ = find([str(tmp_path / "rank0.pkl")])
-    store, task, result = Store(tmp_path / "out"), task_of(file.url), {"facts": {"a": 1}}
+    store, task, result = ResultStore(tmp_path / "out"), task_of(file.url), {"facts": {"a": 1}}
     assert store.get(file, task) is None
     store.put(file, task, result)
     assert store.get(file, task) == result
@@ -128,6 +128,6 @@ def test_results_are_kept_as_long_as_nothing_changes(tmp_path):
 def test_what_could_not_be_read_is_not_kept(tmp_path):
     (tmp_path / "rank0.pkl").write_bytes(b"x")
     (file,), _ = find([str(tmp_path / "rank0.pkl")])
-    store = Store(tmp_path / "out")
+    store = ResultStore(tmp_path / "out")
     store.put(file, task_of(file.url), {"error": {"message": "", "hint": ""}})
     assert list((tmp_path / "out" / "ranks").iterdir()) == []

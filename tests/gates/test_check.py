@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from memdiag.gates.check import keys_of
-from memdiag.results.check import Checked, CheckReport, Judgement
+from memdiag.results.check import CheckReport, DeviceCheck, MetricJudgement
 
 
 def judged(status):
-    return Judgement("peak", "bytes", "budget", status, 1, 2, None, "at most 2 B", "peak is 1 B")
+    return MetricJudgement("peak", "bytes", "budget", status, 1, 2, None, "at most 2 B", "peak is 1 B")
 
 
 @pytest.mark.parametrize(
@@ -37,10 +37,10 @@ def test_a_trace_is_called_by_its_file_and_by_as_many_folders_as_are_needed(path
     ],
 )
 def test_the_worst_decides_and_a_failure_outweighs_what_is_not_known(statuses, missing, status, code):
-    report = CheckReport((Checked("t", "t.pkl", 0, judgements=tuple(map(judged, statuses))),), missing)
+    report = CheckReport((DeviceCheck("t", "t.pkl", 0, judgements=tuple(map(judged, statuses))),), missing)
     assert (report.status, report.exit_code) == (status, code)
 
 
 def test_a_trace_that_could_not_be_read_cannot_be_judged():
-    report = CheckReport((Checked("t", "t.pkl", None, "broken"),))
+    report = CheckReport((DeviceCheck("t", "t.pkl", None, "broken"),))
     assert (report.status, report.verdict) == ("unknown", "1 could not be judged; 0 within limits.")

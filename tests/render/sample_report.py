@@ -9,7 +9,7 @@ from memdiag.results.finding import Evidence, Finding, Fix, Note, Saving
 from memdiag.results.report import (
     DeviceReport,
     Fragmentation,
-    Module,
+    ModuleUsage,
     Peak,
     Report,
     ReportMoment,
@@ -82,9 +82,9 @@ def device(number: int = 0, **changes: object) -> DeviceReport:
         ),
         "timeline": timeline(),
         "by_module": (
-            Module("layers.*.mlp", 4 * GIB, 0.44, 96),
-            Module("layers.*.self_attn", 2 * GIB, 0.22, 128),
-            Module("(outside of any module)", MIB, 0.0001, 3),
+            ModuleUsage("layers.*.mlp", 4 * GIB, 0.44, 96),
+            ModuleUsage("layers.*.self_attn", 2 * GIB, 0.22, 128),
+            ModuleUsage("(outside of any module)", MIB, 0.0001, 3),
         ),
     }
     values |= changes
@@ -233,7 +233,7 @@ def hostile() -> Report:
         by_category={bad: 3 * GIB},
         by_lifetime={bad: GIB},
         top_sites=(Site(GIB, 1, (bad, bad), bad, (bad, bad)),),
-        by_module=(Module(bad, GIB, 0.5, 1),),
+        by_module=(ModuleUsage(bad, GIB, 0.5, 1),),
     )
     return Report(
         source(path=bad, backend=bad, torch_version=bad, format=bad), (dev,), {bad: [bad, {bad: bad}]}, (finding,), (Note(bad, bad),), bad,

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from memdiag.settings.lint import lint
 from memdiag.settings.model import Version, version_text
-from memdiag.settings.parsers import Outcome, Value, in_bytes, parse, parse_common
+from memdiag.settings.parsers import ParserOutcome, Value, in_bytes, parse, parse_common
 from memdiag.settings.relations import Scene
 from memdiag.settings.tables import known
 from memdiag.settings.written import Assignment
@@ -37,7 +37,7 @@ def golden(backend: str, version: Version = VERSION) -> dict[str, Any]:
     return loaded
 
 
-def ours(backend: str, version: Version, text: str) -> Outcome:
+def ours(backend: str, version: Version, text: str) -> ParserOutcome:
     return parse_common(text, version) if backend == "common" else parse(text, backend, version)
 
 

@@ -15,7 +15,7 @@ from memdiag.sources import load
 from memdiag.text import speaking
 from memdiag.trace.annotate import _annotated
 from memdiag.trace.evidence import read_stacks
-from memdiag.trace.phases import Marks, mark
+from memdiag.trace.phases import EventPhases, mark
 from memdiag.trace.schema import LIFETIMES
 from memdiag.trace.spans import lay_out
 from memdiag.vocabulary import lifetime as lifetime_words
@@ -44,7 +44,7 @@ def cut(trace, device, at):
     shorter = replace(device, events=device.events.take(events), usage=device.usage.take(events), tensors=tensors)
     evidence = read_stacks(trace.stacks)
     if trace.bases["phase"] == "marks":
-        marks = Marks(shorter.events.phase, shorter.events.step, "marks", "marks")
+        marks = EventPhases(shorter.events.phase, shorter.events.step, "marks", "marks")
     else:
         marks = mark(shorter, evidence, lay_out(replace(trace, devices=(shorter,)), shorter))
     return _annotated(shorter, marks, evidence), rows

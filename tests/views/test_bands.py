@@ -11,7 +11,7 @@ import pytest
 import memdiag
 from memdiag.trace import schema
 from memdiag.views import bands, log_rows
-from memdiag.views.stacks import Symbols
+from memdiag.views.stacks import StackSymbols
 
 ROOT = Path(__file__).parents[2]
 GOLDENS = sorted((ROOT / "tests" / "goldens").glob("*-oom*/*.pickle"))
@@ -100,13 +100,13 @@ def _values(column):
 def test_the_log_holds_all_events_or_the_largest(trace, device, monkeypatch):
     rows = np.arange(0, len(device.tensors), 2)
     monkeypatch.setattr(log_rows, "MOST_EVENTS", device.num_events)
-    log = log_rows.event_log(device, rows, Symbols(trace))
+    log = log_rows.event_log(device, rows, StackSymbols(trace))
     assert log["event"].tolist() == list(range(device.num_events))
     known = log["tensor"] >= 0
     assert (rows[log["tensor"][known]] == device.events.tensor[log["event"][known]]).all()
     assert (device.events.tensor[log["event"][~known]] % 2 != 0).all()
     monkeypatch.setattr(log_rows, "MOST_EVENTS", 100)
-    log = log_rows.event_log(device, rows, Symbols(trace))
+    log = log_rows.event_log(device, rows, StackSymbols(trace))
     assert len(log["event"]) == 100
     assert log["size"].min() >= np.sort(device.events.size)[-100]
 
@@ -116,7 +116,7 @@ def test_failures_are_always_in_the_log(path, monkeypatch):
     trace = memdiag.load(path)
     monkeypatch.setattr(log_rows, "MOST_EVENTS", 20)
     for device in trace.devices:
-        log = log_rows.event_log(device, np.arange(len(device.tensors)), Symbols(trace))
+        log = log_rows.event_log(device, np.arange(len(device.tensors)), StackSymbols(trace))
         failed = np.flatnonzero(device.events.action == schema.OOM)
         assert set(failed[:20].tolist()) <= set(log["event"].tolist())
 

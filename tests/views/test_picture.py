@@ -17,7 +17,7 @@ from memdiag.trace.stacks import Frame, Stacks
 from memdiag.views import flame, heap, picture, timeline
 from memdiag.views.columns import pack
 from memdiag.views.policies import simulated_curves
-from memdiag.views.stacks import PYTORCH, USER, Symbols
+from memdiag.views.stacks import PYTORCH, USER, StackSymbols
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "gpt-train.pickle"
@@ -159,7 +159,7 @@ def test_the_page_names_stacks_as_the_package_does():
     unwind, evaluate = Frame("??", 0, "torch::unwind::unwind()"), Frame("??", 0, "_PyEval_EvalFrameDefault")
     linear, user = Frame("/env/site-packages/torch/nn/linear.py", 9, "forward"), Frame("/app/train.py", 3, "main")
     stacks, ids = Stacks.from_lists([[unwind, evaluate], [unwind, linear, evaluate], [unwind, linear, evaluate, user]])
-    symbols = Symbols(SimpleNamespace(stacks=stacks, strings=()))
+    symbols = StackSymbols(SimpleNamespace(stacks=stacks, strings=()))
     assert symbols.stack(ids).tolist() == [0, 1, 2]
     places = ["" if site < 0 else symbols.labels[site] for site in symbols.sites]
     assert places == [stacks.label(int(stack)) for stack in ids] == ["", "linear.py:9 forward", "train.py:3 main"]

@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from memdiag.analyzers.support.context import DeviceView
-from memdiag.results.report import Module
+from memdiag.results.report import ModuleUsage
 from memdiag.text import phrase
 from memdiag.trace.schema import CATEGORIES
 from memdiag.trace.table import Array
@@ -90,7 +90,7 @@ def _plain(name: str) -> str:
     return name if _LETTER.match(name) else f"module {name}"
 
 
-def by_module(view: DeviceView, rows: Array, top: int) -> tuple[Module, ...] | None:
+def by_module(view: DeviceView, rows: Array, top: int) -> tuple[ModuleUsage, ...] | None:
     """Returns the modules that hold most bytes among the tensors ``rows``; None where no name is known.
 
     A module stands for all that is in it, down to one part below the first number: ``layers.*.mlp``.
@@ -108,7 +108,7 @@ def by_module(view: DeviceView, rows: Array, top: int) -> tuple[Module, ...] | N
     found = sorted(held.items(), key=lambda item: (-item[1][0], item[0]))
     total = int(tensors.block_bytes[rows].sum())
     words = {NO_MODULE: phrase("places.module.none"), TOP_MODULE: phrase("places.module.top"), NO_NAME: phrase("places.module.unnamed")}
-    return tuple(Module(words.get(name, name), size, size / total if total else 0.0, count) for name, (size, count) in found[:top])
+    return tuple(ModuleUsage(words.get(name, name), size, size / total if total else 0.0, count) for name, (size, count) in found[:top])
 
 
 def module_of(name: str, *, of_parameter: bool) -> str:

@@ -26,7 +26,7 @@ _OPERATOR = re.compile(r"at::_ops::(\w+)::")
 
 
 @dataclass(frozen=True)
-class Place:
+class SiteMemory:
     """A place in the code and what some tensors of it hold.
 
     Attributes:
@@ -59,7 +59,7 @@ def first_finding(view: DeviceView, find: Callable[[DeviceView], Iterable[Findin
     return list(find(DeviceView(view.trace, device, at, "allocated")))
 
 
-def by_place(view: DeviceView, rows: Array) -> list[Place]:
+def by_place(view: DeviceView, rows: Array) -> list[SiteMemory]:
     """Returns the places that the tensors ``rows`` were made at, most bytes first."""
     tensors = view.device.tensors
     size = tensors.block_bytes[rows]
@@ -82,7 +82,7 @@ def by_place(view: DeviceView, rows: Array) -> list[Place]:
             continue
         of_stack = stacks[group[mine]]
         best = stacks[np.argmax(np.where(np.isin(stacks, of_stack), held, -1))]
-        places.append(Place(label, int(size[mine].sum()), len(mine), int(best), rows[mine]))
+        places.append(SiteMemory(label, int(size[mine].sum()), len(mine), int(best), rows[mine]))
     return sorted(places, key=lambda place: (-place.bytes, place.label))
 
 

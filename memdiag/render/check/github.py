@@ -11,7 +11,7 @@ from memdiag.render.support.text import plain
 from memdiag.text import phrase
 
 if TYPE_CHECKING:
-    from memdiag.results.check import Checked, CheckReport
+    from memdiag.results.check import CheckReport, DeviceCheck
 
 
 def render(report: CheckReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers are called alike
@@ -29,7 +29,7 @@ def render(report: CheckReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - al
     return "".join(lines)
 
 
-def _place(each: Checked) -> str:
+def _place(each: DeviceCheck) -> str:
     """Returns the first place that lies in the repository, so that the annotation stands beside its line."""
     place = next((holder for holder in each.holders if holder.file and holder.line), None)
     return f"file={_property(place.file)},line={place.line}" if place else ""

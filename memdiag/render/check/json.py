@@ -11,7 +11,7 @@ from memdiag.render.support.look import PLAIN, Look
 from memdiag.version import __version__
 
 if TYPE_CHECKING:
-    from memdiag.results.check import Checked, CheckReport
+    from memdiag.results.check import CheckReport, DeviceCheck
 
 
 def render(report: CheckReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers are called alike
@@ -31,7 +31,7 @@ def render(report: CheckReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - al
     return json.dumps(as_json(shown), indent=2, allow_nan=False) + "\n"
 
 
-def _checked(each: Checked) -> dict[str, Any]:
+def _checked(each: DeviceCheck) -> dict[str, Any]:
     return {
         "key": each.key,
         "path": each.path,

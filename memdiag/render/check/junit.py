@@ -14,7 +14,7 @@ from memdiag.render.support.text import plain
 from memdiag.text import phrase
 
 if TYPE_CHECKING:
-    from memdiag.results.check import Checked, CheckReport, Judgement
+    from memdiag.results.check import CheckReport, DeviceCheck, MetricJudgement
 
 
 def render(report: CheckReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers are called alike
@@ -36,7 +36,7 @@ def render(report: CheckReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - al
     ])  # fmt: skip
 
 
-def _cases(each: Checked) -> list[str]:
+def _cases(each: DeviceCheck) -> list[str]:
     cases = [_case(each.key, "readable" if each.device is None else "in the baseline", _error(each.error))] if each.error else []
     return cases + [_case(each.key, f"{judgement.metric} ({judgement.kind})", _outcome(each, judgement)) for judgement in each.judgements]
 
@@ -45,7 +45,7 @@ def _case(key: str, name: str, inside: str) -> str:
     return f'<testcase classname="{text(f"memdiag.{key}")}" name="{text(name)}" time="0">{inside}</testcase>'
 
 
-def _outcome(each: Checked, judgement: Judgement) -> str:
+def _outcome(each: DeviceCheck, judgement: MetricJudgement) -> str:
     if judgement.status == "unknown":
         return _error(judgement.reason)
     if judgement.status == "ok":

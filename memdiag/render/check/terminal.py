@@ -12,7 +12,7 @@ from memdiag.render.support.text import plain
 from memdiag.text import phrase
 
 if TYPE_CHECKING:
-    from memdiag.results.check import Checked, CheckReport
+    from memdiag.results.check import CheckReport, DeviceCheck
 
 _STYLES = {"ok": "green", "failed": "red", "unknown": "yellow"}
 _MOST_QUIET = 8  # traces without a failure that are shown one by one
@@ -42,7 +42,7 @@ def render(report: CheckReport, look: Look = PLAIN) -> str:
     return page.finish()
 
 
-def _trace(page: LightPage, each: Checked) -> None:
+def _trace(page: LightPage, each: DeviceCheck) -> None:
     page.gap()
     path = plain(each.path)
     place = path if each.device is None else phrase("check.device", path=path, device=str(each.device))

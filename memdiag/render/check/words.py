@@ -9,10 +9,10 @@ from memdiag.text import phrase
 from memdiag.units import format_bytes
 
 if TYPE_CHECKING:
-    from memdiag.results.check import Checked, Holder
+    from memdiag.results.check import DeviceCheck, Holder
 
 
-def title(each: Checked) -> str:
+def title(each: DeviceCheck) -> str:
     """Returns what the list of places says."""
     if any(holder.bytes_before is not None for holder in each.holders):
         return phrase("check.title.grew")

@@ -11,7 +11,7 @@ from memdiag.render.support.look import PLAIN, Look
 from memdiag.version import __version__
 
 if TYPE_CHECKING:
-    from memdiag.results.compare import Amount, Comparison, Curves, FindingRow, Place, Side, SiteRow
+    from memdiag.results.compare import Amount, CodePlace, Comparison, Curves, FindingRow, Side, SiteRow
 
 _KINDS = ("reserved", "active", "allocated", "requested")
 _PARTS = ("rounding", "pending", "stranded", "foreign", "cache")
@@ -87,7 +87,7 @@ def _site(row: SiteRow) -> dict[str, Any]:
     }
 
 
-def _place(place: Place) -> dict[str, Any]:
+def _place(place: CodePlace) -> dict[str, Any]:
     return {"label": place.label, "path": place.path or None, "line": place.line or None, "function": place.function or None}
 
 

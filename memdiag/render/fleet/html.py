@@ -15,7 +15,7 @@ from memdiag.text import joined, phrase, sentence
 from memdiag.units import format_bytes, format_count, format_ranges
 
 if TYPE_CHECKING:
-    from memdiag.results.fleet import FleetReport, Group, HeatMap, Merged, Odd, Rank, Tuned
+    from memdiag.results.fleet import FleetReport, HeatMap, Merged, Odd, Rank, RankGroup, Tuned
 
 _MOST_RANKS, _MOST_BROKEN, _MOST_NOTES = 2000, 200, 200
 _HEAT_ROWS, _HEAT_COLUMNS = 256, 96
@@ -157,7 +157,7 @@ def _parts(row: Rank, whole: int) -> Markup:
     return stacked(parts, whole)
 
 
-def _groups(groups: Sequence[Group]) -> Markup:
+def _groups(groups: Sequence[RankGroup]) -> Markup:
     rows = [
         (format_ranges(group.ranks, 60), format_count(len(group.ranks)), format_bytes(group.low_bytes), format_bytes(group.middle_bytes),
          format_bytes(group.high_bytes), group.label, joined((group.why, group.apart), "; "))

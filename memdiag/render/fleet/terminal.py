@@ -16,7 +16,7 @@ from memdiag.text import joined, phrase
 from memdiag.units import format_bytes, format_count, format_ranges
 
 if TYPE_CHECKING:
-    from memdiag.results.fleet import Bin, FleetReport, Group, Merged, Odd, Tuned
+    from memdiag.results.fleet import Bin, FleetReport, Merged, Odd, RankGroup, Tuned
 
 _MOST_DIFFERENCES = 4
 _MOST_PLACES = 2
@@ -99,7 +99,7 @@ def _headroom(page: LightPage, report: FleetReport, top: int) -> None:
     page.text(phrase("fleet.headroom.outside"), "dim", indent=2)
 
 
-def _groups(page: LightPage, groups: Sequence[Group], top: int) -> None:
+def _groups(page: LightPage, groups: Sequence[RankGroup], top: int) -> None:
     if len(groups) < 2 and not any(group.apart for group in groups):
         return
     page.title(phrase("fleet.title.groups"))

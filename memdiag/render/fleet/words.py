@@ -12,7 +12,7 @@ from memdiag.text import Phrase, joined, phrase
 from memdiag.units import format_bytes, format_count, format_ranges
 
 if TYPE_CHECKING:
-    from memdiag.results.fleet import Checked, Difference, FleetReport, HeatMap, Odd, Rank
+    from memdiag.results.fleet import FleetReport, GroupDifference, HeatMap, Odd, Rank, SettingsCheck
 
 SHADES = "·░▒▓█"
 LONGEST = 160
@@ -74,7 +74,7 @@ def signed(size: int) -> str:
     return f"{'+' if size > 0 else '-' if size < 0 else ''}{format_bytes(abs(size))}"
 
 
-def difference(each: Difference) -> tuple[str, str, str]:
+def difference(each: GroupDifference) -> tuple[str, str, str]:
     """Returns bytes, what, and how many tensors here against there."""
     what: str = phrase("fleet.unused") if each.kind == "unused" else vocabulary.name("category", each.kind)
     if each.part:
@@ -173,7 +173,7 @@ def _shade(value: int | None, low: int, high: int) -> str:
     return SHADES[min(int((value - low) / max(high - low, 1) * len(SHADES)), len(SHADES) - 1)]
 
 
-def checked_words(checked: Checked) -> list[str]:
+def checked_words(checked: SettingsCheck) -> list[str]:
     """Returns what replaying the line on every rank has shown, in sentences."""
     before, after = len(checked.failing_before), len(checked.failing_after)
     peaks = {"before": format_bytes(checked.peak_before_bytes), "after": format_bytes(checked.peak_after_bytes)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from memdiag import vocabulary
 from memdiag.render.support.lightpage import Cell, LightPage
 from memdiag.render.support.text import plain
-from memdiag.results.offloading import Moved, Offloading
+from memdiag.results.offloading import MovedTensors, Offloading
 from memdiag.text import Phrase, joined, phrase, sentence
 from memdiag.units import format_bytes, format_count, format_us
 
@@ -82,7 +82,7 @@ def _moves(page: LightPage, found: Offloading) -> None:
         page.text(phrase("offload.others", count=left), "dim", indent=2)
 
 
-def _cells(each: Moved) -> tuple[str, ...]:
+def _cells(each: MovedTensors) -> tuple[str, ...]:
     name = plain(each.name, LONGEST) or phrase("offload.unnamed")
     category = vocabulary.name("category", each.category.replace(" ", "_"))
     away, back = (vocabulary.name("phase", phase) if phase else "-" for phase in (each.away_in, each.back_in))

@@ -12,7 +12,7 @@ from memdiag.fleet.rollup import bins_of
 from memdiag.render import renderer
 from memdiag.render.fleet.words import SHADES, heat_rows
 from memdiag.render.support.look import Look
-from memdiag.results.fleet import Broken, Difference, FleetReport, HeatMap, Odd, Rank
+from memdiag.results.fleet import Broken, FleetReport, GroupDifference, HeatMap, Odd, Rank
 from memdiag.text import speaking
 
 GB = 1 << 30
@@ -59,7 +59,7 @@ def test_it_keeps_to_the_width(count, width):
 def test_ranks_that_stand_out_keep_to_the_width(width):
     report = report_of(64, steps=500)
     ranks = tuple(replace(row, ran_out=row.rank % 3 == 0, failed={"step": 1} if row.rank % 3 == 0 else None) for row in report.ranks)
-    more = Difference("activation", "decoder.layers.*.mlp.experts.local_experts.*.linear_fc1", 40 * GB, 41 * GB, GB, 123_456, 12_345)
+    more = GroupDifference("activation", "decoder.layers.*.mlp.experts.local_experts.*.linear_fc1", 40 * GB, 41 * GB, GB, 123_456, 12_345)
     odd = Odd(tuple(range(1, 64, 3)), 1, 2, "reserved", 40 * GB, "more", "40.00 GiB more", (more,), (("train.py:30 forward", GB),))
     text = renderer("fleet", "terminal")(replace(report, ranks=ranks, odd=(odd,)), Look(width=width), 8)
     assert "ran out" in text

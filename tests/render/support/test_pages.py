@@ -11,7 +11,7 @@ import pytest
 
 import memdiag
 from memdiag.compare.report import compare
-from memdiag.compare.side import Chosen, choose_device
+from memdiag.compare.side import ComparedTrace, choose_device
 from memdiag.fleet.rollup import bins_of
 from memdiag.render.compare import html as compare_html
 from memdiag.render.compare import rows as compare_rows
@@ -52,7 +52,7 @@ class Checked(HTMLParser):
 
 def compared(goldens, *names):
     traces = [memdiag.load(goldens / name / "snapshot.pickle") for name in names]
-    chosen = [Chosen(letter, trace, choose_device(trace, None), {}) for letter, trace in zip("ABC", traces, strict=False)]
+    chosen = [ComparedTrace(letter, trace, choose_device(trace, None), {}) for letter, trace in zip("ABC", traces, strict=False)]
     return compare(chosen, at="peak", top=5)
 
 
