@@ -4,7 +4,7 @@
 
 DIR: a folder with ``bin/oracle_native``, PyTorch's CUDACachingAllocator on a stand-in device whose driver does next to nothing (see
 tests/allocator/real_cuda.py). TRACE: .npz files of plain events, or recordings. Both sides get the allocations, frees and calls of
-empty_cache of a trace, and nothing else. ``replay()`` is timed whole: rounding, the machine, the columns of results; imports and
+empty_cache of a trace, and nothing else. ``replay()`` is timed whole: rounding, the engine, the columns of results; imports and
 compiling are not in it, and are stated apart.
 """
 

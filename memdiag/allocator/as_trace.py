@@ -18,11 +18,12 @@ from memdiag.allocator.workload import Start, Workload
 from memdiag.registry import POLICIES, resolve
 from memdiag.results.finding import Note
 from memdiag.settings.tables import VARIABLE
+from memdiag.sizes.cuda import MIN_BLOCK
 from memdiag.text import phrase
 from memdiag.trace import schema
 from memdiag.trace.annotate import BASES
 from memdiag.trace.build import build_trace
-from memdiag.trace.layout import MIN_BLOCK, Layout
+from memdiag.trace.layout import Layout
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.raw import RawDevice
 from memdiag.trace.snapshot_fields import TEXT_COLUMNS

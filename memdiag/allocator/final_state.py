@@ -6,8 +6,8 @@ import numpy as np
 
 from memdiag.allocator.result import Replay
 from memdiag.allocator.workload import Start, Workload
+from memdiag.sizes.cuda import SMALL_SEGMENT
 from memdiag.trace import schema
-from memdiag.trace.layout import SMALL_SEGMENT
 from memdiag.trace.table import Array, Table
 
 _OPENS = (schema.SEGMENT_ALLOC, schema.SEGMENT_MAP)

@@ -16,9 +16,9 @@ from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.analyzers.support.places import moment_name
 from memdiag.analyzers.support.sites import label_of
 from memdiag.results.finding import Evidence, Finding, Fix
+from memdiag.sizes.cuda import SMALL_LIMIT
 from memdiag.text import phrase
 from memdiag.trace import schema
-from memdiag.trace.layout import SMALL_LIMIT
 from memdiag.trace.model import Trace
 from memdiag.trace.table import Array
 from memdiag.units import MIB, format_bytes

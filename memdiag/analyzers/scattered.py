@@ -15,6 +15,7 @@ from memdiag import vocabulary
 from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.analyzers.support.places import lifetime_name, moment_name
 from memdiag.results.finding import Evidence, Finding, Fix
+from memdiag.sizes.cuda import SEGMENT_GRAIN, SMALL_LIMIT
 from memdiag.text import joined, phrase
 from memdiag.trace.model import Trace
 from memdiag.trace.schema import CATEGORIES, LIFETIMES
@@ -30,8 +31,6 @@ NUM_GROUPS = 3
 
 _LONG = [LIFETIMES.index(name) for name in ("persistent", "optimizer_state", "survives_step")]
 _KNOWN = [CATEGORIES.index(name) for name in ("parameter", "gradient", "optimizer_state", "collective", "input")]
-_SMALL = MIB
-_PAGE = 2 * MIB
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,7 @@ def find_groups(view: DeviceView) -> list[ScatteredGroup]:
         return []
     live = device.live(view.at)
     asked = tensors.requested_bytes[live]
-    odd = (asked <= _SMALL) | (asked % _PAGE != 0)
+    odd = (asked <= SMALL_LIMIT) | (asked % SEGMENT_GRAIN != 0)
     made_here = (tensors.alloc_at[live] >= 0) & (tensors.stack[live] >= 0) & (tensors.group[live] >= 0)
     rows = live[odd & made_here & np.isin(tensors.lifetime[live], _LONG) & np.isin(tensors.category[live], _KNOWN)]
     least = max(FLOOR, int(SHARE * max(device.usage_at(view.at)["reserved"], 0)))

@@ -8,13 +8,14 @@ from dataclasses import replace
 import numpy as np
 
 from memdiag.settings.conf import leading_number, parse_conf, power2_divisions
+from memdiag.sizes import npu
+from memdiag.sizes.cuda import LARGE_SEGMENT, MIN_BLOCK
 from memdiag.trace import schema
-from memdiag.trace.layout import LARGE_SEGMENT, MIN_BLOCK, Layout
+from memdiag.trace.layout import Layout
 from memdiag.trace.raw import RawDevice
 from memdiag.trace.stacks import Stacks
 from memdiag.units import MIB
 
-_NPU_PAD = 32
 _MOST_MIB = 1 << 24  # 16 TiB: no setting of a size is larger
 
 
@@ -33,11 +34,11 @@ def _small_blocks(raws: Sequence[RawDevice]) -> tuple[np.ndarray, np.ndarray]:
 def _pad(raws: Sequence[RawDevice]) -> int | None:
     """Returns the bytes added to every request, as the file's own blocks show; None: they do not show it."""
     requested, size = _small_blocks(raws)
-    telling = -requested % MIN_BLOCK < _NPU_PAD  # a pad of 32 takes these to the next 512
+    telling = -requested % MIN_BLOCK < npu.PAD  # a pad of 32 takes these to the next 512
     if not telling.any():
         return None
-    padded = size[telling] > requested[telling] + _NPU_PAD
-    return _NPU_PAD if padded.mean() > 0.5 else 0
+    padded = size[telling] > requested[telling] + npu.PAD
+    return npu.PAD if padded.mean() > 0.5 else 0
 
 
 def backend_of(stacks: Stacks, raws: Sequence[RawDevice], has_settings: bool, has_time: bool, has_expandable: bool) -> str:
@@ -48,7 +49,7 @@ def backend_of(stacks: Stacks, raws: Sequence[RawDevice], has_settings: bool, ha
         return "cuda"
     pad = _pad(raws)
     if pad is not None:
-        return "npu" if pad == _NPU_PAD else "cuda"
+        return "npu" if pad == npu.PAD else "cuda"
     streams = [raw.segments.stream for raw in raws if raw.segments is not None and len(raw.segments)]
     return "npu" if has_expandable and streams and all((stream != 0).all() for stream in streams) else "cuda"
 
@@ -82,7 +83,7 @@ def layout_of(settings: Mapping[str, object], raws: Sequence[RawDevice], backend
     if conf.get("page_size") == "1g":
         large = 1024 * MIB
     return Layout(
-        pad=_NPU_PAD if pad is None else pad,
+        pad=npu.PAD if pad is None else pad,
         divisions=_divisions(settings, conf),
         max_split=max_split,
         large_segment=large,

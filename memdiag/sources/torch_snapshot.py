@@ -16,6 +16,7 @@ import numpy as np
 
 from memdiag.errors import RefusedFile
 from memdiag.results.finding import Note
+from memdiag.sizes.cuda import SMALL_SEGMENT
 from memdiag.sources.files import plain_content
 from memdiag.sources.notes import on_device
 from memdiag.sources.pickles import Tape, read_tape
@@ -217,7 +218,7 @@ class _Reader:
             "allocated_size": self._bytes(columns["allocated_size"], "allocated_size"),
             "active_size": self._bytes(columns["active_size"], "active_size"),
             "requested_size": self._bytes(columns["requested_size"], "requested_size"),
-            "stream": integers(columns["stream"], 0), "small": np.where(small < 0, size <= 2 << 20, small > 0),
+            "stream": integers(columns["stream"], 0), "small": np.where(small < 0, size <= SMALL_SEGMENT, small > 0),
             "expandable": self._flags(columns["is_expandable"]), "pool_major": pools[:, 0], "pool_minor": pools[:, 1],
             "stack": self.frames.ids(columns["frames"]),
         })  # fmt: skip

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from memdiag.trace.layout import SMALL_SEGMENT
+from memdiag.sizes.cuda import SMALL_SEGMENT
 from memdiag.trace.model import DeviceTrace
 from memdiag.trace.table import Array
 

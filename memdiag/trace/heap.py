@@ -11,15 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from memdiag.sizes.cuda import SMALL_LIMIT, SMALL_SEGMENT
 from memdiag.trace.bits import insert, predecessor, remove, successor
 from memdiag.trace.cells import bounds_of, cell_at, set_break
 from memdiag.trace.compiled import njit
-from memdiag.trace.layout import SMALL_SEGMENT
+from memdiag.trace.compiled_sizes import should_split
 from memdiag.trace.schema import ALLOC, FREE_COMPLETED, FREE_REQUESTED
 from memdiag.trace.table import Array
 
-_MIB = 1 << 20
-_MIN_SPLIT = 512
 _MOST_ALIGNMENT = 16 * 1024  # torch_npu skips less than this to align a block of an expandable segment
 # Positions in the vector of anomalies.
 OVERLAP, OUTSIDE, SEGMENT_GONE_UNDER_BLOCK, TOO_LARGE, GAP, REOPENED, NUM_HEAP = range(7)
@@ -155,10 +154,7 @@ def _block_bytes(rounded: int, room: int, small: bool, fine: bool, max_split: in
     taken = rounded
     if known > 0:
         taken = known
-    elif small or fine:
-        if room - rounded < _MIN_SPLIT:
-            taken = room
-    elif rounded >= max_split or room - rounded <= _MIB:
+    elif not should_split(room - rounded, rounded, small, fine, max_split):
         taken = room
     return min(taken, room)
 
@@ -292,7 +288,7 @@ def walk(
                     mended = True
                     _resize(before, old, address - lo, block, size_at, state, sums)
                 elif lo < address:
-                    if guessed and not group_small[group] and not fine_split and address - lo <= _MIB:
+                    if guessed and not group_small[group] and not fine_split and address - lo <= SMALL_LIMIT:
                         # An allocation takes the low end of what is free: this gap belongs to the block before it.
                         mended = True
                         _resize(before, old, address - lo, block, size_at, state, sums)

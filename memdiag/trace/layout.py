@@ -6,13 +6,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from memdiag.sizes.cuda import LARGE_SEGMENT, MIN_BLOCK, OWN_SEGMENT, SEGMENT_GRAIN, SMALL_LIMIT, SMALL_SEGMENT
 from memdiag.trace.table import Array
-from memdiag.units import MIB
 
-MIN_BLOCK = 512
-SMALL_LIMIT = MIB  # rounded requests up to this go to the small pool
-SMALL_SEGMENT = 2 * MIB
-LARGE_SEGMENT = 20 * MIB
+
+def allocation_sizes(rounded: Array, large_segment: int = LARGE_SEGMENT) -> Array:
+    """Returns ``cuda.get_allocation_size`` of each rounded request (int64, bytes)."""
+    own = -(-rounded // SEGMENT_GRAIN) * SEGMENT_GRAIN
+    return np.where(rounded <= SMALL_LIMIT, SMALL_SEGMENT, np.where(rounded < OWN_SEGMENT, large_segment, own))
+
+
+def are_split(remaining: Array, size: Array, is_fine: Array, max_split_size: int) -> Array:
+    """Returns ``cuda.should_split`` for each block; ``is_fine``: in the small pool, or with expandable segments (bool)."""
+    found: Array = np.where(is_fine, remaining >= MIN_BLOCK, (size < max_split_size) & (remaining > SMALL_LIMIT))
+    return found
 
 
 @dataclass(frozen=True, slots=True)

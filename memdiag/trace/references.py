@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from memdiag.sizes.cuda import SMALL_LIMIT
 from memdiag.trace import schema
-from memdiag.trace.layout import SMALL_LIMIT, Layout
+from memdiag.trace.layout import Layout
 from memdiag.trace.raw import RawDevice
 from memdiag.trace.regions import Groups, RegionPlan
 from memdiag.trace.table import Array, Table

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from memdiag.sizes.cuda import SMALL_LIMIT, SMALL_SEGMENT
 from memdiag.trace.compiled import njit
-from memdiag.trace.layout import SMALL_LIMIT, SMALL_SEGMENT, Layout
+from memdiag.trace.layout import Layout
 from memdiag.trace.raw import RawDevice
 from memdiag.trace.schema import FREE_COMPLETED, SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP
 from memdiag.trace.table import Array

@@ -10,11 +10,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from memdiag.trace.layout import Layout
+from memdiag.trace.layout import Layout, are_split
 from memdiag.trace.table import Array
 
-_LEAST_REST = 512
-_MIB = 1 << 20
 _MOST_TENSORS = 20_000  # looked at one by one
 
 
@@ -66,9 +64,7 @@ def _numbered(major: Array, minor: Array) -> Array:
 
 def _has_rest(rest: Array, rounded: Array, fine: Array, layout: Layout) -> Array:
     """Whether what a block has beyond ``rounded`` would have been cut off."""
-    limit = layout.max_split or np.iinfo(np.int64).max
-    found: Array = np.where(fine, rest >= _LEAST_REST, (rounded < limit) & (rest > _MIB))
-    return found
+    return are_split(rest, rounded, fine, layout.max_split or np.iinfo(np.int64).max)
 
 
 def _regions_of(addr: Array, alloc_at: Array, regions: Mapping[str, Array]) -> Array:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from memdiag.analyzers.support.moments import reference_at
+from memdiag.sizes.cuda import LARGE_SEGMENT, SMALL_SEGMENT
 from memdiag.trace.free_split import whole_bytes
-from memdiag.trace.layout import LARGE_SEGMENT, SMALL_SEGMENT
 from memdiag.trace.model import DeviceTrace
 from memdiag.trace.table import Array
 from memdiag.trace.topology import Topology

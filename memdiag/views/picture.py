@@ -17,8 +17,8 @@ from memdiag.analyzers.support.moments import fragmentation_at, look, reference_
 from memdiag.analyzers.support.pinning import pinned
 from memdiag.results.picture import Picture
 from memdiag.results.report import Report
+from memdiag.sizes.cuda import SMALL_SEGMENT
 from memdiag.trace import schema
-from memdiag.trace.layout import SMALL_SEGMENT
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.moments import DEFAULT, failed_allocations, peak_event
 from memdiag.trace.table import Array

@@ -15,7 +15,7 @@ from memdiag.analyzers.support.context import Context
 from memdiag.analyzers.support.places import group_name, lifetime_name, moment_name
 from memdiag.errors import MemdiagError
 from memdiag.results.plots import MapPlot, MapRow
-from memdiag.trace.layout import SMALL_SEGMENT
+from memdiag.sizes.cuda import SMALL_SEGMENT
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.schema import LIFETIMES
 from memdiag.trace.table import Array

@@ -1,4 +1,4 @@
-"""Random programs through the compiled machine and through PyTorch's own allocator: every row and every entry of the log must be equal.
+"""Random programs through the engine and through PyTorch's own allocator: every row and every entry of the log must be equal.
 
     python tests/allocator/fuzz_cuda.py --real DIR [--torch 2.13] [--calls 1000000] [--seed 1] [--seconds N] [--addresses bump]
 
@@ -49,7 +49,7 @@ def rows_differ(found: Replay, truth: Rows) -> str:
     if (undefined := np.flatnonzero(found.status == UNDEFINED)).size:
         end = int(undefined[0])
     if (raised := np.flatnonzero(truth.rows["status"][:end] == RAISED)).size:
-        return f"call {raised[0]}: the real allocator raised, the machine went on"
+        return f"call {raised[0]}: the real allocator raised, the engine went on"
     first, what = end, ""
     for name in ("status", *COUNTERS, "seg", "off"):
         ours, theirs = getattr(found, name)[:end], truth.rows[name][:end]

@@ -1,4 +1,4 @@
-"""Random programs through the compiled machine and through torch_npu's own allocator: addresses, failures, counters and logs must be equal.
+"""Random programs through the engine and through torch_npu's own allocator: addresses, failures, counters and logs must be equal.
 
     python tests/allocator/fuzz_npu.py --real DIR [--calls 1000000] [--seed 1] [--seconds N] [--wide]
 
@@ -54,7 +54,7 @@ def difference(program: Program, truth: Done) -> str:
     raised = np.flatnonzero(truth.status == RAISED)
     end = int(raised[0]) if len(raised) else len(truth.status)
     if len(raised) and (found.status[end:] != UNDEFINED).any():
-        return f"call {end} {program.calls[end]}: the real allocator raised, the machine went on"
+        return f"call {end} {program.calls[end]}: the real allocator raised, the engine went on"
     bases = bases_of(found, truth.addr)
     addr = np.where(found.seg >= 0, bases[found.seg] + found.off, -1)
     for name, ours, theirs in (("status", found.status, truth.status), ("addr", addr, truth.addr)):

@@ -1,4 +1,4 @@
-"""Settings of every key at random, also such as the parser refuses, through the machine and through PyTorch's own allocator.
+"""Settings of every key at random, also such as the parser refuses, through the engine and through PyTorch's own allocator.
 
     python tests/allocator/fuzz_settings.py --real DIR [--torch 2.13] [--programs 1000] [--seed 1] [--also KEY:VALUE] [--seconds N]
 

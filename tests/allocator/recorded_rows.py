@@ -1,4 +1,4 @@
-"""Recorded rows of the real allocators (folders of .npz files), and what the machine makes of the same calls."""
+"""Recorded rows of the real allocators (folders of .npz files), and what the engine makes of the same calls."""
 
 from __future__ import annotations
 

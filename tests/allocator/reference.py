@@ -1,4 +1,4 @@
-"""A caching allocator in plain objects, as slow as it is simple: the truth that the compiled machine is held against.
+"""A caching allocator in plain objects, as slow as it is simple: the truth that the engine is compared with.
 
 Written from the published behaviour of PyTorch's CUDACachingAllocator, and itself held against recorded rows of the real one. Nothing is
 shared with the package, so that one mistake cannot be made on both sides: even the settings are read here again (valid ones only).

@@ -1,4 +1,4 @@
-"""A few random programs through the machine and the real allocators, where these are at hand (see real_cuda.py and real_npu.py)."""
+"""A few random programs through the engine and the real allocators, where these are available (see real_cuda.py and real_npu.py)."""
 
 import os
 import random

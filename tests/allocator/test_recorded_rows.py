@@ -1,4 +1,4 @@
-"""The machine does in every row what the real allocators did."""
+"""The engine does in every row what the real allocators did."""
 
 from __future__ import annotations
 

@@ -130,6 +130,8 @@ def test_numba_reports_what_it_compiles(monkeypatch):
         pytest.skip("needs numba")
     reports = []
     monkeypatch.setattr(compiling, "_PATIENCE", 0.0)
+    monkeypatch.setattr(compiled, "_cached", lambda *_: None)  # compiled anew in every run
+    monkeypatch.setattr(compiled, "KEPT", [])
     stop = compiling.watch(reports.append)
     try:
         assert compiled.njit(_add_one)(1) == 2

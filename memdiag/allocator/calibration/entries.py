@@ -15,15 +15,14 @@ import numpy as np
 from memdiag.allocator import workload as w
 from memdiag.allocator.calibration.calls import EARLIER, LAST, Calls
 from memdiag.allocator.calibration.recorded_settings import Shares
+from memdiag.sizes.cuda import SMALL_LIMIT, SMALL_SEGMENT
 from memdiag.trace import schema
-from memdiag.trace.layout import SMALL_LIMIT, SMALL_SEGMENT, Layout
+from memdiag.trace.layout import Layout, allocation_sizes
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.table import Array
-from memdiag.units import MIB
 
 _RELEASES = (schema.SEGMENT_FREE, schema.SEGMENT_UNMAP)
 _OPENS = (schema.SEGMENT_ALLOC, schema.SEGMENT_MAP)
-_OWN_SEGMENT = 10 * MIB  # requests from here on get a segment of their own size
 
 
 @dataclass(frozen=True)
@@ -226,17 +225,10 @@ class _Parts:
         return cls(is_late, following, request, begins, opens, releases)
 
 
-def _segment_bytes(layout: Layout, rounded: Array) -> Array:
-    """What the driver is asked for, for a request of ``rounded`` bytes."""
-    own = -(-rounded // SMALL_SEGMENT) * SMALL_SEGMENT
-    large = np.where(rounded < _OWN_SEGMENT, layout.large_segment, own)
-    return np.where(rounded <= SMALL_LIMIT, SMALL_SEGMENT, large)
-
-
 def _mapped_bytes(device: DeviceTrace, layout: Layout, rounded: Array) -> Array:
     """What the device must have for that, at most."""
     if not (device.regions.expandable.any() or device.segments.expandable.any()):
-        return _segment_bytes(layout, rounded)
+        return allocation_sizes(rounded, layout.large_segment)
     page = np.where(rounded <= SMALL_LIMIT, SMALL_SEGMENT, layout.large_segment)
     mapped: Array = -(-rounded // page) * page
     return mapped
@@ -269,7 +261,9 @@ def _retried(trace: Trace, device: DeviceTrace, parts: _Parts, threshold: float)
     failed = events.action[doubtful] == schema.OOM
     rounded = np.where(failed, events.size[doubtful], layout.round(events.size[doubtful]))
     hidden = _hidden_bytes(device, layout)
-    need = _reserved_before(device, parts.begins[doubtful]) + hidden[parts.begins[doubtful]] + _segment_bytes(layout, rounded)
+    need = (
+        _reserved_before(device, parts.begins[doubtful]) + hidden[parts.begins[doubtful]] + allocation_sizes(rounded, layout.large_segment)
+    )
     most = max(int((device.usage.reserved + hidden[1:-1]).max(initial=0)), device.start["reserved"] + int(hidden[0]))
     releases = np.flatnonzero(np.isin(events.action, _RELEASES))
     stack = events.stack[releases[np.searchsorted(releases, doubtful) - 1]]
@@ -330,11 +324,11 @@ def _failures(device: DeviceTrace, parts: _Parts, retried: Array, layout: Layout
     grown = np.flatnonzero((parts.request == np.arange(n)) & (parts.opens > 0) & (events.action == schema.ALLOC))
     sums = np.concatenate(([0], np.cumsum(opened)))
     held = reserved[grown] - (sums[grown] - sums[np.minimum(parts.begins[grown], grown)])
-    granted = int((held + _segment_bytes(layout, layout.round(events.size[grown]))).max(initial=0))
+    granted = int((held + allocation_sizes(layout.round(events.size[grown]), layout.large_segment)).max(initial=0))
     hidden = _hidden_bytes(device, layout)
     return Failures(
         at=at, begins=begins, before=before, hidden=hidden[np.where(failed, at, begins - 1) + 1], hidden_after=hidden,
-        need=_segment_bytes(layout, rounded), mapped=_mapped_bytes(device, layout, rounded), failed=failed,
+        need=allocation_sizes(rounded, layout.large_segment), mapped=_mapped_bytes(device, layout, rounded), failed=failed,
         device_free=np.where(failed, events.addr[at], -1), oom_at=at[failed], granted=granted, shares=shares,
     )  # fmt: skip
 

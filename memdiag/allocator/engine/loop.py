@@ -38,9 +38,9 @@ from memdiag.allocator.workload import (
     SET_TOTAL,
     SYNC,
 )
+from memdiag.sizes.cuda import SMALL_LIMIT
 from memdiag.trace import schema
 from memdiag.trace.compiled import lean, lean_part
-from memdiag.trace.layout import SMALL_LIMIT
 from memdiag.trace.table import Array
 
 Own = Any  # what a policy keeps beside state and nodes: a tuple of arrays and records

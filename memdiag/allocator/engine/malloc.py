@@ -15,13 +15,13 @@ from memdiag.allocator.engine.release import (
     release_cached_blocks,
 )
 from memdiag.allocator.engine.streams import is_capturing, process_events
+from memdiag.sizes.npu import ALIGNED_FROM
 from memdiag.trace.compiled import lean_part
+from memdiag.trace.compiled_sizes import oversize_from, should_split
 from memdiag.trace.schema import SEGMENT_ALLOC
 from memdiag.trace.table import Array
 
 REJECTED = -1
-_SMALL = 1 << 20
-_LARGE_ALIGNED = 2 << 20
 _MOST_EVENTS = 512  # multi_stream_lazy_reclaim processes events at once where more are outstanding
 
 
@@ -54,7 +54,7 @@ def get_free_block(state: State, nodes: Nodes, lane: int, size: int) -> int:
             if block == lane:
                 return NONE
     found = nodes[block].size
-    if (size < state.max_split_size <= found) or (size >= state.max_split_size and found >= size + state.max_non_split_rounding):
+    if found >= oversize_from(size, state.max_split_size, state.max_non_split_rounding):
         return NONE
     return block
 
@@ -161,8 +161,7 @@ def malloc(state: State, nodes: Nodes, log: Array, lane: int, size: int, segment
             state.num_ooms += 1
             record_oom(state, nodes, log, lane, size, tensor)
         return NONE
-    fine = nodes[lane].is_small or state.expandable
-    if state.expandable and state.alignment > 1 and size >= _LARGE_ALIGNED:
+    if state.expandable and state.alignment > 1 and size >= ALIGNED_FROM:
         address = nodes[nodes[block].segment].address + nodes[block].offset
         skipped = round_up(address, state.alignment) - address
         if skipped > 0 and skipped + size <= nodes[block].size:
@@ -173,7 +172,7 @@ def malloc(state: State, nodes: Nodes, log: Array, lane: int, size: int, segment
             block = split_tail(state, nodes, head, skipped)
             insert_into_blocks(state, nodes, head)
     remaining = 0 if nodes[nodes[nodes[block].lane].pool].no_split else nodes[block].size - size
-    if remaining >= 512 if fine else (size < state.max_split_size and remaining > _SMALL):
+    if should_split(remaining, size, nodes[lane].is_small, state.expandable, state.max_split_size):
         return split_block(state, nodes, block, size, remaining, is_found)
     if is_found:
         remove(nodes, block)

@@ -18,9 +18,11 @@ from memdiag.allocator.engine.memory import FREE, NONE, UNLIMITED, Nodes, State
 from memdiag.allocator.engine.ordered import lower_bound, remove
 from memdiag.allocator.engine.release import is_unsplit, lane_of, release_available_cached_blocks, release_cached_blocks
 from memdiag.allocator.lifecycle import tables
-from memdiag.allocator.lifecycle.pools import DEFAULT, LARGE, LARGE_SEGMENT, LONG, MOST_SMALL, SMALL, get_allocation_size
+from memdiag.allocator.lifecycle.pools import DEFAULT, LARGE, LONG, SMALL, get_allocation_size
 from memdiag.allocator.lifecycle.tables import MindSpeed
+from memdiag.sizes.cuda import LARGE_SEGMENT, SMALL_LIMIT
 from memdiag.trace.compiled import lean_part
+from memdiag.trace.compiled_sizes import oversize_from
 from memdiag.trace.schema import SEGMENT_ALLOC
 from memdiag.trace.table import Array
 
@@ -36,7 +38,7 @@ _MOST_CANDIDATES = 3
 @lean_part
 def find(state: State, nodes: Nodes, log: Array, mindspeed: MindSpeed, size: int, own: int, stream: int) -> tuple[int, int]:
     """Returns the level and a block for a request, in no set and not yet split; block NONE: out of memory."""
-    half = SMALL if size <= MOST_SMALL else LARGE
+    half = SMALL if size <= SMALL_LIMIT else LARGE
     other = LONG - own
     for lifetime in (own, other):
         block = _allowed(state, nodes, mindspeed, size, lifetime, own, half, stream)
@@ -72,8 +74,7 @@ def find(state: State, nodes: Nodes, log: Array, mindspeed: MindSpeed, size: int
 @lean_part
 def _breaks_a(state: State, there: int, size: int) -> bool:
     """Whether restriction a forbids a free block of ``there`` bytes."""
-    most = state.max_split_size
-    return size < most <= there or (size >= most and there >= size + LARGE_SEGMENT)
+    return there >= oversize_from(size, state.max_split_size, LARGE_SEGMENT)
 
 
 @lean_part

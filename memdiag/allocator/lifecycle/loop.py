@@ -16,12 +16,12 @@ from memdiag.allocator.lifecycle.pools import DEFAULT, LONG
 from memdiag.allocator.lifecycle.tables import FORWARD, FOUND, NEVER, NO_ENTRY, NOTHING_YET, STEP, MindSpeed
 from memdiag.allocator.result import OK, OUT_OF_MEMORY, SKIPPED
 from memdiag.trace.compiled import lean_part
+from memdiag.trace.compiled_sizes import should_split
 from memdiag.trace.table import Array
 
 # Two more rows of the results: whether a tensor was taken to be long-lived, and the level at which its memory was found.
 OUT_LONG, OUT_LEVEL = 12, 13
 NUM_OWN_RESULTS = 2
-_SMALLEST_REST, _LARGEST_WASTE = 512, 1 << 20
 
 
 @lean_part
@@ -94,8 +94,7 @@ def serve(
         record_oom(state, nodes, log, lane_of(state, lifetime, 0, calls.stream[i]), size, tensor)
         return OUT_OF_MEMORY, NONE, -1
     remaining = nodes[block].size - size
-    is_fine = nodes[nodes[block].lane].is_small or state.expandable
-    if remaining >= _SMALLEST_REST if is_fine else (size < state.max_split_size and remaining > _LARGEST_WASTE):
+    if should_split(remaining, size, nodes[nodes[block].lane].is_small, state.expandable, state.max_split_size):
         insert_into_blocks(state, nodes, split_tail(state, nodes, block, size))
     make_live(state, nodes, log, blocks, block, tensor, calls.size[i])
     _record(mindspeed, tensor, i)

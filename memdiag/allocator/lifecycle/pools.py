@@ -10,26 +10,21 @@ from typing import Any
 
 import numpy as np
 
-from memdiag.allocator.engine.memory import new_record, record_type
+from memdiag.allocator.engine.memory import new_record, record_type, round_up
 from memdiag.allocator.engine.model import Model, segments
 from memdiag.allocator.lifecycle.conf import NO_LIMIT, Settings
 from memdiag.allocator.versions.conf import Conf
 from memdiag.allocator.versions.rules import Rules
+from memdiag.sizes.cuda import SEGMENT_GRAIN, SMALL_LIMIT
 from memdiag.trace.compiled import lean_part
+from memdiag.trace.compiled_sizes import get_allocation_size as cuda_allocation_size
 from memdiag.trace.table import Array
-from memdiag.units import MIB
 
 NAMES: tuple[str, ...] = ("default.large", "default.small", "long.large", "long.small")
 DEFAULT, LONG = range(2)  # the pools
 IDS = ((0, 0), (0, 1))  # what they are called where a simulated run is shown as a trace: the second one like a private pool
 LARGE, SMALL = range(2)  # and their halves
 
-GRAIN = 512
-MOST_SMALL = MIB
-SMALL_SEGMENT = 2 * MIB
-LARGE_SEGMENT = 20 * MIB
-LARGE_FROM = 10 * MIB  # requests from here on have a segment of their own size in the default pool too
-PAGE = 2 * MIB
 # What this allocator keeps beside the state of the engine: settings; usable: this process's bytes and what was left when the device was
 # last asked (-1: never); what the marks have said so far, and which is the next one.
 POOLS = record_type("alr_max", "optimizes", "threshold", "usable", "in_forward", "in_step", "is_precise", "forward_starts", "next_mark")
@@ -63,8 +58,6 @@ def of_segments(model: Model) -> Array:
 @lean_part
 def get_allocation_size(size: int, lifetime: int) -> int:
     """Returns the bytes of a new segment for a request (get_allocation_size)."""
-    if size <= MOST_SMALL:
-        return SMALL_SEGMENT
-    if lifetime == DEFAULT and size < LARGE_FROM:
-        return LARGE_SEGMENT
-    return (size + PAGE - 1) // PAGE * PAGE
+    if lifetime == DEFAULT or size <= SMALL_LIMIT:
+        return cuda_allocation_size(size)
+    return round_up(size, SEGMENT_GRAIN)

@@ -19,6 +19,7 @@ from memdiag.allocator.lifecycle.marks import FORWARD_END, PRECISE_BEGIN, PRECIS
 from memdiag.allocator.lifecycle.report import Lifecycle
 from memdiag.allocator.result import Replay
 from memdiag.allocator.workload import Workload
+from memdiag.sizes.cuda import MIN_BLOCK
 from memdiag.trace.table import Array
 
 _MOST_SIZE = 1 << 60
@@ -70,7 +71,7 @@ def replay_lifecycle(
     deaths, windows = calls.deaths(), Windows.of(calls.marks, len(calls.op))
     lifetime = (deaths >= windows.ends).astype(np.int64) if is_oracle else np.empty(0, np.int64)
     sizes, size_number = np.unique(np.where(calls.op == w.ALLOC, calls.size, 0), return_inverse=True)
-    rounded_of, rounded_number = np.unique(-(-sizes // pools.GRAIN) * pools.GRAIN, return_inverse=True)
+    rounded_of, rounded_number = np.unique(-(-sizes // MIN_BLOCK) * MIN_BLOCK, return_inverse=True)
     numbers = rounded_number[size_number].astype(np.int64)
     rounded, num_calls = rounded_of[numbers], len(calls.op)
     work = Workload(

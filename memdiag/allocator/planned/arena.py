@@ -14,6 +14,7 @@ from memdiag.allocator.engine.ordered import remove
 from memdiag.allocator.engine.release import lane_of, release_cached_blocks
 from memdiag.allocator.engine.streams import synchronize_and_free_events
 from memdiag.allocator.planned.slots import ROVES, STAY, STEP, Plan, slot_of
+from memdiag.sizes.cuda import SMALL_LIMIT
 from memdiag.trace import schema
 from memdiag.trace.compiled import lean_part
 from memdiag.trace.table import Array
@@ -30,7 +31,6 @@ OWN, LARGER, IN_GAP, UNKNOWN, TOO_LARGE, TAKEN, NO_ROOM, OTHER = range(8)
 ARENA = record_type("segment", "height", "planned", "num_taken", "is_refused")
 # A place that is taken: from ``lower`` to ``upper``.
 TAKEN_PLACE = record_type("lower", "upper")
-_SMALL = 1 << 20  # requests up to here go to the caching allocator where they have no place: they may stay for long
 
 
 @lean_part
@@ -142,7 +142,8 @@ def planned_block(state: State, nodes: Nodes, log: Array, plan: Plan, a: int, la
             low = other
             if low < 0 or not _is_free(plan, a, plan.arenas[a].num_taken, low, low + size):
                 low, way = -1, TAKEN
-    if low < 0 and size > _SMALL and plan.progress.cycle > 0 and (s < 0 or s < plan.scripts[STAY].begin):
+    # A small request without a place goes to the caching allocator: it may stay for long.
+    if low < 0 and size > SMALL_LIMIT and plan.progress.cycle > 0 and (s < 0 or s < plan.scripts[STAY].begin):
         horizon = plan.by_place.shape[1]
         low = _gap(plan, a, size, horizon, 0, plan.arenas[a].planned)
         while low < 0 and horizon > 0:  # the later the place is needed, the better the chance that it is free by then

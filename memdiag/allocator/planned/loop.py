@@ -13,8 +13,8 @@ from memdiag.allocator.engine.streams import process_events
 from memdiag.allocator.planned.arena import OTHER, own_segment, planned_block, sweep
 from memdiag.allocator.planned.slots import STEP, Plan
 from memdiag.allocator.result import OK, OUT_OF_MEMORY
+from memdiag.sizes.cuda import MIN_BLOCK
 from memdiag.trace.compiled import lean_part
-from memdiag.trace.layout import MIN_BLOCK
 from memdiag.trace.table import Array
 
 # Two more rows of the results: how a request was served (``arena.WAYS``), and what the arenas hold.

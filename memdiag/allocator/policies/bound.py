@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from memdiag.allocator.planned.replay import PlannedReplay, replay_bound
 from memdiag.allocator.policies.caching import BACKEND, with_own
 from memdiag.allocator.versions.conf import Conf
 from memdiag.allocator.versions.rules import Rules
 from memdiag.allocator.workload import Workload
-from memdiag.trace.layout import MIN_BLOCK
+from memdiag.trace.layout import Layout
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.table import Array
 
@@ -20,7 +18,7 @@ __all__ = ["BACKEND", "columns", "marks", "replay", "with_own"]
 
 def columns(sizes: Array, conf: Conf, rules: Rules) -> tuple[Array, Array]:  # noqa: ARG001 - all policies are called alike
     """Returns, for requests of ``sizes`` bytes (int64): bytes of the block, and of its range (int64)."""
-    rounded = np.maximum(-(-sizes // MIN_BLOCK), 1) * MIN_BLOCK
+    rounded = Layout().round(sizes)
     return rounded, rounded
 
 

@@ -6,13 +6,11 @@ import numpy as np
 
 from memdiag.allocator.versions.conf import Conf
 from memdiag.allocator.versions.rules import Rules
-from memdiag.trace.layout import MIN_BLOCK, SMALL_LIMIT, SMALL_SEGMENT, Layout
+from memdiag.sizes.cuda import MIN_BLOCK
+from memdiag.trace.layout import Layout, allocation_sizes
 from memdiag.trace.table import Array
-from memdiag.units import MIB
 
 BACKEND = "cuda"
-BIG = 10 * MIB  # from here on a segment is the request in whole pages
-GRAIN = 2 * MIB
 
 
 def with_own(text: str) -> str:
@@ -26,6 +24,4 @@ def columns(sizes: Array, conf: Conf, rules: Rules) -> tuple[Array, Array]:
     if rules.one_division_is_exact and 1 in conf.divisions:
         entry = np.clip(np.frexp(np.maximum(sizes, 1).astype(np.float64))[1] - 21, 0, len(conf.divisions) - 1)
         rounded = np.where((np.asarray(conf.divisions)[entry] == 1) & (sizes > MIN_BLOCK), sizes, rounded)
-    big = -(-rounded // GRAIN) * GRAIN
-    segment = np.where(rounded <= SMALL_LIMIT, SMALL_SEGMENT, np.where(rounded < BIG, conf.large_segment, big))
-    return rounded, segment
+    return rounded, allocation_sizes(rounded, conf.large_segment)

@@ -6,17 +6,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from memdiag.allocator.lifecycle.hooks import marks_of
 from memdiag.allocator.lifecycle.marks import Marks
-from memdiag.allocator.lifecycle.pools import GRAIN, LARGE_FROM, LARGE_SEGMENT, MOST_SMALL, PAGE, SMALL_SEGMENT
 from memdiag.allocator.lifecycle.replay import LifecycleReplay, replay_lifecycle
 from memdiag.allocator.versions import variables
 from memdiag.allocator.versions.conf import Conf
 from memdiag.allocator.versions.rules import Rules
 from memdiag.allocator.workload import Workload
 from memdiag.settings.parsers import smallest_split
+from memdiag.trace.layout import Layout, allocation_sizes
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.table import Array
 
@@ -38,9 +36,8 @@ def adopted(keys: Mapping[str, str]) -> dict[str, str]:
 
 def columns(sizes: Array, conf: Conf, rules: Rules) -> tuple[Array, Array]:  # noqa: ARG001 - all policies are called alike
     """Returns, for requests of ``sizes`` bytes (int64): bytes of the block, and of a segment of the short-lived (int64)."""
-    rounded = np.maximum(-(-sizes // GRAIN), 1) * GRAIN
-    large = np.where(rounded < LARGE_FROM, LARGE_SEGMENT, -(-rounded // PAGE) * PAGE)
-    return rounded, np.where(rounded <= MOST_SMALL, SMALL_SEGMENT, large)
+    rounded = Layout().round(sizes)
+    return rounded, allocation_sizes(rounded)
 
 
 def marks(trace: Trace, device: DeviceTrace, workload: Workload) -> Marks:

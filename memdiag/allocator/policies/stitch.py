@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from memdiag.allocator.stitch.blocks import CHUNK
-from memdiag.allocator.stitch.driver import LARGE_FROM, LARGE_SEGMENT, MOST_SMALL, SMALL_SEGMENT
 from memdiag.allocator.stitch.replay import StitchReplay, replay_stitch, rounded_sizes
 from memdiag.allocator.stitch.settings import NAMES, ON_NPU, Settings
 from memdiag.allocator.versions.conf import Conf
 from memdiag.allocator.versions.rules import Rules
 from memdiag.allocator.versions.variables import settings_of
 from memdiag.allocator.workload import Workload
+from memdiag.sizes.cuda import LARGE_SEGMENT
+from memdiag.trace.layout import allocation_sizes
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.table import Array
 
@@ -37,8 +36,7 @@ def adopted(keys: Mapping[str, str]) -> dict[str, str]:
 def columns(sizes: Array, conf: Conf, rules: Rules) -> tuple[Array, Array]:  # noqa: ARG001 - all policies are called alike
     """Returns, for requests of ``sizes`` bytes (int64): bytes of the block, and of the segment where new memory is needed (int64)."""
     rounded = rounded_sizes(sizes)
-    large = np.where(rounded < LARGE_FROM, LARGE_SEGMENT, rounded)
-    return rounded, np.where(rounded <= MOST_SMALL, SMALL_SEGMENT, large)
+    return rounded, allocation_sizes(rounded)
 
 
 def marks(trace: Trace, device: DeviceTrace, workload: Workload) -> Settings:  # noqa: ARG001 - all policies are called alike

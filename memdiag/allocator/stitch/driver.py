@@ -13,19 +13,6 @@ from memdiag.trace import schema
 from memdiag.trace.compiled import lean_part
 from memdiag.trace.table import Array
 
-MOST_SMALL = 1 << 20
-SMALL_SEGMENT = 2 << 20
-LARGE_SEGMENT = 20 << 20
-LARGE_FROM = 10 << 20
-
-
-@lean_part
-def get_allocation_size(size: int) -> int:
-    """Returns the bytes requested from the driver (get_allocation_size)."""
-    if size <= MOST_SMALL:
-        return SMALL_SEGMENT
-    return LARGE_SEGMENT if size < LARGE_FROM else size
-
 
 @lean_part
 def release_block(state: State, nodes: Nodes, log: Array, gmlake: GMLake, block: int) -> None:

@@ -13,17 +13,12 @@ from memdiag.allocator.engine.ordered import lower_bound, remove
 from memdiag.allocator.engine.release import lane_of
 from memdiag.allocator.result import OK, OUT_OF_MEMORY, SKIPPED
 from memdiag.allocator.stitch.blocks import CHUNK, GMLake, fuse, reuse, set_used, share, unfuse_idle
-from memdiag.allocator.stitch.driver import (
-    LARGE_SEGMENT,
-    MOST_SMALL,
-    get_allocation_size,
-    new_primitive_block,
-    release_available_cached_blocks,
-    release_cached_blocks,
-)
+from memdiag.allocator.stitch.driver import new_primitive_block, release_available_cached_blocks, release_cached_blocks
 from memdiag.allocator.stitch.waiting import drop_uses, free, free_block, process_events, record_stream, stop_waiting
+from memdiag.sizes.cuda import LARGE_SEGMENT, MIN_BLOCK, SMALL_LIMIT
 from memdiag.trace import schema
 from memdiag.trace.compiled import lean_part
+from memdiag.trace.compiled_sizes import get_allocation_size, oversize_from
 from memdiag.trace.table import Array
 
 # Three more rows of the results: how a request got its memory, its primitive blocks, and chunks mapped so far.
@@ -32,7 +27,6 @@ NUM_OWN_RESULTS = 3
 # How a request got its memory: one free block, as it was or split; a stitched block from before, or a new one; new memory, or new memory
 # stitched to free blocks. NOTHING: it did not.
 EXACT, SPLIT, REUSED, STITCHED, NEW, ADDED, NOTHING = range(7)
-_SMALLEST_REST = 512
 
 
 @lean_part
@@ -70,7 +64,7 @@ def get_free_block(state: State, nodes: Nodes, gmlake: GMLake, lane: int, size: 
         stitched, primitive = reuse(state, nodes, gmlake, nodes[lane].stream, size, most)
         return (NOTHING if stitched == NONE else REUSED), stitched, primitive
     there = nodes[block].size
-    if size < state.max_split_size <= there or (size >= state.max_split_size and there >= size + LARGE_SEGMENT):
+    if there >= oversize_from(size, state.max_split_size, LARGE_SEGMENT):
         return NOTHING, NONE, NONE
     remove(nodes, block)
     return (EXACT if there == size else SPLIT), NONE, block
@@ -111,7 +105,7 @@ def _hand_out(state: State, nodes: Nodes, log: Array, gmlake: GMLake, t: int, as
     if stitched == NONE:
         nodes[block].next_primitive = NONE
         rest = nodes[block].size - size
-        if rest >= _SMALLEST_REST if small else (rest >= CHUNK and size < state.max_split_size):
+        if rest >= MIN_BLOCK if small else (rest >= CHUNK and size < state.max_split_size):
             insert_into_blocks(state, nodes, split_tail(state, nodes, block, size))
     num, total, primitive = 0, 0, block
     while primitive != NONE:
@@ -149,7 +143,7 @@ def serve(state: State, nodes: Nodes, log: Array, out: Array, calls: Calls, bloc
     tensor, size = calls.tensor[i], calls.rounded[i]
     if calls.size[i] <= 0 or tensor < 0:
         return SKIPPED, NONE, -1
-    lane = lane_of(state, 0, 1 if size <= MOST_SMALL else 0, calls.stream[i])
+    lane = lane_of(state, 0, 1 if size <= SMALL_LIMIT else 0, calls.stream[i])
     out[OUT_HOW, i], stitched, block = _malloc(state, nodes, log, gmlake, lane, size, gmlake.most[i])
     if block == NONE:
         state.num_ooms += 1

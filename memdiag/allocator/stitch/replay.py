@@ -16,19 +16,20 @@ from memdiag.allocator.engine.memory import LOG_ALL, LOG_NOTHING, new_record
 from memdiag.allocator.engine.model import Model
 from memdiag.allocator.engine.start import with_start_allocated
 from memdiag.allocator.result import OK, Replay
-from memdiag.allocator.stitch import driver, loop
+from memdiag.allocator.stitch import loop
 from memdiag.allocator.stitch.blocks import CHUNK, STITCHING, TENSOR, GMLake
 from memdiag.allocator.stitch.settings import NO_LIMIT, Settings
 from memdiag.allocator.versions.conf import Conf
 from memdiag.allocator.versions.rules import Rules
 from memdiag.allocator.workload import Workload
 from memdiag.results.stitching import Stitching
+from memdiag.sizes.cuda import LARGE_SEGMENT, SMALL_LIMIT
+from memdiag.trace.layout import Layout
 from memdiag.trace.table import Array
 
 _MOST_SIZE = 1 << 60
 _MOST_MEMORY = 1 << 46  # every chunk is kept track of: what no device has is not granted, without a limit either
 _RULES = Rules(whole_fraction_is_limit=True, capacity_is_asked=True)  # those of torch 2.0, which it was made from
-_GRAIN = 512
 
 
 @dataclass(frozen=True)
@@ -115,8 +116,8 @@ def replay_stitch(
 
 def rounded_sizes(sizes: Array) -> Array:
     """Returns the bytes of the blocks for requests (int64): a small one in units of 512 bytes, a large one in whole chunks."""
-    small = np.maximum(-(-sizes // _GRAIN), 1) * _GRAIN
-    return np.where(small <= driver.MOST_SMALL, small, -(-small // CHUNK) * CHUNK)
+    small = Layout().round(sizes)
+    return np.where(small <= SMALL_LIMIT, small, -(-small // CHUNK) * CHUNK)
 
 
 def _own(model: Model, workload: Workload, settings: Settings, rounded: Array) -> GMLake:
@@ -125,7 +126,7 @@ def _own(model: Model, workload: Workload, settings: Settings, rounded: Array) -
     stitching.frag_limit, stitching.level, stitching.collect_above = settings.frag_limit_bytes, settings.level, settings.collect_bytes
     stitching.adds_missing, stitching.last_waiting, stitching.first_waiting = settings.adds_missing, -1, -1
     granted = rounded[(workload.op == w.ALLOC) & (rounded <= _MOST_MEMORY)]  # only what may be granted needs chunks
-    stitching.largest = max(int(granted.max(initial=0)), driver.LARGE_SEGMENT) // CHUNK
+    stitching.largest = max(int(granted.max(initial=0)), LARGE_SEGMENT) // CHUNK
     stitching.heads = state.fresh
     state.fresh += state.num_streams
     heads = np.arange(stitching.heads, state.fresh)
@@ -140,7 +141,7 @@ def _own(model: Model, workload: Workload, settings: Settings, rounded: Array) -
 
 def _told(settings: Settings, stitching: Any, out: Array, rounded: Array) -> Stitching:
     how, done = out[loop.OUT_HOW], out[0] == OK
-    large = done & (rounded > driver.MOST_SMALL)
+    large = done & (rounded > SMALL_LIMIT)
     count = [int(np.count_nonzero(large & (how == which))) for which in range(loop.NOTHING)]
     stitched = (how == loop.STITCHED) | (how == loop.ADDED)
     return Stitching(

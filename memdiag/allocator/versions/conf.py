@@ -14,10 +14,9 @@ from memdiag.errors import MemdiagError
 from memdiag.settings.model import parse_version
 from memdiag.settings.parsers import Value, in_bytes, parse
 from memdiag.settings.tables import VARIABLE
-from memdiag.trace.layout import LARGE_SEGMENT, SMALL_SEGMENT
+from memdiag.sizes import npu
+from memdiag.sizes.cuda import LARGE_SEGMENT, SMALL_SEGMENT
 from memdiag.units import GIB, MIB
-
-_FALLBACK_ALIGNMENT = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +109,7 @@ class Conf:
         rules = rules_for(backend, version)
         large = _whole(values, "large_segment_size_mb", LARGE_SEGMENT)
         huge = values.get("page_size") == "1g"
-        page = GIB if huge else _whole(values, "large_segment_size_mb", _whole(values, "segment_size_mb", LARGE_SEGMENT))
+        page = npu.HUGE_PAGE if huge else _whole(values, "large_segment_size_mb", _whole(values, "segment_size_mb", LARGE_SEGMENT))
         max_split = _whole(values, "max_split_size_mb", -1)
         divisions = values.get("roundup_power2_divisions", (0,) * 16)
         fraction = values.get("per_process_memory_fraction")
@@ -132,7 +131,7 @@ class Conf:
             fraction=None if fraction is None else _real(fraction),
             rejects=values.get("throw_on_cudamalloc_oom") is True or values.get("throw_on_npumalloc_oom") is True,
             huge_pages=huge,
-            alignment=_whole(values, "base_addr_aligned_kb", _FALLBACK_ALIGNMENT) if backend == "npu" else 0,
+            alignment=_whole(values, "base_addr_aligned_kb", npu.ALIGNMENT) if backend == "npu" else 0,
             is_lazy=values.get("multi_stream_lazy_reclaim") is True,
             is_reused_in_capture=values.get("graph_capture_record_stream_reuse") is True,
             reserve=Reserve.parse(str(values.get("expandable_segments_reserve", ""))),

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from memdiag.sizes.cuda import SMALL_SEGMENT
 from memdiag.trace import schema
-from memdiag.trace.layout import SMALL_SEGMENT
 from memdiag.trace.model import DeviceTrace
 from memdiag.trace.table import Array
 

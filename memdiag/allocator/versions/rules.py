@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from memdiag.settings.model import Version, parse_version
+from memdiag.sizes import npu
 
 # How two free blocks of one size are ordered.
 BY_ADDRESS, BY_BIRTH, BY_SEGMENT = "address", "birth", "segment"
@@ -81,7 +82,7 @@ _CUDA_2_10 = replace(_CUDA_2_6, whole_fraction_is_limit=False, capacity_is_asked
 _CUDA_2_11 = replace(_CUDA_2_10, lends_last=False)
 _CUDA_2_12 = replace(_CUDA_2_11, ties=BY_BIRTH, scope_end_frees=True)
 _CUDA_2_13 = replace(_CUDA_2_12, ties=BY_SEGMENT, scope_is_capture=False)
-_NPU_2_1 = Rules(pad=32, own_stream_counts=True)
+_NPU_2_1 = Rules(pad=npu.PAD, own_stream_counts=True)
 
 RULES: dict[str, tuple[tuple[Version, Rules], ...]] = {
     "cuda": (

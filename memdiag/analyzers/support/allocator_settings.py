@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from memdiag.settings.conf import parse_conf
 from memdiag.settings.npu_keys import EXCLUDED_BY_EXPANDABLE
-from memdiag.trace.layout import SMALL_SEGMENT, Layout
+from memdiag.sizes.cuda import SMALL_SEGMENT
+from memdiag.trace.layout import Layout
 from memdiag.trace.model import Trace
 
 # The first that is set wins as a whole (executed with torch 2.13; the others are not looked at then).

@@ -17,9 +17,9 @@ from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.analyzers.support.fit import Fit, would_fit
 from memdiag.analyzers.support.moments import Look, look
+from memdiag.sizes.cuda import SMALL_LIMIT
 from memdiag.trace import schema
 from memdiag.trace.free_split import Split, split_at
-from memdiag.trace.layout import SMALL_LIMIT
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.topology import Topology
 from memdiag.units import GIB, KIB, MIB

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from memdiag.trace.layout import LARGE_SEGMENT
+from memdiag.sizes.cuda import LARGE_SEGMENT, oversize_from
 from memdiag.trace.table import Array
 from memdiag.trace.topology import Topology
 
@@ -60,7 +60,7 @@ def would_fit(topology: Topology, group: int, request_bytes: int, max_split: int
     size, tensor = topology.blocks["size"][mine], topology.blocks["tensor"][mine]
     free = size[tensor < 0]
     if max_split is not None:
-        free = free[free < (max_split if request_bytes < max_split else request_bytes + LARGE_SEGMENT)]
+        free = free[free < oversize_from(request_bytes, max_split, LARGE_SEGMENT)]
     largest = int(free.max(initial=0))
     between, between_bytes, range_bytes = np.empty(0, tensor.dtype), 0, 0
     if largest < request_bytes:

@@ -19,8 +19,9 @@ from memdiag.analyzers.support.context import DeviceView
 from memdiag.analyzers.support.subject import Scenario, Subject
 from memdiag.errors import MemdiagError
 from memdiag.results.finding import Evidence, Finding, Saving
+from memdiag.sizes.cuda import SMALL_LIMIT
 from memdiag.text import phrase
-from memdiag.trace.layout import SMALL_LIMIT, Layout
+from memdiag.trace.layout import Layout
 from memdiag.trace.table import Array
 from memdiag.units import MIB, format_bytes
 

@@ -12,14 +12,12 @@ from memdiag.analyzers.support.context import DeviceView
 from memdiag.analyzers.support.fit import Fit, would_fit
 from memdiag.analyzers.support.places import moment_name
 from memdiag.results.report import Fragmentation
+from memdiag.sizes.cuda import LARGE_SEGMENT, get_allocation_size
 from memdiag.trace.free_split import split_at
-from memdiag.trace.layout import LARGE_SEGMENT, SMALL_LIMIT, SMALL_SEGMENT
 from memdiag.trace.model import DeviceTrace
 from memdiag.trace.topology import Topology
-from memdiag.units import MIB
 
 NEAR = 0.95  # of the reserved peak
-OWN_SEGMENT = 10 * MIB  # larger requests get a segment of the same size
 
 
 @dataclass(frozen=True)
@@ -127,11 +125,7 @@ class Look:
 
 def segment_bytes(request: int, settings: AllocatorSettings) -> int:
     """Returns the size of a new segment for a rounded request (CUDACachingAllocator.cpp: get_allocation_size)."""
-    if request <= SMALL_LIMIT:
-        return SMALL_SEGMENT
-    if request < OWN_SEGMENT:
-        return settings.page_bytes(small=False)
-    return -(-request // SMALL_SEGMENT) * SMALL_SEGMENT
+    return get_allocation_size(request, settings.page_bytes(small=False))
 
 
 def look(view: DeviceView, settings: AllocatorSettings) -> Look:

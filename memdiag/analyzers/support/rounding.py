@@ -14,13 +14,13 @@ import numpy as np
 from memdiag.analyzers.support import remedies
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.context import DeviceView
-from memdiag.analyzers.support.moments import OWN_SEGMENT, Look
+from memdiag.analyzers.support.moments import Look
 from memdiag.analyzers.support.names import place_of
 from memdiag.analyzers.support.places import moment_name
 from memdiag.diagnosis.remedies import present
 from memdiag.results.finding import Evidence, Finding, Fix, Saving
+from memdiag.sizes.cuda import MIN_BLOCK, OWN_SEGMENT
 from memdiag.text import phrase
-from memdiag.trace.layout import MIN_BLOCK
 from memdiag.trace.table import Array
 from memdiag.units import MIB, format_bytes
 

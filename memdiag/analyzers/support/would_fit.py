@@ -18,9 +18,9 @@ from memdiag.analyzers.support.moments import Look, look, reference_at, segment_
 from memdiag.analyzers.support.names import place_of
 from memdiag.analyzers.support.places import group_name, when
 from memdiag.results.report import FitAnswer, WouldFit
+from memdiag.sizes.cuda import SMALL_LIMIT
 from memdiag.text import Phrase, phrase
 from memdiag.trace.free_split import whole_bytes
-from memdiag.trace.layout import SMALL_LIMIT
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.topology import Topology
 from memdiag.units import format_bytes

@@ -9,13 +9,12 @@ from memdiag.oom.model import Found
 from memdiag.oom.programs import REINFORCED
 from memdiag.results.finding import Evidence
 from memdiag.results.oom import Judgement
+from memdiag.sizes.cuda import LARGE_SEGMENT, OWN_SEGMENT, SMALL_SEGMENT
 from memdiag.text import phrase
-from memdiag.units import MIB
 
 # Frameworks whose tensors PyTorch's allocators serve.
 _ON_TORCH = frozenset({"pytorch", "torch_npu", "vllm", "sglang", "deepspeed", "nccl", "hccl", "hpu"})
 _ALLOCATORS = frozenset({"cuda", "hip", "xpu", "npu"})
-_LARGE_SEGMENT = 20 * MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +121,10 @@ class Case:
 
 def _segment_behind(size: int) -> str:
     """Returns what tensor stands behind a segment that the caching allocator wanted from the driver, in words; "" if that is open."""
-    if size == 2 * MIB:
+    if size == SMALL_SEGMENT:
         return phrase("oom_device.segment.small")
-    if size == _LARGE_SEGMENT:
+    if size == LARGE_SEGMENT:
         return phrase("oom_device.segment.large")
-    if size > 10 * MIB:
+    if size > OWN_SEGMENT:
         return phrase("oom_device.segment.rounded")
     return ""

@@ -70,7 +70,7 @@ def test_one_difference_counts_once(goldens):
     runs = []
 
     def astray(part, *arguments, **options):
-        """The machine, but for one block of the first run: it and all after it lie 512 bytes off."""
+        """The engine, but for one block of the first run: it and all after it lie 512 bytes off."""
         result = replay(part, *arguments, **options)
         runs.append(len(part.op))
         if len(runs) > 1:
@@ -93,7 +93,7 @@ def test_what_the_replay_does_beyond_the_recording_is_not_exact(goldens):
     device = trace.devices[0]
 
     def flushing(part, *arguments, **options):
-        """The machine, with an empty_cache in the middle of the first run."""
+        """The engine, with an empty_cache in the middle of the first run."""
         if len(part.op) == len(described(trace, device)[0].op):
             op = part.op.copy()
             middle = np.flatnonzero(op != ALLOC)[150]

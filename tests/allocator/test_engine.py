@@ -1,4 +1,4 @@
-"""The compiled machine does what the reference allocator does: random programs, random settings, several versions, from any start."""
+"""The engine does what the reference allocator does: random programs, random settings, several versions, from any start."""
 
 import random
 from itertools import accumulate

@@ -1,4 +1,4 @@
-"""The machine is plain Python where numba is missing, to the same result and in silence."""
+"""Without numba, the engine runs as plain Python, with the same results and no warnings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ warnings.simplefilter("error")
 if sys.argv[1] == "missing":
     sys.modules["numba"] = None  # importing it fails
 sys.path[:0] = sys.argv[2:]
-from test_machine_without_numba import digests
+from test_engine_without_numba import digests
 print(digests())
 """
 

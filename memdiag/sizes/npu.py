@@ -1,0 +1,10 @@
+"""Where sizes in torch_npu's caching allocator (NPUCachingAllocator.cpp) differ from CUDA's, in bytes."""
+
+from __future__ import annotations
+
+from memdiag.units import GIB, KIB, MIB
+
+PAD = 32  # added to each request before it is rounded
+HUGE_PAGE = GIB  # page_size:1g
+ALIGNED_FROM = 2 * MIB  # rounded requests from here on begin at multiples of base_addr_aligned_kb
+ALIGNMENT = 16 * KIB  # its default
