@@ -1,104 +1,180 @@
-"""Things that can be added: each registry maps a name to "module:attribute", imported when it is used."""
+"""Things that can be added: each registry maps a name to a module or an attribute, which is imported when it is used.
+
+An entry has the attributes of the registry's protocol. Types of rooms above this one are ``Any`` here, since imports go down only.
+
+Other packages add entries by entry points (docs/extending.md). memdiag looks for them only when a registry is iterated or asked for a name
+that it does not know. A plug-in that fails is left out with one line of notice; it never ends a command.
+"""
 
 from __future__ import annotations
 
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from importlib import import_module
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
-# Read in this order: a format that can be told from its first bytes comes before one that needs a look at its columns.
-SOURCES: dict[str, str] = {
-    "torch-snapshot": "memdiag.sources.torch_snapshot",
-    "memory-viz-html": "memdiag.sources.memory_viz_html",
-    "event-npz": "memdiag.sources.event_npz",
-    "ascend-db": "memdiag.sources.ascend_db",
-    "msmemscope-db": "memdiag.sources.msmemscope_db",
-    "msmemscope-csv": "memdiag.sources.msmemscope_csv",
-    "ascend-csv": "memdiag.sources.ascend_csv",
-    "ascend-memory-usage": "memdiag.sources.ascend_memory_usage",
-    "lifespans-csv": "memdiag.sources.lifespans_csv",
-    "memory-timeline": "memdiag.sources.memory_timeline",
-    "chrome-trace": "memdiag.sources.chrome_trace",
-}
+from memdiag.errors import MemdiagError
 
-# In the order in which their findings are thought of; the report sorts by severity and bytes.
-ANALYZERS: dict[str, str] = {
-    "quality": "memdiag.analyzers.quality",
-    "peak": "memdiag.analyzers.peak",
-    "kept-passes": "memdiag.analyzers.kept_passes",
-    "fragmentation": "memdiag.analyzers.fragmentation",
-    "lifetimes": "memdiag.analyzers.lifetimes",
-    "lifetime-pools": "memdiag.analyzers.lifetime_pools",
-    "leaks": "memdiag.analyzers.leaks",
-    "churn": "memdiag.analyzers.churn",
-    "changing-sizes": "memdiag.analyzers.changing_sizes",
-    "streams": "memdiag.analyzers.streams",
-    "communication": "memdiag.analyzers.communication",
-    "scattered": "memdiag.analyzers.scattered",
-    "intermediates": "memdiag.analyzers.intermediates",
-    "kept_chains": "memdiag.analyzers.kept_chains",
-    "buckets": "memdiag.analyzers.buckets",
-    "gathered": "memdiag.analyzers.gathered",
-    "leftovers": "memdiag.analyzers.leftovers",
-    "loaded-twice": "memdiag.analyzers.loaded_twice",
-    "regrown": "memdiag.analyzers.regrown",
-    "settings": "memdiag.analyzers.settings",
-}
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
-# What a replay can go by.
-POLICIES: dict[str, str] = {
-    "caching": "memdiag.allocator.policies.caching",
-    "expandable": "memdiag.allocator.policies.expandable",
-    "npu": "memdiag.allocator.policies.npu",
-    "npu-expandable": "memdiag.allocator.policies.npu_expandable",
-    "lifecycle": "memdiag.allocator.policies.lifecycle",
-    "lifecycle-stack": "memdiag.allocator.policies.lifecycle_stack",
-    "lifetime-oracle": "memdiag.allocator.policies.lifetime_oracle",
-    "stitch": "memdiag.allocator.policies.stitch",
-    "mempool": "memdiag.allocator.policies.mempool",
-    "npu-mempool": "memdiag.allocator.policies.npu_mempool",
-    "plan": "memdiag.allocator.policies.plan",
-    "bound": "memdiag.allocator.policies.bound",
-}
+T = TypeVar("T")
+R = TypeVar("R")
 
-# Habits that ``memdiag lint`` looks for in source code, by the code of their finding.
-LINT_RULES: dict[str, str] = {
-    "MD801": "memdiag.lint.rules.gather_list",
-    "MD802": "memdiag.lint.rules.embedding",
-    "MD803": "memdiag.lint.rules.collectives",
-    "MD804": "memdiag.lint.rules.empty_cache",
-    "MD805": "memdiag.lint.rules.host_copies",
-    "MD806": "memdiag.lint.rules.waits_in_forward",
-    "MD807": "memdiag.lint.rules.waits_in_loop",
-    "MD808": "memdiag.lint.rules.unfused",
-    "MD809": "memdiag.lint.rules.cumsum",
-    "MD810": "memdiag.lint.rules.gradient_buckets",
-    "MD811": "memdiag.lint.rules.record_stream",
-    "MD812": "memdiag.lint.rules.kept_graph",
-}
+_GROUP = re.compile(rb"^\[(memdiag\.\w+)\]", re.MULTILINE)
 
-# What gathers the data that ``memdiag plot --kind`` draws (``memdiag.render.plot`` draws it).
-PLOT_DATA: dict[str, str] = {
-    "timeline": "memdiag.views.plot_timeline:timeline_of",
-    "fragmentation": "memdiag.views.plot_fragmentation:fragmentation_of",
-    "lifetimes": "memdiag.views.plot_lifetimes:lifetimes_of",
-    "policies": "memdiag.views.plot_policies:policies_of",
-    "map": "memdiag.views.plot_map:map_of",
-}
 
-# What ``memdiag export --format`` writes.
-EXPORTS: dict[str, str] = {
-    "perfetto": "memdiag.exports.perfetto",
-    "speedscope": "memdiag.exports.speedscope",
-    "csv": "memdiag.exports.csv_tables",
-    "parquet": "memdiag.exports.parquet",
-    "snapshot": "memdiag.exports.snapshot",
-}
+class Registry(Mapping[str, T], Generic[T]):
+    """Entries by name, in order: those of memdiag, then plug-ins.
 
-# Where ``memdiag fleet`` reads its files.
-FLEET_ENGINES: dict[str, str] = {
-    "local": "memdiag.fleet.local:Local",
-    "ray": "memdiag.fleet.on_ray:OnRay",
-}
+    Args:
+        kind: What an entry is, for messages.
+        protocol: What an entry has.
+        targets: memdiag's own entries, as ``"module"`` or ``"module:attribute"``.
+        group: Entry points by which other packages add entries; "": they cannot.
+    """
+
+    def __init__(self, kind: str, protocol: type[Any], targets: Mapping[str, str], group: str = "") -> None:
+        self.kind, self.protocol, self.targets, self.group = kind, protocol, dict(targets), group
+        self._loaded: dict[str, T] = {}
+        self._found: dict[str, EntryPoint] | None = None
+        self._noted: set[str] = set()
+
+    def __getitem__(self, name: str) -> T:
+        """Returns an entry.
+
+        Raises:
+            KeyError: There is no entry of that name.
+            MemdiagError: A plug-in has that name and cannot be loaded.
+        """
+        if name not in self._loaded:
+            self._loaded[name] = cast("T", resolve(self.targets[name])) if name in self.targets else self._load(self.plug_ins[name])
+        return self._loaded[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """Yields all names, without importing any entry."""
+        yield from self.targets
+        yield from self.plug_ins
+
+    def __len__(self) -> int:
+        return len(self.targets) + len(self.plug_ins)
+
+    def __contains__(self, name: object) -> bool:
+        """Returns whether there is an entry, without importing it."""
+        return name in self.targets or name in self.plug_ins
+
+    @property
+    def plug_ins(self) -> Mapping[str, EntryPoint]:
+        """The entry points of other packages by name. A name that is taken is left out."""
+        if self._found is None:
+            self._found = {}
+            for point in entry_points(self.group) if self.group else ():
+                if point.name in self.targets or point.name in self._found:
+                    self._note(point, "the name is taken")
+                else:
+                    self._found[point.name] = point
+        return self._found
+
+    def attempt(self, name: str, ask: Callable[[T], R]) -> R | None:
+        """Returns what ``ask`` returns for an entry; None, with a notice, for a plug-in that cannot be loaded or raises an exception."""
+        if name in self.targets:
+            return ask(self[name])
+        try:
+            return ask(self[name])
+        except Exception as error:  # noqa: BLE001 - a plug-in of another package may raise anything, and must not end the command
+            self._note(self.plug_ins[name], str(error) if isinstance(error, MemdiagError) else _described(error))
+            return None
+
+    def attempts(self, ask: Callable[[T], R]) -> Iterator[tuple[str, R]]:
+        """Yields the name of each entry and what ``ask`` returns for it, where that is not None; see ``attempt``."""
+        for name in self:
+            answer = self.attempt(name, ask)
+            if answer is not None:
+                yield name, answer
+
+    def call(self, name: str, ask: Callable[[T], R]) -> R:
+        """Returns what ``ask`` returns for an entry.
+
+        Raises:
+            MemdiagError: A plug-in raised an exception of any kind.
+        """
+        if name in self.targets:
+            return ask(self[name])
+        try:
+            return ask(self[name])
+        except MemdiagError:
+            raise
+        except Exception as error:
+            point = self.plug_ins[name]
+            raise MemdiagError(f"the plug-in {name} ({_package(point)}) failed: {_described(error)}", _HINT) from error
+
+    def _load(self, point: EntryPoint) -> T:
+        try:
+            entry = point.load()
+        except Exception as error:
+            raise MemdiagError(f"the plug-in {point.name} ({_package(point)}) cannot be loaded: {_described(error)}", _HINT) from error
+        missing = [name for name in members(self.protocol) if not hasattr(entry, name)]
+        if missing:
+            raise MemdiagError(f"the plug-in {point.name} ({_package(point)}) has no {', '.join(missing)}", _HINT)
+        return cast("T", entry)
+
+    def _note(self, point: EntryPoint, why: str) -> None:
+        if point.name not in self._noted:
+            self._noted.add(point.name)
+            import logging  # without a handler, a warning is one line on stderr
+
+            logging.getLogger("memdiag").warning("note: the %s %s (%s) is not used: %s", self.kind, point.name, _package(point), why)
+
+
+_HINT = "update or uninstall its package; see docs/extending.md"
+
+
+def members(protocol: type) -> tuple[str, ...]:
+    """Returns the attributes that a protocol asks for."""
+    return tuple(sorted({*getattr(protocol, "__annotations__", {}), *(name for name in vars(protocol) if not name.startswith("_"))}))
+
+
+@cache
+def _declared_groups() -> frozenset[str]:
+    """Returns the groups of memdiag in which any installed package has entry points.
+
+    ``importlib.metadata`` takes longer to import than all of this, and hardly any installation has plug-ins.
+    """
+    found: set[str] = set()
+    for folder in sys.path:
+        try:
+            with os.scandir(folder or ".") as entries:
+                names = [entry.path for entry in entries if entry.name.endswith((".dist-info", ".egg-info"))]
+        except OSError:
+            continue
+        for name in names:
+            try:
+                text = Path(name, "entry_points.txt").read_bytes()
+            except OSError:
+                continue
+            found |= {group.decode() for group in _GROUP.findall(text)}
+    return frozenset(found)
+
+
+def entry_points(group: str) -> Iterable[EntryPoint]:
+    """Returns the entry points of installed packages in a group of memdiag, by name of package and entry."""
+    if group not in _declared_groups():
+        return ()
+    import importlib.metadata
+
+    return sorted(importlib.metadata.entry_points(group=group), key=lambda point: (_package(point), point.name))
+
+
+def _package(point: EntryPoint) -> str:
+    return f"package {point.dist.name} {point.dist.version}" if point.dist is not None else "unknown package"
+
+
+def _described(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def resolve(target: str) -> Any:
@@ -106,3 +182,188 @@ def resolve(target: str) -> Any:
     module, _, attribute = target.partition(":")
     loaded = import_module(module)
     return getattr(loaded, attribute) if attribute else loaded
+
+
+class Source(Protocol):
+    """A format of trace files.
+
+    Attributes:
+        FORMAT: Its name.
+    """
+
+    FORMAT: str
+
+    def sniff(self, head: bytes) -> bool:
+        """Returns whether a file that begins with ``head`` (64 KiB, decompressed) is of this format; never raises."""
+
+    def read(self, path: Path) -> Any:
+        """Returns the ``Trace`` of a file; raises ``RefusedFile`` if the file cannot be opened."""
+
+
+class Analyzer(Protocol):
+    """A question about a trace.
+
+    Attributes:
+        CODES: Meaning of each finding, by code.
+    """
+
+    CODES: Mapping[str, str]
+
+    def analyze(self, trace: Any, context: Any) -> Iterable[Any]:
+        """Yields each ``Finding`` in a ``Trace``, given the ``Context`` of the report."""
+
+
+class LintRule(Protocol):
+    """A habit to look for in source code.
+
+    Attributes:
+        CODE, SEVERITY: Of its findings.
+        WORDS: A file that contains none of them is not searched.
+    """
+
+    CODE: str
+    SEVERITY: Any
+    WORDS: tuple[str, ...]
+
+    def check(self, module: Any) -> Iterable[Any]:
+        """Yields each ``Hit`` in a ``Module``."""
+
+
+class Export(Protocol):
+    """A format of other tools.
+
+    Attributes:
+        SUFFIXES: Endings of its files.
+    """
+
+    SUFFIXES: tuple[str, ...]
+
+    def write(self, trace: Any, path: Path, wanted: Any) -> list[Path]:
+        """Writes the ``Wanted`` parts of a ``Trace``; returns the files."""
+
+
+# Read in this order: a format that can be told from its first bytes comes before one that needs a look at its columns.
+SOURCES: Registry[Source] = Registry(
+    "source",
+    Source,
+    {
+        "torch-snapshot": "memdiag.sources.torch_snapshot",
+        "memory-viz-html": "memdiag.sources.memory_viz_html",
+        "event-npz": "memdiag.sources.event_npz",
+        "ascend-db": "memdiag.sources.ascend_db",
+        "msmemscope-db": "memdiag.sources.msmemscope_db",
+        "msmemscope-csv": "memdiag.sources.msmemscope_csv",
+        "ascend-csv": "memdiag.sources.ascend_csv",
+        "ascend-memory-usage": "memdiag.sources.ascend_memory_usage",
+        "lifespans-csv": "memdiag.sources.lifespans_csv",
+        "memory-timeline": "memdiag.sources.memory_timeline",
+        "chrome-trace": "memdiag.sources.chrome_trace",
+    },
+    "memdiag.sources",
+)
+
+# In the order in which their findings are thought of; the report sorts by severity and bytes.
+ANALYZERS: Registry[Analyzer] = Registry(
+    "analyzer",
+    Analyzer,
+    {
+        "quality": "memdiag.analyzers.quality",
+        "peak": "memdiag.analyzers.peak",
+        "kept-passes": "memdiag.analyzers.kept_passes",
+        "fragmentation": "memdiag.analyzers.fragmentation",
+        "lifetimes": "memdiag.analyzers.lifetimes",
+        "lifetime-pools": "memdiag.analyzers.lifetime_pools",
+        "leaks": "memdiag.analyzers.leaks",
+        "churn": "memdiag.analyzers.churn",
+        "changing-sizes": "memdiag.analyzers.changing_sizes",
+        "streams": "memdiag.analyzers.streams",
+        "communication": "memdiag.analyzers.communication",
+        "scattered": "memdiag.analyzers.scattered",
+        "intermediates": "memdiag.analyzers.intermediates",
+        "kept_chains": "memdiag.analyzers.kept_chains",
+        "buckets": "memdiag.analyzers.buckets",
+        "gathered": "memdiag.analyzers.gathered",
+        "leftovers": "memdiag.analyzers.leftovers",
+        "loaded-twice": "memdiag.analyzers.loaded_twice",
+        "regrown": "memdiag.analyzers.regrown",
+        "settings": "memdiag.analyzers.settings",
+    },
+    "memdiag.analyzers",
+)
+
+# What a replay can go by.
+POLICIES: Registry[Any] = Registry(
+    "policy",
+    object,
+    {
+        "caching": "memdiag.allocator.policies.caching",
+        "expandable": "memdiag.allocator.policies.expandable",
+        "npu": "memdiag.allocator.policies.npu",
+        "npu-expandable": "memdiag.allocator.policies.npu_expandable",
+        "lifecycle": "memdiag.allocator.policies.lifecycle",
+        "lifecycle-stack": "memdiag.allocator.policies.lifecycle_stack",
+        "lifetime-oracle": "memdiag.allocator.policies.lifetime_oracle",
+        "stitch": "memdiag.allocator.policies.stitch",
+        "mempool": "memdiag.allocator.policies.mempool",
+        "npu-mempool": "memdiag.allocator.policies.npu_mempool",
+        "plan": "memdiag.allocator.policies.plan",
+        "bound": "memdiag.allocator.policies.bound",
+    },
+    "memdiag.policies",
+)
+
+# Habits that ``memdiag lint`` looks for in source code, by the code of their finding.
+LINT_RULES: Registry[LintRule] = Registry(
+    "rule",
+    LintRule,
+    {
+        "MD801": "memdiag.lint.rules.gather_list",
+        "MD802": "memdiag.lint.rules.embedding",
+        "MD803": "memdiag.lint.rules.collectives",
+        "MD804": "memdiag.lint.rules.empty_cache",
+        "MD805": "memdiag.lint.rules.host_copies",
+        "MD806": "memdiag.lint.rules.waits_in_forward",
+        "MD807": "memdiag.lint.rules.waits_in_loop",
+        "MD808": "memdiag.lint.rules.unfused",
+        "MD809": "memdiag.lint.rules.cumsum",
+        "MD810": "memdiag.lint.rules.gradient_buckets",
+        "MD811": "memdiag.lint.rules.record_stream",
+        "MD812": "memdiag.lint.rules.kept_graph",
+    },
+)
+
+# What gathers the data that ``memdiag plot --kind`` draws (``memdiag.render.plot`` draws it).
+PLOT_DATA: Registry[Any] = Registry(
+    "picture",
+    object,
+    {
+        "timeline": "memdiag.views.plot_timeline:timeline_of",
+        "fragmentation": "memdiag.views.plot_fragmentation:fragmentation_of",
+        "lifetimes": "memdiag.views.plot_lifetimes:lifetimes_of",
+        "policies": "memdiag.views.plot_policies:policies_of",
+        "map": "memdiag.views.plot_map:map_of",
+    },
+)
+
+# What ``memdiag export --format`` writes.
+EXPORTS: Registry[Export] = Registry(
+    "format",
+    Export,
+    {
+        "perfetto": "memdiag.exports.perfetto",
+        "speedscope": "memdiag.exports.speedscope",
+        "csv": "memdiag.exports.csv_tables",
+        "parquet": "memdiag.exports.parquet",
+        "snapshot": "memdiag.exports.snapshot",
+    },
+)
+
+# Where ``memdiag fleet`` reads its files.
+FLEET_ENGINES: Registry[Any] = Registry(
+    "engine",
+    object,
+    {
+        "local": "memdiag.fleet.local:Local",
+        "ray": "memdiag.fleet.on_ray:OnRay",
+    },
+)

@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from memdiag.registry import ANALYZERS, SOURCES, resolve
+from memdiag import registry
+from memdiag.oom.dialects import DIALECTS
+from memdiag.phantom.profiles import DEVICES
+from memdiag.registry import ANALYZERS, SOURCES, Registry, members
 from memdiag.render import FORMS, PICTURES, renderer
 from memdiag.render.support.look import Look
 
@@ -37,9 +40,53 @@ def raised_codes() -> set[str]:
     return {text for text in strings if CODE.fullmatch(text)}
 
 
+REGISTRIES = {name: value for name, value in vars(registry).items() if isinstance(value, Registry)} | {
+    "DIALECTS": DIALECTS,
+    "DEVICES": DEVICES,
+}
+ENTRIES = [(name, entry) for name, found in REGISTRIES.items() for entry in found.targets]
+# Modules of a folder of entries that are no entries: what several of them share. FOLDERS_OF_MORE hold other things as well.
+SHARED = {
+    "ANALYZERS": {"report", *(path.stem for path in (PACKAGE / "analyzers").glob("offload*.py"))},
+    "POLICIES": {"base"},
+    "LINT_RULES": set(),
+    "DIALECTS": {"bfc", "host_memory", "parts"},
+}
+FOLDERS_OF_MORE = {"SOURCES", "EXPORTS", "PLOT_DATA", "FLEET_ENGINES", "DEVICES"}
+
+
+@pytest.mark.parametrize(("name", "entry"), ENTRIES)
+def test_an_entry_can_be_imported_and_has_what_its_registry_asks_for(name, entry):
+    found = REGISTRIES[name]
+    assert [attribute for attribute in members(found.protocol) if not hasattr(found[entry], attribute)] == []
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_every_module_of_a_folder_of_entries_is_registered(name):
+    registered = {target.partition(":")[0].rpartition(".")[2] for target in REGISTRIES[name].targets.values()}
+    folder = ROOT / next(iter(REGISTRIES[name].targets.values())).replace(".", "/")
+    modules = {path.stem for path in folder.parent.glob("*.py")} - {"__init__"}
+    assert sorted(modules - registered - SHARED[name]) == []
+
+
+def test_every_registry_is_in_one_of_these_lists():
+    assert {*SHARED, *FOLDERS_OF_MORE} == set(REGISTRIES)
+
+
+def functions_of(path: Path) -> set[str]:
+    return {node.name for node in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(node, ast.FunctionDef)}
+
+
+@pytest.mark.parametrize(("name", "room", "asked"), [("SOURCES", "sources", {"sniff", "read"}), ("EXPORTS", "exports", {"write"})])
+def test_every_reader_and_writer_is_registered(name, room, asked):
+    """They stand beside their parts, so their functions tell them."""
+    registered = {target.rpartition(".")[2] for target in REGISTRIES[name].targets.values()}
+    assert {path.stem for path in (PACKAGE / room).glob("*.py") if asked <= functions_of(path)} == registered
+
+
 @pytest.mark.parametrize("name", SOURCES)
 def test_a_source_names_its_format_sniffs_and_reads(name):
-    source = resolve(SOURCES[name])
+    source = SOURCES[name]
     assert name == source.FORMAT
     assert list(inspect.signature(source.sniff).parameters) == ["head"]
     assert list(inspect.signature(source.read).parameters)[:1] == ["path"]
@@ -53,12 +100,12 @@ def test_every_source_is_documented():
 @pytest.mark.parametrize("name", SOURCES)
 def test_a_source_sniffs_any_bytes_without_failing(name):
     heads = [b"\x00", b"{", b"[", b"<", b"PK\x03\x04", b"SQLite format 3\x00", b"\x80\x04", b"a,b\n", b"\n\n", b"\xff" * 65536]
-    assert {resolve(SOURCES[name]).sniff(head) for head in heads} <= {True, False}
+    assert {SOURCES[name].sniff(head) for head in heads} <= {True, False}
 
 
 @pytest.mark.parametrize("name", ANALYZERS)
 def test_an_analyzer_lists_its_codes_and_analyzes(name):
-    analyzer = resolve(ANALYZERS[name])
+    analyzer = ANALYZERS[name]
     assert list(inspect.signature(analyzer.analyze).parameters) == ["trace", "context"]
     assert analyzer.CODES
     for code, meaning in analyzer.CODES.items():
@@ -67,7 +114,7 @@ def test_an_analyzer_lists_its_codes_and_analyzes(name):
 
 
 def test_a_code_belongs_to_one_analyzer():
-    owners = Counter(code for target in ANALYZERS.values() for code in resolve(target).CODES)
+    owners = Counter(code for analyzer in ANALYZERS.values() for code in analyzer.CODES)
     assert [code for code, count in owners.items() if count > 1] == []
 
 
@@ -111,7 +158,7 @@ def test_every_file_of_the_renderers_is_reached():
 def test_every_code_has_a_page_and_every_page_a_code():
     pages = {path.stem for path in FINDINGS.glob("MD*.md")}
     codes = raised_codes()
-    assert {code for target in ANALYZERS.values() for code in resolve(target).CODES} <= codes
+    assert {code for analyzer in ANALYZERS.values() for code in analyzer.CODES} <= codes
     assert codes - pages == set(), "codes without docs/findings/<code>.md"
     assert pages - codes == set(), "pages of codes that nothing raises"
 

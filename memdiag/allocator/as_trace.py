@@ -15,7 +15,7 @@ from memdiag.allocator.result import Replay
 from memdiag.allocator.versions.conf import Conf
 from memdiag.allocator.versions.rules import rules_for
 from memdiag.allocator.workload import Start, Workload
-from memdiag.registry import POLICIES, resolve
+from memdiag.registry import POLICIES
 from memdiag.results.finding import Note
 from memdiag.settings.tables import VARIABLE
 from memdiag.sizes.cuda import MIN_BLOCK
@@ -64,7 +64,7 @@ def as_trace(replay: Replay, workload: Workload, trace: Trace, device: DeviceTra
     log = replay.log
     if log is None:
         raise ValueError("a replay without its log has no entries")
-    policy = resolve(POLICIES[replay.policy])
+    policy = POLICIES[replay.policy]
     conf = Conf.parse(policy.with_own(replay.conf), policy.BACKEND, replay.torch_version)
     layout = _layout(conf, rules_for(policy.BACKEND, replay.torch_version).pad, getattr(policy, "LARGE_GRAIN", MIN_BLOCK))
     call = log["call"].astype(np.int64)

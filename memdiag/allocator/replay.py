@@ -14,7 +14,7 @@ from memdiag.allocator.versions.conf import Conf
 from memdiag.allocator.versions.rules import Rules, rules_for
 from memdiag.allocator.workload import ALLOC, POOL_BEGIN, POOL_END, Workload
 from memdiag.errors import MemdiagError
-from memdiag.registry import POLICIES, resolve
+from memdiag.registry import POLICIES
 from memdiag.trace.table import Array
 
 
@@ -49,7 +49,7 @@ def replay(
     """
     if policy not in POLICIES:
         raise MemdiagError(f"there is no policy {policy}", f"choose from {', '.join(POLICIES)}")
-    how = resolve(POLICIES[policy])
+    how = POLICIES[policy]
     if hasattr(how, "marks"):
         raise MemdiagError(f"policy {policy} goes by what the program was doing, which a workload does not tell", "memdiag simulate knows")
     rules = rules_for(how.BACKEND, torch_version)

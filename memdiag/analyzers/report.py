@@ -9,7 +9,7 @@ from memdiag.analyzers.support.devices import describe
 from memdiag.analyzers.support.headline import headline
 from memdiag.analyzers.support.verdict import verdict
 from memdiag.analyzers.support.would_fit import answers
-from memdiag.registry import ANALYZERS, resolve
+from memdiag.registry import ANALYZERS
 from memdiag.results.finding import SEVERITIES, Finding, Note
 from memdiag.results.report import EARLIER_STEPS, Report, Source, WhatIf
 from memdiag.text import joined, phrase
@@ -40,7 +40,8 @@ def build_report(
     """
     context = Context(at, top, device)
     views = list(context.views(trace))
-    findings = [finding for target in ANALYZERS.values() for finding in resolve(target).analyze(trace, context)]
+    found = ANALYZERS.attempts(lambda analyzer: list(analyzer.analyze(trace, context)))
+    findings: list[Finding] = [finding for _, own in found for finding in own]
     findings.sort(key=lambda finding: (SEVERITIES.index(finding.severity), -finding.weight_bytes, finding.code))
     findings, what_if, failed = _replayed(trace, context, findings) if replay else (findings, (), ())
     findings.sort(key=lambda finding: (SEVERITIES.index(finding.severity), not _is_for_a_line(finding, views)))

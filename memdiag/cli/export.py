@@ -9,7 +9,7 @@ import typer
 
 from memdiag.cli.at_option import At, read_moment
 from memdiag.errors import MemdiagError
-from memdiag.registry import EXPORTS, resolve
+from memdiag.registry import EXPORTS
 from memdiag.text import phrase
 
 if TYPE_CHECKING:
@@ -78,18 +78,18 @@ def export(
 
         read_head(path)  # a file that is not there is what to say, before a format is asked for
     name = _format(format, output)
-    file = output if output is not None else Path(path.name.removesuffix(".gz")).with_suffix(resolve(EXPORTS[name]).SUFFIXES[0])
+    file = output if output is not None else Path(path.name.removesuffix(".gz")).with_suffix(EXPORTS[name].SUFFIXES[0])
     if output is None and is_same(file, path):
         file = file.with_stem(f"{file.stem}-exported")
     if is_same(file, path):
         raise MemdiagError(f"-o {file}: this is the trace itself", "name another file")
     if file.is_dir() and name not in _TABLES:
-        file = file / Path(path.name).with_suffix(resolve(EXPORTS[name]).SUFFIXES[0])
+        file = file / Path(path.name).with_suffix(EXPORTS[name].SUFFIXES[0])
     wanted = _wanted(name, device, table or [], min_size, at)
     read = read_trace(path)
     with busy(phrase("progress.writing", file=str(file))):
         try:
-            written = resolve(EXPORTS[name]).write(read, file, wanted)
+            written = EXPORTS[name].write(read, file, wanted)
         except OSError as error:
             raise MemdiagError(f"{file}: cannot be written: {error.strerror or error}", "check the directory and its mode") from None
     for each in written:
@@ -111,7 +111,7 @@ def _format(given: str | None, output: Path | None) -> str:
             meant = f"did you mean {close[0].replace('chrome', 'perfetto')}? " if close else ""
             raise MemdiagError(f"--format {given}: there is no such format", f"{meant}formats are {', '.join(EXPORTS)}")
         return given
-    endings = {name: resolve(target).SUFFIXES for name, target in EXPORTS.items()}
+    endings = {name: export.SUFFIXES for name, export in EXPORTS.items()}
     if output is None:
         raise MemdiagError("which format?", f"--format {'|'.join(EXPORTS)}, or -o with a file whose name ends in one of theirs")
     found = [(len(ending), name) for name, own in endings.items() for ending in own if output.name.lower().endswith(ending)]

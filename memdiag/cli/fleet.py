@@ -101,7 +101,7 @@ def fleet(
 
     from memdiag.cli.emit import emit, form_of
     from memdiag.fleet.files import find
-    from memdiag.registry import FLEET_ENGINES, resolve
+    from memdiag.registry import FLEET_ENGINES
     from memdiag.render import renderer
     from memdiag.units import parse_bytes
 
@@ -117,7 +117,7 @@ def fleet(
         raise MemdiagError(f"--heatmap {heatmap}: not a picture that can be drawn", f"end its name in {', '.join(_PICTURES)}")
     files, said = find(paths or _newest())
     options = {} if at is None else {"at": read_moment(at)}
-    report = _report(files, resolve(FLEET_ENGINES[engine]), workers, address, output, size, budget if tune else None, said, options)
+    report = _report(files, FLEET_ENGINES[engine], workers, address, output, size, budget if tune else None, said, options)
 
     render = renderer("fleet", form)
     emit(lambda look: render(report, look, top), None)

@@ -9,7 +9,7 @@ import typer
 
 from memdiag.cli.at_option import At, read_moment
 from memdiag.errors import COULD_NOT, MemdiagError
-from memdiag.registry import PLOT_DATA, resolve
+from memdiag.registry import PLOT_DATA
 from memdiag.text import phrase
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ def _draw(
     form = file.suffix.lower().lstrip(".")
     wide = max((look.size[0] if look.size else look.width or 10.0) - _MARGIN, 1.0)
     simulated = _simulate(trace, device, wanted) if kind == "policies" and device.num_events else None
-    data = resolve(PLOT_DATA[kind])(trace, device, Ask(round(wide * (look.dpi if form == "png" else _VECTOR)), at, simulated))
+    data = PLOT_DATA[kind](trace, device, Ask(round(wide * (look.dpi if form == "png" else _VECTOR)), at, simulated))
     from memdiag.render import renderer
     from memdiag.render.plot.page import picture
 

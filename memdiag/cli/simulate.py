@@ -228,9 +228,9 @@ def _write_rows(path: Path, subject: Subject, scenario: Scenario, replay: object
     from memdiag.allocator.rows import rows_of
     from memdiag.cli.talk import say
     from memdiag.output_file import whole_file
-    from memdiag.registry import POLICIES, resolve
+    from memdiag.registry import POLICIES
 
-    is_npu = resolve(POLICIES[scenario.policy]).BACKEND == "npu"
+    is_npu = POLICIES[scenario.policy].BACKEND == "npu"
     columns = rows_of(replay, subject.workload, with_addresses=is_npu)  # type: ignore[arg-type]
     with whole_file(path) as file:  # numpy would add .npz to other names
         np.savez_compressed(file, **columns)  # type: ignore[arg-type]

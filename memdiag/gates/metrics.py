@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from memdiag import vocabulary
 from memdiag.errors import MemdiagError
-from memdiag.registry import ANALYZERS, resolve
+from memdiag.registry import ANALYZERS
 from memdiag.results.check import Number, Unit
 from memdiag.text import phrase
 from memdiag.units import format_bytes, format_count
@@ -189,5 +189,5 @@ def _cannot_be_found(has_addresses: bool, has_history: bool) -> Iterator[tuple[s
         reasons = {"MD2": _NO_PLACES, "MD4": _NO_CALLS}  # what lies where; what was asked of the driver
     if not has_history:
         reasons |= dict.fromkeys(("MD1", "MD3", "MD4"), _NO_HISTORY)  # lifetimes, growth, churn
-    for target in ANALYZERS.values():
-        yield from ((code, reasons[code[:3]]) for code in resolve(target).CODES if code[:3] in reasons)
+    for _, codes in ANALYZERS.attempts(lambda analyzer: analyzer.CODES):
+        yield from ((code, reasons[code[:3]]) for code in codes if code[:3] in reasons)

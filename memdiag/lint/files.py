@@ -14,7 +14,7 @@ from pathlib import Path
 
 from memdiag.errors import MemdiagError
 from memdiag.lint.module import Hit, Module
-from memdiag.registry import LINT_RULES, resolve
+from memdiag.registry import LINT_RULES
 from memdiag.results.finding import Evidence, Finding, Fix, Note
 from memdiag.results.lint import LintReport
 from memdiag.text import catalogue, phrase
@@ -116,9 +116,7 @@ def check_text(text: str, path: str, codes: frozenset[str] = frozenset(LINT_RULE
     Raises:
         SyntaxError: It is not Python.
     """
-    rules = [
-        rule for rule in (resolve(LINT_RULES[code]) for code in LINT_RULES if code in codes) if any(word in text for word in rule.WORDS)
-    ]
+    rules = [rule for rule in (LINT_RULES[code] for code in LINT_RULES if code in codes) if any(word in text for word in rule.WORDS)]
     if not rules or "torch" not in text:
         return [], 0
     module = Module(ast.parse(text), text)

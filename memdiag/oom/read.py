@@ -11,7 +11,6 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import TypeVar
 
 from memdiag.oom.anchors import ANCHORS, CLUES, WORDS
@@ -24,7 +23,6 @@ from memdiag.oom.scan import Gate, Tally, Window, windows
 from memdiag.oom.shared import unquoted, without_shared
 from memdiag.oom.squeezed import Squeezed
 from memdiag.oom.streams import Progress, chunks_of_file, chunks_of_text
-from memdiag.registry import resolve
 from memdiag.results.finding import Finding
 from memdiag.results.oom import Judgement, LedgerEntry, Message, OomReport
 
@@ -218,22 +216,14 @@ def _advise(found: Found, judgement: Judgement) -> tuple[Finding, ...]:
 
 
 def _find(name: str, text: Squeezed) -> Sequence[Found]:
-    return tuple(_module(name).find(text))
+    return tuple(DIALECTS[name].find(text))
 
 
 def _frozen(fields: Fields) -> str:
     return repr(sorted(fields.items()))
 
 
-_MODULES: dict[str, ModuleType] = {}
-
-
-def _module(name: str) -> ModuleType:
-    if name not in _MODULES:
-        _MODULES[name] = resolve(DIALECTS[name])
-    return _MODULES[name]
-
-
 def _anchors() -> dict[str, tuple[str, ...]]:
     """Returns the anchors of each dialect; those that are not in the table yet are asked of the module."""
-    return {name: ANCHORS[name] if name in ANCHORS else tuple(_module(name).ANCHORS) for name in DIALECTS}
+    found = ((name, ANCHORS[name] if name in ANCHORS else DIALECTS.attempt(name, lambda own: tuple(own.ANCHORS))) for name in DIALECTS)
+    return {name: anchors for name, anchors in found if anchors}

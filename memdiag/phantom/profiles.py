@@ -9,12 +9,13 @@ import difflib
 import functools
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from memdiag.errors import MemdiagError
+from memdiag.registry import Registry
 from memdiag.units import format_bytes, parse_bytes
 
 BACKENDS = {"cuda": "CUDA", "npu": "Ascend NPU"}
@@ -83,9 +84,32 @@ class Profile:
         return tuple(said)
 
 
-@functools.cache
+class Device(Protocol):
+    """A device of another package: what a row of ``profiles.toml`` holds, and ``backend``, the table that it would be in."""
+
+    def items(self) -> Iterable[tuple[str, Any]]:
+        """Returns keys and values."""
+
+
+DEVICES: Registry[Device] = Registry("device", Device, {}, "memdiag.devices")
+
+
 def profiles() -> tuple[Profile, ...]:
-    """Returns all devices, in the order of the table."""
+    """Returns all devices, in the order of the table, then those of plug-ins."""
+    added = (DEVICES.attempt(name, functools.partial(_of_plug_in, name)) for name in DEVICES)
+    return *_own_profiles(), *(profile for profile in added if profile is not None)
+
+
+def _of_plug_in(name: str, device: Device) -> Profile:
+    row = dict(device.items())
+    backend = row.pop("backend")
+    if backend not in BACKENDS:
+        raise MemdiagError(f"backend {backend!r}: not one of {', '.join(BACKENDS)}", "memdiag devices lists devices")
+    return _profile(backend, name, row, {})
+
+
+@functools.cache
+def _own_profiles() -> tuple[Profile, ...]:
     table = tomllib.loads(_TABLE.read_text(encoding="utf-8"))
     return tuple(_profile(backend, name, entry, table[backend]) for backend in table for name, entry in _devices(table[backend]))
 
@@ -133,7 +157,8 @@ def choose(text: str) -> Profile:
 
 def _named(name: str) -> Profile:
     wanted = name.lower()
-    found = [profile for profile in profiles() if wanted in {profile.full_name, profile.name}]
+    found = [profile for profile in _own_profiles() if wanted in {profile.full_name, profile.name}]
+    found = found or [profile for profile in profiles() if wanted in {profile.full_name, profile.name}]
     if len(found) == 1:
         return found[0]
     known = [profile.full_name for profile in profiles()]

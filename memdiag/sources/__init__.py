@@ -13,7 +13,7 @@ from pathlib import Path
 from memdiag.errors import RefusedFile
 from memdiag.quoting import file_argument
 from memdiag.redaction import is_on
-from memdiag.registry import SOURCES, resolve
+from memdiag.registry import SOURCES
 from memdiag.sources.files import read_head
 from memdiag.sources.redacted import redacted
 from memdiag.trace.model import Trace
@@ -34,10 +34,9 @@ def load(path: str | PathLike[str]) -> Trace:
     """
     file = Path(path)
     head = read_head(file)
-    for target in SOURCES.values():
-        source = resolve(target)
-        if source.sniff(head):
-            trace: Trace = source.read(file)
+    for name, is_known in SOURCES.attempts(lambda source: source.sniff(head)):
+        if is_known:
+            trace: Trace = SOURCES.call(name, lambda source: source.read(file))
             return redacted(trace) if is_on() else trace
     hint = _TEXT_HINT.format(file_argument(str(file))) if _is_text(head) else _HINT
     raise RefusedFile(f"{file} is not a memory trace in any format memdiag knows", hint)

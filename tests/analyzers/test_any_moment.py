@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from memdiag.analyzers.support.context import Context
-from memdiag.registry import ANALYZERS, resolve
+from memdiag.registry import ANALYZERS
 from memdiag.results.finding import SEVERITIES
 from memdiag.sources import load
 from memdiag.units import parse_bytes
@@ -30,14 +30,14 @@ def test_any_moment_can_be_looked_at(golden, name):
     most = max((device.num_events for device in trace.devices), default=0)
     moments = ["peak", *sorted({-1, 0, most // 3, most // 2, most - 1} & set(range(-1, most)))]
     for at in moments:
-        for finding in resolve(ANALYZERS[name]).analyze(trace, Context(at=at)):
+        for finding in ANALYZERS[name].analyze(trace, Context(at=at)):
             check(finding)
 
 
 @pytest.mark.parametrize("name", ["fragmentation"])
 def test_bytes_in_a_title_stand_in_the_evidence(golden, name):
     trace = load(golden / "snapshot.pickle")
-    for finding in resolve(ANALYZERS[name]).analyze(trace, Context()):
+    for finding in ANALYZERS[name].analyze(trace, Context()):
         words = finding.title.split()
         shown = [f"{number} {unit}" for number, unit in pairwise(words) if unit.strip(",:)") in ("MiB", "GiB")]
         values = [evidence.value for evidence in finding.evidence if evidence.unit == "bytes"]

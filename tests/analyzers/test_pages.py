@@ -10,10 +10,10 @@ import pytest
 
 from memdiag.analyzers.support import offered
 from memdiag.oom import advice
-from memdiag.registry import ANALYZERS, LINT_RULES, resolve
+from memdiag.registry import ANALYZERS, LINT_RULES
 from memdiag.settings import lint
 
-CODES = {code: meaning for target in ANALYZERS.values() for code, meaning in resolve(target).CODES.items()} | lint.CODES | advice.CODES
+CODES = {code: meaning for analyzer in ANALYZERS.values() for code, meaning in analyzer.CODES.items()} | lint.CODES | advice.CODES
 CODES |= offered.CODES
 EXAMPLES = runpy.run_path(str(Path(__file__).parent / "page_examples.py"))
 SECTIONS = ("## What it means", "## Why it matters", "## How to fix it", "## When not to")

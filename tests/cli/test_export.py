@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from memdiag.cli.main import main
-from memdiag.registry import EXPORTS, resolve
+from memdiag.registry import EXPORTS
 
 GOLDENS = Path(__file__).parents[1] / "goldens"
 OOM = GOLDENS / "cuda-2.13.0-oom" / "snapshot.pickle"
@@ -21,9 +21,9 @@ def elsewhere(tmp_path, monkeypatch):
 
 
 def test_every_format_says_its_endings():
-    endings = [ending for target in EXPORTS.values() for ending in resolve(target).SUFFIXES]
+    endings = [ending for export in EXPORTS.values() for ending in export.SUFFIXES]
     assert len(set(endings)) == len(endings)
-    assert all(callable(resolve(target).write) for target in EXPORTS.values())
+    assert all(callable(export.write) for export in EXPORTS.values())
 
 
 @pytest.mark.parametrize("ending", ["perfetto.json.gz", "trace.json", "speedscope.json", "pkl", "pickle.gz"])

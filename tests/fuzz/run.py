@@ -172,13 +172,14 @@ def _fuzz_atheris(session: Session, seconds: int, corpus: Path) -> None:
     import atheris
 
     with atheris.instrument_imports(include=["memdiag"]):
-        from memdiag.registry import ANALYZERS, SOURCES, resolve
+        from memdiag.registry import ANALYZERS, SOURCES
         from memdiag.render import renderer
         from memdiag.sources import load  # noqa: F401 - instrumented as it is imported
         from memdiag.trace import annotate  # noqa: F401
 
-        for target in [SOURCES[session.source], *(ANALYZERS.values() if session.report else ())]:
-            resolve(target)
+        SOURCES[session.source]
+        if session.report:
+            list(ANALYZERS.values())
         for form in FORMS if session.report else ():
             renderer("analyze", form)
     from mutate import mutated

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from memdiag.errors import MemdiagError
-from memdiag.registry import SOURCES, resolve
+from memdiag.registry import SOURCES
 from memdiag.trace.model import DeviceTrace, Trace
 
 # What compiled code and numpy say when a reader trusted the file: right as a refusal, wrong as the reason.
@@ -57,9 +57,9 @@ def patience(seconds: int) -> Iterator[None]:
 def available() -> list[str]:
     """Returns the sources that are there."""
     found = []
-    for name, target in SOURCES.items():
+    for name, target in SOURCES.targets.items():
         try:
-            resolve(target)
+            SOURCES[name]
         except ModuleNotFoundError as error:
             if error.name != target:
                 raise
@@ -79,7 +79,7 @@ def outcome(source: str, path: Path, then: Callable[[Trace], None] | None = None
     Raises:
         Find: Anything but a sound trace or a good refusal came out (other exceptions are finds as well).
     """
-    reader = resolve(SOURCES[source])
+    reader = SOURCES[source]
     reader.sniff(path.read_bytes()[: 1 << 16])
     for attempt in (1, 2):
         begin = time.monotonic()

@@ -13,7 +13,6 @@ from corpus import CORPUS
 
 from memdiag.oom.dialects import DIALECTS
 from memdiag.oom.read import read_text
-from memdiag.registry import resolve
 from memdiag.text import Phrase, speaking
 
 MESSAGE = (
@@ -26,7 +25,7 @@ _CHINESE = re.compile("[\u3400-\u9fff]")
 
 def texts() -> list[str]:
     """Returns the samples of every dialect, and the corpus if it is present."""
-    found = [example for name in DIALECTS for _, example in resolve(DIALECTS[name]).EXAMPLES]
+    found = [example for name in DIALECTS for _, example in DIALECTS[name].EXAMPLES]
     if CORPUS.exists():
         found += [json.loads(line)["text"] for line in CORPUS.read_text(encoding="utf-8").splitlines()]
     return found
@@ -71,7 +70,7 @@ def loaded(code: str) -> list[str]:
 
 
 def test_no_phrases_are_loaded_at_start():
-    every = "from memdiag.oom.dialects import DIALECTS\nfrom memdiag.registry import resolve\nfor name in DIALECTS: resolve(DIALECTS[name])"
+    every = "from memdiag.oom.dialects import DIALECTS\nfrom memdiag.registry import resolve\nfor name in DIALECTS: DIALECTS[name]"
     assert loaded(f"{every}\nimport memdiag.oom.read, memdiag.oom.verdict, memdiag.oom.ledger, memdiag.render.oom.terminal") == []
 
 

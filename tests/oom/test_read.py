@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memdiag.oom import advice, ledger, read, verdict
-from memdiag.oom.dialects import dialects
+from memdiag.oom.dialects import DIALECTS, dialects
 from memdiag.oom.read import read_text
 
 EXAMPLES = [text for dialect in dialects() for _, text in dialect.EXAMPLES]
@@ -94,7 +94,7 @@ def test_an_error_in_a_dialect_costs_its_messages_only(monkeypatch):
     def broken(_text):
         raise RecursionError
 
-    monkeypatch.setattr(read._module("oom-killer"), "find", broken)
+    monkeypatch.setattr(DIALECTS["oom-killer"], "find", broken)
     monkeypatch.delenv("MEMDIAG_DEBUG")
     (message,) = read_text(f"Out of memory: Killed process 4711 (python)\n{GIVEN}").messages
     assert message.dialect == "torch_cuda_21"

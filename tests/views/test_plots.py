@@ -15,7 +15,7 @@ import memdiag
 from memdiag.analyzers.support.moments import fragmentation_at
 from memdiag.analyzers.support.simulated_runs import simulate_runs, subject_of
 from memdiag.errors import MemdiagError
-from memdiag.registry import PLOT_DATA, resolve
+from memdiag.registry import PLOT_DATA
 from memdiag.render import FORMS
 from memdiag.trace.moments import choose_moment
 from memdiag.views.plot_fragmentation import fragmentation_of
@@ -45,7 +45,7 @@ def example():
 
 def test_every_kind_has_data_and_a_drawing():
     assert tuple(PLOT_DATA) == FORMS["plot"]
-    assert all(callable(resolve(target)) for target in PLOT_DATA.values())
+    assert all(callable(data) for data in PLOT_DATA.values())
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=400), st.integers(1, 40))
@@ -166,12 +166,12 @@ def test_what_is_missing_is_said(example):
     state = golden("cuda-2.13.0-no-trace")
     for kind in ("timeline", "fragmentation", "lifetimes", "policies"):
         with pytest.raises(MemdiagError, match="holds no events") as raised:
-            resolve(PLOT_DATA[kind])(state, state.devices[0], Ask(100))
+            PLOT_DATA[kind](state, state.devices[0], Ask(100))
         assert "map" in raised.value.hint
     cpu = golden("cpu-2.13.0-recorded")
     for kind in ("fragmentation", "map"):
         with pytest.raises(MemdiagError, match="where in memory"):
-            resolve(PLOT_DATA[kind])(cpu, cpu.devices[0], Ask(100))
+            PLOT_DATA[kind](cpu, cpu.devices[0], Ask(100))
     (device,) = example.devices
     bare = replace(device, tensors=device.tensors.replace(lifetime=np.zeros(len(device.tensors), np.int8)))
     with pytest.raises(MemdiagError, match="needs phases or steps"):

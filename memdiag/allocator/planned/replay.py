@@ -21,7 +21,7 @@ from memdiag.allocator.result import Replay
 from memdiag.allocator.versions.conf import Conf
 from memdiag.allocator.versions.rules import rules_for
 from memdiag.allocator.workload import Workload
-from memdiag.registry import POLICIES, resolve
+from memdiag.registry import POLICIES
 from memdiag.results.planned import PlanTold
 from memdiag.trace.table import Array
 
@@ -107,7 +107,7 @@ def _run(
     version: str, *, log: bool,
 ) -> tuple[Replay, Array]:  # fmt: skip
     """Runs the model; returns the replay and its raw results, which begin with the calls that make the start."""
-    how = resolve(POLICIES[policy])
+    how = POLICIES[policy]
     rules = rules_for(how.BACKEND, version)
     numbers = Conf.parse(how.with_own(conf), how.BACKEND, version)
     pools = pools_of(workload, rules) if planned is None else planned.pool

@@ -9,7 +9,7 @@ import numpy as np
 from memdiag.allocator.result import OUT_OF_MEMORY, UNDEFINED, Replay
 from memdiag.analyzers.support.continuation import EARLIER_STEP
 from memdiag.errors import MemdiagError
-from memdiag.registry import POLICIES, resolve
+from memdiag.registry import POLICIES
 from memdiag.results.outlook import PAST_FAILURE, Outlook, Rest
 from memdiag.units import GIB
 
@@ -37,7 +37,7 @@ def outlook(subject: Subject, scenario: Scenario, *, fails: bool, with_rest: boo
 def _rest(subject: Subject, scenario: Scenario) -> Rest | None:
     """Replays a scenario with the requests that probably follow; None: there is no basis for an estimate."""
     follows = subject.continuation
-    if follows is None or hasattr(resolve(POLICIES[scenario.policy]), "marks"):
+    if follows is None or hasattr(POLICIES[scenario.policy], "marks"):
         return None
     try:
         replay = subject.replayer(

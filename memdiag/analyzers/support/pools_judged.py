@@ -21,7 +21,7 @@ from memdiag.analyzers.support.subject import Scenario, Subject
 from memdiag.diagnosis.remedies import present
 from memdiag.errors import MemdiagError
 from memdiag.quoting import file_argument
-from memdiag.registry import POLICIES, resolve
+from memdiag.registry import POLICIES
 from memdiag.results.finding import Evidence, Finding, Fix, Saving
 from memdiag.results.outlook import PAST_FAILURE
 from memdiag.results.prediction import PredictionReport
@@ -124,7 +124,7 @@ def is_calibrated(subject: Subject) -> bool:
 
 def _runs(subject: Subject, card: Scenario) -> _Runs:
     keys = parse_conf(card.conf)
-    backend = resolve(POLICIES[card.policy]).BACKEND
+    backend = POLICIES[card.policy].BACKEND
     plain = _run(subject, card, RECORDED)
     expandable = None
     if keys.get("expandable_segments") != "True" and not card.policy.endswith("expandable"):
@@ -135,7 +135,7 @@ def _runs(subject: Subject, card: Scenario) -> _Runs:
             expandable = _run(subject, replace(card, policy=policy, conf=conf), EXPANDABLE)
         except MemdiagError:  # the version has none
             expandable = None
-    adopted = resolve(POLICIES["lifecycle"]).adopted(keys)
+    adopted = POLICIES["lifecycle"].adopted(keys)
     conf = ",".join(f"{key}:{value}" for key, value in adopted.items())
     pools = tuple(_run(subject, replace(card, policy=policy, conf=conf), policy) for policy in POOLS)
     return _Runs(plain, expandable, pools, most_live(subject.workload))
@@ -163,7 +163,7 @@ def live_bytes(workload: Workload) -> Array:
 
 def _run(subject: Subject, scenario: Scenario, kind: str) -> Run:
     """Replays from an empty beginning, so that all runs begin alike."""
-    if hasattr(resolve(POLICIES[scenario.policy]), "marks"):
+    if hasattr(POLICIES[scenario.policy], "marks"):
         found = subject.replay(scenario, log=False)
     else:
         found = subject.replayer(
@@ -216,7 +216,7 @@ def _shared(subject: Subject, card: Scenario, runs: _Runs, communicators: int | 
     fraction = max(math.floor((capacity - outside) / capacity * 100) / 100, 0.01) if outside else _USUAL_FRACTION
     kept = capacity - int(fraction * capacity)
     policy = runs.best.kind
-    adopted = resolve(POLICIES[policy]).adopted(parse_conf(card.conf))
+    adopted = POLICIES[policy].adopted(parse_conf(card.conf))
     conf = ",".join(f"{key}:{value}" for key, value in adopted.items())
     held = _run(subject, replace(card, policy=policy, conf=conf, fraction=fraction), policy)
     served = phrase("pools.kept.fits" if subject.reach.basis != PAST_FAILURE else "pools.kept.past")

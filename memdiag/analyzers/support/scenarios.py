@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from memdiag.errors import MemdiagError
-from memdiag.registry import POLICIES, resolve
+from memdiag.registry import POLICIES
 from memdiag.units import parse_bytes
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class SimulationRequest:
 
         names, settings = split(text)
         mine, others = (
-            {name for each in which for name in getattr(resolve(POLICIES[each]), "VARIABLES", ())} for which in ((policy,), self.policies)
+            {name for each in which for name in getattr(POLICIES[each], "VARIABLES", ())} for which in ((policy,), self.policies)
         )
         return written({name: value for name, value in names.items() if name in mine or name not in others}, settings) if names else text
 
@@ -175,7 +175,7 @@ def version_for(policy: str, version: str) -> str:
     from memdiag.settings.parsers import parse
     from memdiag.settings.tables import newest
 
-    how = resolve(POLICIES[policy])
+    how = POLICIES[policy]
     number, last = parse_version(version), newest(how.BACKEND)
     if number is None or not parse(how.with_own(""), how.BACKEND, number).refused:
         return version
@@ -189,7 +189,7 @@ def _check_conf(text: str, policy: str, version: str) -> None:
     from memdiag.settings.parsers import parse
     from memdiag.settings.tables import newest
 
-    how = resolve(POLICIES[policy])
+    how = POLICIES[policy]
     number = parse_version(version) or newest(how.BACKEND)
     refused = parse(how.with_own(text), how.BACKEND, number).refused
     if refused is None:
@@ -212,7 +212,7 @@ def _for_policy(conf: str, policy: str, version: str) -> str:
     from memdiag.settings.npu_keys import EXCLUDED_BY_EXPANDABLE
     from memdiag.settings.tables import known, newest
 
-    how = resolve(POLICIES[policy])
+    how = POLICIES[policy]
     table = known(how.BACKEND, parse_version(version) or newest(how.BACKEND))
     keys = {key: value for key, value in parse_conf(conf).items() if key in table}
     if hasattr(how, "adopted"):

@@ -26,7 +26,7 @@ from memdiag.analyzers.support.names import name_of
 from memdiag.analyzers.support.outlook import outlook
 from memdiag.analyzers.support.split_moments import recorded_split, simulated_split
 from memdiag.analyzers.support.subject import Scenario, Subject, recorded_peak
-from memdiag.registry import POLICIES, resolve
+from memdiag.registry import POLICIES
 from memdiag.results.prediction import CalibrationReport, FirstDivergence, FirstOom, Prediction, PredictionReport, RecordedRun
 from memdiag.text import Phrase, phrase
 from memdiag.trace import schema
@@ -151,7 +151,7 @@ def _first_oom(subject: Subject, scenario: Scenario, replay: Replay, simulated: 
         site = trace.stacks.label(int(device.events.stack[row]))
     requested, reserved = int(workload.size[call]), int(replay.reserved[call])
     room = _room(workload, replay, call)
-    policy = resolve(POLICIES[scenario.policy])
+    policy = POLICIES[scenario.policy]
     conf = Conf.parse(policy.with_own(scenario.conf), policy.BACKEND, scenario.torch_version)
     _, segment = policy.columns(np.array([requested], np.int64), conf, rules_for(policy.BACKEND, scenario.torch_version))
     missing = None if room is None else max(int(segment[0]) - (room - reserved), 0)

@@ -17,7 +17,7 @@ from memdiag.allocator.versions.limits import Limits
 from memdiag.allocator.versions.rules import rules_for
 from memdiag.allocator.workload import EXTERNAL, Workload
 from memdiag.analyzers.support.continuation import Continuation, continuation_of
-from memdiag.registry import POLICIES, resolve
+from memdiag.registry import POLICIES
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.moments import DEFAULT
 from memdiag.trace.reach import Reach, reach_of
@@ -149,7 +149,7 @@ class Subject:
         own = self.recorded
         if self.is_foreign:
             return False
-        policies = [resolve(POLICIES[each.policy]) for each in (own, scenario)]
+        policies = [POLICIES[each.policy] for each in (own, scenario)]
         if policies[0].BACKEND != policies[1].BACKEND or hasattr(policies[1], "marks"):  # recordings are of PyTorch's own allocators
             return False
         confs = [
@@ -160,7 +160,7 @@ class Subject:
 
     def replay(self, scenario: Scenario, *, log: bool) -> Replay:
         """Replays ``scenario``; the driver gives the addresses that it gave, as long as it is asked for the same."""
-        how = resolve(POLICIES[scenario.policy])
+        how = POLICIES[scenario.policy]
         if hasattr(how, "marks"):
             if scenario.policy not in self.hooks:
                 self.hooks[scenario.policy] = how.marks(self.trace, self.device, self.workload)

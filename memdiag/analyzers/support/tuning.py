@@ -24,7 +24,7 @@ from memdiag.analyzers.support.outlook import outlook
 from memdiag.analyzers.support.simulation import calibration_report, recorded_run
 from memdiag.analyzers.support.subject import Scenario, Subject, recorded_peak
 from memdiag.errors import MemdiagError
-from memdiag.registry import POLICIES, resolve
+from memdiag.registry import POLICIES
 from memdiag.results.outlook import PAST_FAILURE, weakest_basis
 from memdiag.results.report import CardReport
 from memdiag.results.tune import Reason, Recommended, Score, Tried, TunedTrace, TuneReport
@@ -144,7 +144,7 @@ def tune(
                 f"{subject.trace.path} was recorded on {subject.trace.backend}, whose allocator has no settings to tune",
                 "record on a CUDA or NPU device, or on a simulated one: memdiag record --phantom npu:910b-64g -- python train.py",
             )
-    backends = {resolve(POLICIES[subject.recorded.policy]).BACKEND for subject in subjects}
+    backends = {POLICIES[subject.recorded.policy].BACKEND for subject in subjects}
     if len(backends) > 1:
         raise MemdiagError("these traces are from CUDA and NPU devices, which have no settings in common", "tune one backend at a time")
     members = [_Member.of(subject, capacity) for subject in subjects]

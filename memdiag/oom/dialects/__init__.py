@@ -12,52 +12,70 @@ Order matters where two claim the same place: the longer one wins, then the firs
 
 from __future__ import annotations
 
-from types import ModuleType
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
 
-from memdiag.registry import resolve
-
-DIALECTS: dict[str, str] = {
-    "pytorch-cuda": "memdiag.oom.dialects.pytorch_cuda",
-    "pytorch-xpu": "memdiag.oom.dialects.pytorch_xpu",
-    "torch-npu": "memdiag.oom.dialects.torch_npu",
-    "hccl": "memdiag.oom.dialects.hccl",
-    "cann": "memdiag.oom.dialects.cann",
-    "mindspore": "memdiag.oom.dialects.mindspore",
-    "pytorch-mps": "memdiag.oom.dialects.pytorch_mps",
-    "pytorch-hpu": "memdiag.oom.dialects.pytorch_hpu",
-    "pytorch-malloc-async": "memdiag.oom.dialects.pytorch_malloc_async",
-    "pytorch-eb": "memdiag.oom.dialects.pytorch_eb",
-    "torch-thc": "memdiag.oom.dialects.torch_thc",
-    "nccl": "memdiag.oom.dialects.nccl",
-    "cublas-cudnn": "memdiag.oom.dialects.cublas_cudnn",
-    "cuda-bare": "memdiag.oom.dialects.cuda_bare",
-    "jax-xla": "memdiag.oom.dialects.jax_xla",
-    "xla-tpu": "memdiag.oom.dialects.xla_tpu",
-    "tensorflow": "memdiag.oom.dialects.tensorflow",
-    "host-cpu-alloc": "memdiag.oom.dialects.host_cpu_alloc",
-    "oom-killer": "memdiag.oom.dialects.oom_killer",
-    "host-killed": "memdiag.oom.dialects.host_killed",
-    "ray-host": "memdiag.oom.dialects.ray_host",
-    "paddle": "memdiag.oom.dialects.paddle",
-    "onnxruntime": "memdiag.oom.dialects.onnxruntime",
-    "cupy": "memdiag.oom.dialects.cupy",
-    "julia": "memdiag.oom.dialects.julia",
-    "triton-smem": "memdiag.oom.dialects.triton_smem",
-    "vllm-kv": "memdiag.oom.dialects.vllm_kv",
-    "vllm-startup-free": "memdiag.oom.dialects.vllm_startup_free",
-    "sglang": "memdiag.oom.dialects.sglang",
-    "ggml": "memdiag.oom.dialects.ggml",
-    "ollama-host": "memdiag.oom.dialects.ollama_host",
-    "mlx": "memdiag.oom.dialects.mlx",
-    "tensorrt": "memdiag.oom.dialects.tensorrt",
-    "tensorrt-llm": "memdiag.oom.dialects.tensorrt_llm",
-    "bitsandbytes": "memdiag.oom.dialects.bitsandbytes",
-    "serving": "memdiag.oom.dialects.serving",
-    "host-runtimes": "memdiag.oom.dialects.host_runtimes",
-    "cuda-driver": "memdiag.oom.dialects.cuda_driver",
-}
+from memdiag.registry import Registry
 
 
-def dialects() -> list[ModuleType]:
+class Dialect(Protocol):
+    """The messages of one system; the module's docstring says what each attribute is."""
+
+    FORMATS: Sequence[str]
+    ANCHORS: Sequence[str]
+    EXAMPLES: Sequence[tuple[str, str]]
+
+    def find(self, text: Any) -> Iterable[Any]:
+        """Yields each ``Found`` in a ``Squeezed`` text."""
+
+
+DIALECTS: Registry[Dialect] = Registry(
+    "dialect",
+    Dialect,
+    {
+        "pytorch-cuda": "memdiag.oom.dialects.pytorch_cuda",
+        "pytorch-xpu": "memdiag.oom.dialects.pytorch_xpu",
+        "torch-npu": "memdiag.oom.dialects.torch_npu",
+        "hccl": "memdiag.oom.dialects.hccl",
+        "cann": "memdiag.oom.dialects.cann",
+        "mindspore": "memdiag.oom.dialects.mindspore",
+        "pytorch-mps": "memdiag.oom.dialects.pytorch_mps",
+        "pytorch-hpu": "memdiag.oom.dialects.pytorch_hpu",
+        "pytorch-malloc-async": "memdiag.oom.dialects.pytorch_malloc_async",
+        "pytorch-eb": "memdiag.oom.dialects.pytorch_eb",
+        "torch-thc": "memdiag.oom.dialects.torch_thc",
+        "nccl": "memdiag.oom.dialects.nccl",
+        "cublas-cudnn": "memdiag.oom.dialects.cublas_cudnn",
+        "cuda-bare": "memdiag.oom.dialects.cuda_bare",
+        "jax-xla": "memdiag.oom.dialects.jax_xla",
+        "xla-tpu": "memdiag.oom.dialects.xla_tpu",
+        "tensorflow": "memdiag.oom.dialects.tensorflow",
+        "host-cpu-alloc": "memdiag.oom.dialects.host_cpu_alloc",
+        "oom-killer": "memdiag.oom.dialects.oom_killer",
+        "host-killed": "memdiag.oom.dialects.host_killed",
+        "ray-host": "memdiag.oom.dialects.ray_host",
+        "paddle": "memdiag.oom.dialects.paddle",
+        "onnxruntime": "memdiag.oom.dialects.onnxruntime",
+        "cupy": "memdiag.oom.dialects.cupy",
+        "julia": "memdiag.oom.dialects.julia",
+        "triton-smem": "memdiag.oom.dialects.triton_smem",
+        "vllm-kv": "memdiag.oom.dialects.vllm_kv",
+        "vllm-startup-free": "memdiag.oom.dialects.vllm_startup_free",
+        "sglang": "memdiag.oom.dialects.sglang",
+        "ggml": "memdiag.oom.dialects.ggml",
+        "ollama-host": "memdiag.oom.dialects.ollama_host",
+        "mlx": "memdiag.oom.dialects.mlx",
+        "tensorrt": "memdiag.oom.dialects.tensorrt",
+        "tensorrt-llm": "memdiag.oom.dialects.tensorrt_llm",
+        "bitsandbytes": "memdiag.oom.dialects.bitsandbytes",
+        "serving": "memdiag.oom.dialects.serving",
+        "host-runtimes": "memdiag.oom.dialects.host_runtimes",
+        "cuda-driver": "memdiag.oom.dialects.cuda_driver",
+    },
+    "memdiag.dialects",
+)
+
+
+def dialects() -> list[Dialect]:
     """Returns the modules of all dialects."""
-    return [resolve(target) for target in DIALECTS.values()]
+    return list(DIALECTS.values())

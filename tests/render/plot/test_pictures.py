@@ -14,7 +14,7 @@ import pytest
 import memdiag
 from memdiag.analyzers.support.simulated_runs import simulate_runs, subject_of
 from memdiag.errors import MemdiagError
-from memdiag.registry import PLOT_DATA, resolve
+from memdiag.registry import PLOT_DATA
 from memdiag.render import renderer
 from memdiag.render.plot.page import changes, picture, sized
 from memdiag.render.plot.style import PlotLook, drawable, parse_size, parse_width, scale_for, settings
@@ -37,7 +37,7 @@ def drawn_from():
             if kind == "policies":
                 subject = subject_of(trace, device)
                 simulated = simulate_runs(subject, [subject.recorded])
-            known[kind, name] = resolve(PLOT_DATA[kind])(trace, device, Ask(200, simulated=simulated))
+            known[kind, name] = PLOT_DATA[kind](trace, device, Ask(200, simulated=simulated))
         return known[kind, name]
 
     return data
