@@ -8,6 +8,7 @@ import re
 import pytest
 
 from memdiag import text
+from memdiag.cli.main import main
 from memdiag.text import FOLDER, joined, phrase
 from memdiag.units import format_bytes
 
@@ -69,3 +70,13 @@ def test_a_value_is_set_apart_from_chinese_words_where_the_two_meet():
         assert phrase("places.named", name="张量", place="训练步") == "训练步的张量"  # the template writes a space for Latin words
         assert format_bytes(None) == "未知"
     assert format_bytes(None) == "unknown"
+
+
+@pytest.mark.parametrize(("arguments", "said"), [(["analyze", "none.pkl"], "没有此文件"), (["analyze", "."], "文件夹")])
+def test_errors_that_users_meet_first_are_chinese(arguments, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with text.speaking("en"):  # which restores the language for other tests
+        assert main(["--lang", "zh", *arguments]) == 2
+    shown = capsys.readouterr().err
+    assert shown.startswith("错误：")
+    assert said in shown

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, TextIO
 
 from memdiag.errors import MemdiagError
+from memdiag.text import phrase
 
 if TYPE_CHECKING:
     from memdiag.render.support.look import Look
@@ -41,9 +42,9 @@ def say_row(label: str, text: str) -> None:
 
 def say_error(message: str, hint: str = "") -> None:
     """Prints ``error: …`` and, if there is one, ``hint: …``."""
-    say(f"error: {message}")
+    say(phrase("errors.label", text=message))
     if hint:
-        say(f"hint: {hint}")
+        say(phrase("errors.hint", text=hint))
 
 
 @contextlib.contextmanager

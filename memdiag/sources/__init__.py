@@ -16,6 +16,7 @@ from memdiag.redaction import is_on
 from memdiag.registry import SOURCES
 from memdiag.sources.files import read_head
 from memdiag.sources.redacted import redacted
+from memdiag.text import phrase
 from memdiag.trace.model import Trace
 
 _HINT = "give a torch.cuda.memory._dump_snapshot() pickle, a torch profiler trace with profile_memory=True, or an Ascend profiler csv"
@@ -39,7 +40,7 @@ def load(path: str | PathLike[str]) -> Trace:
             trace: Trace = SOURCES.call(name, lambda source: source.read(file))
             return redacted(trace) if is_on() else trace
     hint = _TEXT_HINT.format(file_argument(str(file))) if _is_text(head) else _HINT
-    raise RefusedFile(f"{file} is not a memory trace in any format memdiag knows", hint)
+    raise RefusedFile(phrase("errors.no-trace", path=str(file)), hint)
 
 
 def _is_text(head: bytes) -> bool:

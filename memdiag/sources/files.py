@@ -7,6 +7,7 @@ import zlib
 from pathlib import Path
 
 from memdiag.errors import RefusedFile
+from memdiag.text import phrase
 from memdiag.units import MIB, format_bytes
 
 GZIP_MAGIC = b"\x1f\x8b"
@@ -24,21 +25,21 @@ def read_head(path: Path) -> bytes:
     """
     try:
         if path.is_dir():
-            raise RefusedFile(f"{path} is a directory", "give the trace file itself, or the directory of a run (with rank0.pkl in it)")
+            raise RefusedFile(phrase("errors.directory", path=str(path)), phrase("errors.directory.hint"))
         if path.exists() and not path.is_file():  # a pipe would be waited for, a device has no end
             raise RefusedFile(f"{path} is not an ordinary file", "save what comes out of it to a file first")
         with path.open("rb") as file:
             head = file.read(HEAD)
         if not head:
-            raise RefusedFile(f"{path} is empty (0 bytes)", "the program that wrote it was probably killed; record again")
+            raise RefusedFile(phrase("errors.empty", path=str(path)), phrase("errors.empty.hint"))
         if head.startswith(GZIP_MAGIC):
             with gzip.open(path) as unzipped:
                 return unzipped.read(HEAD)
         return head
     except FileNotFoundError:
-        raise RefusedFile(f"{path}: no such file", "check the path") from None
+        raise RefusedFile(phrase("errors.missing", path=str(path)), phrase("errors.missing.hint")) from None
     except PermissionError:
-        raise RefusedFile(f"{path}: no permission to read it", "check its owner and mode") from None
+        raise RefusedFile(phrase("errors.permission", path=str(path)), phrase("errors.permission.hint")) from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise RefusedFile(f"{path}: damaged gzip: {error}", "copy it again; the file is cut or changed") from None
     except OSError as error:

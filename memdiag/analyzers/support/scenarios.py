@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from memdiag.errors import MemdiagError
 from memdiag.registry import POLICIES
+from memdiag.text import phrase
 from memdiag.units import parse_bytes
 
 if TYPE_CHECKING:
@@ -64,8 +65,9 @@ class SimulationRequest:
         for name in names:
             if name not in POLICIES:
                 close = get_close_matches(name.lower().replace("_", "-"), [*POLICIES, OFFLOAD], 1, 0.5)
-                meant = f"did you mean {close[0]}? " if close else ""
-                raise MemdiagError(f"--policy {name}: there is no such policy", f"{meant}policies are {', '.join(POLICIES)}, {OFFLOAD}")
+                meant = phrase("errors.meant", name=close[0]) if close else ""
+                hint = phrase("errors.policy.hint", meant=meant, names=", ".join((*POLICIES, OFFLOAD)))
+                raise MemdiagError(phrase("errors.policy", name=name), hint)
         if torch is not None:
             _check_version(torch)
         size = parse_bytes(capacity) if capacity is not None else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from memdiag.render.support.lightpage import LightPage
 from memdiag.render.support.look import PLAIN, Look
 from memdiag.render.support.text import plain
+from memdiag.render.support.words import severity_name
 from memdiag.results.conf import ConfReport, Setting
 from memdiag.results.finding import Evidence, Finding
 from memdiag.settings.tables import backend_words
@@ -75,7 +76,7 @@ def _setting(page: LightPage, setting: Setting) -> None:
 
 def _finding(page: LightPage, finding: Finding, report: ConfReport) -> None:
     page.gap()
-    label = f"{plain(finding.code)}  {finding.severity.upper()}"
+    label = f"{plain(finding.code)}  {severity_name(finding.severity)}"
     page.grid("lw", [((label, _STYLES[finding.severity]), (plain(finding.title, LONGEST), "bold"))])
     for evidence in finding.evidence:
         page.grid("lw", [((phrase("conf.label.why"), "dim"), _evidence(evidence, report.variable))], indent=9)
