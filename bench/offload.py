@@ -19,10 +19,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from memdiag.allocator.offload.settings import OffloadSettings
 from memdiag.analyzers.offloading import anew, make_plan
 from memdiag.analyzers.support.simulation import predict
 from memdiag.analyzers.support.subject import Subject
+from memdiag.offload.settings import OffloadSettings
 from memdiag.sources import load
 
 ROOT = Path(__file__).parents[1]

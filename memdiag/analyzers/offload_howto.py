@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from memdiag.allocator.offload.modules import block_of_activation, module_of_activation
-from memdiag.allocator.offload.schedule import DISK
-from memdiag.allocator.offload.settings import OffloadSettings
-from memdiag.allocator.offload.windows import GRADIENT, PARAMETER, STATE
-from memdiag.analyzers.offload_snippet import ELSEWHERE, PINNED, SAVED_TENSORS
+from memdiag.offload.modules import block_of_activation, module_of_activation
+from memdiag.offload.schedule import DISK
+from memdiag.offload.settings import OffloadSettings
+from memdiag.offload.snippet import ELSEWHERE, PINNED, SAVED_TENSORS
+from memdiag.offload.windows import GRADIENT, PARAMETER, STATE
 from memdiag.results.offloading import Hooked
 from memdiag.text import phrase
 from memdiag.trace.model import DeviceTrace, Trace

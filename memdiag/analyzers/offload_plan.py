@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from memdiag.allocator.offload.choose import Chosen
-from memdiag.allocator.offload.clock import Clock
-from memdiag.allocator.offload.windows import Windows
 from memdiag.analyzers.support.subject import Subject
+from memdiag.offload.choose import Chosen
+from memdiag.offload.clock import Clock
+from memdiag.offload.windows import Windows
 from memdiag.trace.table import Array
 
 

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from memdiag.allocator.offload.links import DISKS, LINKS, Link
-from memdiag.allocator.offload.schedule import CPU
-from memdiag.allocator.offload.settings import OffloadSettings
-from memdiag.allocator.offload.windows import saved_rows
 from memdiag.analyzers.offload_howto import snippets
 from memdiag.analyzers.support.context import DeviceView
 from memdiag.analyzers.support.names import collapsed, name_of
+from memdiag.offload.links import DISKS, LINKS, Link
+from memdiag.offload.schedule import CPU
+from memdiag.offload.settings import OffloadSettings
+from memdiag.offload.windows import saved_rows
 from memdiag.results.offloading import Hooked, MovedTensors, Offloading, Recomputable
 from memdiag.text import phrase
 from memdiag.trace.model import DeviceTrace, Trace

@@ -12,14 +12,6 @@ import numpy as np
 
 from memdiag.allocator.as_trace import Simulated
 from memdiag.allocator.engine.start import with_start_allocated
-from memdiag.allocator.offload.choose import Chosen, automatic, forced
-from memdiag.allocator.offload.clock import Clock
-from memdiag.allocator.offload.modules import block_of_activation, module_of_activation
-from memdiag.allocator.offload.passes import Passes
-from memdiag.allocator.offload.rewrite import rewrite
-from memdiag.allocator.offload.schedule import CPU, Moves, schedule
-from memdiag.allocator.offload.settings import OffloadSettings
-from memdiag.allocator.offload.windows import Windows, find_windows
 from memdiag.allocator.result import OUT_OF_MEMORY, Replay
 from memdiag.allocator.tuning.smallest import smallest_capacity
 from memdiag.analyzers.offload_howto import modules_of, smallest_of
@@ -28,6 +20,14 @@ from memdiag.analyzers.offload_words import told
 from memdiag.analyzers.support.simulation import predict
 from memdiag.analyzers.support.subject import Scenario, Subject
 from memdiag.errors import MemdiagError
+from memdiag.offload.choose import Chosen, automatic, forced
+from memdiag.offload.clock import Clock
+from memdiag.offload.modules import block_of_activation, module_of_activation
+from memdiag.offload.passes import Passes
+from memdiag.offload.rewrite import rewrite
+from memdiag.offload.schedule import CPU, Moves, schedule
+from memdiag.offload.settings import OffloadSettings
+from memdiag.offload.windows import Windows, find_windows
 from memdiag.results.offloading import Hooked, Offloading
 from memdiag.results.prediction import Prediction
 from memdiag.trace import schema

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from memdiag.allocator.offload.settings import OffloadSettings
+    from memdiag.offload.settings import OffloadSettings
 
 _PANEL = "With --policy offload (memdiag explain offload)"
 
@@ -79,6 +79,6 @@ def read_offload(config: str | None, wanted: bool, **options: Any) -> OffloadSet
             name = "--offload-config" if config is not None else "--" + next(iter(given)).replace("_", "-")
             raise MemdiagError(f"{name} is for --policy offload", "add --policy offload")
         return None
-    from memdiag.allocator.offload.settings import OffloadSettings
+    from memdiag.offload.settings import OffloadSettings
 
     return OffloadSettings.read(config, given)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from memdiag.allocator.offload.queues import latest_return
+from memdiag.offload.queues import latest_return
 from memdiag.trace.compiled import njit, njit_part
 from memdiag.trace.table import Array
 

@@ -8,11 +8,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memdiag.allocator.offload.clock import Clock
-from memdiag.allocator.offload.host import fill, peak_of
-from memdiag.allocator.offload.schedule import CPU, DISK, IN_TIME, Copies, copy_seconds, schedule
-from memdiag.allocator.offload.settings import OffloadSettings
-from memdiag.allocator.offload.windows import Windows
+from memdiag.offload.clock import Clock
+from memdiag.offload.host import fill, peak_of
+from memdiag.offload.schedule import CPU, DISK, IN_TIME, Copies, copy_seconds, schedule
+from memdiag.offload.settings import OffloadSettings
+from memdiag.offload.windows import Windows
 
 NUM_EVENTS = 60
 GB = 10**9

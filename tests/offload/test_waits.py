@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memdiag.allocator.offload.clock import Clock
-from memdiag.allocator.offload.schedule import CPU, Copies
-from memdiag.allocator.offload.settings import OffloadSettings
-from memdiag.allocator.offload.windows import Windows
+from memdiag.offload.clock import Clock
+from memdiag.offload.schedule import CPU, Copies
+from memdiag.offload.settings import OffloadSettings
+from memdiag.offload.windows import Windows
 
 NUM_EVENTS = 30
 GB = 10**9

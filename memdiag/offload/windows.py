@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from memdiag.allocator.offload.modules import Modules
-from memdiag.allocator.offload.passes import OPTIMIZER, Passes
+from memdiag.offload.modules import Modules
+from memdiag.offload.passes import OPTIMIZER, Passes
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.table import Array, Table

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from memdiag.allocator.offload.passes import BACKWARD, FORWARD, Passes
+from memdiag.offload.passes import BACKWARD, FORWARD, Passes
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.recorded import module_at

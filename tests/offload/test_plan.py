@@ -7,18 +7,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memdiag.allocator.offload.check import ON_DEVICE, ON_DISK, ON_HOST, Life, Stay, problems
-from memdiag.allocator.offload.choose import Chosen, automatic, forced
-from memdiag.allocator.offload.clock import Clock
-from memdiag.allocator.offload.rewrite import rewrite
-from memdiag.allocator.offload.schedule import CPU
-from memdiag.allocator.offload.settings import OffloadSettings
-from memdiag.allocator.offload.windows import Windows, find_windows
 from memdiag.analyzers.support.subject import Subject
 from memdiag.cli.loading import read_trace
 from memdiag.errors import MemdiagError
+from memdiag.offload.check import ON_DEVICE, ON_DISK, ON_HOST, Life, Stay, problems
+from memdiag.offload.choose import Chosen, automatic, forced
+from memdiag.offload.clock import Clock
+from memdiag.offload.rewrite import rewrite
+from memdiag.offload.schedule import CPU
+from memdiag.offload.settings import OffloadSettings
+from memdiag.offload.windows import Windows, find_windows
 
-GOLDENS = Path(__file__).parents[2] / "goldens"
+GOLDENS = Path(__file__).parents[1] / "goldens"
 TIGHT = {"step_seconds": 0.01, "offload_cpu_size": "1MB", "offload_disk_size": "3MB", "host_mem_block_size": "1MB"}
 RECORDED = ["cuda-2.13.0-recorded", "npu-2.13.0-recorded", "cuda-2.13.0-train"]
 

@@ -11,8 +11,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from memdiag.allocator.offload.links import DISKS, LINKS, Link, disk_named, link_named
 from memdiag.errors import MemdiagError
+from memdiag.offload.links import DISKS, LINKS, Link, disk_named, link_named
 from memdiag.units import GIB, parse_bytes
 
 PLACES = ("", "cpu", "disk")

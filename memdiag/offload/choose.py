@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from memdiag.allocator.offload.clock import Clock
-from memdiag.allocator.offload.elsewhere import Elsewhere
-from memdiag.allocator.offload.overflow import overflow, without_overflow
-from memdiag.allocator.offload.schedule import CPU, DISK, Copies, Moves, copy_seconds, schedule
-from memdiag.allocator.offload.settings import OffloadSettings
-from memdiag.allocator.offload.windows import PARAMETER, STATE, Windows
+from memdiag.offload.clock import Clock
+from memdiag.offload.elsewhere import Elsewhere
+from memdiag.offload.overflow import overflow, without_overflow
+from memdiag.offload.schedule import CPU, DISK, Copies, Moves, copy_seconds, schedule
+from memdiag.offload.settings import OffloadSettings
+from memdiag.offload.windows import PARAMETER, STATE, Windows
 from memdiag.trace.schema import CATEGORIES
 from memdiag.trace.table import Array
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from memdiag.allocator.offload.schedule import Moves
-from memdiag.allocator.offload.windows import Windows
 from memdiag.allocator.workload import ALLOC, FREE, FREE_COMPLETED, FREE_REQUESTED, RECORD_STREAM, Workload
+from memdiag.offload.schedule import Moves
+from memdiag.offload.windows import Windows
 from memdiag.trace.table import Array
 
 _FREES = (FREE, FREE_REQUESTED, FREE_COMPLETED, RECORD_STREAM)  # what may not come while a tensor is away

@@ -11,10 +11,10 @@ from functools import cached_property
 
 import numpy as np
 
-from memdiag.allocator.offload.host import peak_of
-from memdiag.allocator.offload.schedule import CPU, DISK, Moves
-from memdiag.allocator.offload.settings import OffloadSettings
-from memdiag.allocator.offload.windows import Windows
+from memdiag.offload.host import peak_of
+from memdiag.offload.schedule import CPU, DISK, Moves
+from memdiag.offload.settings import OffloadSettings
+from memdiag.offload.windows import Windows
 from memdiag.trace.table import Array
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from memdiag.allocator.offload.clock import Clock
-from memdiag.allocator.offload.elsewhere import Elsewhere
-from memdiag.allocator.offload.schedule import CPU, DISK
+from memdiag.offload.clock import Clock
+from memdiag.offload.elsewhere import Elsewhere
+from memdiag.offload.schedule import CPU, DISK
 from memdiag.trace.table import Array
 
 _NONE = np.empty(0, np.int64)

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from memdiag.allocator.offload.clock import Clock
-from memdiag.allocator.offload.queues import in_time, lay_out, waits_for
-from memdiag.allocator.offload.settings import OffloadSettings
-from memdiag.allocator.offload.waits import wait_for_room
-from memdiag.allocator.offload.windows import Windows
+from memdiag.offload.clock import Clock
+from memdiag.offload.queues import in_time, lay_out, waits_for
+from memdiag.offload.settings import OffloadSettings
+from memdiag.offload.waits import wait_for_room
+from memdiag.offload.windows import Windows
 from memdiag.trace.table import Array
 
 CPU, DISK = 0, 1
