@@ -281,7 +281,7 @@ class _Reader:
         lists = tape.list_items(value)
         if len(lists) > _MOST_DEVICES:
             raise ValueError(f"'device_traces' lists {len(lists):,} devices")
-        if len(lists) and (lists & 7 == m.BOX).all() and (tape.box_kind[lists >> 3] == m.DICT).all():
+        if len(lists) and all(m.is_row(each) or tape.kind(each) == m.DICT for each in lists.tolist()):
             lists = np.array([value], np.int64)  # one device's entries, not wrapped in a list
         return [self._entries(int(entry)) for entry in lists]
 
@@ -321,7 +321,7 @@ class _Reader:
 
     def _entry_columns(self, values: Array) -> Entries:
         """Reads entries, of which each is a row or, if it is unusual, a dict."""
-        stored = (values & 7 == m.CONST) & (values >> 3 >= m.ROW_0)
+        stored = m.is_row(values)
         if stored.all() and len(values):
             return self._stored(values)
         if not stored.any():

@@ -51,7 +51,7 @@ def test_the_terminal_report():
     assert done.returncode == 0
     assert "\x1b" not in done.stdout
     assert not {char for char in done.stdout if char != "\n" and not char.isprintable()}
-    for section in ("Memory over the trace", "How much", "Where the reserved bytes are", "Who holds memory", "Findings", "Next"):
+    for section in ("Memory over the trace", "Memory use", "Where the reserved bytes are", "Who holds memory", "Findings", "Next"):
         assert section in done.stdout
     assert max(len(line) for line in done.stdout.splitlines() if "memdiag" not in line) <= 80
 

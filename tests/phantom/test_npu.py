@@ -70,7 +70,7 @@ def test_a_run_is_recorded_says_that_it_is_phantom_and_can_be_repeated(tmp_path)
     command = (PYTHON, str(PROGRAMS / "train.py"))
     done, (snapshot,) = recorded(tmp_path / "one", "npu:910b-64g", *command)
     assert done.returncode == 0, done.stderr
-    assert "phantom npu:910b-64g" in done.stderr
+    assert "simulated device npu:910b-64g" in done.stderr
     kept = snapshot["memdiag"]
     assert kept["phantom"] is True
     assert kept["backend"] == "npu"
@@ -111,7 +111,7 @@ def test_running_out_of_memory_ends_in_the_report(tmp_path):
     )
     assert done.returncode == 1
     assert "NPU out of memory. Tried to allocate" in done.stderr
-    assert "What to do" in done.stderr
+    assert "Try first" in done.stderr
     assert snapshot["memdiag"]["reason"] == "oom"
 
 

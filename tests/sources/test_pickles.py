@@ -145,3 +145,9 @@ def test_a_trace_with_unusual_entries_keeps_its_order(tmp_path):
     events = memdiag.load(path).devices[0].events
     assert events.addr.tolist() == [1, 2, 3, 2, 3, 9, 4]
     assert events.action.tolist() == [0, 0, 0, 2, 0, schema.UNKNOWN, 0]
+
+
+def test_the_entries_of_one_device_need_no_list_around_them(tmp_path):
+    path = tmp_path / "x.pickle"
+    path.write_bytes(pickle.dumps({"segments": [], "device_traces": [entry(1), entry(2)]}))
+    assert memdiag.load(path).devices[0].events.addr.tolist() == [1, 2]

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from memdiag.allocator.calibration.from_trace import workload_of
+from memdiag.allocator.lifecycle import module_calls
 from memdiag.allocator.lifecycle.hooks import marks_of
 from memdiag.allocator.lifecycle.marks import KINDS, Marks, Windows
 from memdiag.allocator.lifecycle.module_calls import edges_of_layers, edges_of_stacks, with_those_too_deep
@@ -116,20 +117,20 @@ class _Device:
     num_events = 100
 
 
-class _Marks(Recorded):
-    """Marks placed by hand: (event, path; "" for none)."""
-
-    def place(self, device: object, columns: dict[str, np.ndarray]) -> np.ndarray:  # noqa: ARG002
-        return columns["time_ns"]
+@pytest.fixture
+def _placed_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Marks stand at the event that they give as their time."""
+    monkeypatch.setattr(module_calls, "place", lambda _recorded, _device, columns: columns["time_ns"])
 
 
 def recorded(*marks: tuple[int, str]) -> Recorded:
+    """Returns marks placed by hand: (event, path; "" for none)."""
     names = tuple(dict.fromkeys(path for _, path in marks if path))
     modules = {
         "time_ns": np.array([at for at, _ in marks], np.int64),
         "name": np.array([names.index(path) if path else -1 for _, path in marks], np.int64),
     }
-    return _Marks(names, {}, modules, {}, {})
+    return Recorded(names, {}, modules, {}, {})
 
 
 def edges(found: list[tuple[int, bool]]) -> str:
@@ -143,11 +144,13 @@ DECODER = recorded(
 LIST = recorded((1, "GPT"), (2, "h.0"), (3, "GPT"), (4, "h.1"), (5, "GPT"), (6, "head"), (7, "GPT"), (8, ""), (9, "GPT"), (10, "h.0"))
 
 
+@pytest.mark.usefixtures("_placed_by_hand")
 def test_layers_are_parts_of_lists() -> None:
     assert edges(edges_of_layers(DECODER, _Device())) == "(3 )6 (7 )8"
     assert edges(edges_of_layers(LIST, _Device())) == "(2 )3 (4 )5 (10 )100"
 
 
+@pytest.mark.usefixtures("_placed_by_hand")
 def test_experts_are_calls_within_calls() -> None:
     experts = recorded(
         (1, "layers.0"), (2, "layers.0.experts.3"), (2, "layers.0.experts.3.up"), (3, "layers.0.experts"), (4, "layers.0.experts.5"),
@@ -156,17 +159,20 @@ def test_experts_are_calls_within_calls() -> None:
     assert edges(edges_of_layers(experts, _Device())) == "(1 (2 )3 (4 )6 )6 (6 )100"
 
 
+@pytest.mark.usefixtures("_placed_by_hand")
 def test_a_stack_is_the_owner_of_a_list() -> None:
     assert edges(edges_of_stacks(DECODER, _Device())) == "(2 )9"
     assert edges(edges_of_stacks(LIST, _Device())) == "(2 )5 (10 )100"
 
 
+@pytest.mark.usefixtures("_placed_by_hand")
 def test_a_stack_is_seen_where_its_layers_cannot_be_placed() -> None:
     deep = recorded((1, "module"), (2, "module.decoder"), (-1, "module.decoder.layers.0"), (-1, "module.decoder"), (9, "module"))
     assert edges_of_layers(deep, _Device()) == []
     assert edges(edges_of_stacks(deep, _Device())) == "(2 )9"
 
 
+@pytest.mark.usefixtures("_placed_by_hand")
 def test_a_layer_computed_again_is_a_call_of_its_own_and_none_of_the_stack() -> None:
     again = recorded((1, "layers.0"), (2, "GPT"), (3, ""), (5, "layers.0"), (6, ""), (7, "layers.0"), (8, ""))
     assert edges(edges_of_layers(again, _Device())) == "(1 )2 (5 )6 (7 )8"
@@ -175,18 +181,21 @@ def test_a_layer_computed_again_is_a_call_of_its_own_and_none_of_the_stack() -> 
     assert edges(edges_of_stacks(inner, _Device())) == "(1 )4 (7 )100"
 
 
+@pytest.mark.usefixtures("_placed_by_hand")
 def test_a_part_of_a_layer_computed_again_is_no_call_of_the_layer() -> None:
     part = recorded((1, "GPT"), (2, "layers.0"), (3, "layers.0.mlp"), (4, "layers.0"), (5, "GPT"), (6, ""), (7, "layers.0.mlp"), (8, ""))
     assert edges(edges_of_layers(part, _Device())) == "(2 )5"
     assert edges(edges_of_stacks(part, _Device())) == "(2 )5"
 
 
+@pytest.mark.usefixtures("_placed_by_hand")
 def test_where_marks_begin_a_call_may_be_under_way() -> None:
     late = recorded((1, "decoder.layers.0.mlp"), (2, "decoder.layers.0"), (3, "decoder"), (4, "decoder.layers.1"), (5, "decoder"), (6, ""))
     assert edges(edges_of_layers(late, _Device())) == "(1 )3 (4 )5"
     assert edges(edges_of_stacks(late, _Device())) == "(1 )6"
 
 
+@pytest.mark.usefixtures("_placed_by_hand")
 def test_layers_too_deep_for_marks_are_guessed_where_the_stack_runs() -> None:
     again = [(20, True), (24, False), (24, True), (26, False)]  # from backward, the marks have a place
     stacks = [(2, True), (10, False), (30, True), (40, False)]
