@@ -277,7 +277,7 @@ def test_names_stand_beside_places_and_by_module(samples):
 @pytest.mark.parametrize("width", [40, 80, 120])
 def test_long_names_do_not_widen_the_page(samples, width):
     long = "層" * 80
-    module, site = samples.Module(long, 1 << 30, 0.5, 3), samples.Site(1 << 30, 2, (), long, (long, long))
+    module, site = samples.ModuleUsage(long, 1 << 30, 0.5, 3), samples.Site(1 << 30, 2, (), long, (long, long))
     shown = render(
         replace(samples.rich(), devices=(samples.device(by_module=(module,), top_sites=(site,)),), findings=()), Look(width=width)
     )
