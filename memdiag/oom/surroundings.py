@@ -46,7 +46,8 @@ _SETTINGS = (
     ("expandable_segments", re.compile(r"expandable_segments:true")),
     ("max_split_size_mb", re.compile(r"max_split_size_mb:\d")),
 )
-_SUGGESTED = re.compile(r"setting|\btry\b|consider|recommend|suggest")  # before it: what is suggested is not what is set
+# Before it: what is suggested is not what is set. The last ones stand in reports of memdiag itself, which end up in the same log.
+_SUGGESTED = re.compile(r"setting|\btry\b|consider|recommend|suggest|do first|not possible|首先")
 
 
 def marks_around(context: str, before: str = "", after: str = "") -> frozenset[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from memdiag.oom.surroundings import marks_around
+from memdiag.text import phrase, speaking
 
 MESSAGE = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 GiB. "
 HINT = "If reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation."
@@ -79,6 +80,15 @@ def test_settings_that_are_printed_as_set(line):
 @pytest.mark.parametrize("text", [HINT, HINT.replace("setting ", "setting\n"), "Consider PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"])
 def test_what_is_suggested_is_not_set(text):
     assert not any(mark.startswith("set:") for mark in marks_around(MESSAGE + text))
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_what_memdiag_itself_suggested_in_the_log_is_not_set(language):
+    fix = "Enable expandable segments, so that adjacent free blocks can merge (MD201)"
+    with speaking(language):
+        label = str(phrase("verdict.label.first"))
+    report = f"memdiag: recorded 1 process\n  {label}   {fix}\n             export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\n"
+    assert "set:expandable_segments" not in marks_around(MESSAGE + report)
 
 
 @pytest.mark.parametrize("piece", ["c:\\", "alloc_conf=", "vllm/", "pytorch_cuda_alloc_conf='", "a" * 50])
