@@ -151,3 +151,19 @@ def test_the_entries_of_one_device_need_no_list_around_them(tmp_path):
     path = tmp_path / "x.pickle"
     path.write_bytes(pickle.dumps({"segments": [], "device_traces": [entry(1), entry(2)]}))
     assert memdiag.load(path).devices[0].events.addr.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("later", [[list(range(60_000))], [[]] * 3, "x" * 100_000])
+def test_a_file_that_changes_between_the_two_runs_is_refused(tmp_path, monkeypatch, later):
+    path = tmp_path / "x.pkl"
+    path.write_bytes(pickle.dumps([1, 2, 3]))
+    allocate = tape_module.st.allocate
+
+    def allocate_and_change(counts, *others):
+        if counts.any():
+            path.write_bytes(pickle.dumps(later))
+        return allocate(counts, *others)
+
+    monkeypatch.setattr(tape_module.st, "allocate", allocate_and_change)
+    with pytest.raises(RefusedFile, match="changed while"):
+        read_tape(path, "x")

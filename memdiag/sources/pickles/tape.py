@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -226,6 +227,7 @@ class _Window:
         self.fetched = np.zeros(0, np.bool_)
         self._marks = np.empty(m.MOST_MARKS, np.int64)
         self._piece = _PIECE
+        self._digests: list[bytes] = []  # of the pieces of a file, as the first run read them
         self.num_bytes = 0
 
     def _pieces(self) -> Iterator[tuple[bytes, bool]]:
@@ -242,12 +244,28 @@ class _Window:
                     return
                 piece = following
 
+    def _compare(self, number: int, piece: bytes, *, is_first_run: bool) -> None:
+        """Checks that a file did not change after the first run, which counted what the arrays of the second one have to hold.
+
+        Raises:
+            RefusedFile: It did.
+        """
+        if not isinstance(self._content, Path):
+            return
+        digest = hashlib.sha256(piece).digest()
+        if is_first_run:
+            self._digests.append(digest)
+        elif number >= len(self._digests) or self._digests[number] != digest:
+            raise RefusedFile(f"{self._name} changed while memdiag read it", "wait until the program has written it, then try again")
+
     def run(self, build: bool, counts: Array, store: st.Store) -> int:
         """Runs the whole pickle; returns its root (0 if not ``build``)."""
         state = np.zeros(m.NUM_STATE, np.int64)
+        self._piece = _PIECE
         buf = np.empty(0, np.uint8)
         before = 0  # bytes of the file before buf
-        for piece, is_last in self._pieces():
+        for number, (piece, is_last) in enumerate(self._pieces()):
+            self._compare(number, piece, is_first_run=not build)
             done = max(int(state[m.POS]) - _BEHIND, 0)
             fresh = np.frombuffer(piece, np.uint8)
             buf = np.concatenate((buf[done:], fresh)) if len(buf) > done else fresh
